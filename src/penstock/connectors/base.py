@@ -1,0 +1,134 @@
+"""What a source and a sink are: the engine calls these interfaces, every connector implements them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.types import Record, Schema
+
+
+@dataclass(slots=True)
+class SourceBatch:
+    """Records read at once.
+
+    Attributes
+    ----------
+    rows : list of Record
+        Records of the source's schema, in offset order; never empty.
+    due_us : int
+        When the oldest of them was scheduled or arrived; latency counts from here.
+    """
+
+    rows: list[Record]
+    due_us: int
+
+
+class SourceReader(ABC):
+    """Reads one partition of a source. Offsets count records from 0; ``offset`` is the next one to be read."""
+
+    offset: int = 0
+
+    @abstractmethod
+    def poll(self, now_us: int, records_max: int) -> SourceBatch | None:
+        """Return at most ``records_max`` records that are due, or None; never block."""
+
+    @abstractmethod
+    def wake_us(self, now_us: int) -> int | None:
+        """When to poll next: a time (now or before: at once), or None once the partition has ended."""
+
+    @abstractmethod
+    def seek(self, offset: int) -> None:
+        """Continue at ``offset``, backwards or forwards; the records there are the same ones as before."""
+
+    def backlog_records(self, now_us: int) -> int:
+        """How many records are due and not read yet (0 where the source cannot tell)."""
+        del now_us
+        return 0
+
+    def close(self) -> None:
+        """Free what the reader holds."""
+
+
+class Source(ABC):
+    """A replayable input: configuration only, sent to the workers through Spark."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> Schema:
+        """Schema of the records."""
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """One word for explain and errors, such as ``generator``."""
+
+    def check(self) -> None:
+        """Raise a PenstockError if the source cannot work (missing file …); called before Spark starts."""
+
+    @abstractmethod
+    def partitions(self, parallelism: int) -> int:
+        """How many partitions the source has in a job of that parallelism."""
+
+    @abstractmethod
+    def reader(self, partition: int, partitions: int, start_us: int) -> SourceReader:
+        """Open one partition; ``start_us`` is the time the job started, from which schedules count."""
+
+
+@dataclass(slots=True)
+class WriterContext:
+    """Where a sink's writer runs."""
+
+    job: str
+    operation: str
+    instance: int
+    instances: int
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class SinkWriter(ABC):
+    """Writes the output of one instance. Called in order: write*, prepare(n), commit(n), write*, …"""
+
+    @abstractmethod
+    def write(self, rows: list[Record]) -> None:
+        """Take records of the present epoch."""
+
+    def write_batch(self, batch: pa.RecordBatch, schema: Schema) -> None:
+        """Take a batch of columns; the default goes through rows."""
+        self.write(schema.to_rows(batch))
+
+    def prepare(self, epoch: int) -> None:
+        """Make everything written so far durable, but not visible, under ``epoch``."""
+
+    def commit(self, epoch: int) -> list[Record] | None:
+        """Make the prepared output up to ``epoch`` visible (idempotent).
+
+        Records returned are handed to :meth:`Sink.deliver` in the driver process.
+        """
+        del epoch
+        return None
+
+    def close(self) -> None:
+        """Free what the writer holds; what was not committed is dropped."""
+
+
+class Sink(ABC):
+    """An output: configuration only. Each documents what it promises across failures."""
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """One word for explain and errors, such as ``files``."""
+
+    def check(self, schema: Schema) -> None:
+        """Raise a PenstockError if the sink cannot take this schema or place; called before Spark starts."""
+
+    @abstractmethod
+    def writer(self, schema: Schema, context: WriterContext) -> SinkWriter:
+        """Open the writer of one instance, on its worker."""
+
+    def deliver(self, rows: list[Record], schema: Schema) -> None:
+        """Take committed records in the driver process (memory and console sinks)."""

@@ -1,0 +1,228 @@
+"""Every error a user can meet: a class with a code, the operation's name, what happened and what to do next."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import ClassVar
+
+
+class PenstockError(Exception):
+    """Base of all errors raised by Penstock.
+
+    Attributes
+    ----------
+    code : str
+        Stable identifier of the kind of error.
+    operation : str or None
+        Name of the pipeline operation concerned.
+    what : str
+        What happened.
+    hint : str
+        What to do next; may be empty.
+    """
+
+    code: ClassVar[str] = "PENSTOCK"
+
+    def __init__(self, what: str, *, operation: str | None = None, hint: str = "") -> None:
+        self.what = what
+        self.operation = operation
+        self.hint = hint
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        where = f" operation '{self.operation}':" if self.operation else ""
+        hint = f" {self.hint}" if self.hint else ""
+        return f"[{self.code}]{where} {self.what}{hint}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Subclasses have keyword-only constructors; rebuild from the state so that errors can cross processes.
+        return (_rebuild, (type(self), self.__dict__.copy()))
+
+    def at(self, operation: str) -> PenstockError:
+        """Name the operation if it is not known yet, and return the same error."""
+        if self.operation is None:
+            self.operation = operation
+        return self
+
+
+def _rebuild(kind: type[PenstockError], state: dict[str, object]) -> PenstockError:
+    error = kind.__new__(kind)
+    error.__dict__.update(state)
+    error.args = (state.get("what", ""),)
+    return error
+
+
+def nearest(word: str, allowed: Iterable[str]) -> str:
+    """Return ``" Did you mean 'x'?"`` for the allowed word closest to ``word``, or an empty string."""
+    close = difflib.get_close_matches(word, list(allowed), n=1, cutoff=0.6)
+    return f" Did you mean '{close[0]}'?" if close else ""
+
+
+class UnknownColumn(PenstockError):
+    """A column is named that the operation's input does not have."""
+
+    code = "UNKNOWN_COLUMN"
+
+    def __init__(self, *, column: str, available: Iterable[str], operation: str | None = None) -> None:
+        names = list(available)
+        super().__init__(
+            f"there is no column '{column}'.",
+            operation=operation,
+            hint=f"Columns here: {', '.join(names) or '(none)'}.{nearest(column, names)}",
+        )
+        self.column = column
+
+
+class TypeMismatch(PenstockError):
+    """A value or expression has a type that does not fit where it is used."""
+
+    code = "TYPE_MISMATCH"
+
+    def __init__(self, *, what: str, operation: str | None = None, hint: str = "") -> None:
+        super().__init__(what, operation=operation, hint=hint)
+
+
+class SchemaError(PenstockError):
+    """A schema text cannot be read."""
+
+    code = "INVALID_SCHEMA"
+
+    def __init__(self, *, ddl: str, problem: str, hint: str = "", operation: str | None = None) -> None:
+        super().__init__(f"schema {ddl!r}: {problem}.", operation=operation, hint=hint)
+
+
+class InvalidOption(PenstockError):
+    """An option has a value outside of what is allowed."""
+
+    code = "INVALID_OPTION"
+
+    def __init__(self, *, option: str, given: object, allowed: str, operation: str | None = None) -> None:
+        super().__init__(f"option {option}={given!r} is not allowed.", operation=operation, hint=f"Allowed: {allowed}.")
+        self.option = option
+
+
+class InvalidGraph(PenstockError):
+    """The pipeline's graph cannot run: a cycle, an unconnected part, two operations of one name …"""
+
+    code = "INVALID_GRAPH"
+
+
+class NotSerializable(PenstockError):
+    """A user's function cannot be sent to the workers."""
+
+    code = "NOT_SERIALIZABLE"
+
+    def __init__(self, *, operation: str, cause: BaseException) -> None:
+        super().__init__(
+            f"its function cannot be sent to the workers: {cause}.",
+            operation=operation,
+            hint="Open connections, locks and files inside the function (on first call), not outside of it.",
+        )
+
+
+class SourceMissing(PenstockError):
+    """An input file or directory does not exist."""
+
+    code = "SOURCE_MISSING"
+
+    def __init__(self, *, path: str, operation: str | None = None) -> None:
+        super().__init__(f"'{path}' does not exist.", operation=operation, hint="Check the path; it is read on the workers.")
+
+
+class BadRecord(PenstockError):
+    """A record cannot be handled by an operation (malformed text, a value out of range …)."""
+
+    code = "BAD_RECORD"
+
+
+class ArithmeticFailed(PenstockError):
+    """An expression overflowed or divided by zero."""
+
+    code = "ARITHMETIC"
+
+    def __init__(self, *, what: str) -> None:
+        super().__init__(what)
+
+
+class OperationFailed(PenstockError):
+    """An operation raised on a record and its policy is to fail."""
+
+    code = "OPERATION_FAILED"
+
+    def __init__(self, *, operation: str, cause: str, record: str, user_traceback: str = "") -> None:
+        super().__init__(
+            f"{cause} on record {record}",
+            operation=operation,
+            hint='\nTo go on past such records give the operation on_error="skip", "retry" or "dead_letter".',
+        )
+        self.user_traceback = user_traceback
+
+    def __str__(self) -> str:
+        return f"{self.user_traceback.rstrip()}\n{super().__str__()}" if self.user_traceback else super().__str__()
+
+
+class SinkFailed(PenstockError):
+    """A sink could not write or commit."""
+
+    code = "SINK_FAILED"
+
+    def __init__(self, *, sink: str, cause: object, hint: str = "", operation: str | None = None) -> None:
+        super().__init__(f"sink {sink}: {cause}.", operation=operation, hint=hint)
+
+
+class OffsetGap(PenstockError):
+    """A block arrived that does not follow the one before it."""
+
+    code = "OFFSET_GAP"
+
+    def __init__(self, *, log: str, expected: int, got: int) -> None:
+        super().__init__(f"log {log}: expected block {expected}, got {got}.")
+
+
+class LimitExceeded(PenstockError):
+    """A named bound was exceeded by a caller that must respect it."""
+
+    code = "LIMIT_EXCEEDED"
+
+    def __init__(self, *, what: str, limit: int, got: int, operation: str | None = None) -> None:
+        super().__init__(f"{what}: {got} exceeds the limit of {limit}.", operation=operation)
+
+
+class ProtocolError(PenstockError):
+    """A message does not fit the protocol's state."""
+
+    code = "PROTOCOL"
+
+
+class JavaMissing(PenstockError):
+    """No usable Java was found for Spark."""
+
+    code = "JAVA"
+
+
+class SparkFailed(PenstockError):
+    """Spark could not start or ended the job."""
+
+    code = "SPARK"
+
+
+class WorkerLost(PenstockError):
+    """A worker ended or fell silent while the job ran."""
+
+    code = "WORKER_LOST"
+
+
+class PortOccupied(PenstockError):
+    """An address to listen on is taken."""
+
+    code = "PORT_OCCUPIED"
+
+    def __init__(self, *, address: str) -> None:
+        super().__init__(f"'{address}' is in use.", hint="Choose another port, or 0 for any free one.")
+
+
+class JobNotFound(PenstockError):
+    """No running job of that name can be observed."""
+
+    code = "JOB_NOT_FOUND"

@@ -1,0 +1,258 @@
+"""Schemas: columns in order, the record class generated from them, and rows to columns and back."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Annotated, Any
+
+import msgspec
+import pyarrow as pa
+
+from penstock.errors import BadRecord, SchemaError, UnknownColumn
+from penstock.types.datatypes import DataType, DdlReader, TypeKind
+
+Record = Any
+"""A generated ``msgspec.Struct``; its attributes are the schema's columns."""
+
+_PYTHON = {
+    TypeKind.BOOLEAN: bool,
+    TypeKind.DOUBLE: float,
+    TypeKind.STRING: str,
+    TypeKind.BINARY: bytes,
+}
+_COLUMNS_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column."""
+
+    name: str
+    type: DataType
+    nullable: bool = True
+
+    @property
+    def ddl(self) -> str:
+        """The column in Spark's DDL."""
+        return f"{self.name} {self.type.ddl}{'' if self.nullable else ' not null'}"
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Columns in order; the same object describes rows and Arrow batches."""
+
+    fields: tuple[Field, ...]
+
+    def __post_init__(self) -> None:
+        if not self.fields:
+            raise SchemaError(ddl="", problem="has no columns")
+        if len(self.fields) > _COLUMNS_MAX:
+            raise SchemaError(ddl="…", problem=f"has {len(self.fields)} columns; the limit is {_COLUMNS_MAX}")
+        seen: set[str] = set()
+        for field in self.fields:
+            if not field.name.isidentifier() or keyword.iskeyword(field.name) or field.name.startswith("__"):
+                raise SchemaError(
+                    ddl=self.ddl, problem=f"'{field.name}' cannot be a column name", hint="Use letters, digits and _, and no Python keyword."
+                )
+            if field.name in seen:
+                raise SchemaError(ddl=self.ddl, problem=f"column '{field.name}' is there twice")
+            seen.add(field.name)
+
+    @staticmethod
+    def parse(ddl: str | Schema) -> Schema:
+        """Read Spark's DDL, such as ``"ad_id string, event_time timestamp not null"``."""
+        if isinstance(ddl, Schema):
+            return ddl
+        if not isinstance(ddl, str):
+            raise SchemaError(ddl=repr(ddl), problem="is not a DDL text", hint='Example: "ad_id string, price double".')
+        reader = DdlReader(ddl)
+        fields = []
+        while reader.peek() is not None:
+            name = reader.take().strip("`")
+            if reader.peek() == ":":
+                reader.take()
+            data_type = reader.data_type()
+            nullable = True
+            if (reader.peek() or "").lower() == "not":
+                reader.take()
+                if reader.take().lower() != "null":
+                    raise reader.fail("'not' must be followed by 'null'")
+                nullable = False
+            fields.append(Field(name, data_type, nullable))
+            if reader.peek() is not None:
+                reader.take(",")
+                if reader.peek() is None:
+                    raise reader.fail("ends after a comma")
+        if not fields:
+            raise reader.fail("has no columns")
+        return Schema(tuple(fields))
+
+    @property
+    def ddl(self) -> str:
+        """The schema in Spark's DDL."""
+        return ", ".join(field.ddl for field in self.fields)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Column names in order."""
+        return tuple(field.name for field in self.fields)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[Field]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def field(self, name: str) -> Field:
+        """Return the column of that name or raise UnknownColumn."""
+        for field in self.fields:
+            if field.name == name:
+                return field
+        raise UnknownColumn(column=name, available=self.names)
+
+    def project(self, names: Iterable[str]) -> Schema:
+        """Return the schema of these columns, in this order."""
+        return Schema(tuple(self.field(name) for name in names))
+
+    @property
+    def record_type(self) -> type[Record]:
+        """The record class; equal schemas share one."""
+        return _record_type(self)
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The Arrow schema."""
+        return pa.schema([pa.field(f.name, f.type.arrow, f.nullable) for f in self.fields])
+
+    def to_batch(self, rows: list[Record]) -> pa.RecordBatch:
+        """Turn rows into columns."""
+        columns = [
+            pa.array([getattr(row, field.name) for row in rows], type=field.type.arrow) for field in self.fields
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
+
+    def to_rows(self, batch: pa.RecordBatch) -> list[Record]:
+        """Turn columns into rows."""
+        columns = [_values(batch.column(i), field.type) for i, field in enumerate(self.fields)]
+        return list(map(self.record_type, *columns))
+
+    @cached_property
+    def check(self) -> Callable[[Record], Record]:
+        """A function that returns a record of this schema unchanged, or raises BadRecord naming the wrong column."""
+        return _checker(self)
+
+    def coerce(self, value: object) -> Record:
+        """Build a checked record from a dict, a tuple or list in column order, or a record of this schema.
+
+        A single-column schema also takes the bare value.
+        """
+        record_type = self.record_type
+        try:
+            if type(value) is record_type:
+                record = value
+            elif isinstance(value, dict):
+                record = record_type(**value)
+            elif isinstance(value, tuple | list):
+                record = record_type(*value)
+            elif len(self.fields) == 1:
+                record = record_type(value)
+            else:
+                raise BadRecord(f"{value!r} is not a record of ({self.ddl}).", hint="Give a dict, a tuple or a record.")
+        except TypeError as error:
+            raise BadRecord(f"{value!r} does not fit ({self.ddl}): {error}.") from None
+        return self.check(record)
+
+
+def record_dict(record: Record) -> dict[str, object]:
+    """Return a record's columns as a dict."""
+    return {name: getattr(record, name) for name in record.__struct_fields__}
+
+
+def python_type(data_type: DataType) -> Any:
+    """The type msgspec decodes and validates for a column of ``data_type`` (nulls aside)."""
+    if data_type.element is not None:
+        return list[python_type(data_type.element) | None]
+    if data_type.kind in _PYTHON:
+        return _PYTHON[data_type.kind]
+    low, high = data_type.bounds()
+    return Annotated[int, msgspec.Meta(ge=low, le=high)]
+
+
+@lru_cache(maxsize=4096)
+def _record_type(schema: Schema) -> type[Record]:
+    # Every column has a default so that a dict may leave out what is null; gc=False because records
+    # never form cycles and the collector's passes over them would show in the latency tail.
+    members = [
+        (field.name, python_type(field.type) | None if field.nullable else python_type(field.type), None)
+        for field in schema.fields
+    ]
+    return msgspec.defstruct(
+        "Record", members, array_like=True, gc=False, namespace={"_asdict": record_dict}, module="penstock.records"
+    )
+
+
+def _values(column: pa.Array, data_type: DataType) -> list[Any]:
+    if data_type.kind is TypeKind.TIMESTAMP:
+        column = column.cast(pa.int64())
+    elif data_type.kind is TypeKind.DATE:
+        column = column.cast(pa.int32())
+    elif data_type.element is not None and data_type.element.kind in (TypeKind.TIMESTAMP, TypeKind.DATE):
+        inner = pa.int64() if data_type.element.kind is TypeKind.TIMESTAMP else pa.int32()
+        column = column.cast(pa.list_(inner))
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+_EXACT = {TypeKind.BOOLEAN: "bool", TypeKind.DOUBLE: "float", TypeKind.STRING: "str", TypeKind.BINARY: "bytes"}
+
+
+def _checker(schema: Schema) -> Callable[[Record], Record]:
+    """Compile one function with an inline test per column; the general case is left to ``_explain``."""
+    namespace: dict[str, Any] = {"explain": _explain, "schema": schema}
+    lines = ["def check(r):"]
+    for i, field in enumerate(schema.fields):
+        value = f"r.{field.name}"
+        null = f"{value} is not None and " if field.nullable else ""
+        if field.type.kind in _EXACT:
+            lines.append(f"    if {null}type({value}) is not {_EXACT[field.type.kind]}: explain(schema, {i}, r)")
+        elif field.type.kind is TypeKind.ARRAY:
+            lines.append(f"    if {null}True: explain(schema, {i}, r)")
+        else:
+            low, high = field.type.bounds()
+            lines.append(
+                f"    if {null}(type({value}) is not int or not {low} <= {value} <= {high}): explain(schema, {i}, r)"
+            )
+    lines.append("    return r")
+    exec(compile("\n".join(lines), f"<check {schema.ddl}>", "exec"), namespace)
+    check: Callable[[Record], Record] = namespace["check"]
+    return check
+
+
+def _explain(schema: Schema, index: int, record: Record) -> None:
+    """Accept what only looks different (an int for a double, a str subclass), or raise BadRecord."""
+    field = schema.fields[index]
+    value = getattr(record, field.name)
+    if value is None:
+        raise BadRecord(f"column '{field.name}' is null, but it is declared not null.")
+    kind = field.type.kind
+    if kind is TypeKind.DOUBLE and isinstance(value, int | float) and not isinstance(value, bool):
+        setattr(record, field.name, float(value))
+        return
+    try:
+        # strict=False is not used: "1" for an int is a mistake to be told about, not to be repaired.
+        converted = msgspec.convert(_plain(value), python_type(field.type))
+    except (msgspec.ValidationError, TypeError, OverflowError) as error:
+        raise BadRecord(f"column '{field.name}' is declared {field.type.ddl}, but the value is {value!r}: {error}.") from None
+    setattr(record, field.name, converted)
+
+
+def _plain(value: object) -> object:
+    """Turn NumPy scalars and arrays, which users' functions return, into Python values."""
+    to_python = getattr(value, "tolist", None)
+    return to_python() if callable(to_python) else value
