@@ -1,0 +1,82 @@
+"""Blocks: the unit of identity, replay and hand-over; rows or columns of one edge, with the ids they cover."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import pyarrow as pa
+
+from penstock.types import Record, Schema
+
+
+class Mark(IntEnum):
+    """What a block announces besides its records."""
+
+    NONE = 0
+    EPOCH = 1
+    """The epoch ``block.epoch`` ends here."""
+    END = 2
+    """Nothing follows."""
+
+
+@dataclass(slots=True)
+class Block:
+    """A run of block ids of one log and the records they hold.
+
+    A stateless chain turns block *i* into block *i*. After a shuffle or a filter many blocks are empty; a run
+    of empty ones is announced by the next block, whose ``first`` then lies before its ``last``.
+
+    Attributes
+    ----------
+    first, last : int
+        Block ids covered, both included.
+    epoch : int
+        Epoch the records belong to.
+    rows, columns :
+        The records in one of two equal forms; a block without records has neither.
+    count : int
+        Number of records.
+    due_us : int
+        When the oldest record was scheduled at its source; latency counts from here. 0 without records.
+    event_time_us_max : int or None
+        Largest event time that went into these ids before the shuffle, whether or not it came to this log.
+    idle : bool
+        The producer has had no input for a while: do not wait for its event time.
+    mark : Mark
+        Epoch or end marker.
+    """
+
+    first: int
+    last: int
+    epoch: int
+    rows: list[Record] | None = None
+    columns: pa.RecordBatch | None = None
+    count: int = 0
+    due_us: int = 0
+    event_time_us_max: int | None = None
+    idle: bool = False
+    mark: Mark = Mark.NONE
+
+    def as_rows(self, schema: Schema) -> list[Record]:
+        """Return the records as rows."""
+        if self.rows is not None:
+            return self.rows
+        return schema.to_rows(self.columns) if self.columns is not None else []
+
+    def as_columns(self, schema: Schema) -> pa.RecordBatch:
+        """Return the records as columns."""
+        return self.columns if self.columns is not None else schema.to_batch(self.rows or [])
+
+    @property
+    def weight(self) -> int:
+        """What the block counts for against a log's bound; an empty one is not free."""
+        return self.count or 1
+
+
+def join_columns(blocks: list[Block], schema: Schema) -> pa.RecordBatch:
+    """Return a run of blocks as one micro-batch."""
+    batches = [block.as_columns(schema) for block in blocks if block.count]
+    if not batches:
+        return schema.to_batch([])
+    return pa.concat_batches(batches) if len(batches) > 1 else batches[0]

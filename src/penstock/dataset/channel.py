@@ -1,0 +1,181 @@
+"""A channel carries one log to one remote reader: windowed sending, acknowledgement, resending, duplicate refusal.
+
+The transport below may lose, repeat or reorder messages across a reconnect; correctness rests on block ids here.
+
+=========  =========================  ==================================================================
+side       event                      effect
+=========  =========================  ==================================================================
+sender     window open                send the block at the cursor
+sender     Ack(received, consumed)    credit what was consumed; remember what arrived
+sender     Ack with ``gap``           go back to ``received + 1`` (once per gap)
+sender     no progress for a while    go back to ``received + 1``; wait twice as long the next time
+receiver   next id                    take it
+receiver   id below the next          refuse as duplicate, count it
+receiver   id above the next          refuse, count it, acknowledge at once with ``gap`` set
+receiver   records consumed           acknowledge when a quarter of the window is used, or after a while
+=========  =========================  ==================================================================
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.dataset.block import Block, Mark
+from penstock.dataset.log import Log
+
+WINDOW_RECORDS = 8_192
+ACK_DELAY_US = 20_000
+RESEND_US_MIN = 1_000_000
+RESEND_US_MAX = 30_000_000
+
+
+class ChannelId(NamedTuple):
+    """One producing instance and one consuming instance of an edge."""
+
+    edge: int
+    producer: int
+    consumer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """What the receiver has: last id received in order, last id consumed, and whether something is missing."""
+
+    received: int
+    consumed: int
+    gap: bool = False
+
+
+class Sender:
+    """Reads a log within the window and keeps what it needs to send again."""
+
+    def __init__(self, channel: ChannelId, log: Log, reader: str, window_records: int = WINDOW_RECORDS) -> None:
+        self.channel = channel
+        self.resent_blocks = 0
+        self._log = log
+        self._reader = reader
+        self._window = window_records
+        self._in_flight: deque[tuple[int, int]] = deque()  # (last id, weight), sent and not consumed
+        self._in_flight_records = 0
+        self._sent = -1
+        self._received = -1
+        self._progress_us = 0
+        self._resend_us = RESEND_US_MIN
+
+    @property
+    def in_flight_records(self) -> int:
+        """Records sent and not consumed by the receiver yet."""
+        return self._in_flight_records
+
+    def next(self, now_us: int) -> Block | None:
+        """Return the next block to send, if the window allows; a block larger than the window goes alone."""
+        block = self._log.peek(self._reader)
+        if block is None:
+            return None
+        if block.count and self._in_flight and self._in_flight_records + block.weight > self._window:
+            return None
+        self._log.read(self._reader)
+        if self._sent == self._received:
+            self._progress_us = now_us
+        self._in_flight.append((block.last, block.weight))
+        self._in_flight_records += block.weight
+        if block.last <= self._sent:
+            self.resent_blocks += 1
+        self._sent = max(self._sent, block.last)
+        return block
+
+    def on_ack(self, ack: Ack, now_us: int) -> None:
+        """Take the receiver's word."""
+        if ack.received > self._received:
+            self._received = ack.received
+            self._progress_us = now_us
+            self._resend_us = RESEND_US_MIN
+        while self._in_flight and self._in_flight[0][0] <= ack.consumed:
+            self._in_flight_records -= self._in_flight.popleft()[1]
+        self._log.consume(self._reader, ack.consumed)
+        if ack.gap and ack.received == self._received:
+            self._go_back(now_us)
+
+    def tick(self, now_us: int) -> None:
+        """Send again what the receiver has not confirmed for too long."""
+        if self._sent > self._received and now_us - self._progress_us >= self._resend_us:
+            self._resend_us = min(2 * self._resend_us, RESEND_US_MAX)
+            self._go_back(now_us)
+
+    def wake_us(self) -> int | None:
+        """When `tick` has something to do, or None."""
+        return self._progress_us + self._resend_us if self._sent > self._received else None
+
+    def _go_back(self, now_us: int) -> None:
+        self._log.seek(self._reader, self._received + 1)
+        while self._in_flight and self._in_flight[-1][0] > self._received:
+            self._in_flight_records -= self._in_flight.pop()[1]
+        self._progress_us = now_us
+
+
+class Receiver:
+    """Takes blocks in order, refuses the rest, and holds them until the unit consumes them."""
+
+    def __init__(self, channel: ChannelId, window_records: int = WINDOW_RECORDS) -> None:
+        self.channel = channel
+        self.duplicate_blocks = 0
+        self.refused_blocks = 0
+        self.queued_records = 0
+        self._window = window_records
+        self._queue: deque[Block] = deque()
+        self._received = -1
+        self._consumed = -1
+        self._owed_records = 0
+        self._ack_since_us: int | None = None
+        self._ack_now = False
+        self._gap = False
+
+    def accept(self, block: Block, now_us: int) -> bool:
+        """Take the block if it is the next one; say so."""
+        if block.first == self._received + 1:
+            self._received = block.last
+            self._queue.append(block)
+            self.queued_records += block.count
+            if self._ack_since_us is None:
+                self._ack_since_us = now_us
+            return True
+        if block.last <= self._received:
+            self.duplicate_blocks += 1
+        else:
+            self.refused_blocks += 1
+            self._gap = True
+        self._ack_now = True
+        return False
+
+    def peek(self) -> Block | None:
+        """Return the oldest block not consumed."""
+        return self._queue[0] if self._queue else None
+
+    def pop(self) -> Block:
+        """Consume the oldest block."""
+        block = self._queue.popleft()
+        self.queued_records -= block.count
+        self._consumed = block.last
+        self._owed_records += block.weight
+        if self._owed_records * 4 >= self._window or block.mark is Mark.END:
+            self._ack_now = True
+        return block
+
+    def wake_us(self) -> int | None:
+        """When an acknowledgement is due, or None."""
+        return None if self._ack_since_us is None else self._ack_since_us + ACK_DELAY_US
+
+    def ack(self, now_us: int) -> Ack | None:
+        """Return the acknowledgement to send now, if any."""
+        due = self._ack_since_us is not None and now_us - self._ack_since_us >= ACK_DELAY_US
+        if not (self._ack_now or due):
+            return None
+        ack = Ack(self._received, self._consumed, self._gap)
+        self._ack_now = False
+        self._gap = False
+        self._owed_records = 0
+        # Blocks that are queued but not consumed need one more acknowledgement later.
+        self._ack_since_us = now_us if self._queue else None
+        return ack

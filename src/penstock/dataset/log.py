@@ -1,0 +1,202 @@
+"""The replayable log of one edge partition: contiguous block ids, readers with cursors, bounds and truncation.
+
+Units append to logs and read from them; the sender of a channel is one more reader. Pure data: no clock, no socket.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from penstock.dataset.block import Block, Mark
+from penstock.errors import LimitExceeded, OffsetGap, ProtocolError
+
+UNREAD_RECORDS_MAX = 16_384
+RETAINED_RECORDS_MAX = 1_000_000
+
+
+class Retention(Enum):
+    """Until when a log keeps a block that every reader has consumed."""
+
+    CONSUMED = "consumed"
+    """Not at all: producer and readers share a process and are replayed together."""
+    COMMITTED = "committed"
+    """Until the block's epoch is committed, so that a reader can be replayed."""
+
+
+@dataclass(slots=True)
+class Cursor:
+    """Where a reader stands, as indexes into the log's sequence of blocks."""
+
+    next: int = 0
+    consumed: int = 0
+    consumed_weight: int = 0
+
+
+class Log:
+    """A bounded sequence of blocks with replay.
+
+    Parameters
+    ----------
+    name : str
+        For errors.
+    readers : iterable of str
+        Names of the readers; each gets a cursor at the beginning.
+    retention : Retention
+        When consumed blocks go.
+    unread_records_max : int
+        Records that may wait for the slowest reader; `has_room` is False from there on.
+    retained_records_max : int
+        Records that may be kept in all.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        readers: Iterable[str],
+        *,
+        retention: Retention = Retention.CONSUMED,
+        unread_records_max: int = UNREAD_RECORDS_MAX,
+        retained_records_max: int = RETAINED_RECORDS_MAX,
+    ) -> None:
+        self.name = name
+        self._cursors = {reader: Cursor() for reader in readers}
+        if not self._cursors:
+            raise ProtocolError(f"log {name} has no reader.")
+        self._retention = retention
+        self._unread_max = unread_records_max
+        self._retained_max = retained_records_max
+        self._blocks: list[Block] = []
+        self._base = 0  # index of self._blocks[0] in the whole sequence
+        self._next_id = 0
+        self._weight_in = 0  # of everything ever appended
+        self._weight_out = 0  # of everything truncated
+        self._committed_epoch = 0
+        self._ended = False
+
+    @property
+    def next_id(self) -> int:
+        """Id that the next block must begin with."""
+        return self._next_id
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """First id still kept and first id not yet written."""
+        return (self._blocks[0].first if self._blocks else self._next_id), self._next_id
+
+    @property
+    def retained_records(self) -> int:
+        """Records kept, consumed ones included."""
+        return self._weight_in - self._weight_out
+
+    @property
+    def committed_epoch(self) -> int:
+        """Last epoch known to be committed everywhere."""
+        return self._committed_epoch
+
+    def unread_records(self, reader: str) -> int:
+        """Records that the reader has not consumed yet."""
+        return self._weight_in - self._cursors[reader].consumed_weight
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a producer may append; markers may always be appended."""
+        if self._weight_in - self._weight_out >= self._retained_max:
+            return False
+        weight_in, bound = self._weight_in, self._unread_max
+        return all(weight_in - cursor.consumed_weight < bound for cursor in self._cursors.values())
+
+    def append(self, block: Block) -> None:
+        """Add the next block.
+
+        Raises
+        ------
+        OffsetGap
+            If the block does not begin where the log ends.
+        LimitExceeded
+            If the producer did not respect `has_room` by far (one block above the bound is normal).
+        """
+        if block.first != self._next_id or block.last < block.first:
+            raise OffsetGap(log=self.name, expected=self._next_id, got=block.first)
+        if self._ended:
+            raise ProtocolError(f"log {self.name} has ended; block {block.first} cannot follow.")
+        if block.mark is Mark.NONE and self.retained_records >= 2 * self._retained_max:
+            raise LimitExceeded(what=f"log {self.name}", limit=self._retained_max, got=self.retained_records)
+        self._blocks.append(block)
+        self._next_id = block.last + 1
+        self._weight_in += block.weight
+        self._ended = block.mark is Mark.END
+
+    def peek(self, reader: str) -> Block | None:
+        """Return the block at the reader's cursor without moving it."""
+        at = self._cursors[reader].next - self._base
+        return self._blocks[at] if at < len(self._blocks) else None
+
+    def read(self, reader: str) -> Block | None:
+        """Return the block at the reader's cursor and move on; it is not consumed yet."""
+        cursor = self._cursors[reader]
+        at = cursor.next - self._base
+        if at >= len(self._blocks):
+            return None
+        cursor.next += 1
+        return self._blocks[at]
+
+    def read_run(self, reader: str, records_max: int) -> list[Block]:
+        """Read blocks up to the next marker or until ``records_max`` is reached: a micro-batch, named by its ids."""
+        run: list[Block] = []
+        records = 0
+        while (block := self.peek(reader)) is not None:
+            if run and (block.mark is not Mark.NONE or records + block.count > records_max):
+                break
+            run.append(block)
+            records += block.count
+            self._cursors[reader].next += 1
+            if block.mark is not Mark.NONE:
+                break
+        return run
+
+    def consume(self, reader: str, last: int) -> None:
+        """Note that the reader is done with everything up to block id ``last``."""
+        cursor = self._cursors[reader]
+        blocks, base = self._blocks, self._base
+        while cursor.consumed < cursor.next and blocks[cursor.consumed - base].last <= last:
+            cursor.consumed_weight += blocks[cursor.consumed - base].weight
+            cursor.consumed += 1
+        if self._retention is Retention.CONSUMED:
+            self._truncate()
+
+    def seek(self, reader: str, block_id: int) -> None:
+        """Move the reader's cursor to the block that begins at ``block_id``: replay, or a resend."""
+        at = bisect_left(self._blocks, block_id, key=lambda block: block.first)
+        found = self._blocks[at].first if at < len(self._blocks) else self._next_id
+        if found != block_id:
+            raise OffsetGap(log=self.name, expected=self.bounds[0], got=block_id)
+        cursor = self._cursors[reader]
+        cursor.next = self._base + at
+        if cursor.consumed > cursor.next:
+            cursor.consumed_weight -= sum(b.weight for b in self._blocks[at : cursor.consumed - self._base])
+            cursor.consumed = cursor.next
+
+    def position(self, reader: str) -> int:
+        """Id of the next block the reader will get."""
+        block = self.peek(reader)
+        return block.first if block is not None else self._next_id
+
+    def commit(self, epoch: int) -> None:
+        """Note that ``epoch`` is committed everywhere, and drop what is no longer needed."""
+        self._committed_epoch = max(self._committed_epoch, epoch)
+        self._truncate()
+
+    def _truncate(self) -> None:
+        floor = min(cursor.consumed for cursor in self._cursors.values()) - self._base
+        if self._retention is Retention.COMMITTED:
+            kept = 0
+            while kept < floor and self._blocks[kept].epoch <= self._committed_epoch:
+                kept += 1
+            floor = kept
+        if floor > 0:
+            self._weight_out += sum(block.weight for block in self._blocks[:floor])
+            del self._blocks[:floor]
+            self._base += floor
