@@ -1,0 +1,25 @@
+"""The writer of sinks that take their output in the driver process; memory and console use it."""
+
+from __future__ import annotations
+
+from penstock.connectors.base import SinkWriter
+from penstock.types import Record
+
+
+class DeliveringWriter(SinkWriter):
+    """Keeps records until their epoch is committed, then hands them to the driver."""
+
+    def __init__(self) -> None:
+        self._open: list[Record] = []
+        self._prepared: dict[int, list[Record]] = {}
+
+    def write(self, rows: list[Record]) -> None:
+        self._open += rows
+
+    def prepare(self, epoch: int) -> None:
+        self._prepared[epoch] = self._open
+        self._open = []
+
+    def commit(self, epoch: int) -> list[Record] | None:
+        ready = sorted(prepared for prepared in self._prepared if prepared <= epoch)
+        return [row for prepared in ready for row in self._prepared.pop(prepared)] or None

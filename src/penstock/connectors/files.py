@@ -1,0 +1,306 @@
+"""The files sink: every epoch's output becomes visible at once, by renaming a finished file into place."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.connectors.base import Sink, SinkWriter, WriterContext
+from penstock.connectors.plain import plain_dicts
+from penstock.errors import InvalidOption, SinkFailed
+from penstock.types import Record, Schema
+
+_PENDING = ".pending"
+_PART = re.compile(r"part-(\d{8,})-\d{4,}\.(jsonl|parquet)")
+_BUFFER_BYTES = 256 * 1024
+_ROW_GROUP_RECORDS = 16 * 1024
+
+
+class FileFormat(Enum):
+    """How rows are stored; the value is the files' suffix."""
+
+    JSONL = "jsonl"
+    PARQUET = "parquet"
+
+
+class Existing(Enum):
+    """What to do about the output of an earlier run."""
+
+    FAIL = "fail"
+    APPEND = "append"
+    REPLACE = "replace"
+
+
+class Files(Sink):
+    """A sink of files in a directory; build it with :func:`files`."""
+
+    def __init__(self, path: str, form: FileFormat, existing: Existing) -> None:
+        self._path = Path(path)
+        self._format = form
+        self._existing = existing
+        # Both are found by check() in the driver. Parts are numbered on from the ones that are there, so that
+        # the old files can go at any time without taking a new one along.
+        self._first_part = 0
+        self._replaced: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        return "files"
+
+    @property
+    def path(self) -> Path:
+        """The output directory."""
+        return self._path
+
+    def check(self, schema: Schema) -> None:
+        del schema
+        if self._path.exists() and not self._path.is_dir():
+            raise InvalidOption(
+                option="path", given=str(self._path), allowed="a directory, or a new path for one"
+            )
+        nearest = self._path.absolute()
+        while not nearest.exists():
+            nearest = nearest.parent
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+            raise SinkFailed(sink=f"files('{self._path}')", cause=f"'{nearest}' cannot be written to")
+        parts = {path: match for path in _listed(self._path) if (match := _PART.fullmatch(path.name))}
+        if parts and self._existing is Existing.FAIL:
+            raise InvalidOption(
+                option="existing",
+                given=self._existing.value,
+                allowed=f"'append' or 'replace', as '{self._path}' holds {len(parts)} files of a former run",
+            )
+        self._first_part = max((int(match[1]) + 1 for match in parts.values()), default=0)
+        if self._existing is Existing.REPLACE:
+            self._replaced = tuple(map(str, [*parts, *_listed(self._path / _PENDING)]))
+
+    def writer(self, schema: Schema, context: WriterContext) -> SinkWriter:
+        with _disk(self._path, context.operation):
+            (self._path / _PENDING).mkdir(parents=True, exist_ok=True)
+            if context.instance == 0:
+                for path in self._replaced:
+                    Path(path).unlink(missing_ok=True)
+        return _FilesWriter(self._path, self._format, schema, context, self._first_part)
+
+
+def _listed(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.iterdir() if path.is_file()) if directory.is_dir() else []
+
+
+@contextlib.contextmanager
+def _disk(path: Path, operation: str) -> Iterator[None]:
+    """Turn what the disk refuses into an error that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise SinkFailed(
+            sink="files",
+            cause=f"'{error.filename or path}': {error.strerror or error}",
+            hint="Check the space and the permissions there.",
+            operation=operation,
+        ) from error
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class _File(Protocol):
+    """A file being written."""
+
+    def write(self, rows: list[Record]) -> None: ...
+
+    def write_batch(self, batch: pa.RecordBatch) -> None: ...
+
+    def finish(self) -> None:
+        """Bring everything to the disk and close."""
+
+    def abandon(self) -> None:
+        """Close; the contents do not matter."""
+
+
+class _JsonLinesFile:
+    def __init__(self, path: Path, schema: Schema) -> None:
+        self._schema = schema
+        self._dicts = plain_dicts(schema)
+        self._encoder = msgspec.json.Encoder()
+        self._file = path.open("wb", buffering=_BUFFER_BYTES)
+
+    def write(self, rows: list[Record]) -> None:
+        self._file.write(self._encoder.encode_lines(self._dicts(rows)))
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        self.write(self._schema.to_rows(batch))
+
+    def finish(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def abandon(self) -> None:
+        self._file.close()
+
+
+class _ParquetFile:
+    def __init__(self, path: Path, schema: Schema) -> None:
+        self._schema = schema
+        self._rows: list[Record] = []
+        self._file = path.open("wb", buffering=_BUFFER_BYTES)
+        self._writer = pq.ParquetWriter(self._file, schema.arrow)
+
+    def write(self, rows: list[Record]) -> None:
+        self._rows += rows
+        if len(self._rows) >= _ROW_GROUP_RECORDS:
+            self._flush_rows()
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        self._flush_rows()
+        self._writer.write_batch(batch)
+
+    def finish(self) -> None:
+        self._flush_rows()
+        self._writer.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def abandon(self) -> None:
+        self._writer.close()
+        self._file.close()
+
+    def _flush_rows(self) -> None:
+        if self._rows:
+            self._writer.write_batch(self._schema.to_batch(self._rows))
+            self._rows = []
+
+
+_FILE_TYPES: dict[FileFormat, type[_JsonLinesFile] | type[_ParquetFile]] = {
+    FileFormat.JSONL: _JsonLinesFile,
+    FileFormat.PARQUET: _ParquetFile,
+}
+
+
+class _FilesWriter(SinkWriter):
+    def __init__(
+        self, path: Path, form: FileFormat, schema: Schema, context: WriterContext, first_part: int
+    ) -> None:
+        self._path = path
+        self._format = form
+        self._schema = schema
+        self._operation = context.operation
+        self._instance = context.instance
+        self._first_part = first_part
+        name = re.sub(r"[^A-Za-z0-9_.]", "_", f"{context.job}.{context.operation}")
+        self._name = f"{name}-{context.instance:04d}"
+        self._open: _File | None = None
+        self._prepared: set[int] = set()
+
+    def write(self, rows: list[Record]) -> None:
+        if rows:
+            with _disk(self._open_path, self._operation):
+                self._opened().write(rows)
+
+    def write_batch(self, batch: pa.RecordBatch, schema: Schema) -> None:
+        del schema
+        if batch.num_rows:
+            with _disk(self._open_path, self._operation):
+                self._opened().write_batch(batch)
+
+    def prepare(self, epoch: int) -> None:
+        pending = self._pending_path(epoch)
+        with _disk(pending, self._operation):
+            if self._open is None:
+                # A writer before this one may have prepared the epoch with output that came later this time.
+                pending.unlink(missing_ok=True)
+                return
+            self._open.finish()
+            self._open = None
+            self._open_path.replace(pending)
+            _sync_directory(pending.parent)
+            self._prepared.add(epoch)
+
+    def commit(self, epoch: int) -> list[Record] | None:
+        # The epoch itself is looked for on the disk too: the writer that prepared it may be gone.
+        ready = sorted({prepared for prepared in self._prepared if prepared <= epoch} | {epoch})
+        published = False
+        for prepared in ready:
+            target = (
+                self._path
+                / f"part-{self._first_part + prepared:08d}-{self._instance:04d}.{self._format.value}"
+            )
+            with _disk(target, self._operation):
+                try:
+                    self._pending_path(prepared).replace(target)
+                    published = True
+                except FileNotFoundError:
+                    if prepared in self._prepared and not target.exists():
+                        raise
+            self._prepared.discard(prepared)
+        if published:
+            with _disk(self._path, self._operation):
+                _sync_directory(self._path)
+        return None
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.abandon()
+            self._open = None
+            self._open_path.unlink(missing_ok=True)
+        # Prepared files stay: their commit may be decided already and asked of the next writer.
+
+    @property
+    def _open_path(self) -> Path:
+        return self._path / _PENDING / f"{self._name}-open.{self._format.value}"
+
+    def _pending_path(self, epoch: int) -> Path:
+        return self._path / _PENDING / f"{self._name}-{epoch:08d}.{self._format.value}"
+
+    def _opened(self) -> _File:
+        if self._open is None:
+            self._open = _FILE_TYPES[self._format](self._open_path, self._schema)
+        return self._open
+
+
+_Choice = TypeVar("_Choice", bound=Enum)
+
+
+def _one_of(option: str, given: str, kinds: type[_Choice]) -> _Choice:
+    try:
+        return kinds(given)
+    except ValueError:
+        allowed = ", ".join(f"'{kind.value}'" for kind in kinds)
+        raise InvalidOption(option=option, given=given, allowed=allowed) from None
+
+
+def files(path: str | os.PathLike[str], *, format: str = "jsonl", existing: str = "fail") -> Files:
+    """Write the output into files of a directory: each record exactly once.
+
+    A file ``part-<epoch>-<instance>.jsonl`` appears, complete, when its epoch is committed; epochs without
+    output make no file. What is not committed yet is in ``.pending`` and never read by anyone else.
+
+    Parameters
+    ----------
+    path : str or path
+        The directory; made where it is missing. On a cluster every worker must reach it under this path.
+    format : {"jsonl", "parquet"}
+        JSON lines (timestamps as ISO-8601 in UTC, binary as base64, NaN and infinities as null), or Parquet.
+    existing : {"fail", "append", "replace"}
+        What to do if the directory holds part files of an earlier run: refuse to start, keep them and
+        number on from them, or delete them when the job starts.
+    """
+    return Files(
+        os.fspath(path), _one_of("format", format, FileFormat), _one_of("existing", existing, Existing)
+    )

@@ -1,0 +1,309 @@
+"""The deterministic generator: any record can be made again from the seed, its offset and the start."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from itertools import repeat
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from penstock.connectors.base import Source
+from penstock.connectors.draws import Draw, FieldSpec, Times, Words, random_words, stream_keys
+from penstock.connectors.generator_reader import Chunks, GeneratorReader
+from penstock.connectors.rates import RateSchedule, as_schedule
+from penstock.connectors.specs import Constant
+from penstock.errors import InvalidOption
+from penstock.types import STRING, Field, Record, Schema
+
+# A chunk is made within one poll, which must stay below a millisecond: wide records and users' functions
+# make it smaller.
+_CHUNK_RECORDS_MAX = 1024
+_CHUNK_RECORDS_CALLABLE = 16
+_CHUNK_WORDS_MAX = 16 * 1024
+_PARTITIONS_MAX = 10_000
+_SEED_MAX = (1 << 63) - 1
+
+_JSON_SCHEMA = Schema.parse("value binary not null")
+_TEXT_SCHEMA = Schema.parse("value string not null")
+
+
+class Format(Enum):
+    """How a generated record is presented."""
+
+    JSON = "json"
+    COLUMNS = "columns"
+    TEXT = "text"
+
+
+@dataclass
+class Context:
+    """What a user's generating function is given.
+
+    Attributes
+    ----------
+    offset : int
+        Global offset of the record, from 0.
+    time_us : int
+        When the record is scheduled, in microseconds since the epoch.
+    seed : int
+        The generator's seed.
+    """
+
+    offset: int
+    time_us: int
+    seed: int
+
+    @cached_property
+    def random(self) -> random.Random:
+        """A random generator of this record's own."""
+        return random.Random(self.seed << 64 | self.offset)
+
+
+Make = Callable[[Words, Times], list[Record]]
+UserFunction = Callable[[Context], Any]
+
+
+class Generator(Source):
+    """A source of generated records; build it with :func:`generator`."""
+
+    def __init__(
+        self,
+        make: dict[str, FieldSpec] | UserFunction,
+        schedule: RateSchedule | None,
+        schema: Schema,
+        form: Format,
+        *,
+        seed: int,
+        total: int | None,
+        partitions: int | None,
+    ) -> None:
+        self._make = make
+        self._schedule = schedule
+        self._schema = schema
+        self._format = form
+        self._seed = seed
+        self._total = total
+        self._partitions = partitions
+
+    @property
+    def schema(self) -> Schema:
+        return self._schema
+
+    @property
+    def kind(self) -> str:
+        return "generator"
+
+    @property
+    def total(self) -> int | None:
+        """How many records there are in all; None where there is no end."""
+        return self._total
+
+    @property
+    def schedule(self) -> RateSchedule | None:
+        """When the records are due; None where they are as soon as they are read."""
+        return self._schedule
+
+    def partitions(self, parallelism: int) -> int:
+        return self._partitions or parallelism
+
+    def reader(self, partition: int, partitions: int, start_us: int) -> GeneratorReader:
+        return GeneratorReader(
+            self._chunks(start_us),
+            self._schedule,
+            partition=partition,
+            partitions=partitions,
+            start_us=start_us,
+            total=self._total,
+            chunk_records_max=self._chunk_records_max,
+        )
+
+    def records(self, first: int, count: int, start_us: int) -> list[Record]:
+        """Make the records from a global offset on, as a job that started at ``start_us`` reads them."""
+        if self._total is not None:
+            count = min(count, self._total - first)
+        chunks, step = self._chunks(start_us), self._chunk_records_max
+        rows: list[Record] = []
+        for at in range(first, first + count, step):
+            rows += chunks(at, min(step, first + count - at), 1)[0]
+        return rows
+
+    @property
+    def _chunk_records_max(self) -> int:
+        if not isinstance(self._make, dict):
+            return _CHUNK_RECORDS_CALLABLE
+        words = sum(spec.words for spec in self._make.values())
+        return max(min(_CHUNK_WORDS_MAX // max(words, 1), _CHUNK_RECORDS_MAX), 1)
+
+    def _chunks(self, start_us: int) -> Chunks:
+        make, schedule = self._compile(), self._schedule
+
+        def chunk(first: int, count: int, stride: int) -> tuple[list[Record], list[int]]:
+            offsets = np.arange(first, first + count * stride, stride, dtype=np.uint64)
+            if schedule is None:
+                # A time that depends on the reading could not be made again: count a record per microsecond.
+                times_us = offsets.astype(np.int64)
+            else:
+                times_us = schedule.times_us(first, count, stride)
+            return make(offsets, times_us + start_us), times_us.tolist()
+
+        return chunk
+
+    def _compile(self) -> Make:
+        """Return the function that makes records from their offsets and scheduled times."""
+        if not isinstance(self._make, dict):
+            return self._compile_function(self._make)
+        keys = np.array(
+            [key for name, spec in self._make.items() for key in stream_keys(self._seed, name, spec.words)],
+            dtype=np.uint64,
+        )
+        template = b""
+        columns: list[tuple[int, int, Callable[[Draw], list[Any]]]] = []
+        at = 0
+        for name, spec in self._make.items():
+            template += (b"," if template else b"{") + _escape(msgspec.json.encode(name)) + b":"
+            if self._format is Format.JSON and isinstance(spec, Constant):
+                template += _escape(msgspec.json.encode(spec.value))
+                continue
+            template += b"%b"
+            columns.append(
+                (at, at + spec.words, spec.json() if self._format is Format.JSON else spec.values())
+            )
+            at += spec.words
+        render = (template + b"}").__mod__
+        record_type, as_json = self._schema.record_type, self._format is Format.JSON
+
+        def make(offsets: Words, times_us: Times) -> list[Record]:
+            words = random_words(keys, offsets)
+            drawn = [column(Draw(offsets, times_us, words[start:end])) for start, end, column in columns]
+            if as_json:
+                return list(
+                    map(
+                        record_type,
+                        map(render, zip(*drawn, strict=True) if drawn else repeat((), offsets.size)),
+                    )
+                )
+            return list(map(record_type, *drawn))
+
+        return make
+
+    def _compile_function(self, function: UserFunction) -> Make:
+        seed, schema = self._seed, self._schema
+        encode = _json_bytes if self._format is Format.JSON else _same
+
+        def make(offsets: Words, times_us: Times) -> list[Record]:
+            return [
+                schema.coerce(encode(function(Context(offset, time_us, seed))))
+                for offset, time_us in zip(offsets.tolist(), times_us.tolist(), strict=True)
+            ]
+
+        return make
+
+
+def _escape(text: bytes) -> bytes:
+    return text.replace(b"%", b"%%")
+
+
+def _json_bytes(value: object) -> bytes:
+    """Encode a value; bytes are taken as they are, so that malformed input can be generated too."""
+    return value if isinstance(value, bytes) else msgspec.json.encode(value)
+
+
+def _same(value: object) -> object:
+    return value
+
+
+def generator(
+    fields: Mapping[str, object] | FieldSpec | UserFunction,
+    *,
+    rate: float | RateSchedule | None,
+    seed: int = 0,
+    total: int | None = None,
+    partitions: int | None = None,
+    format: str | None = None,
+    schema: str | Schema | None = None,
+) -> Generator:
+    """Generate records that are the same in every run.
+
+    Parameters
+    ----------
+    fields : mapping, field or callable
+        Field names with what ``ps.fields`` builds, or plain values that are the same in every record; a
+        single field for text; or a function of a :class:`Context` that returns a record.
+    rate : float, RateSchedule or None
+        Records per second over all partitions, or what ``ps.rates`` builds. None: as fast as they are read,
+        with event times that count a microsecond per record from the start.
+    seed : int
+        Seed of all that is random. What is drawn depends on the seed, the field's name and the offset only.
+    total : int, optional
+        Number of records after which the source ends.
+    partitions : int, optional
+        Number of partitions; the job's parallelism where not given. It changes who reads a record, not what
+        is in it.
+    format : {"json", "columns", "text"}, optional
+        "json": ``value binary`` that holds a JSON object (default); "text": ``value string`` from a single
+        field; "columns": a column for each field (default where ``schema`` is given).
+    schema : str or Schema, optional
+        Schema of the records that a function returns in format "columns".
+    """
+    if seed.__class__ is not int or not 0 <= seed <= _SEED_MAX:
+        raise InvalidOption(option="seed", given=seed, allowed="a whole number from 0 to 2**63 - 1")
+    if total is not None and (total.__class__ is not int or total < 0):
+        raise InvalidOption(option="total", given=total, allowed="a whole number from 0, or None for no end")
+    if partitions is not None and (partitions.__class__ is not int or not 1 <= partitions <= _PARTITIONS_MAX):
+        raise InvalidOption(option="partitions", given=partitions, allowed=f"1 to {_PARTITIONS_MAX}")
+    try:
+        form = Format(format if format is not None else "json" if schema is None else "columns")
+    except ValueError:
+        allowed = ", ".join(f"'{known.value}'" for known in Format)
+        raise InvalidOption(option="format", given=format, allowed=allowed) from None
+    make = _parts(fields)
+    return Generator(
+        make,
+        as_schedule(rate),
+        _schema(make, form, schema),
+        form,
+        seed=seed,
+        total=total,
+        partitions=partitions,
+    )
+
+
+def _parts(fields: object) -> dict[str, FieldSpec] | UserFunction:
+    if isinstance(fields, FieldSpec):
+        return {"value": fields}
+    if isinstance(fields, Mapping) and fields and all(isinstance(name, str) for name in fields):
+        return {
+            name: spec if isinstance(spec, FieldSpec) else Constant(name, spec)
+            for name, spec in fields.items()
+        }
+    if callable(fields):
+        return fields
+    raise InvalidOption(
+        option="fields", given=fields, allowed="a dict of names and fields, a field or a function"
+    )
+
+
+def _schema(make: dict[str, FieldSpec] | UserFunction, form: Format, schema: str | Schema | None) -> Schema:
+    if schema is not None:
+        if isinstance(make, dict) or form is not Format.COLUMNS:
+            raise InvalidOption(
+                option="schema", given=str(schema), allowed="only with a function and format 'columns'"
+            )
+        return Schema.parse(schema)
+    if form is Format.JSON:
+        return _JSON_SCHEMA
+    if form is Format.TEXT:
+        if isinstance(make, dict) and [spec.type for spec in make.values()] != [STRING]:
+            raise InvalidOption(
+                option="fields", given=list(make), allowed="a single string field in format 'text'"
+            )
+        return _TEXT_SCHEMA
+    if not isinstance(make, dict):
+        raise InvalidOption(option="schema", given=None, allowed="the schema of the function's records")
+    return Schema(tuple(Field(name, spec.type, spec.nullable) for name, spec in make.items()))

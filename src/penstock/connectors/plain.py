@@ -1,0 +1,63 @@
+"""Records as people and JSON read them: dates and timestamps in ISO form; console and files use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+
+from penstock.errors import BadRecord
+from penstock.types import DataType, Record, Schema, TypeKind
+
+_EPOCH = datetime(1970, 1, 1)
+_EPOCH_DAY = _EPOCH.toordinal()
+
+
+def timestamp_text(time_us: int) -> str:
+    """Write a timestamp in UTC, such as ``2026-01-31T08:00:00.000000Z``."""
+    try:
+        return (_EPOCH + timedelta(microseconds=time_us)).isoformat(timespec="microseconds") + "Z"
+    except OverflowError:
+        raise BadRecord(
+            f"timestamp {time_us} us is outside of the years 1 to 9999.",
+            hint="Was it read in the wrong unit?",
+        ) from None
+
+
+def date_text(day: int) -> str:
+    """Write a date, such as ``2026-01-31``."""
+    try:
+        return date.fromordinal(_EPOCH_DAY + day).isoformat()
+    except (OverflowError, ValueError):
+        raise BadRecord(f"date of day {day} is outside of the years 1 to 9999.") from None
+
+
+def plain_value(value: object, data_type: DataType) -> object:
+    """Return a column's value with timestamps and dates as text."""
+    if isinstance(value, list) and data_type.element is not None:
+        return [plain_value(item, data_type.element) for item in value]
+    if isinstance(value, int) and data_type.kind is TypeKind.TIMESTAMP:
+        return timestamp_text(value)
+    if isinstance(value, int) and data_type.kind is TypeKind.DATE:
+        return date_text(value)
+    return value
+
+
+def plain_dicts(schema: Schema) -> Callable[[list[Record]], list[dict[str, object]]]:
+    """Return a function that turns records into dicts of plain values."""
+    names = schema.names
+    timed = [field for field in schema if _has_time(field.type)]
+
+    def dicts(rows: list[Record]) -> list[dict[str, object]]:
+        plain: list[dict[str, object]] = [{name: getattr(row, name) for name in names} for row in rows]
+        for field in timed:
+            for item in plain:
+                item[field.name] = plain_value(item[field.name], field.type)
+        return plain
+
+    return dicts
+
+
+def _has_time(data_type: DataType) -> bool:
+    if data_type.element is not None:
+        return _has_time(data_type.element)
+    return data_type.kind in (TypeKind.TIMESTAMP, TypeKind.DATE)

@@ -1,0 +1,138 @@
+"""Properties of the generator: any partitioning, polling and seeking gives the same records in time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.connectors import fields, generator, rates
+from penstock.connectors.rates import RateSchedule, Segment
+
+_RATES = st.one_of(
+    st.sampled_from([0.1, 1 / 3, 0.7, 1.0, 7.0, 999.0, 1e4, 123_456.789, 3e6]),
+    st.floats(min_value=0.01, max_value=5e6, allow_nan=False),
+)
+_SEGMENTS = st.lists(
+    st.builds(Segment, st.integers(1, 5_000_000), st.one_of(st.just(0.0), _RATES)), min_size=1, max_size=5
+)
+
+
+@st.composite
+def _schedules(draw: st.DrawFn) -> RateSchedule:
+    segments = draw(_SEGMENTS)
+    last = Segment(draw(st.integers(1, 5_000_000)), draw(_RATES))
+    repeat_from = draw(st.one_of(st.none(), st.integers(0, len(segments))))
+    return RateSchedule((*segments, last), repeat_from)
+
+
+@settings(deadline=None)
+@given(_schedules(), st.integers(0, 10**9), st.integers(1, 200), st.integers(1, 7))
+def test_times_agree_in_both_forms_and_never_go_back(
+    schedule: RateSchedule, first: int, count: int, stride: int
+) -> None:
+    times_us = schedule.times_us(first, count, stride).tolist()
+    assert times_us == [schedule.time_us(offset) for offset in range(first, first + count * stride, stride)]
+    assert times_us == sorted(times_us)
+    assert times_us[0] >= 0
+
+
+@settings(deadline=None)
+@given(_schedules(), st.integers(0, 10**12))
+def test_due_counts_exactly_what_has_its_time(schedule: RateSchedule, elapsed_us: int) -> None:
+    due = schedule.due(elapsed_us)
+    assert schedule.time_us(due) > elapsed_us
+    assert due == 0 or schedule.time_us(due - 1) <= elapsed_us
+
+
+@settings(deadline=None)
+@given(_schedules(), st.integers(0, 10**8))
+def test_rate_is_kept_over_time(schedule: RateSchedule, elapsed_us: int) -> None:
+    """The count is the integral of the rate, give or take one record for each piece of the schedule."""
+    expected, left_us = 0.0, elapsed_us
+    segments = schedule.segments
+    period = segments[schedule.repeat_from :] if schedule.repeat_from is not None else segments[-1:]
+    period_us = sum(segment.duration_us for segment in period)
+    period_count = sum(segment.duration_us * segment.rate_eps / 1e6 for segment in period)
+    lead = segments[: len(segments) - len(period)]
+    for segment in lead:
+        spent_us = min(left_us, segment.duration_us)
+        expected += spent_us * segment.rate_eps / 1e6
+        left_us -= spent_us
+    cycles = left_us // period_us
+    expected += cycles * period_count
+    left_us -= cycles * period_us
+    for segment in period:
+        spent_us = min(left_us, segment.duration_us)
+        expected += spent_us * segment.rate_eps / 1e6
+        left_us -= spent_us
+    # A microsecond at the highest rate is the resolution of time.
+    slack = 2 + max(segment.rate_eps for segment in segments) * 2e-6 + expected * 1e-9
+    assert abs(schedule.due(elapsed_us) - expected) <= slack
+
+
+_FIELDS: dict[str, object] = {
+    "n": fields.sequence(),
+    "id": fields.hexid(11),
+    "kind": fields.choice(["a", "b", "c"], zipf=1.0),
+    "size": fields.normal(0, 1),
+    "at": fields.event_time(unit="us", jitter="1s"),
+    "same": "é%",
+}
+
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("poll"), st.integers(0, 300_000), st.integers(1, 700)),
+        st.tuples(st.just("seek"), st.integers(0, 2000), st.just(0)),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rate=st.sampled_from([50.0, 5000.0, 50_000.0, None]),
+    form=st.sampled_from(["json", "columns"]),
+    partitions=st.integers(1, 5),
+    partition=st.integers(0, 4),
+    seed=st.integers(0, 2**63 - 1),
+    steps=_STEPS,
+)
+def test_readers_agree_with_the_records_of_the_offsets(
+    rate: float | None,
+    form: str,
+    partitions: int,
+    partition: int,
+    seed: int,
+    steps: list[tuple[str, int, int]],
+) -> None:
+    partition %= partitions
+    source = generator(_FIELDS, rate=rate, seed=seed, total=3000, format=form)
+    start_us = 1_000_000_000
+    expected = source.records(0, 3000, start_us)[partition::partitions]
+    reader = source.reader(partition, partitions, start_us)
+    now_us = start_us
+    for step, amount, records_max in steps:
+        if step == "seek":
+            reader.seek(min(amount, len(expected)))
+            continue
+        now_us += amount
+        offset, backlog, wake_us = reader.offset, reader.backlog_records(now_us), reader.wake_us(now_us)
+        batch = reader.poll(now_us, records_max)
+        rows: list[Any] = [] if batch is None else batch.rows
+        assert rows == expected[offset : offset + len(rows)]
+        assert reader.offset == offset + len(rows)
+        assert len(rows) <= min(backlog, records_max)
+        assert bool(rows) == (backlog > 0) == (wake_us is not None and wake_us <= now_us)
+        assert reader.backlog_records(now_us) == backlog - len(rows)
+        if batch is not None and rate is not None:
+            assert batch.due_us == wake_us
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10**12), st.integers(1, 50), st.integers(0, 40))
+def test_any_range_is_the_same_alone(first: int, count: int, skip: int) -> None:
+    source = generator(_FIELDS, rate=rates.burst(base=10, peak=1000), seed=5)
+    rows = source.records(first, count, 0)
+    assert source.records(first + min(skip, count), count, 0)[: count - min(skip, count)] == rows[skip:]

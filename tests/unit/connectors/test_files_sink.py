@@ -1,0 +1,239 @@
+"""The files sink: nothing before the commit, everything once after it, and clear errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark import cloudpickle
+
+from penstock.connectors import SinkWriter, WriterContext, files
+from penstock.errors import BadRecord, InvalidOption, SinkFailed
+from penstock.types import Schema
+
+_SCHEMA = Schema.parse("k string, n bigint")
+
+
+def _rows(*numbers: int) -> list[Any]:
+    return [_SCHEMA.record_type(f"k{n}", n) for n in numbers]
+
+
+def _writer(sink: Any, instance: int = 0, schema: Schema = _SCHEMA) -> SinkWriter:
+    sent = cloudpickle.loads(cloudpickle.dumps(sink))
+    writer: SinkWriter = sent.writer(schema, WriterContext("job/1", "counts", instance, 2))
+    return writer
+
+
+def _parts(path: Path) -> dict[str, list[int]]:
+    return {
+        part.name: [json.loads(line)["n"] for line in part.read_text().splitlines()]
+        for part in sorted(path.glob("part-*"))
+    }
+
+
+def _commit(writer: SinkWriter, epoch: int, *numbers: int) -> None:
+    writer.write(_rows(*numbers))
+    writer.prepare(epoch)
+    assert writer.commit(epoch) is None
+
+
+def test_output_appears_on_commit_epoch_by_epoch(tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "out"
+    sink = files(out)
+    sink.check(_SCHEMA)
+    assert not out.exists()
+    writers = [_writer(sink, instance) for instance in range(2)]
+    writers[0].write(_rows(1, 2))
+    writers[0].write(_rows(3))
+    writers[1].write(_rows(4))
+    assert _parts(out) == {}
+    for writer in writers:
+        writer.prepare(0)
+    assert _parts(out) == {}
+    for writer in writers:
+        writer.commit(0)
+    expected = {"part-00000000-0000.jsonl": [1, 2, 3], "part-00000000-0001.jsonl": [4]}
+    assert _parts(out) == expected
+    for writer in writers:
+        writer.prepare(1)
+        writer.commit(1)
+    assert _parts(out) == expected
+    _commit(writers[1], 2, 5)
+    assert _parts(out) == {**expected, "part-00000002-0001.jsonl": [5]}
+    for writer in writers:
+        writer.close()
+    assert list((out / ".pending").iterdir()) == []
+
+
+def test_commit_is_idempotent_and_takes_earlier_epochs_along(tmp_path: Path) -> None:
+    writer = _writer(files(tmp_path))
+    for epoch in (3, 4, 5):
+        writer.write(_rows(epoch))
+        writer.prepare(epoch)
+    for _ in range(2):
+        writer.commit(4)
+        assert _parts(tmp_path) == {"part-00000003-0000.jsonl": [3], "part-00000004-0000.jsonl": [4]}
+    writer.commit(5)
+    assert len(_parts(tmp_path)) == 3
+
+
+def test_next_writer_commits_what_was_prepared(tmp_path: Path) -> None:
+    sink = files(tmp_path)
+    first = _writer(sink)
+    first.write(_rows(1))
+    first.prepare(0)
+    first.write(_rows(2))
+    first.close()
+    second = _writer(sink)
+    second.commit(0)
+    _commit(second, 1, 3)
+    assert _parts(tmp_path) == {"part-00000000-0000.jsonl": [1], "part-00000001-0000.jsonl": [3]}
+
+
+def test_next_writer_that_prepares_an_epoch_again_replaces_it(tmp_path: Path) -> None:
+    sink = files(tmp_path)
+    first = _writer(sink)
+    for epoch in (0, 1):
+        first.write(_rows(epoch))
+        first.prepare(epoch)
+    second = _writer(sink)
+    _commit(second, 0)
+    _commit(second, 1, 0, 1)
+    assert _parts(tmp_path) == {"part-00000001-0000.jsonl": [0, 1]}
+
+
+def test_what_is_not_prepared_is_dropped(tmp_path: Path) -> None:
+    writer = _writer(files(tmp_path))
+    writer.write(_rows(1))
+    writer.close()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_parquet_from_rows_and_batches(tmp_path: Path) -> None:
+    writer = _writer(files(tmp_path, format="parquet"))
+    writer.write(_rows(1, 2))
+    writer.write_batch(_SCHEMA.to_batch(_rows(3)), _SCHEMA)
+    writer.write(_rows(4))
+    writer.prepare(7)
+    writer.commit(7)
+    table = pq.read_table(tmp_path / "part-00000007-0000.parquet")
+    assert table.schema.names == ["k", "n"]
+    assert table.column("n").to_pylist() == [1, 2, 3, 4]
+
+
+def test_batches_as_json_lines(tmp_path: Path) -> None:
+    writer = _writer(files(tmp_path))
+    writer.write_batch(_SCHEMA.to_batch(_rows(3, 4)), _SCHEMA)
+    writer.write_batch(_SCHEMA.to_batch([]), _SCHEMA)
+    writer.prepare(0)
+    writer.commit(0)
+    assert _parts(tmp_path) == {"part-00000000-0000.jsonl": [3, 4]}
+
+
+def test_values_in_json(tmp_path: Path) -> None:
+    schema = Schema.parse(
+        "t timestamp, d date, x double, b binary, s string, ts array<timestamp>, ok boolean"
+    )
+    writer = _writer(files(tmp_path), schema=schema)
+    record = schema.record_type
+    writer.write([record(1_700_000_000_000_000, 19_675, float("nan"), b"\x00\xff", "é\n", [0, None], True)])
+    writer.write([record(-1, -1, 1.5, b"", "", [], False), record()])
+    writer.prepare(0)
+    writer.commit(0)
+    lines = (tmp_path / "part-00000000-0000.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [list(json.loads(line).values()) for line in lines] == [
+        [
+            "2023-11-14T22:13:20.000000Z",
+            "2023-11-14",
+            None,
+            "AP8=",
+            "é\n",
+            ["1970-01-01T00:00:00.000000Z", None],
+            True,
+        ],
+        ["1969-12-31T23:59:59.999999Z", "1969-12-31", 1.5, "", "", [], False],
+        [None] * 7,
+    ]
+
+
+@pytest.mark.parametrize("column", ["t timestamp", "d date"])
+def test_times_that_no_calendar_holds(tmp_path: Path, column: str) -> None:
+    schema = Schema.parse(column)
+    with pytest.raises(BadRecord, match="outside of the years"):
+        _writer(files(tmp_path), schema=schema).write(
+            [schema.record_type((1 << 31) - 1 if "date" in column else 1 << 62)]
+        )
+
+
+def test_existing_output(tmp_path: Path) -> None:
+    first = files(tmp_path)
+    first.check(_SCHEMA)
+    _commit(_writer(first), 4, 1)
+    with pytest.raises(InvalidOption, match="'append' or 'replace'"):
+        first.check(_SCHEMA)
+
+    append = files(tmp_path, existing="append")
+    append.check(_SCHEMA)
+    _commit(_writer(append), 0, 2)
+    assert _parts(tmp_path) == {"part-00000004-0000.jsonl": [1], "part-00000005-0000.jsonl": [2]}
+
+    (tmp_path / "README").write_text("not ours")
+    replace = files(tmp_path, existing="replace")
+    replace.check(_SCHEMA)
+    assert len(_parts(tmp_path)) == 2
+    _commit(_writer(replace, 1), 0, 3)
+    _commit(_writer(replace, 0), 0, 4)
+    _commit(_writer(replace, 0), 1, 5)
+    assert _parts(tmp_path) == {
+        "part-00000006-0000.jsonl": [4],
+        "part-00000006-0001.jsonl": [3],
+        "part-00000007-0000.jsonl": [5],
+    }
+    assert (tmp_path / "README").exists()
+
+
+def test_path_that_is_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("")
+    with pytest.raises(InvalidOption, match="path"):
+        files(path).check(_SCHEMA)
+    with pytest.raises(SinkFailed, match="file"):
+        files(path / "below").check(_SCHEMA)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_path_that_cannot_be_written(tmp_path: Path) -> None:
+    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    with pytest.raises(SinkFailed, match="cannot be written"):
+        files(tmp_path / "out").check(_SCHEMA)
+
+
+def test_disk_errors_name_the_file_and_the_operation(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    writer = _writer(files(out))
+    writer.write(_rows(1))
+    writer.prepare(0)
+    (out / "part-00000000-0000.jsonl").mkdir()
+    with pytest.raises(SinkFailed, match=r"operation 'counts'.*00000000.*jsonl"):
+        writer.commit(0)
+
+
+def test_lost_pending_file_is_an_error(tmp_path: Path) -> None:
+    writer = _writer(files(tmp_path))
+    writer.write(_rows(1))
+    writer.prepare(0)
+    for path in (tmp_path / ".pending").iterdir():
+        path.unlink()
+    with pytest.raises(SinkFailed, match="No such file"):
+        writer.commit(0)
+
+
+@pytest.mark.parametrize("options", [{"format": "csv"}, {"existing": "overwrite"}])
+def test_bad_options_are_refused(options: dict[str, str]) -> None:
+    with pytest.raises(InvalidOption):
+        files("out", **options)
