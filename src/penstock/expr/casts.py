@@ -1,0 +1,127 @@
+"""Casts as Arrow kernels, and the loop that stands in where no kernel agrees with the record form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.expr import functions
+from penstock.expr.functions import CONVERSIONS, DAY_US, MICROSECONDS
+from penstock.expr.infer import wide
+from penstock.types import BIGINT, DataType, TypeKind
+
+Datum = Any
+"""An Arrow array, or a scalar that stands for an array of equal values."""
+
+Conversion = Callable[[Datum], Datum]
+
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+_INT64 = pa.int64()
+
+
+def convert(source: DataType, target: DataType) -> Conversion:
+    """Return the kernel for a cast that ``infer.convertible`` allows."""
+    if source.is_integer and (target.is_integer or target.kind is TypeKind.DOUBLE):
+        return lambda datum: pc.cast(datum, target.arrow)
+    key = (wide(source).kind, wide(target).kind)
+    kernel = _KERNELS.get(key)
+    if kernel is None:
+        function, wide_target = CONVERSIONS[key], wide(target)
+
+        def kernel(datum: Datum) -> Datum:
+            return loop(function, datum, wide_target)
+
+    if target.is_integer and target != BIGINT:
+        to_wide = kernel
+        return lambda datum: pc.cast(to_wide(datum), target.arrow)
+    return kernel
+
+
+def loop(function: Callable[..., object], datum: Datum, target: DataType) -> Datum:
+    """Apply a function of the record form to every value that is not null."""
+    if datum.type == _TIMESTAMP:
+        datum = datum.cast(_INT64)
+    elif datum.type == pa.date32():
+        datum = datum.cast(pa.int32())
+    if isinstance(datum, pa.Scalar):
+        return pa.scalar(function(datum.as_py()) if datum.is_valid else None, target.arrow)
+    values = [None if value is None else function(value) for value in datum.to_pylist()]
+    return pa.array(values, target.arrow)
+
+
+def _in_int64(datum: Datum) -> Datum:
+    """Refuse doubles beyond 64 bits here: what Arrow's own check makes of 2**63 depends on the processor."""
+    if pc.any(pc.invert(pc.and_(pc.less(datum, 2.0**63), pc.greater_equal(datum, -(2.0**63))))).as_py():
+        functions.overflow(float("nan"))
+    return pc.cast(datum, _INT64)
+
+
+def _floor_divide(datum: Datum, divisor: int) -> Datum:
+    quotient = pc.divide(datum, divisor)
+    rest = pc.subtract(datum, pc.multiply(quotient, divisor))
+    return pc.subtract(quotient, pc.cast(pc.less(rest, 0), _INT64))
+
+
+def _double_to_integer(datum: Datum) -> Datum:
+    return _in_int64(pc.trunc(datum))
+
+
+def _double_to_timestamp(datum: Datum) -> Datum:
+    time_us = pc.round(pc.multiply(datum, float(MICROSECONDS)), round_mode="half_to_even")
+    return pc.cast(_in_int64(time_us), _TIMESTAMP)
+
+
+def _integer_to_timestamp(datum: Datum) -> Datum:
+    return pc.cast(pc.multiply_checked(pc.cast(datum, _INT64), MICROSECONDS), _TIMESTAMP)
+
+
+def _date_to_timestamp(datum: Datum) -> Datum:
+    days = pc.cast(pc.cast(datum, pa.int32()), _INT64)
+    return pc.cast(pc.multiply_checked(days, DAY_US), _TIMESTAMP)
+
+
+def _text_to_number(
+    plain: str, kind: pa.DataType, function: Callable[[str], object], target: DataType
+) -> Conversion:
+    """Use Arrow's parser for texts of the ``plain`` pattern only: in others it accepts what SQL does not."""
+
+    def read(datum: Datum) -> Datum:
+        if pc.all(pc.match_substring_regex(datum, pattern=plain)).as_py() is False:
+            return loop(function, datum, target)
+        return pc.cast(datum, kind)
+
+    return read
+
+
+def _to(kind: pa.DataType) -> Conversion:
+    return lambda datum: pc.cast(datum, kind)
+
+
+_KERNELS: dict[tuple[TypeKind, TypeKind], Conversion] = {
+    (TypeKind.BOOLEAN, TypeKind.BIGINT): _to(_INT64),
+    (TypeKind.BOOLEAN, TypeKind.DOUBLE): _to(pa.float64()),
+    (TypeKind.BOOLEAN, TypeKind.STRING): _to(pa.string()),
+    (TypeKind.BIGINT, TypeKind.BOOLEAN): lambda datum: pc.not_equal(datum, 0),
+    (TypeKind.BIGINT, TypeKind.STRING): _to(pa.string()),
+    (TypeKind.BIGINT, TypeKind.TIMESTAMP): _integer_to_timestamp,
+    (TypeKind.DOUBLE, TypeKind.BOOLEAN): lambda datum: pc.not_equal(datum, 0.0),
+    (TypeKind.DOUBLE, TypeKind.BIGINT): _double_to_integer,
+    (TypeKind.DOUBLE, TypeKind.TIMESTAMP): _double_to_timestamp,
+    (TypeKind.STRING, TypeKind.BIGINT): _text_to_number(
+        r"^-?[0-9]{1,18}$", _INT64, functions.text_to_integer, BIGINT
+    ),
+    (TypeKind.STRING, TypeKind.DOUBLE): _text_to_number(
+        r"^-?[0-9]{1,15}(\.[0-9]{1,15})?$", pa.float64(), functions.text_to_double, DataType(TypeKind.DOUBLE)
+    ),
+    (TypeKind.STRING, TypeKind.BINARY): _to(pa.binary()),
+    (TypeKind.BINARY, TypeKind.STRING): _to(pa.string()),
+    (TypeKind.TIMESTAMP, TypeKind.BIGINT): lambda datum: _floor_divide(pc.cast(datum, _INT64), MICROSECONDS),
+    (TypeKind.TIMESTAMP, TypeKind.DOUBLE): lambda datum: pc.divide(
+        pc.cast(pc.cast(datum, _INT64), pa.float64()), float(MICROSECONDS)
+    ),
+    (TypeKind.TIMESTAMP, TypeKind.DATE): _to(pa.date32()),
+    (TypeKind.DATE, TypeKind.TIMESTAMP): _date_to_timestamp,
+}

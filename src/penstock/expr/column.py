@@ -1,0 +1,335 @@
+"""The expression tree and its builder, what ``ps.col("x") > 3`` makes; both compilers read it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date, datetime
+from enum import Enum
+from numbers import Integral
+
+from penstock.errors import InvalidOption, TypeMismatch
+from penstock.types import DataType, parse_type
+
+SUBSTRING_MAX = (1 << 31) - 1
+
+
+class Op(Enum):
+    """What a node of the tree does; the value is how it is written in SQL."""
+
+    REF = "column"
+    LITERAL = "literal"
+    ALIAS = "AS"
+    EQ = "="
+    NE = "<>"
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+    ADD = "+"
+    SUB = "-"
+    MUL = "*"
+    DIV = "/"
+    MOD = "%"
+    NEG = "negative"
+    ABS = "abs"
+    AND = "AND"
+    OR = "OR"
+    NOT = "NOT"
+    IS_NULL = "IS NULL"
+    IS_IN = "IN"
+    BETWEEN = "BETWEEN"
+    CAST = "CAST"
+    CASE = "CASE"
+    COALESCE = "coalesce"
+    CONTAINS = "contains"
+    STARTS_WITH = "startswith"
+    ENDS_WITH = "endswith"
+    RLIKE = "RLIKE"
+    LOWER = "lower"
+    UPPER = "upper"
+    TRIM = "trim"
+    LENGTH = "length"
+    SUBSTR = "substr"
+    SPLIT = "split"
+
+
+COMPARISONS = frozenset({Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE})
+ARITHMETIC = frozenset({Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.MOD})
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Column:
+    """A value computed from a record's columns: made by ``ps.col``, ``ps.lit`` and operators between them.
+
+    Nulls follow SQL: they pass through operators, ``&`` and ``|`` are three-valued, and a filter keeps
+    what is true. Whole numbers are 64 bits wide; overflow and division by zero raise.
+
+    Attributes
+    ----------
+    op : Op
+        What the node does.
+    args : tuple of Column
+        What it does it with.
+    payload : object
+        A column's name, a literal's value, a cast's type, a pattern …
+    """
+
+    op: Op
+    args: tuple[Column, ...] = ()
+    payload: object = None
+
+    # == builds an expression, so that a dict or set of columns could not tell them apart.
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        raise TypeMismatch(
+            what=f"the expression {self} has no truth value of its own.",
+            hint="Use & | ~ instead of and, or, not, with parentheses around comparisons.",
+        )
+
+    def __str__(self) -> str:
+        from penstock.expr.render import render
+
+        return render(self)
+
+    def __repr__(self) -> str:
+        return f"Column<{self}>"
+
+    def __eq__(self, other: object) -> Column:  # type: ignore[override]
+        return Column(Op.EQ, (self, lit(other)))
+
+    def __ne__(self, other: object) -> Column:  # type: ignore[override]
+        return Column(Op.NE, (self, lit(other)))
+
+    def __lt__(self, other: object) -> Column:
+        return Column(Op.LT, (self, lit(other)))
+
+    def __le__(self, other: object) -> Column:
+        return Column(Op.LE, (self, lit(other)))
+
+    def __gt__(self, other: object) -> Column:
+        return Column(Op.GT, (self, lit(other)))
+
+    def __ge__(self, other: object) -> Column:
+        return Column(Op.GE, (self, lit(other)))
+
+    def __add__(self, other: object) -> Column:
+        return Column(Op.ADD, (self, lit(other)))
+
+    def __radd__(self, other: object) -> Column:
+        return Column(Op.ADD, (lit(other), self))
+
+    def __sub__(self, other: object) -> Column:
+        return Column(Op.SUB, (self, lit(other)))
+
+    def __rsub__(self, other: object) -> Column:
+        return Column(Op.SUB, (lit(other), self))
+
+    def __mul__(self, other: object) -> Column:
+        return Column(Op.MUL, (self, lit(other)))
+
+    def __rmul__(self, other: object) -> Column:
+        return Column(Op.MUL, (lit(other), self))
+
+    def __truediv__(self, other: object) -> Column:
+        return Column(Op.DIV, (self, lit(other)))
+
+    def __rtruediv__(self, other: object) -> Column:
+        return Column(Op.DIV, (lit(other), self))
+
+    def __mod__(self, other: object) -> Column:
+        return Column(Op.MOD, (self, lit(other)))
+
+    def __rmod__(self, other: object) -> Column:
+        return Column(Op.MOD, (lit(other), self))
+
+    def __neg__(self) -> Column:
+        return Column(Op.NEG, (self,))
+
+    def __abs__(self) -> Column:
+        return self.abs()
+
+    def __and__(self, other: object) -> Column:
+        return Column(Op.AND, (self, lit(other)))
+
+    def __rand__(self, other: object) -> Column:
+        return Column(Op.AND, (lit(other), self))
+
+    def __or__(self, other: object) -> Column:
+        return Column(Op.OR, (self, lit(other)))
+
+    def __ror__(self, other: object) -> Column:
+        return Column(Op.OR, (lit(other), self))
+
+    def __invert__(self) -> Column:
+        return Column(Op.NOT, (self,))
+
+    def alias(self, name: str) -> Column:
+        """Name the result."""
+        if not isinstance(name, str) or not name.isidentifier():
+            raise InvalidOption(option="name", given=name, allowed="letters, digits and _")
+        return Column(Op.ALIAS, (self,), name)
+
+    def cast(self, to: str | DataType) -> Column:
+        """Convert to another type; a value that does not fit raises.
+
+        Text is read strictly, doubles are cut towards zero, timestamps are seconds as numbers
+        (a double's fraction is kept to the nearest microsecond).
+        """
+        return Column(Op.CAST, (self,), to if isinstance(to, DataType) else parse_type(to))
+
+    def is_null(self) -> Column:
+        """Whether there is no value; never null itself."""
+        return Column(Op.IS_NULL, (self,))
+
+    def is_not_null(self) -> Column:
+        """Whether there is a value; never null itself."""
+        return ~self.is_null()
+
+    def isin(self, *values: object) -> Column:
+        """Whether the value is one of ``values`` (given one by one, or as one list, tuple or set)."""
+        if len(values) == 1 and isinstance(values[0], list | tuple | set | frozenset):
+            values = tuple(values[0])
+        literals = tuple(lit(value) for value in values)
+        if any(literal.op is not Op.LITERAL or literal.payload is None for literal in literals):
+            raise TypeMismatch(
+                what=f"isin on {self} takes plain values.", hint="For nulls add | column.is_null()."
+            )
+        return Column(Op.IS_IN, (self, *literals))
+
+    def between(self, low: object, high: object) -> Column:
+        """Whether ``low <= value <= high``."""
+        return Column(Op.BETWEEN, (self, lit(low), lit(high)))
+
+    def contains(self, part: str | bytes) -> Column:
+        """Whether the text (or the bytes) has ``part`` in it."""
+        return Column(Op.CONTAINS, (self,), _text(part, "contains"))
+
+    def startswith(self, prefix: str | bytes) -> Column:
+        """Whether the text (or the bytes) begins with ``prefix``."""
+        return Column(Op.STARTS_WITH, (self,), _text(prefix, "startswith"))
+
+    def endswith(self, suffix: str | bytes) -> Column:
+        """Whether the text (or the bytes) ends with ``suffix``."""
+        return Column(Op.ENDS_WITH, (self,), _text(suffix, "endswith"))
+
+    def rlike(self, pattern: str) -> Column:
+        """Whether the regular expression is found in the text: Python's ``re`` with the ``re.ASCII`` flag."""
+        try:
+            re.compile(pattern, re.ASCII)
+        except (re.error, TypeError) as error:
+            raise InvalidOption(
+                option="pattern", given=pattern, allowed=f"a regular expression of Python's re ({error})"
+            ) from None
+        return Column(Op.RLIKE, (self,), pattern)
+
+    def lower(self) -> Column:
+        """Text in lower case."""
+        return Column(Op.LOWER, (self,))
+
+    def upper(self) -> Column:
+        """Text in upper case."""
+        return Column(Op.UPPER, (self,))
+
+    def trim(self) -> Column:
+        """Text without spaces at either end; other white space stays, as in Spark."""
+        return Column(Op.TRIM, (self,))
+
+    def length(self) -> Column:
+        """Number of characters of a text, bytes of a binary value, or elements of an array."""
+        return Column(Op.LENGTH, (self,))
+
+    def substr(self, start: int, length: int) -> Column:
+        """Return at most ``length`` characters from the 1-based position ``start``."""
+        for option, given, least in (("start", start, 1), ("length", length, 0)):
+            if not isinstance(given, int) or not least <= given <= SUBSTRING_MAX:
+                raise InvalidOption(
+                    option=option, given=given, allowed=f"whole numbers from {least} to {SUBSTRING_MAX}"
+                )
+        return Column(Op.SUBSTR, (self,), (start, length))
+
+    def split(self, separator: str) -> Column:
+        """Return the parts of the text between occurrences of ``separator``, as an array."""
+        if not isinstance(separator, str) or not separator:
+            raise InvalidOption(
+                option="separator", given=separator, allowed="a text of at least one character"
+            )
+        return Column(Op.SPLIT, (self,), separator)
+
+    def abs(self) -> Column:
+        """Value without its sign."""
+        return Column(Op.ABS, (self,))
+
+
+class CaseColumn(Column):
+    """A ``when`` that may be continued; without ``otherwise`` the remaining records get null."""
+
+    __slots__ = ()
+
+    def when(self, condition: Column, value: object) -> CaseColumn:
+        """Give ``value`` where ``condition`` is true and none of the conditions before it was."""
+        return CaseColumn(Op.CASE, (*self.args, _condition(condition), lit(value)))
+
+    def otherwise(self, value: object) -> Column:
+        """Give ``value`` where none of the conditions is true."""
+        return Column(Op.CASE, (*self.args, lit(value)))
+
+
+def col(name: str) -> Column:
+    """Refer to the column ``name`` of the record."""
+    if not isinstance(name, str):
+        raise TypeMismatch(what=f"a column is named by a text, not by {name!r}.")
+    return Column(Op.REF, (), name)
+
+
+def lit(value: object) -> Column:
+    """Make a constant: None, bool, int, float, str, bytes, date or datetime (UTC where it has no zone)."""
+    if isinstance(value, Column):
+        return value
+    return Column(Op.LITERAL, (), _plain(value))
+
+
+def when(condition: Column, value: object) -> CaseColumn:
+    """Begin a choice: ``ps.when(ps.col("x") > 0, "up").when(ps.col("x") < 0, "down").otherwise("flat")``."""
+    return CaseColumn(Op.CASE, (_condition(condition), lit(value)))
+
+
+def coalesce(*columns: object) -> Column:
+    """Return the first value that is not null."""
+    if not columns:
+        raise TypeMismatch(what="coalesce needs at least one column.")
+    return Column(Op.COALESCE, tuple(lit(column) for column in columns))
+
+
+def _condition(condition: object) -> Column:
+    if not isinstance(condition, Column | bool):
+        raise TypeMismatch(what=f"a condition is a column expression, not {condition!r}.")
+    return lit(condition)
+
+
+def _text(value: object, method: str) -> str | bytes:
+    if not isinstance(value, str | bytes):
+        raise TypeMismatch(what=f"{method} takes a text or bytes, not {value!r}.")
+    return value
+
+
+def _plain(value: object) -> object:
+    """Turn a literal into exactly the type it stands for; enums and NumPy scalars only look like it."""
+    item = getattr(value, "item", None)
+    if callable(item):
+        value = item()
+    if value is None or isinstance(value, bool | datetime | date):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, bytes | bytearray):
+        return bytes(value)
+    raise TypeMismatch(
+        what=f"{value!r} cannot be a constant in an expression.",
+        hint="Constants are None, bool, int, float, str, bytes, datetime and date.",
+    )
