@@ -1,0 +1,34 @@
+"""Penstock: a Python stream processor on Apache Spark. ``import penstock as ps``."""
+
+from penstock.connectors import console, fields, files, foreach, generator, json_files, memory, rates, records
+from penstock.errors import PenstockError
+from penstock.expr import coalesce, col, lit, when
+from penstock.operators import aggregates as agg
+from penstock.operators import op, table, tumbling
+from penstock.pipeline.stream import Pipeline, Stream, stream
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "PenstockError",
+    "Pipeline",
+    "Stream",
+    "agg",
+    "coalesce",
+    "col",
+    "console",
+    "fields",
+    "files",
+    "foreach",
+    "generator",
+    "json_files",
+    "lit",
+    "memory",
+    "op",
+    "rates",
+    "records",
+    "stream",
+    "table",
+    "tumbling",
+    "when",
+]

@@ -98,7 +98,9 @@ class InvalidOption(PenstockError):
     code = "INVALID_OPTION"
 
     def __init__(self, *, option: str, given: object, allowed: str, operation: str | None = None) -> None:
-        super().__init__(f"option {option}={given!r} is not allowed.", operation=operation, hint=f"Allowed: {allowed}.")
+        super().__init__(
+            f"option {option}={given!r} is not allowed.", operation=operation, hint=f"Allowed: {allowed}."
+        )
         self.option = option
 
 
@@ -127,7 +129,11 @@ class SourceMissing(PenstockError):
     code = "SOURCE_MISSING"
 
     def __init__(self, *, path: str, operation: str | None = None) -> None:
-        super().__init__(f"'{path}' does not exist.", operation=operation, hint="Check the path; it is read on the workers.")
+        super().__init__(
+            f"'{path}' does not exist.",
+            operation=operation,
+            hint="Check the path; it is read on the workers.",
+        )
 
 
 class BadRecord(PenstockError):
@@ -159,7 +165,11 @@ class OperationFailed(PenstockError):
         self.user_traceback = user_traceback
 
     def __str__(self) -> str:
-        return f"{self.user_traceback.rstrip()}\n{super().__str__()}" if self.user_traceback else super().__str__()
+        return (
+            f"{self.user_traceback.rstrip()}\n{super().__str__()}"
+            if self.user_traceback
+            else super().__str__()
+        )
 
 
 class SinkFailed(PenstockError):

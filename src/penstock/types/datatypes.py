@@ -53,7 +53,18 @@ _WORDS = {
     "float": TypeKind.DOUBLE,
     "real": TypeKind.DOUBLE,
 }
-_UNSUPPORTED = ("decimal", "dec", "numeric", "map", "struct", "interval", "variant", "timestamp_ntz", "varchar", "char")
+_UNSUPPORTED = (
+    "decimal",
+    "dec",
+    "numeric",
+    "map",
+    "struct",
+    "interval",
+    "variant",
+    "timestamp_ntz",
+    "varchar",
+    "char",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +96,13 @@ class DataType:
 
     def bounds(self) -> tuple[int, int]:
         """Smallest and largest value of a whole-number type (timestamps and dates included)."""
-        bits = 64 if self.kind is TypeKind.TIMESTAMP else 32 if self.kind is TypeKind.DATE else INTEGER_BITS[self.kind]
+        bits = (
+            64
+            if self.kind is TypeKind.TIMESTAMP
+            else 32
+            if self.kind is TypeKind.DATE
+            else INTEGER_BITS[self.kind]
+        )
         return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
 
@@ -144,9 +161,14 @@ class DdlReader:
             self.take(">")
             return array_of(element)
         if word in _UNSUPPORTED:
-            raise self.fail(f"type '{word}' is not supported", hint=f"Supported: {', '.join(_WORDS)}, array<…>.")
+            raise self.fail(
+                f"type '{word}' is not supported", hint=f"Supported: {', '.join(_WORDS)}, array<…>."
+            )
         if word not in _WORDS:
-            raise self.fail(f"'{word}' is not a type", hint=f"Types: {', '.join(_WORDS)}, array<…>.{nearest(word, _WORDS)}")
+            raise self.fail(
+                f"'{word}' is not a type",
+                hint=f"Types: {', '.join(_WORDS)}, array<…>.{nearest(word, _WORDS)}",
+            )
         return DataType(_WORDS[word])
 
 

@@ -55,7 +55,9 @@ class Schema:
         for field in self.fields:
             if not field.name.isidentifier() or keyword.iskeyword(field.name) or field.name.startswith("__"):
                 raise SchemaError(
-                    ddl=self.ddl, problem=f"'{field.name}' cannot be a column name", hint="Use letters, digits and _, and no Python keyword."
+                    ddl=self.ddl,
+                    problem=f"'{field.name}' cannot be a column name",
+                    hint="Use letters, digits and _, and no Python keyword.",
                 )
             if field.name in seen:
                 raise SchemaError(ddl=self.ddl, problem=f"column '{field.name}' is there twice")
@@ -67,7 +69,9 @@ class Schema:
         if isinstance(ddl, Schema):
             return ddl
         if not isinstance(ddl, str):
-            raise SchemaError(ddl=repr(ddl), problem="is not a DDL text", hint='Example: "ad_id string, price double".')
+            raise SchemaError(
+                ddl=repr(ddl), problem="is not a DDL text", hint='Example: "ad_id string, price double".'
+            )
         reader = DdlReader(ddl)
         fields = []
         while reader.peek() is not None:
@@ -133,7 +137,8 @@ class Schema:
     def to_batch(self, rows: list[Record]) -> pa.RecordBatch:
         """Turn rows into columns."""
         columns = [
-            pa.array([getattr(row, field.name) for row in rows], type=field.type.arrow) for field in self.fields
+            pa.array([getattr(row, field.name) for row in rows], type=field.type.arrow)
+            for field in self.fields
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
 
@@ -163,7 +168,9 @@ class Schema:
             elif len(self.fields) == 1:
                 record = record_type(value)
             else:
-                raise BadRecord(f"{value!r} is not a record of ({self.ddl}).", hint="Give a dict, a tuple or a record.")
+                raise BadRecord(
+                    f"{value!r} is not a record of ({self.ddl}).", hint="Give a dict, a tuple or a record."
+                )
         except TypeError as error:
             raise BadRecord(f"{value!r} does not fit ({self.ddl}): {error}.") from None
         return self.check(record)
@@ -177,7 +184,8 @@ def record_dict(record: Record) -> dict[str, object]:
 def python_type(data_type: DataType) -> Any:
     """The type msgspec decodes and validates for a column of ``data_type`` (nulls aside)."""
     if data_type.element is not None:
-        return list[python_type(data_type.element) | None]
+        element: Any = python_type(data_type.element) | None
+        return list[element]
     if data_type.kind in _PYTHON:
         return _PYTHON[data_type.kind]
     low, high = data_type.bounds()
@@ -193,7 +201,12 @@ def _record_type(schema: Schema) -> type[Record]:
         for field in schema.fields
     ]
     return msgspec.defstruct(
-        "Record", members, array_like=True, gc=False, namespace={"_asdict": record_dict}, module="penstock.records"
+        "Record",
+        members,
+        array_like=True,
+        gc=False,
+        namespace={"_asdict": record_dict},
+        module="penstock.records",
     )
 
 
@@ -209,7 +222,12 @@ def _values(column: pa.Array, data_type: DataType) -> list[Any]:
     return values
 
 
-_EXACT = {TypeKind.BOOLEAN: "bool", TypeKind.DOUBLE: "float", TypeKind.STRING: "str", TypeKind.BINARY: "bytes"}
+_EXACT = {
+    TypeKind.BOOLEAN: "bool",
+    TypeKind.DOUBLE: "float",
+    TypeKind.STRING: "str",
+    TypeKind.BINARY: "bytes",
+}
 
 
 def _checker(schema: Schema) -> Callable[[Record], Record]:
@@ -220,7 +238,9 @@ def _checker(schema: Schema) -> Callable[[Record], Record]:
         value = f"r.{field.name}"
         null = f"{value} is not None and " if field.nullable else ""
         if field.type.kind in _EXACT:
-            lines.append(f"    if {null}type({value}) is not {_EXACT[field.type.kind]}: explain(schema, {i}, r)")
+            lines.append(
+                f"    if {null}type({value}) is not {_EXACT[field.type.kind]}: explain(schema, {i}, r)"
+            )
         elif field.type.kind is TypeKind.ARRAY:
             lines.append(f"    if {null}True: explain(schema, {i}, r)")
         else:
@@ -248,7 +268,9 @@ def _explain(schema: Schema, index: int, record: Record) -> None:
         # strict=False is not used: "1" for an int is a mistake to be told about, not to be repaired.
         converted = msgspec.convert(_plain(value), python_type(field.type))
     except (msgspec.ValidationError, TypeError, OverflowError) as error:
-        raise BadRecord(f"column '{field.name}' is declared {field.type.ddl}, but the value is {value!r}: {error}.") from None
+        raise BadRecord(
+            f"column '{field.name}' is declared {field.type.ddl}, but the value is {value!r}: {error}."
+        ) from None
     setattr(record, field.name, converted)
 
 

@@ -1,0 +1,58 @@
+"""What the central scheduler hears and what it orders: events in, commands out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.errors import PenstockError
+from penstock.protocol import messages as m
+
+
+@dataclass(frozen=True, slots=True)
+class FromWorker:
+    """A worker has sent a message."""
+
+    message: m.FromWorker
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRequested:
+    """The user wants the job to finish what it has and end."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """The user wants the job to end at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostEnded:
+    """Spark says that the workers' job has ended, with an error or without."""
+
+    error: str | None
+
+
+Event = FromWorker | Tick | DrainRequested | StopRequested | HostEnded
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message to one worker."""
+
+    worker: int
+    message: m.ToWorker
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The job has ended; ``error`` says why, if it did not end well."""
+
+    error: PenstockError | None
+
+
+Command = Send | Finish

@@ -1,0 +1,170 @@
+"""A unit's chain of operations in record form, with the figures of each and the sinks at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.connectors.base import Sink, SinkWriter, WriterContext
+from penstock.errors import PenstockError, SinkFailed
+from penstock.metrics import OpStats
+from penstock.metrics.stats import StatsMessage
+from penstock.operators import DEAD_LETTERS, MAIN, Errors, Form, Operator, StatefulOperator
+from penstock.pipeline.plan import OpSpec, Plan, UnitSpec
+from penstock.types import Record, Schema
+
+ClockNs = Callable[[], int]
+
+
+class SinkOperator(Operator):
+    """The sink at the end of a chain, as one more operation."""
+
+    def __init__(self, name: str, kind: str, writer: SinkWriter, schema: Schema) -> None:
+        super().__init__(self._write, schema=schema, output=schema)
+        self.name = name
+        self.writer = writer
+        self.schema = schema
+        self._kind = kind
+
+    def _write(self, rows: list[Record]) -> list[Record]:
+        self._call(self.writer.write, rows)
+        return rows
+
+    def prepare(self, epoch: int) -> None:
+        """Make the epoch's output durable."""
+        self._call(self.writer.prepare, epoch)
+
+    def commit(self, epoch: int) -> list[Record]:
+        """Make the epoch's output visible; return what the driver shall take."""
+        return self._call(self.writer.commit, epoch) or []
+
+    def _call(self, method: Callable[[Any], Any], argument: Any) -> Any:
+        try:
+            return method(argument)
+        except PenstockError as error:
+            raise error.at(self.name) from None
+        except Exception as error:
+            raise SinkFailed(
+                sink=self._kind,
+                cause=f"{type(error).__name__}: {error}",
+                operation=self.name,
+                hint="Nothing after the last committed epoch is visible.",
+            ) from error
+
+
+class Stage:
+    """One operation of the chain at work."""
+
+    __slots__ = ("errors", "operator", "process", "stats")
+
+    def __init__(self, operator: Operator, errors: Errors) -> None:
+        self.operator = operator
+        self.errors = errors
+        self.process = operator.process
+        self.stats = OpStats(errors.operation, Form.RECORD.value)
+
+
+class Chain:
+    """Runs records through the operations of one unit instance."""
+
+    def __init__(self, unit: UnitSpec, instance: int, plan: Plan, clock_ns: ClockNs) -> None:
+        self._clock_ns = clock_ns
+        self._unit = unit
+        self._instance = instance
+        self.stages = [self._stage(spec, plan) for spec in unit.ops]
+        self.sinks = [s.operator for s in self.stages if isinstance(s.operator, SinkOperator)]
+        first = self.stages[0].operator if self.stages else None
+        self.stateful = first if isinstance(first, StatefulOperator) else None
+        self._event_time = self.stages[-1].operator.event_time if self.stages else None
+
+    def _stage(self, spec: OpSpec, plan: Plan) -> Stage:
+        errors = Errors(spec.name, spec.on_error)
+        if isinstance(spec.operation, Sink):
+            context = WriterContext(plan.options.name, spec.name, self._instance, self._unit.instances)
+            writer = spec.operation.writer(spec.schema, context)
+            return Stage(SinkOperator(spec.name, spec.operation.kind, writer, spec.schema), errors)
+        return Stage(spec.operation.build(spec.schema, errors), errors)
+
+    @property
+    def event_time_us_max(self) -> int | None:
+        """Largest event time of the last block, if the chain ends before a window's shuffle."""
+        return self._event_time.us_max if self._event_time is not None else None
+
+    def push(self, rows: list[Record], due_us: int, first: int = 0) -> list[Record]:
+        """Run records through the chain from operation ``first`` on; return what leaves it."""
+        clock_ns = self._clock_ns
+        before_ns = clock_ns()
+        if self._event_time is not None:
+            self._event_time.us_max = None
+        for stage in self.stages[first:] if first else self.stages:
+            if not rows:
+                break
+            stats = stage.stats
+            count = len(rows)
+            rows = stage.process(rows)
+            after_ns = clock_ns()
+            stats.records_in += count
+            stats.records_out += len(rows)
+            stats.blocks += 1
+            stats.busy_ns += after_ns - before_ns
+            if due_us:
+                # Every record is charged with the wait of the block's oldest one: an upper bound, never flattering.
+                stats.latency_us.record(after_ns // 1000 - due_us, count)
+            before_ns = after_ns
+        return rows
+
+    def advance(self, event_time_us: int | None, due_us: int) -> list[Record]:
+        """Let event time pass in the stateful operation, or end it (None); return what leaves the chain."""
+        assert self.stateful is not None
+        before_ns = self._clock_ns()
+        rows = self.stateful.finish() if event_time_us is None else self.stateful.advance(event_time_us)
+        if not rows:
+            return rows
+        stats = self.stages[0].stats
+        stats.busy_ns += self._clock_ns() - before_ns
+        stats.records_out += len(rows)
+        return self.push(rows, due_us, first=1)
+
+    def side(self, op_index: int, port: str, rows: list[Record]) -> list[Record]:
+        """Return what goes to an output: the chain's result, or a copy of what an operation put aside."""
+        if port == MAIN:
+            return rows
+        stage = self.stages[op_index]
+        held = stage.errors.dead_letters if port == DEAD_LETTERS else stage.operator.ports[port]
+        return list(held)
+
+    def clear_sides(self) -> None:
+        """Forget what was put aside, once it has been written."""
+        for stage in self.stages:
+            if stage.errors.dead_letters:
+                stage.errors.dead_letters.clear()
+            for held in stage.operator.ports.values():
+                held.clear()
+
+    def figures(self) -> list[StatsMessage]:
+        """The figures of every operation."""
+        return [
+            StatsMessage(
+                s.stats.name,
+                self._unit.id,
+                self._instance,
+                s.stats.form,
+                s.stats.records_in,
+                s.stats.records_out,
+                s.stats.blocks,
+                s.stats.busy_ns,
+                s.stats.queue_records,
+                s.operator.late_records,
+                s.errors.counts.skipped,
+                s.errors.counts.retried,
+                s.errors.counts.dead_letters,
+                s.stats.latency_us.counts,
+                s.stats.latency_us.maximum,
+            )
+            for s in self.stages
+        ]
+
+    def close(self) -> None:
+        """Close the sinks' writers."""
+        for sink in self.sinks:
+            sink.writer.close()

@@ -1,0 +1,183 @@
+"""The ends of an edge: outputs that cut a unit's results into partition logs, inputs that read them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from penstock.dataset import Block, Log, Mark, Receiver, Retention
+from penstock.operators.keys import Partitioner
+from penstock.pipeline.plan import EdgeSpec, Mode, Plan
+from penstock.types import Record
+
+READER = "edge"
+"""Name of the one reader of an edge's log: the neighbour in this process, or the channel's sender."""
+
+
+class Span:
+    """Which block ids a piece of work covers, and what goes with them; one object is reused for every block."""
+
+    __slots__ = ("due_us", "epoch", "event_time_us_max", "first", "idle", "last", "mark")
+
+    def __init__(self) -> None:
+        self.first = 0
+        self.last = 0
+        self.epoch = 1
+        self.due_us = 0
+        self.event_time_us_max: int | None = None
+        self.idle = False
+        self.mark = Mark.NONE
+
+
+class EdgeOutput:
+    """One edge of one producing instance: a log for every consumer.
+
+    Blocks without records are not written at once: the next block of that log, or `announce`, covers their ids.
+    """
+
+    def __init__(self, edge: EdgeSpec, plan: Plan, instance: int) -> None:
+        self.edge = edge
+        self.instance = instance
+        self.consumers = edge.consumers(plan, instance)
+        self.records_written = 0
+        worker = plan.worker_of(instance)
+        self.logs = [
+            Log(
+                f"{plan.units[edge.producer].name}.{instance}→{plan.units[edge.consumer].name}.{consumer}",
+                [READER],
+                retention=Retention.CONSUMED if plan.worker_of(consumer) == worker else Retention.COMMITTED,
+                unread_records_max=plan.options.queue_records,
+            )
+            for consumer in self.consumers
+        ]
+        self._partitioner = Partitioner(edge.keys, len(self.consumers)) if edge.mode is Mode.SHUFFLE else None
+        self._idle = [False] * len(self.logs)
+        self._event_time: list[int | None] = [None] * len(self.logs)
+        self._next_id = 0
+        self._epoch = 1
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the producer may go on."""
+        return all(log.has_room for log in self.logs)
+
+    @property
+    def has_unannounced(self) -> bool:
+        """Whether some consumer does not know of ids that have passed."""
+        return any(log.next_id < self._next_id for log in self.logs)
+
+    def emit(self, span: Span, rows: list[Record]) -> None:
+        """Write the records of a span, dealt out to the logs of their owners."""
+        self._next_id = span.last + 1
+        self._epoch = span.epoch
+        self.records_written += len(rows)
+        if self._partitioner is None or len(self.logs) == 1:
+            self._write(0, span, rows)
+        elif rows:
+            for i, part in enumerate(self._partitioner.rows(rows)):
+                self._write(i, span, part)
+        else:
+            for i in range(len(self.logs)):
+                self._write(i, span, rows)
+
+    def _write(self, i: int, span: Span, rows: list[Record]) -> None:
+        newest = span.event_time_us_max
+        held = self._event_time[i]
+        if held is not None and (newest is None or held > newest):
+            newest = held
+        if not rows and span.mark is Mark.NONE and span.idle == self._idle[i]:
+            self._event_time[i] = newest
+            return
+        log = self.logs[i]
+        log.append(
+            Block(
+                log.next_id,
+                span.last,
+                span.epoch,
+                rows or None,
+                None,
+                len(rows),
+                span.due_us if rows else 0,
+                newest,
+                span.idle,
+                span.mark,
+            )
+        )
+        self._idle[i] = span.idle
+        self._event_time[i] = None
+
+    def announce(self) -> None:
+        """Tell every consumer of ids, and of event time, that passed without a record for it."""
+        for i, log in enumerate(self.logs):
+            if log.next_id < self._next_id:
+                last = self._next_id - 1
+                log.append(
+                    Block(
+                        log.next_id,
+                        last,
+                        self._epoch,
+                        event_time_us_max=self._event_time[i],
+                        idle=self._idle[i],
+                    )
+                )
+                self._event_time[i] = None
+
+
+class EdgeInput(ABC):
+    """One producing instance as its consumer sees it."""
+
+    def __init__(self) -> None:
+        self.aligned = False
+        """Its marker of the present epoch has come; wait for the other inputs."""
+        self.ended = False
+        self.idle = False
+        self.event_time_us: int | None = None
+        self.records_read = 0
+
+    @abstractmethod
+    def peek(self) -> Block | None:
+        """Return the next block, if there is one."""
+
+    @abstractmethod
+    def pop(self) -> Block:
+        """Consume the next block."""
+
+    @abstractmethod
+    def queued_records(self) -> int:
+        """Records that wait here."""
+
+
+class LocalInput(EdgeInput):
+    """Reads a log in the same process."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self._log = log
+
+    def peek(self) -> Block | None:
+        return self._log.peek(READER)
+
+    def pop(self) -> Block:
+        block = self._log.read(READER)
+        assert block is not None
+        self._log.consume(READER, block.last)
+        return block
+
+    def queued_records(self) -> int:
+        return self._log.unread_records(READER)
+
+
+class RemoteInput(EdgeInput):
+    """Reads what a channel has received."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        super().__init__()
+        self.receiver = receiver
+
+    def peek(self) -> Block | None:
+        return self.receiver.peek()
+
+    def pop(self) -> Block:
+        return self.receiver.pop()
+
+    def queued_records(self) -> int:
+        return self.receiver.queued_records

@@ -1,0 +1,330 @@
+"""Units at work: a chain behind its inputs (`InputUnit`) or behind a source (`SourceUnit`). Pure: the clock is handed in.
+
+How an input unit treats a block, after its records have gone through the chain:
+
+==========  =================================================  =====================================================
+mark        when                                               then
+==========  =================================================  =====================================================
+none        always                                             event time advances to the least of the active inputs
+epoch n     some other input has not brought its marker        this input waits (its blocks stay in their log)
+epoch n     every input has brought it or ended                sinks prepare n, the marker goes on, all inputs resume
+end         other inputs are still open                        the input no longer counts
+end         it was the last one                                windows close, sinks prepare, the end goes on
+==========  =================================================  =====================================================
+"""
+
+from __future__ import annotations
+
+from penstock.connectors.base import SourceReader
+from penstock.dataset import Block, Mark
+from penstock.engine.chain import Chain, ClockNs
+from penstock.engine.edges import EdgeInput, EdgeOutput, Span
+from penstock.metrics import OpStats
+from penstock.metrics.stats import StatsMessage
+from penstock.pipeline.plan import Plan, UnitSpec
+from penstock.types import Record
+
+BLOCK_RECORDS_MAX = 8_192
+_FIRST_BLOCK_RECORDS = 64
+
+
+class Unit:
+    """What both kinds of unit share: the chain, the outputs, the epoch."""
+
+    def __init__(
+        self, spec: UnitSpec, instance: int, plan: Plan, outputs: list[EdgeOutput], clock_ns: ClockNs
+    ) -> None:
+        self.spec = spec
+        self.instance = instance
+        self.outputs = outputs
+        self.chain = Chain(spec, instance, plan, clock_ns)
+        self.done_epoch = 0
+        """Last epoch whose marker has passed through."""
+        self.finished = False
+        self._span = Span()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether every output can take more."""
+        return all(output.has_room for output in self.outputs)
+
+    def _emit(self, rows: list[Record]) -> None:
+        chain, span = self.chain, self._span
+        for output in self.outputs:
+            output.emit(span, chain.side(output.edge.op_index, output.edge.port, rows))
+        chain.clear_sides()
+
+    def _mark(self, mark: Mark, first: int, last: int, rows: list[Record]) -> None:
+        """Send a marker on, after what belongs before it."""
+        span = self._span
+        span.first, span.last, span.mark = first, last, mark
+        epoch = span.epoch
+        for sink in self.chain.sinks:
+            sink.prepare(epoch)
+        self._emit(rows)
+        span.mark = Mark.NONE
+        self.done_epoch = epoch
+        span.epoch = epoch + 1
+        self.finished = mark is Mark.END
+
+    def commit(self, epoch: int) -> None:
+        """Forget what was kept for replay up to ``epoch``."""
+        for output in self.outputs:
+            for log in output.logs:
+                log.commit(epoch)
+
+    def figures(self) -> list[StatsMessage]:
+        """Figures of the unit's operations."""
+        return self.chain.figures()
+
+
+class InputUnit(Unit):
+    """A unit that reads other units."""
+
+    def __init__(
+        self,
+        spec: UnitSpec,
+        instance: int,
+        plan: Plan,
+        inputs: list[EdgeInput],
+        outputs: list[EdgeOutput],
+        clock_ns: ClockNs,
+    ) -> None:
+        super().__init__(spec, instance, plan, outputs, clock_ns)
+        self.inputs = inputs
+        self._open = len(inputs)
+        self._turn = 0
+        self._next_id = 0
+        # With one input and no state, block i of the input is block i of the output.
+        self._same_ids = len(inputs) == 1 and self.chain.stateful is None
+        if not inputs:
+            # An instance that nobody sends to (fewer producers than instances) has nothing to wait for.
+            self._mark(Mark.END, 0, 0, [])
+
+    def step(self) -> bool:
+        """Handle one block, if there is one and room for its results."""
+        if self.finished or not self.has_room:
+            return False
+        inputs = self.inputs
+        for i in range(self._turn, self._turn + len(inputs)):
+            each = inputs[i % len(inputs)]
+            if not each.aligned and not each.ended and each.peek() is not None:
+                self._turn = (i + 1) % len(inputs)
+                self._handle(each, each.pop())
+                return True
+        return False
+
+    def queued_records(self) -> int:
+        """Records that wait before the unit."""
+        return sum(each.queued_records() for each in self.inputs)
+
+    def _handle(self, source: EdgeInput, block: Block) -> None:
+        chain, span = self.chain, self._span
+        rows: list[Record] = []
+        span.due_us = block.due_us
+        if block.count:
+            source.records_read += block.count
+            rows = chain.push(block.as_rows(self.spec.schema), block.due_us)
+            span.event_time_us_max = chain.event_time_us_max
+        else:
+            span.event_time_us_max = None
+        source.idle = block.idle
+        if block.event_time_us_max is not None:
+            known = source.event_time_us
+            source.event_time_us = (
+                block.event_time_us_max if known is None else max(known, block.event_time_us_max)
+            )
+        if chain.stateful is not None:
+            reached = self._event_time_us()
+            if reached is not None:
+                rows = rows + chain.advance(reached, block.due_us)
+        span.idle = all(each.idle or each.ended for each in self.inputs)
+        first, last = self._ids(block)
+        if block.mark is Mark.NONE:
+            span.first, span.last = first, last
+            self._emit(rows)
+            return
+        if block.mark is Mark.END:
+            source.ended = True
+            self._open -= 1
+        else:
+            source.aligned = True
+        self._align(first, last, rows)
+
+    def _ids(self, block: Block) -> tuple[int, int]:
+        if self._same_ids:
+            return block.first, block.last
+        self._next_id += 1
+        return self._next_id - 1, self._next_id - 1
+
+    def _event_time_us(self) -> int | None:
+        """Least event time of the inputs that count; None while one of them has shown none."""
+        reached: int | None = None
+        for each in self.inputs:
+            if each.ended or each.idle:
+                continue
+            if each.event_time_us is None:
+                return None
+            if reached is None or each.event_time_us < reached:
+                reached = each.event_time_us
+        return reached
+
+    def _align(self, first: int, last: int, rows: list[Record]) -> None:
+        if self._open == 0:
+            if self.chain.stateful is not None:
+                rows = rows + self.chain.advance(None, self._span.due_us)
+            self._mark(Mark.END, first, last, rows)
+        elif all(each.aligned or each.ended for each in self.inputs):
+            for each in self.inputs:
+                each.aligned = False
+            self._mark(Mark.EPOCH, first, last, rows)
+        else:
+            self._span.first, self._span.last = first, last
+            self._emit(rows)
+
+    def figures(self) -> list[StatsMessage]:
+        if self.chain.stages:
+            self.chain.stages[0].stats.queue_records = self.queued_records()
+        return super().figures()
+
+
+class SourceUnit(Unit):
+    """A unit that reads its share of a source's partitions and cuts them into blocks."""
+
+    def __init__(
+        self, spec: UnitSpec, instance: int, plan: Plan, outputs: list[EdgeOutput], clock_ns: ClockNs
+    ) -> None:
+        super().__init__(spec, instance, plan, outputs, clock_ns)
+        assert spec.source is not None
+        self.readers: dict[int, SourceReader] = {
+            p: spec.source.reader(p, spec.partitions, plan.start_us)
+            for p in range(spec.partitions)
+            if p % spec.instances == instance
+        }
+        self.stats = OpStats(spec.name, "record")
+        self._options = plan.options
+        self._clock_ns = clock_ns
+        self._next_id = 0
+        self._marker: int | None = None
+        self._drain = False
+        self._not_before_us = 0
+        self._active_us = 0
+        self._records_max = _FIRST_BLOCK_RECORDS
+
+    @property
+    def offsets(self) -> dict[int, int]:
+        """Next offset of each partition."""
+        return {partition: reader.offset for partition, reader in self.readers.items()}
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Put the marker of ``epoch`` into the output at the next step."""
+        self._marker = epoch
+
+    def drain(self) -> None:
+        """Read nothing more and end."""
+        self._drain = True
+
+    def step(self, now_us: int) -> bool:
+        """Send a marker, or read what is due and run it through the chain."""
+        if self.finished:
+            return False
+        if self._marker is not None:
+            self._span.epoch, self._marker = self._marker, None
+            self._mark(Mark.EPOCH, self._next_id, self._next_id, [])
+            self._next_id += 1
+            return True
+        if self._drain:
+            return self._end()
+        if now_us < self._not_before_us or not self.has_room:
+            return False
+        worked = False
+        open_partitions = False
+        for reader in self.readers.values():
+            wake_us = reader.wake_us(now_us)
+            if wake_us is None:
+                continue
+            open_partitions = True
+            if wake_us <= now_us and self._read(reader, now_us):
+                worked = True
+        if not open_partitions:
+            return self._end()
+        if worked:
+            self._active_us = now_us
+            self._span.idle = False
+        elif not self._span.idle and now_us - (self._active_us or now_us) >= self._options.idle_us:
+            self._announce_idle()
+        self._active_us = self._active_us or now_us
+        return worked
+
+    def _read(self, reader: SourceReader, now_us: int) -> bool:
+        batch = reader.poll(now_us, self._records_max)
+        if batch is None:
+            return False
+        count, span, stats = len(batch.rows), self._span, self.stats
+        before_ns = self._clock_ns()
+        rows = self.chain.push(batch.rows, batch.due_us)
+        span.first = span.last = self._next_id
+        self._next_id += 1
+        span.due_us = batch.due_us
+        span.idle = False
+        span.event_time_us_max = self.chain.event_time_us_max
+        self._emit(rows)
+        after_ns = self._clock_ns()
+        stats.records_in += count
+        stats.records_out += count
+        stats.blocks += 1
+        stats.busy_ns += before_ns - now_us * 1000
+        stats.latency_us.record(before_ns // 1000 - batch.due_us, count)
+        self._fit_block(count, after_ns // 1000 - now_us)
+        # A full block means that more is due: read on at once. Otherwise let a little gather.
+        self._not_before_us = 0 if count == self._records_max else now_us + self._options.linger_us
+        return True
+
+    def _fit_block(self, count: int, took_us: int) -> None:
+        """Follow the largest block that stays within the time one block may take."""
+        if took_us <= 0:
+            return
+        fitting = count * self._options.block_work_us // took_us
+        if count * 2 >= self._records_max:
+            self._records_max = max(1, min(fitting, 2 * self._records_max, BLOCK_RECORDS_MAX))
+        elif fitting < self._records_max:
+            self._records_max = max(1, (self._records_max + fitting) // 2)
+
+    def _announce_idle(self) -> None:
+        self._span.idle = True
+        self._span.first = self._span.last = self._next_id
+        self._next_id += 1
+        self._span.event_time_us_max = None
+        self._emit([])
+
+    def _end(self) -> bool:
+        self._mark(Mark.END, self._next_id, self._next_id, [])
+        for reader in self.readers.values():
+            reader.close()
+        return True
+
+    def wake_us(self, now_us: int) -> int | None:
+        """When the source has something to do; None if only room, or nothing, is awaited."""
+        if self.finished:
+            return None
+        if self._marker is not None or self._drain:
+            return now_us
+        if not self.has_room:
+            return None
+        wakes = [wake for reader in self.readers.values() if (wake := reader.wake_us(now_us)) is not None]
+        if not wakes:
+            return max(now_us, self._not_before_us)
+        soonest = max(min(wakes), self._not_before_us)
+        if not self._span.idle:
+            soonest = min(soonest, max(self._active_us + self._options.idle_us, now_us + 1))
+        return soonest
+
+    def figures(self) -> list[StatsMessage]:
+        now_us = self._clock_ns() // 1000
+        stats = self.stats
+        stats.queue_records = sum(reader.backlog_records(now_us) for reader in self.readers.values())
+        own = StatsMessage(
+            stats.name, self.spec.id, self.instance, stats.form, stats.records_in, stats.records_out, stats.blocks, stats.busy_ns,
+            stats.queue_records, 0, 0, 0, 0, stats.latency_us.counts, stats.latency_us.maximum,
+        )  # fmt: skip
+        return [own, *super().figures()]

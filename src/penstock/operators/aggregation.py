@@ -1,0 +1,407 @@
+"""Keyed aggregation in its two halves: `Combine` before the shuffle (stateless), `Merge` after it (owns the state)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import ArithmeticFailed, BadRecord, InvalidOption, OperationFailed, PenstockError
+from penstock.operators.aggregates import Aggregate, Custom
+from penstock.operators.base import BatchForm, BatchKind, EventTime, Operation, Operator, StatefulOperator
+from penstock.operators.errors import Errors, describe_error, user_traceback
+from penstock.operators.keys import check_keys, key_source
+from penstock.operators.loop import compile_loop
+from penstock.operators.windows import Emit, Tumbling
+from penstock.types import BIGINT, TIMESTAMP, Field, Record, Schema
+
+LATE = "late"
+"""The side output of a windowed aggregation that takes the records that came too late."""
+_LOW = -(1 << 63)
+
+
+def _no_time(column: str) -> None:
+    raise BadRecord(f"the window's time column '{column}' is null.")
+
+
+@dataclass(frozen=True)
+class Aggregation(Operation):
+    """The whole operation as users see it; the planner runs it as `Combine` and `Merge`."""
+
+    keys: tuple[str, ...]
+    aggregates: tuple[tuple[str, Aggregate], ...]
+    window: Tumbling | None = None
+    kind = "aggregate"
+    stateful = True
+
+    def bind(self, schema: Schema) -> Schema:
+        if not self.aggregates:
+            raise InvalidOption(
+                option="aggregates", given={}, allowed="at least one, such as n=ps.agg.count()"
+            )
+        if self.keys:
+            check_keys(schema, self.keys)
+        if self.window:
+            self.window.check(schema)
+        for _, aggregate in self.aggregates:
+            aggregate.check(schema)
+        return Schema(
+            (
+                *(schema.field(key) for key in self.keys),
+                *(self.window.fields if self.window else ()),
+                *(Field(name, aggregate.output(schema)) for name, aggregate in self.aggregates),
+            )
+        )
+
+    def side_ports(self, schema: Schema) -> dict[str, Schema]:
+        return {LATE: schema} if self.window else {}
+
+    def partials(self, schema: Schema) -> Schema:
+        """Schema of what travels between the halves; generated names, so that no user's column can clash."""
+        fields = [Field(f"_k{i}", schema.field(key).type) for i, key in enumerate(self.keys)]
+        if self.window:
+            fields.append(Field("_w", TIMESTAMP, False))
+        fields.append(Field("_n", BIGINT, False))
+        for i, (_, aggregate) in enumerate(self.aggregates):
+            fields += [Field(f"_p{i}_{j}", slot) for j, slot in enumerate(aggregate.slots(schema))]
+        return Schema(tuple(fields))
+
+    def partial_keys(self) -> tuple[str, ...]:
+        """Names of the key columns in the partials."""
+        return tuple(f"_k{i}" for i in range(len(self.keys)))
+
+    def build(self, schema: Schema, errors: Errors) -> Operator:
+        raise NotImplementedError("the planner runs an aggregation as Combine and Merge")
+
+    def describe(self) -> str:
+        what = ", ".join(f"{name}={aggregate}" for name, aggregate in self.aggregates)
+        by = f" by {', '.join(self.keys)}" if self.keys else ""
+        return f"{what}{by}{f'; {self.window}' if self.window else ''}"
+
+    def slot_places(self, first: int) -> list[tuple[str, ...]]:
+        """Places in the accumulator list ``a`` that each aggregate's slots take, counted from ``first``."""
+        places = []
+        for _, aggregate in self.aggregates:
+            n = len(aggregate.of_record())
+            places.append(tuple(f"a[{first + j}]" for j in range(n)))
+            first += n
+        return places
+
+    def of_record(self) -> list[tuple[str, ...]]:
+        """Expressions of the partial of a whole record."""
+        return [aggregate.of_record() for _, aggregate in self.aggregates]
+
+    def of_partial(self) -> list[tuple[str, ...]]:
+        """Expressions of a partial that came over the shuffle."""
+        return [
+            tuple(aggregate.unpack(f"r._p{i}_{j}") for j in range(len(aggregate.of_record())))
+            for i, (_, aggregate) in enumerate(self.aggregates)
+        ]
+
+    def accumulate(self, find: str, store: str, values: list[tuple[str, ...]], head: str = "") -> list[str]:
+        """Statements that merge ``values`` into the group's accumulator; ``head`` is counted in slot 0."""
+        body, names = [], []
+        for i, expressions in enumerate(values):
+            names.append(tuple(f"x{i}_{j}" for j in range(len(expressions))))
+            body += [f"x{i}_{j} = {e}" for j, e in enumerate(expressions)]
+        body += [f"a = {find}", "if a is None:"]
+        body.append(
+            f"    {store} = a = [{', '.join([*([head] if head else []), *(n for group in names for n in group)])}]"
+        )
+        body.append("else:")
+        if head:
+            body.append(f"    a[0] += {head}")
+        places = self.slot_places(1 if head else 0)
+        for (_, aggregate), slots, other in zip(self.aggregates, places, names, strict=True):
+            body += [f"    {line}" for line in aggregate.merge(slots, other)]
+        return body
+
+    @property
+    def names(self) -> dict[str, object]:
+        """What the aggregates' expressions refer to."""
+        return {k: v for _, aggregate in self.aggregates for k, v in aggregate.names.items()}
+
+
+def _window_source(window: Tumbling) -> list[str]:
+    return [f"t = r.{window.on}", f"if t is None: no_time({window.on!r})", f"w = t - t % {window.size_us}"]
+
+
+@dataclass(frozen=True)
+class Combine(Operation):
+    """Before the shuffle: partials for each key and window of a block, or the records themselves (``whole``)."""
+
+    of: Aggregation
+    whole: bool = False
+    kind = "combine"
+
+    @property
+    def batch_kind(self) -> BatchKind:  # type: ignore[override]
+        fast = self.whole or all(aggregate.arrow_functions for _, aggregate in self.of.aggregates)
+        return BatchKind.VECTORISED if fast else BatchKind.LOOP
+
+    def bind(self, schema: Schema) -> Schema:
+        return schema if self.whole else self.of.partials(schema)
+
+    def build(self, schema: Schema, errors: Errors) -> Operator:
+        event_time = EventTime()
+        output = self.bind(schema)
+        window = self.of.window
+        before, body, after = [], [], []
+        if window:
+            before.append("top = LOW")
+            body += [*_window_source(window), "if t > top: top = t"]
+            after.append("event_time.us_max = None if top == LOW else top")
+        if self.whole:
+            body.append("append(r)")
+        else:
+            before.append("groups = {}")
+            group = ", ".join([*(f"r.{key}" for key in self.of.keys), *(["w"] if window else [])])
+            body.append(f"g = ({group}{',' if group else ''})")
+            body += self.of.accumulate("groups.get(g)", "groups[g]", self.of.of_record(), head="1")
+            after.append(f"for g, a in groups.items(): append(P(*g, a[0], {self._packed()}))")
+        names = {
+            **self.of.names,
+            "LOW": _LOW,
+            "no_time": _no_time,
+            "P": output.record_type,
+            "event_time": event_time,
+        }
+        process = compile_loop(errors.operation, body, names, errors, before=before, after=after)
+        return Operator(
+            process,
+            schema=schema,
+            output=output,
+            vectorised=self._vectorised(output, event_time),
+            event_time=event_time,
+        )
+
+    def _packed(self) -> str:
+        places = self.of.slot_places(1)
+        return ", ".join(
+            aggregate.pack(slot)
+            for (_, aggregate), slots in zip(self.of.aggregates, places, strict=True)
+            for slot in slots
+        )
+
+    def _vectorised(self, output: Schema, event_time: EventTime) -> BatchForm | None:
+        if self.batch_kind is not BatchKind.VECTORISED:
+            return None
+        window, of, whole = self.of.window, self.of, self.whole
+
+        def vectorised(batch: pa.RecordBatch) -> pa.RecordBatch:
+            starts = None
+            event_time.us_max = None
+            if window:
+                times = batch.column(window.on)
+                if times.null_count:
+                    raise BadRecord("a window time is null.")
+                micros = times.cast(pa.int64()).to_numpy()
+                starts = pa.array(micros - micros % window.size_us)
+                event_time.us_max = int(micros.max()) if len(micros) else None
+            if whole:
+                return batch
+            return _group(of, batch, starts, output)
+
+        return vectorised
+
+    def describe(self) -> str:
+        return "records pass whole" if self.whole else "partial aggregates per block"
+
+
+def _group(of: Aggregation, batch: pa.RecordBatch, starts: pa.Array | None, output: Schema) -> pa.RecordBatch:
+    """Group one batch with Arrow; groups come in the order of their first record, as a dict would have them."""
+    columns = {f"_k{i}": batch.column(key) for i, key in enumerate(of.keys)}
+    if starts is not None:
+        columns["_w"] = starts.cast(TIMESTAMP.arrow)
+    by = list(columns)
+    columns["_n"] = pa.array(np.ones(batch.num_rows, dtype=np.int64))
+    wanted: list[Any] = [("_n", "sum")]
+    for i, (_, aggregate) in enumerate(of.aggregates):
+        for j, function in enumerate(aggregate.arrow_functions):
+            name = f"_p{i}_{j}"
+            column = batch.column(aggregate.column) if aggregate.column else columns["_n"]
+            if function == "sum":
+                _check_sum(column)
+            columns[name] = column
+            wanted.append((name, function))
+    if not batch.num_rows:
+        return output.to_batch([])
+    grouped = pa.table(columns).group_by(by, use_threads=False).aggregate(wanted).combine_chunks()
+    arrays = [grouped.column(name) for name in by]
+    arrays += [grouped.column(f"{name}_{function}") for name, function in wanted]
+    merged = [
+        (c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c).cast(f.type.arrow)
+        for c, f in zip(arrays, output.fields, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(merged, schema=output.arrow)
+
+
+def _check_sum(column: pa.Array) -> None:
+    """Arrow's grouped sum wraps around silently; leave anything that could overflow to the loop."""
+    if pa.types.is_integer(column.type) and len(column):
+        extremes = pc.min_max(column)
+        low, high = extremes["min"].as_py() or 0, extremes["max"].as_py() or 0
+        if max(abs(low), abs(high)) * len(column) >= 1 << 63:
+            raise ArithmeticFailed(what="a sum may overflow.")
+
+
+@dataclass(frozen=True)
+class Merge(Operation):
+    """After the shuffle: owns the keyed state, closes windows, sends results; always on the record path."""
+
+    of: Aggregation
+    input: Schema
+    """Schema of the records before `Combine`."""
+    whole: bool = False
+    kind = "merge"
+    stateful = True
+    batch_kind = BatchKind.NONE
+
+    def bind(self, schema: Schema) -> Schema:
+        del schema
+        return self.of.bind(self.input)
+
+    def side_ports(self, schema: Schema) -> dict[str, Schema]:
+        return {LATE: self.input} if self.whole else {}
+
+    def build(self, schema: Schema, errors: Errors) -> Operator:
+        return MergeOperator(self, schema, errors)
+
+    def describe(self) -> str:
+        return self.of.describe()
+
+
+@dataclass(slots=True)
+class _Closed:
+    """Windows that start at or before ``until_us`` are closed; ``late_records`` came for them."""
+
+    until_us: int = _LOW
+    late_records: int = 0
+
+
+class MergeOperator(StatefulOperator):
+    """The state of one instance: accumulators by window and key (one nameless window without windows)."""
+
+    def __init__(self, operation: Merge, schema: Schema, errors: Errors) -> None:
+        self._of = operation.of
+        self._errors = errors
+        self._closed = _Closed()
+        self._windows: dict[int, dict[Any, list[Any]]] = {}
+        output = operation.bind(schema)
+        self._row = self._compile_row(output)
+        ports: dict[str, list[Record]] = {LATE: []} if operation.whole else {}
+        super().__init__(
+            self._compile(operation.whole, errors, ports), schema=schema, output=output, ports=ports
+        )
+
+    @property
+    def late_records(self) -> int:
+        """Records that came after their window had closed."""
+        return self._closed.late_records
+
+    @late_records.setter
+    def late_records(self, value: int) -> None:
+        self._closed.late_records = value
+
+    @property
+    def open_groups(self) -> int:
+        """How many accumulators are held."""
+        return sum(map(len, self._windows.values()))
+
+    def _compile(
+        self, whole: bool, errors: Errors, ports: dict[str, list[Record]]
+    ) -> Callable[..., list[Record]]:
+        of, window = self._of, self._of.window
+        update = window is None or window.emit is Emit.UPDATE
+        body = []
+        if window:
+            body += _window_source(window) if whole else ["w = r._w"]
+            body += ["if w <= closed.until_us:", f"    closed.late_records += {'1' if whole else 'r._n'}"]
+            body += ["    late(r)", "    continue"] if whole else ["    continue"]
+            body += ["s = windows.get(w)", "if s is None: s = windows[w] = {}"]
+        else:
+            body += ["s = only"]
+        keys = of.keys if whole else of.partial_keys()
+        body.append(f"k = {key_source(keys) if keys else '()'}")
+        body += of.accumulate("s.get(k)", "s[k]", of.of_record() if whole else of.of_partial())
+        before, after = [], []
+        if update:
+            before.append("touched = {}")
+            body.append(f"touched[{'w, k' if window else 'k'}] = a")
+            target = "(w, k)" if window else "k"
+            after.append(
+                f"for {target}, a in touched.items(): append(row(k, {'w' if window else 'None'}, a))"
+            )
+        names: dict[str, object] = {
+            **of.names,
+            "closed": self._closed,
+            "windows": self._windows,
+            "no_time": _no_time,
+            "row": self._row,
+        }
+        if whole:
+            names["late"] = ports[LATE].append
+        if window is None:
+            names["only"] = self._windows.setdefault(0, {})
+        return compile_loop(errors.operation, body, names, errors, before=before, after=after)
+
+    def _compile_row(self, output: Schema) -> Callable[[Any, int | None, list[Any]], Record]:
+        of = self._of
+        parts = []
+        if of.keys:
+            parts.append("k" if len(of.keys) == 1 else "*k")
+        if of.window:
+            parts.append(f"w, w + {of.window.size_us}")
+        places = of.slot_places(0)
+        parts += [
+            aggregate.result(slots) for (_, aggregate), slots in zip(of.aggregates, places, strict=True)
+        ]
+        made = f"T({', '.join(parts)})"
+        if any(isinstance(aggregate, Custom) for _, aggregate in of.aggregates):
+            made = f"check({made})"
+        scope: dict[str, Any] = {**of.names, "T": output.record_type, "check": output.check}
+        exec(
+            compile(f"def row(k, w, a): return {made}", f"<penstock {self._errors.operation}>", "exec"), scope
+        )
+        row: Callable[[Any, int | None, list[Any]], Record] = scope["row"]
+        return row
+
+    def advance(self, event_time_us: int) -> list[Record]:
+        window = self._of.window
+        if window is None:
+            return []
+        watermark_us = event_time_us - window.lateness_us
+        until_us = watermark_us - window.size_us
+        if until_us <= self._closed.until_us:
+            return []
+        self._closed.until_us = until_us
+        due = sorted(start for start in self._windows if start <= until_us)
+        return self._close(due)
+
+    def finish(self) -> list[Record]:
+        return self._close(sorted(self._windows)) if self._of.window else []
+
+    def _close(self, starts: list[int]) -> list[Record]:
+        window = self._of.window
+        assert window is not None
+        out: list[Record] = []
+        for start in starts:
+            groups = self._windows.pop(start)
+            if window.emit is Emit.UPDATE:
+                continue
+            try:
+                out += [self._row(key, start, slots) for key, slots in groups.items()]
+            except PenstockError as error:
+                raise error.at(self._errors.operation) from None
+            except Exception as error:
+                raise OperationFailed(
+                    operation=self._errors.operation,
+                    cause=describe_error(error),
+                    record=f"the result of window {start}",
+                    user_traceback=user_traceback(error),
+                ) from error
+        return out

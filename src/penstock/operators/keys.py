@@ -1,0 +1,115 @@
+"""Which instance owns a key: stable hashes into key groups, the same in every process and in both forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+from zlib import crc32
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import InvalidOption, TypeMismatch
+from penstock.types import Record, Schema, TypeKind
+
+KEY_GROUPS = 128
+"""Upper bound of a keyed operation's parallelism; a key's group never changes."""
+CACHED_KEYS_MAX = 100_000
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def key_group(key: object) -> int:
+    """Return the group of a key: a single value, or a tuple of several columns' values."""
+    return crc32(_encode(key)) % KEY_GROUPS
+
+
+def owner(key: object, instances: int) -> int:
+    """Return the instance that owns a key; groups are dealt out in contiguous ranges."""
+    return key_group(key) * instances // KEY_GROUPS
+
+
+def check_keys(schema: Schema, keys: Iterable[str]) -> tuple[str, ...]:
+    """Check that columns can serve as a key."""
+    names = tuple(keys)
+    if not names:
+        raise InvalidOption(option="key", given=names, allowed="at least one column")
+    if len(set(names)) != len(names):
+        raise InvalidOption(option="key", given=names, allowed="distinct columns")
+    for name in names:
+        found = schema.field(name).type
+        if found.kind in (TypeKind.DOUBLE, TypeKind.ARRAY):
+            raise TypeMismatch(
+                what=f"'{name}' is {found.ddl}, which cannot be a key.",
+                hint="Cast it, or choose another column.",
+            )
+    return names
+
+
+def key_source(names: tuple[str, ...], record: str = "r") -> str:
+    """Source of the key of a record: the value itself for one column, a tuple for several."""
+    if len(names) == 1:
+        return f"{record}.{names[0]}"
+    return f"({', '.join(f'{record}.{name}' for name in names)})"
+
+
+class Partitioner:
+    """Deals records out to the instances that own their keys."""
+
+    def __init__(self, names: tuple[str, ...], instances: int) -> None:
+        self._names = names
+        self._instances = instances
+        self._owners: dict[object, int] = {}
+        lines = [
+            "def deal(rows, parts, known, find):",
+            "    for r in rows:",
+            f"        k = {key_source(names)}",
+        ]
+        lines += [
+            "        p = known.get(k)",
+            "        if p is None: p = find(k)",
+            "        parts[p].append(r)",
+        ]
+        scope: dict[str, Any] = {}
+        exec(compile("\n".join(lines), f"<penstock key_by {names}>", "exec"), scope)
+        self._deal: Callable[..., None] = scope["deal"]
+
+    def _find(self, key: object) -> int:
+        found = owner(key, self._instances)
+        if len(self._owners) < CACHED_KEYS_MAX:
+            self._owners[key] = found
+        return found
+
+    def rows(self, rows: list[Record]) -> list[list[Record]]:
+        """Return one list of records for each instance, in order."""
+        parts: list[list[Record]] = [[] for _ in range(self._instances)]
+        self._deal(rows, parts, self._owners, self._find)
+        return parts
+
+    def columns(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Return one batch for each instance, in order."""
+        keys: list[object]
+        if len(self._names) == 1:
+            codes = batch.column(self._names[0]).dictionary_encode(null_encoding="encode")
+            keys = _key_values(codes.dictionary)
+            at = codes.indices.to_numpy(zero_copy_only=False)
+            owners = np.array([self._owner(key) for key in keys] or [0], dtype=np.int64)[at]
+        else:
+            columns = [_key_values(batch.column(name)) for name in self._names]
+            owners = np.array([self._owner(key) for key in zip(*columns, strict=True)], dtype=np.int64)
+        return [batch.filter(pa.array(owners == i)) for i in range(self._instances)]
+
+    def _owner(self, key: object) -> int:
+        found = self._owners.get(key)
+        return self._find(key) if found is None else found
+
+
+def _key_values(column: pa.Array) -> list[object]:
+    """Key values as the record form has them: times and dates as numbers."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    elif pa.types.is_date32(column.type):
+        column = column.cast(pa.int32())
+    values: list[object] = column.to_pylist()
+    return values

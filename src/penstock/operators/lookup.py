@@ -1,0 +1,142 @@
+"""Static tables and the operation that enriches a stream from one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import InvalidOption, SchemaError, TypeMismatch
+from penstock.operators.base import Operation, Operator
+from penstock.operators.errors import Errors
+from penstock.operators.loop import compile_loop
+from penstock.types import Field, Record, Schema
+
+TABLE_ROWS_MAX = 10_000_000
+
+
+class How(Enum):
+    """What a lookup does with a record whose key is not in the table."""
+
+    INNER = "inner"
+    LEFT = "left"
+
+
+class Table:
+    """A static table with a unique key, sent to every worker."""
+
+    def __init__(self, rows: Iterable[object], schema: str | Schema, key: str) -> None:
+        self.schema = Schema.parse(schema)
+        self.key = self.schema.field(key).name
+        self._rows = [tuple(self._coerce(row)) for row in rows]
+        if len(self._rows) > TABLE_ROWS_MAX:
+            raise InvalidOption(
+                option="rows", given=len(self._rows), allowed=f"at most {TABLE_ROWS_MAX} rows in a table"
+            )
+        at = self.schema.names.index(key)
+        keys = [row[at] for row in self._rows]
+        if len(set(keys)) != len(keys):
+            twice = next(k for i, k in enumerate(keys) if k in keys[:i])
+            raise InvalidOption(
+                option="key", given=key, allowed=f"a column without duplicates ({twice!r} is there twice)"
+            )
+
+    def _coerce(self, row: object) -> list[object]:
+        record = self.schema.coerce(row)
+        return [getattr(record, name) for name in self.schema.names]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def index(self) -> dict[object, Record]:
+        """Return the rows as records by key; a null key matches nothing."""
+        record_type = self.schema.record_type
+        at = self.schema.names.index(self.key)
+        return {row[at]: record_type(*row) for row in self._rows if row[at] is not None}
+
+    def batch(self) -> pa.RecordBatch:
+        """Return the rows as columns."""
+        return self.schema.to_batch([self.schema.record_type(*row) for row in self._rows])
+
+
+def table(rows: Iterable[object], *, schema: str | Schema, key: str) -> Table:
+    """Make a static table for :meth:`Stream.lookup`.
+
+    Parameters
+    ----------
+    rows : iterable of dict or tuple
+        The table's rows.
+    schema : str
+        Columns in Spark's DDL.
+    key : str
+        The column that is looked up; its values are unique.
+    """
+    return Table(rows, schema, key)
+
+
+@dataclass(frozen=True)
+class Lookup(Operation):
+    """Add a table's columns to each record, found by key."""
+
+    table: Table = field(repr=False)
+    on: str
+    how: How = How.INNER
+    kind = "lookup"
+
+    def bind(self, schema: Schema) -> Schema:
+        mine, theirs = schema.field(self.on).type, self.table.schema.field(self.table.key).type
+        if mine != theirs:
+            raise TypeMismatch(
+                what=f"'{self.on}' is {mine.ddl}, but the table's key '{self.table.key}' is {theirs.ddl}."
+            )
+        return self._output(schema)
+
+    def _added(self) -> list[Field]:
+        added = [f for f in self.table.schema.fields if f.name != self.table.key]
+        return [Field(f.name, f.type, True) for f in added] if self.how is How.LEFT else added
+
+    def _output(self, schema: Schema) -> Schema:
+        clash = [f.name for f in self._added() if f.name in schema]
+        if clash:
+            raise SchemaError(
+                ddl=schema.ddl,
+                problem=f"the table has a column '{clash[0]}' as well",
+                hint="Rename or leave out one of them.",
+            )
+        return Schema((*schema.fields, *self._added()))
+
+    def build(self, schema: Schema, errors: Errors) -> Operator:
+        output = self._output(schema)
+        added = [f.name for f in self._added()]
+        mine = "".join(f"r.{name}, " for name in schema.names)
+        found = mine + "".join(f"m.{name}, " for name in added)
+        body = [f"m = get(r.{self.on})", f"if m is not None: append(T({found}))"]
+        if self.how is How.LEFT:
+            body.append(f"else: append(T({mine}{'None, ' * len(added)}))")
+        names = {"get": self.table.index().get, "T": output.record_type}
+        process = compile_loop(errors.operation, body, names, errors)
+        return Operator(process, schema=schema, output=output, vectorised=self._vectorised(output))
+
+    def _vectorised(self, output: Schema):  # type: ignore[no-untyped-def]
+        rows = self.table.batch()
+        keys = rows.column(self.table.key)
+        added = [rows.column(f.name) for f in self._added()]
+        on, inner = self.on, self.how is How.INNER
+
+        def vectorised(batch: pa.RecordBatch) -> pa.RecordBatch:
+            # index_in matches null with null; a lookup by null finds nothing.
+            at = pc.if_else(pc.is_valid(batch.column(on)), pc.index_in(batch.column(on), keys), None)
+            if inner:
+                hit = pc.is_valid(at)
+                batch, at = batch.filter(hit), at.filter(hit)
+            return pa.RecordBatch.from_arrays(
+                [*batch.columns, *(c.take(at) for c in added)], schema=output.arrow
+            )
+
+        return vectorised
+
+    def describe(self) -> str:
+        return f"{self.how.value} on {self.on}, {len(self.table)} rows"

@@ -1,0 +1,62 @@
+"""The one loop that every record form is: generated source around a body, so that a record costs no call of ours.
+
+An exception in the body is handed to the operation's error policy together with its record, and the loop goes on with the next
+one; nothing before the bad record is computed twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import Any
+
+from penstock.operators.base import RecordForm
+from penstock.operators.errors import Errors
+
+_INDENT = " " * 16
+
+
+def compile_loop(
+    name: str,
+    body: Iterable[str],
+    namespace: Mapping[str, object],
+    errors: Errors,
+    *,
+    before: Iterable[str] = (),
+    after: Iterable[str] = (),
+) -> RecordForm:
+    """Compile ``for r in rows: body`` into a function from records to records.
+
+    Parameters
+    ----------
+    name : str
+        Operation name, shown in tracebacks.
+    body : iterable of str
+        Statements over ``r``, with ``append`` and ``extend`` for output.
+    namespace : mapping
+        What the body refers to.
+    before, after : iterable of str
+        Statements that run once per call, before and after the loop.
+    """
+    lines = [
+        "def process(rows):",
+        "    out = []",
+        "    append = out.append",
+        "    extend = out.extend",
+        *(f"    {line}" for line in before),
+        "    it = iter(rows)",
+        "    while True:",
+        "        try:",
+        "            for r in it:",
+        *(_INDENT + line for line in body),
+        "            break",
+        "        except Exception as error:",
+        "            if handle(r, error):",
+        "                it = chain((r,), it)",
+        *(f"    {line}" for line in after),
+        "    return out",
+    ]
+    scope: dict[str, Any] = {**namespace, "handle": errors.handle, "chain": chain}
+    exec(compile("\n".join(lines), f"<penstock {name}>", "exec"), scope)
+    process: RecordForm = scope["process"]
+    return process

@@ -1,0 +1,131 @@
+"""Users' functions as operations: `map` and `flat_map`, and the `@op` decorator that gives a function its two forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.errors import TypeMismatch
+from penstock.operators.base import BatchForm, BatchKind, Operation, Operator
+from penstock.operators.errors import Errors
+from penstock.operators.loop import compile_loop
+from penstock.types import Record, Schema
+
+RecordFunction = Callable[[Record], Any]
+
+
+class Function:
+    """A user's function with a declared output schema; made by :func:`op`.
+
+    Calling it calls the record form. ``@fn.batch`` adds a vectorised form that takes and returns a
+    ``pyarrow.RecordBatch`` and must give the same records.
+    """
+
+    def __init__(self, function: RecordFunction, schema: Schema | None) -> None:
+        if not callable(function):
+            raise TypeMismatch(
+                what=f"{function!r} is not a function.", hint="Use @ps.op(schema='…') above a def."
+            )
+        self.record_form = function
+        self.schema = schema
+        self.batch_form: BatchForm | None = None
+        self.__name__ = getattr(function, "__name__", "function")
+        self.__doc__ = function.__doc__
+
+    def __call__(self, record: Record) -> Any:
+        return self.record_form(record)
+
+    def batch(self, function: BatchForm) -> BatchForm:
+        """Declare the vectorised form."""
+        self.batch_form = function
+        return function
+
+
+def op(schema: str | Schema) -> Callable[[RecordFunction], Function]:
+    """Declare a function of one record as an operation for `map` or `flat_map`.
+
+    Parameters
+    ----------
+    schema : str
+        Schema of what the function returns, in Spark's DDL.
+
+    Examples
+    --------
+    >>> @op(schema="word string, length int")
+    ... def measure(r):
+    ...     return r.word, len(r.word)
+    """
+    parsed = Schema.parse(schema)
+    return lambda function: Function(function, parsed)
+
+
+def as_function(function: Function | RecordFunction, schema: str | Schema | None, operation: str) -> Function:
+    """Return a user's argument as a Function with a schema, or say what is missing."""
+    if not isinstance(function, Function):
+        function = Function(function, None)
+    declared = Schema.parse(schema) if schema is not None else function.schema
+    if declared is None:
+        raise TypeMismatch(
+            what=f"the output of '{function.__name__}' has no schema.",
+            hint='Give schema="…" here, or decorate the function with @ps.op(schema="…").',
+            operation=operation,
+        )
+    if declared is not function.schema:
+        copy = Function(function.record_form, declared)
+        copy.batch_form = function.batch_form
+        return copy
+    return function
+
+
+@dataclass(frozen=True)
+class Apply(Operation):
+    """Call a user's function for each record; ``flat`` when it returns any number of records."""
+
+    function: Function
+    flat: bool = False
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        return "flat_map" if self.flat else "map"
+
+    @property
+    def batch_kind(self) -> BatchKind:  # type: ignore[override]
+        return BatchKind.VECTORISED if self.function.batch_form else BatchKind.LOOP
+
+    def bind(self, schema: Schema) -> Schema:
+        del schema
+        assert self.function.schema is not None  # as_function has seen to it
+        return self.function.schema
+
+    def build(self, schema: Schema, errors: Errors) -> Operator:
+        output = self.bind(schema)
+        names: dict[str, object] = {"f": self.function.record_form, "coerce": output.coerce}
+        body = "extend([coerce(v) for v in f(r)])" if self.flat else "append(coerce(f(r)))"
+        process = compile_loop(errors.operation, [body], names, errors)
+        return Operator(process, schema=schema, output=output, vectorised=self._vectorised(output))
+
+    def _vectorised(self, output: Schema) -> BatchForm | None:
+        function, flat = self.function.batch_form, self.flat
+        if function is None:
+            return None
+
+        def vectorised(batch: pa.RecordBatch) -> pa.RecordBatch:
+            result = function(batch)
+            if isinstance(result, pa.Table):
+                result = result.combine_chunks().to_batches()[0] if result.num_rows else output.to_batch([])
+            if not flat and result.num_rows != batch.num_rows:
+                raise TypeMismatch(
+                    what=f"the batch form returned {result.num_rows} records for {batch.num_rows}."
+                )
+            return pa.RecordBatch.from_arrays(
+                [result.column(field.name).cast(field.type.arrow) for field in output.fields],
+                schema=output.arrow,
+            )
+
+        return vectorised
+
+    def describe(self) -> str:
+        return self.function.__name__

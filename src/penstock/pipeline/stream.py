@@ -1,0 +1,437 @@
+"""The builder users write pipelines with: every call returns a new Stream and adds one node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+from penstock.connectors.base import Sink, Source
+from penstock.errors import InvalidOption, PenstockError, TypeMismatch
+from penstock.expr import Column, col
+from penstock.operators import (
+    LATE,
+    MAIN,
+    REST,
+    Aggregation,
+    Apply,
+    ErrorPolicy,
+    Filter,
+    Function,
+    How,
+    Lookup,
+    Operation,
+    ParseJson,
+    Project,
+    Split,
+    Table,
+    TimeUnit,
+    Tumbling,
+    as_function,
+    check_keys,
+)
+from penstock.operators import aggregates as agg
+from penstock.operators.aggregates import Aggregate
+from penstock.pipeline.graph import Graph, Input, Node
+from penstock.types import Schema
+
+_fresh = count(1)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A node under construction: its inputs are steps, and a name that was not chosen by the user may change."""
+
+    node: Node
+    inputs: tuple[Step, ...]
+    named: bool
+    serial: int
+
+
+class Pipeline:
+    """A complete pipeline, from sources to one or more sinks; made by :meth:`Stream.to`.
+
+    Give it to :func:`penstock.run` or :func:`penstock.start`; several may share sources and run as one job.
+    """
+
+    def __init__(self, sinks: tuple[Step, ...], dead_letters: Sink | None = None) -> None:
+        self._sinks = sinks
+        self.dead_letters = dead_letters
+
+    def __add__(self, other: Pipeline) -> Pipeline:
+        return Pipeline(self._sinks + other._sinks, self.dead_letters or other.dead_letters)
+
+    def graph(self) -> Graph:
+        """Return the checked graph."""
+        return Graph.check(_nodes(self._sinks))
+
+
+def _nodes(sinks: tuple[Step, ...]) -> list[Node]:
+    """Collect all steps below the sinks and settle the names nobody chose: filter, filter-2, filter-3 …"""
+    steps: dict[int, Step] = {}
+
+    def visit(step: Step) -> None:
+        if step.serial not in steps:
+            for upstream in step.inputs:
+                visit(upstream)
+            steps[step.serial] = step
+
+    for sink in sinks:
+        visit(sink)
+    ordered = [steps[serial] for serial in sorted(steps)]
+    taken = {step.node.name for step in ordered if step.named}
+    names: dict[int, str] = {}
+    for step in ordered:
+        name = step.node.name
+        if not step.named:
+            base, n = name, 1
+            while name in taken:
+                n += 1
+                name = f"{base}-{n}"
+            taken.add(name)
+        names[step.serial] = name
+    return [
+        replace(
+            step.node,
+            name=names[step.serial],
+            inputs=tuple(
+                replace(edge, node=names[up.serial])
+                for edge, up in zip(step.node.inputs, step.inputs, strict=True)
+            ),
+        )
+        for step in ordered
+    ]
+
+
+def _step(
+    body: Source | Operation | Sink | None,
+    inputs: tuple[tuple[Step, Input], ...],
+    name: str | None,
+    default: str,
+    on_error: str = "fail",
+) -> Step:
+    label = name if name is not None else default
+    if not isinstance(label, str) or not label.strip() or len(label) > 100 or "/" in label:
+        raise InvalidOption(option="name", given=label, allowed="1 to 100 characters without '/'")
+    policy = ErrorPolicy.parse(on_error, label)
+    node = Node(label, body, tuple(edge for _, edge in inputs), policy)
+    return Step(node, tuple(step for step, _ in inputs), name is not None, next(_fresh))
+
+
+def stream(name: str, source: Source) -> Stream:
+    """Begin a pipeline at a source.
+
+    Parameters
+    ----------
+    name : str
+        Name of the source operation.
+    source : Source
+        Such as ``ps.generator(…)`` or ``ps.json_files(…)``.
+    """
+    if not isinstance(source, Source):
+        raise TypeMismatch(
+            what=f"{source!r} is not a source.",
+            operation=name,
+            hint="Use ps.generator(…), ps.records(…) or ps.json_files(…).",
+        )
+    return Stream(_step(source, (), name, name), MAIN, source.schema)
+
+
+class Stream:
+    """Records of one schema, flowing. Immutable: every method returns a new stream."""
+
+    def __init__(self, step: Step, port: str, schema: Schema, keys: tuple[str, ...] = ()) -> None:
+        self._from = step
+        self._port = port
+        self._keys = keys
+        self.schema = schema
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._from.node.name}: {self.schema.ddl})"
+
+    @property
+    def _edge(self) -> tuple[Step, Input]:
+        return self._from, Input(self._from.node.name, self._port, self._keys)
+
+    def _then(self, operation: Operation, name: str | None, on_error: str = "fail") -> Stream:
+        step = _step(operation, (self._edge,), name, operation.kind, on_error)
+        try:
+            return Stream(step, MAIN, operation.bind(self.schema))
+        except PenstockError as error:
+            raise error.at(step.node.name) from None
+
+    def filter(self, condition: Column, *, name: str | None = None, on_error: str = "fail") -> Stream:
+        """Keep the records for which a condition is true."""
+        if not isinstance(condition, Column):
+            raise TypeMismatch(
+                what=f"{condition!r} is not a column expression.",
+                operation=name or "filter",
+                hint='Write ps.col("x") == 1, or use map().',
+            )
+        return self._then(Filter(condition), name, on_error)
+
+    def select(
+        self, *columns: str | Column, name: str | None = None, on_error: str = "fail", **named: Column
+    ) -> Stream:
+        """Keep or compute columns, in this order; ``total=ps.col("a") + 1`` names a computed one."""
+        return self._then(Project(_columns(columns, named)), name, on_error)
+
+    def with_columns(
+        self, *columns: Column, name: str | None = None, on_error: str = "fail", **named: Column
+    ) -> Stream:
+        """Add computed columns, or replace those of the same name."""
+        return self._then(Project(_columns(columns, named), keep=True), name, on_error)
+
+    def parse_json(
+        self,
+        schema: str | Schema,
+        *,
+        column: str = "value",
+        timestamp_unit: str = "ms",
+        name: str | None = None,
+        on_error: str = "fail",
+    ) -> Stream:
+        """Decode a column that holds one JSON object per record.
+
+        Members that the schema does not name are ignored, missing ones are null. A member of the wrong type
+        makes the record bad, which follows ``on_error``. Timestamps are ISO-8601 text or numbers in ``timestamp_unit``.
+        """
+        try:
+            unit = TimeUnit(timestamp_unit)
+        except ValueError:
+            raise InvalidOption(
+                option="timestamp_unit",
+                given=timestamp_unit,
+                allowed="s, ms, us",
+                operation=name or "parse_json",
+            ) from None
+        return self._then(ParseJson(Schema.parse(schema), column, unit), name, on_error)
+
+    def map(
+        self,
+        function: Function | Any,
+        *,
+        schema: str | Schema | None = None,
+        name: str | None = None,
+        on_error: str = "fail",
+    ) -> Stream:
+        """Call a function for each record; it returns a dict, a tuple or a record of ``schema``."""
+        return self._apply(function, schema, name, on_error, flat=False)
+
+    def flat_map(
+        self,
+        function: Function | Any,
+        *,
+        schema: str | Schema | None = None,
+        name: str | None = None,
+        on_error: str = "fail",
+    ) -> Stream:
+        """Call a function for each record; it returns any number of records of ``schema``."""
+        return self._apply(function, schema, name, on_error, flat=True)
+
+    def _apply(
+        self, function: Any, schema: str | Schema | None, name: str | None, on_error: str, *, flat: bool
+    ) -> Stream:
+        label = name or getattr(function, "__name__", "map").replace(
+            "<lambda>", "flat_map" if flat else "map"
+        )
+        step_function = as_function(function, schema, label)
+        stream = self._then(Apply(step_function, flat), name, on_error)
+        return stream if name else stream._renamed(label)
+
+    def _renamed(self, label: str) -> Stream:
+        step = replace(self._from, node=replace(self._from.node, name=label))
+        return Stream(step, self._port, self.schema, self._keys)
+
+    def lookup(
+        self, table: Table, *, on: str, how: str = "inner", name: str | None = None, on_error: str = "fail"
+    ) -> Stream:
+        """Add the columns of a static table, found by key; ``how="left"`` keeps records without a match."""
+        if not isinstance(table, Table):
+            raise TypeMismatch(
+                what=f"{table!r} is not a table.",
+                operation=name or "lookup",
+                hint="Make one with ps.table(rows, schema=…, key=…).",
+            )
+        try:
+            kind = How(how)
+        except ValueError:
+            raise InvalidOption(
+                option="how", given=how, allowed="inner, left", operation=name or "lookup"
+            ) from None
+        return self._then(Lookup(table, on, kind), name, on_error)
+
+    def split(self, *, name: str | None = None, **branches: Column) -> Mapping[str, Stream]:
+        """Send each record to the branch of the first condition that is true, else to ``rest``.
+
+        Examples
+        --------
+        >>> parts = events.split(views=col("kind") == "view")   # doctest: +SKIP
+        >>> parts["views"], parts["rest"]                       # doctest: +SKIP
+        """
+        operation = Split(tuple(branches.items()))
+        step = self._then(operation, name)._from
+        return {port: Stream(step, port, self.schema) for port in (*branches, REST)}
+
+    def merge(self, *others: Stream, name: str | None = None) -> Stream:
+        """Join streams of the same schema into one; each keeps its own order."""
+        inputs = tuple(each._edge for each in (self, *others))
+        step = _step(None, inputs, name, "merge")
+        for other in others:
+            if other.schema != self.schema:
+                raise TypeMismatch(
+                    what=f"({other.schema.ddl}) cannot be merged with ({self.schema.ddl}).",
+                    operation=step.node.name,
+                    hint="Use select() first.",
+                )
+        return Stream(step, MAIN, self.schema)
+
+    def key_by(self, *columns: str) -> KeyedStream:
+        """Deal records out by key, so that all records of a key meet in one place, in order."""
+        try:
+            return KeyedStream(self._from, self._port, self.schema, check_keys(self.schema, columns))
+        except PenstockError as error:
+            raise error.at("key_by") from None
+
+    def window(self, window: Tumbling) -> Grouped:
+        """Cut the whole stream into windows; give the key with :meth:`key_by` before, if there is one."""
+        return Grouped(self, (), window)
+
+    def aggregate(
+        self, *, name: str | None = None, on_error: str = "fail", **aggregates: Aggregate
+    ) -> Aggregated:
+        """Aggregate the whole stream; the result so far is sent on after every change."""
+        return Grouped(self, (), None).aggregate(name=name, on_error=on_error, **aggregates)
+
+    def to(self, sink: Sink, *, name: str | None = None, dead_letters: Sink | None = None) -> Pipeline:
+        """End the stream in a sink; ``dead_letters`` takes the bad records of operations with that policy."""
+        if not isinstance(sink, Sink):
+            raise TypeMismatch(
+                what=f"{sink!r} is not a sink.",
+                operation=name or "sink",
+                hint="Use ps.files(…), ps.console() or ps.memory().",
+            )
+        return Pipeline((_step(sink, (self._edge,), name, f"to_{sink.kind}"),), dead_letters)
+
+
+def _columns(columns: tuple[str | Column, ...], named: Mapping[str, Any]) -> tuple[Column, ...]:
+    given = [col(column) if isinstance(column, str) else column for column in columns]
+    given += [(col(value) if isinstance(value, str) else value).alias(name) for name, value in named.items()]
+    return tuple(given)
+
+
+class KeyedStream(Stream):
+    """A stream dealt out by key."""
+
+    def window(self, window: Tumbling) -> Grouped:
+        """Cut each key's records into windows."""
+        return Grouped(self._unkeyed, self._keys, window)
+
+    def aggregate(
+        self, *, name: str | None = None, on_error: str = "fail", **aggregates: Aggregate
+    ) -> Aggregated:
+        """Aggregate each key; the result so far is sent on after every change."""
+        return Grouped(self._unkeyed, self._keys, None).aggregate(name=name, on_error=on_error, **aggregates)
+
+    def count(self, *, name: str | None = None) -> Aggregated:
+        """Running count of each key."""
+        made = self.aggregate(name=name, count=agg.count())
+        return made if name else made._named("count")
+
+    @property
+    def _unkeyed(self) -> Stream:
+        return Stream(self._from, self._port, self.schema)
+
+
+class Grouped:
+    """Records grouped by key and window, waiting for their aggregates."""
+
+    def __init__(self, stream: Stream, keys: tuple[str, ...], window: Tumbling | None) -> None:
+        if window is not None and not isinstance(window, Tumbling):
+            raise TypeMismatch(
+                what=f"{window!r} is not a window.",
+                operation="window",
+                hint='Use ps.tumbling("10s", on="…").',
+            )
+        self._stream = stream
+        self._keys = keys
+        self._window = window
+
+    def aggregate(
+        self, *, name: str | None = None, on_error: str = "fail", **aggregates: Aggregate
+    ) -> Aggregated:
+        """Compute several aggregates: ``aggregate(n=ps.agg.count(), total=ps.agg.sum("price"))``."""
+        return self._aggregate(name, on_error, aggregates)
+
+    def _aggregate(self, name: str | None, on_error: str, aggregates: Mapping[str, Aggregate]) -> Aggregated:
+        for label, aggregate in aggregates.items():
+            if not isinstance(aggregate, Aggregate):
+                raise TypeMismatch(
+                    what=f"{label}={aggregate!r} is not an aggregate.",
+                    operation=name or "aggregate",
+                    hint="Use ps.agg.sum(…) and the like.",
+                )
+        operation = Aggregation(self._keys, tuple(aggregates.items()), self._window)
+        made = self._stream._then(operation, name, on_error)
+        return Aggregated(
+            made._from, MAIN, made.schema, late_schema=self._stream.schema if self._window else None
+        )
+
+    def _one(self, word: str, aggregate: Aggregate) -> Aggregated:
+        return self._aggregate(None, "fail", {word: aggregate})._named(word)
+
+    def count(self) -> Aggregated:
+        """Number of records."""
+        return self._one("count", agg.count())
+
+    def sum(self, column: str) -> Aggregated:
+        """Sum of a column."""
+        return self._one("sum", agg.sum(column))
+
+    def min(self, column: str) -> Aggregated:
+        """Smallest value of a column."""
+        return self._one("min", agg.min(column))
+
+    def max(self, column: str) -> Aggregated:
+        """Largest value of a column."""
+        return self._one("max", agg.max(column))
+
+    def mean(self, column: str) -> Aggregated:
+        """Mean of a column."""
+        return self._one("mean", agg.mean(column))
+
+    def first(self, column: str) -> Aggregated:
+        """First value of a column to arrive."""
+        return self._one("first", agg.first(column))
+
+    def last(self, column: str) -> Aggregated:
+        """Last value of a column to arrive."""
+        return self._one("last", agg.last(column))
+
+
+class Aggregated(Stream):
+    """Results of an aggregation, with the records that came too late beside them."""
+
+    def __init__(
+        self,
+        step: Step,
+        port: str,
+        schema: Schema,
+        keys: tuple[str, ...] = (),
+        *,
+        late_schema: Schema | None = None,
+    ) -> None:
+        super().__init__(step, port, schema, keys)
+        self._late_schema = late_schema
+
+    def _named(self, label: str) -> Aggregated:
+        renamed = self._renamed(label)
+        return Aggregated(renamed._from, self._port, self.schema, late_schema=self._late_schema)
+
+    @property
+    def late(self) -> Stream:
+        """The records that came after their window had closed, whole."""
+        if self._late_schema is None:
+            raise TypeMismatch(what="only windows have late records.", operation=self._from.node.name)
+        return Stream(self._from, LATE, self._late_schema)
