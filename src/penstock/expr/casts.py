@@ -83,9 +83,7 @@ def _date_to_timestamp(datum: Datum) -> Datum:
     return pc.cast(pc.multiply_checked(days, DAY_US), _TIMESTAMP)
 
 
-def _text_to_number(
-    plain: str, kind: pa.DataType, function: Callable[[str], object], target: DataType
-) -> Conversion:
+def _text_to_number(plain: str, kind: pa.DataType, function: Callable[[str], object], target: DataType) -> Conversion:
     """Use Arrow's parser for texts of the ``plain`` pattern only: in others it accepts what SQL does not."""
 
     def read(datum: Datum) -> Datum:
@@ -110,9 +108,7 @@ _KERNELS: dict[tuple[TypeKind, TypeKind], Conversion] = {
     (TypeKind.DOUBLE, TypeKind.BOOLEAN): lambda datum: pc.not_equal(datum, 0.0),
     (TypeKind.DOUBLE, TypeKind.BIGINT): _double_to_integer,
     (TypeKind.DOUBLE, TypeKind.TIMESTAMP): _double_to_timestamp,
-    (TypeKind.STRING, TypeKind.BIGINT): _text_to_number(
-        r"^-?[0-9]{1,18}$", _INT64, functions.text_to_integer, BIGINT
-    ),
+    (TypeKind.STRING, TypeKind.BIGINT): _text_to_number(r"^-?[0-9]{1,18}$", _INT64, functions.text_to_integer, BIGINT),
     (TypeKind.STRING, TypeKind.DOUBLE): _text_to_number(
         r"^-?[0-9]{1,15}(\.[0-9]{1,15})?$", pa.float64(), functions.text_to_double, DataType(TypeKind.DOUBLE)
     ),

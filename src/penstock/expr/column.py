@@ -193,9 +193,7 @@ class Column:
             values = tuple(values[0])
         literals = tuple(lit(value) for value in values)
         if any(literal.op is not Op.LITERAL or literal.payload is None for literal in literals):
-            raise TypeMismatch(
-                what=f"isin on {self} takes plain values.", hint="For nulls add | column.is_null()."
-            )
+            raise TypeMismatch(what=f"isin on {self} takes plain values.", hint="For nulls add | column.is_null().")
         return Column(Op.IS_IN, (self, *literals))
 
     def between(self, low: object, high: object) -> Column:
@@ -252,9 +250,7 @@ class Column:
     def split(self, separator: str) -> Column:
         """Return the parts of the text between occurrences of ``separator``, as an array."""
         if not isinstance(separator, str) or not separator:
-            raise InvalidOption(
-                option="separator", given=separator, allowed="a text of at least one character"
-            )
+            raise InvalidOption(option="separator", given=separator, allowed="a text of at least one character")
         return Column(Op.SPLIT, (self,), separator)
 
     def abs(self) -> Column:

@@ -65,9 +65,7 @@ def elaborate_condition(column: Column, schema: Schema) -> Typed:
     """Check an expression that must be a condition and return its typed tree."""
     typed = elaborate(column, schema)
     if typed.type != BOOLEAN:
-        raise TypeMismatch(
-            what=f"{column} is {typed.type.ddl}, not a condition.", hint="Compare it with something."
-        )
+        raise TypeMismatch(what=f"{column} is {typed.type.ddl}, not a condition.", hint="Compare it with something.")
     return typed
 
 
@@ -159,9 +157,7 @@ def _fit(literal: Typed, target: DataType) -> Typed | None:
         try:
             return replace(literal, type=target, payload=read(cast(str, value)))
         except BadRecord as error:
-            raise TypeMismatch(
-                what=error.what, hint="Write it as 2030-01-31 or 2030-01-31T12:00:00Z."
-            ) from None
+            raise TypeMismatch(what=error.what, hint="Write it as 2030-01-31 or 2030-01-31T12:00:00Z.") from None
     return None
 
 

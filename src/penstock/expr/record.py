@@ -98,7 +98,8 @@ class _Writer:
             return " and ".join([*(_present(guard) for guard in guards), body])
         source = self.value(node)
         if wanted:
-            return source
+            # A bare conditional cannot stand where a condition does.
+            return f"({source})" if " if " in source else source
         return f"{_closed(source)} is False" if node.nullable else f"not {_closed(source)}"
 
     @staticmethod
@@ -144,9 +145,7 @@ class _Writer:
             name = self._temporary()
             guards.append(_absent(f"({name} := {source})"))
             return name
-        operands = [
-            _closed(self._strict(arg, guards)) for arg in node.args[: 1 if node.op is Op.IS_IN else None]
-        ]
+        operands = [_closed(self._strict(arg, guards)) for arg in node.args[: 1 if node.op is Op.IS_IN else None]]
         return self._operator(node, operands)
 
     def _operator(self, node: Typed, operands: list[str]) -> str:
@@ -268,11 +267,7 @@ class _Writer:
         if node.type == DOUBLE:
             return source
         smallest, largest = _result_bounds(node)
-        return (
-            source
-            if smallest >= INT64_MIN and largest <= INT64_MAX
-            else self._checked(source, INT64_MIN, INT64_MAX)
-        )
+        return source if smallest >= INT64_MIN and largest <= INT64_MAX else self._checked(source, INT64_MIN, INT64_MAX)
 
     def _checked(self, source: str, low: int, high: int, argument: str = "") -> str:
         name = self._temporary()

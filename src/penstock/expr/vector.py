@@ -151,9 +151,7 @@ class _Compiler:
     def _modulo(self, node: Typed) -> Kernel:
         left, right = (self._as(arg, node.type) for arg in node.args)
         if node.type == DOUBLE:
-            return lambda batch: _float_remainder(
-                *(_spread(side(batch), batch.num_rows) for side in (left, right))
-            )
+            return lambda batch: _float_remainder(*(_spread(side(batch), batch.num_rows) for side in (left, right)))
 
         def remainder(batch: pa.RecordBatch) -> Datum:
             dividend, divisor = left(batch), right(batch)
