@@ -1,0 +1,1 @@
+"""Benchmarks: the workloads, and how they are run and measured."""

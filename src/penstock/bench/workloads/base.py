@@ -1,0 +1,214 @@
+"""What a workload is: a source, a pipeline and the exact result; the benchmark runner and the tests use it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+import penstock as ps
+from penstock.connectors.base import Sink
+from penstock.connectors.draws import FieldSpec
+from penstock.connectors.generator import Generator
+from penstock.connectors.rates import RateSchedule, as_schedule
+from penstock.durations import parse_us
+from penstock.errors import InvalidOption
+from penstock.types import Record
+
+REPLAY_RECORDS = 16_384
+"""Records made again at a time when the input is replayed for the expected result."""
+_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
+
+Rate = float | RateSchedule | None
+Row = Mapping[str, Any]
+"""A row of the output: what ``Harness.rows()`` and ``Memory.dicts()`` give, or a line of the files sink."""
+E = TypeVar("E")
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How an output differs from the exact result.
+
+    Attributes
+    ----------
+    lost : int
+        Input records that should have had an effect and had none.
+    duplicated : int
+        Effects of input records beyond their first. Where the output is a count, a loss and a duplicate in the
+        same group cancel each other: the count is all that an output of counts can tell.
+    wrong : int
+        Output rows that no input record explains.
+    reordered : int
+        Output rows that came after one that they should have come before.
+    """
+
+    lost: int = 0
+    duplicated: int = 0
+    wrong: int = 0
+    reordered: int = 0
+
+    @property
+    def exact(self) -> bool:
+        """Whether there is no difference."""
+        return not (self.lost or self.duplicated or self.wrong or self.reordered)
+
+
+@dataclass(frozen=True)
+class Workload(Generic[E]):
+    """A pipeline to measure, with the means to check what came out.
+
+    Attributes
+    ----------
+    name : str
+        Name in results and on the command line.
+    title : str
+        One line on what it does.
+    fields : mapping or field
+        What the generator draws.
+    format : str
+        How the generator presents it: json, columns or text.
+    build : callable
+        From the source's stream to the stream that goes into the sink.
+    expected : callable
+        The exact result for given input records, computed without Penstock's operators.
+    compare : callable
+        Compares the exact result with the rows of the output, of a source with so many partitions.
+    """
+
+    name: str
+    title: str
+    fields: Mapping[str, object] | FieldSpec
+    format: str
+    build: Callable[[ps.Stream], ps.Stream]
+    expected: Callable[[Iterable[Record]], E]
+    compare: Callable[[E, Iterable[Row], int], Comparison]
+
+    def source(
+        self,
+        rate: Rate,
+        *,
+        total: int | None = None,
+        seconds: float | None = None,
+        partitions: int | None = None,
+        seed: int = 0,
+    ) -> Generator:
+        """Build the input; equal arguments give equal records, so a result can be checked after the run.
+
+        Parameters
+        ----------
+        rate : float, RateSchedule or None
+            Records per second over all partitions; None for as fast as they are read.
+        total : int, optional
+            Number of records after which the input ends.
+        seconds : float, optional
+            Instead of ``total``: the records that the rate makes due in this time. Neither: no end.
+        partitions : int, optional
+            Number of partitions; the job's parallelism where not given.
+        seed : int
+            Seed of all that is random.
+        """
+        if seconds is not None:
+            schedule = as_schedule(rate)
+            if total is not None or schedule is None:
+                raise InvalidOption(option="seconds", given=seconds, allowed="only with a rate, and instead of total")
+            # A record that is due at the very end belongs to the time after it.
+            total = schedule.due(parse_us(seconds, option="seconds") - 1)
+        return ps.generator(self.fields, rate=rate, seed=seed, total=total, partitions=partitions, format=self.format)
+
+    def pipeline(
+        self,
+        rate: Rate,
+        sink: Sink,
+        *,
+        total: int | None = None,
+        seconds: float | None = None,
+        partitions: int | None = None,
+        seed: int = 0,
+    ) -> ps.Pipeline:
+        """Build the pipeline from :meth:`source`, whose parameters these are, to ``sink``."""
+        source = self.source(rate, total=total, seconds=seconds, partitions=partitions, seed=seed)
+        return self.build(ps.stream("events", source)).to(sink)
+
+
+def replay(source: Generator, start_us: int, read: Sequence[int] | None = None) -> Iterator[Record]:
+    """Make the input of a run again.
+
+    Parameters
+    ----------
+    source : Generator
+        The run's source.
+    start_us : int
+        When its schedule began.
+    read : sequence of int, optional
+        How many records each partition had read when the run was stopped; all of a source that ends if not given.
+    """
+    if read is None:
+        if source.total is None:
+            raise InvalidOption(option="read", given=None, allowed="a list, as the source has no end")
+        read = [source.total]
+    partitions = len(read)
+    end = max((count - 1) * partitions + i + 1 for i, count in enumerate(read))
+    for first in range(0, end, REPLAY_RECORDS):
+        for at, record in enumerate(source.records(first, min(REPLAY_RECORDS, end - first), start_us), first):
+            if at // partitions < read[at % partitions]:
+                yield record
+
+
+def compare_counts(expected: Mapping[K, int], got: Mapping[K, int]) -> Comparison:
+    """Compare the number of input records in each group."""
+    return Comparison(
+        lost=sum(max(count - got.get(group, 0), 0) for group, count in expected.items()),
+        duplicated=sum(max(got.get(group, 0) - count, 0) for group, count in expected.items()),
+        wrong=sum(group not in expected for group in got),
+    )
+
+
+def compare_updates(expected: Mapping[K, int], updates: Iterable[tuple[K, int]]) -> Comparison:
+    """Compare the last of the counts that each group went through, each larger than the one before."""
+    got: dict[K, int] = {}
+    repeated = reordered = 0
+    for group, count in updates:
+        largest = got.get(group, 0)
+        repeated += count == largest
+        reordered += count < largest
+        got[group] = max(count, largest)
+    found = compare_counts(expected, got)
+    return replace(found, wrong=found.wrong + repeated, reordered=reordered)
+
+
+def compare_rows(
+    expected: Mapping[int, E],
+    got: Iterable[tuple[int, E]],
+    partitions: int,
+    same: Callable[[E, E], bool] = lambda left, right: left == right,
+) -> Comparison:
+    """Compare rows that carry the number of their input record; records of one partition keep their order."""
+    seen: Counter[int] = Counter()
+    newest: dict[int, int] = {}
+    wrong = reordered = 0
+    for number, value in got:
+        if number not in expected or not same(expected[number], value):
+            wrong += 1
+            continue
+        seen[number] += 1
+        partition = number % partitions
+        if number < newest.get(partition, -1):
+            reordered += 1
+        else:
+            newest[partition] = number
+    return Comparison(
+        lost=len(expected) - len(seen),
+        duplicated=seen.total() - len(seen),
+        wrong=wrong,
+        reordered=reordered,
+    )
+
+
+def time_us(value: int | str) -> int:
+    """Read a timestamp of the output: microseconds, or ISO-8601 text as the files sink writes it."""
+    if isinstance(value, int):
+        return value
+    return (datetime.fromisoformat(value) - _EPOCH) // timedelta(microseconds=1)

@@ -1,0 +1,88 @@
+"""Scoring: a small neural network, called for every event; in Python the case for batches.
+
+Features and weights are multiples of a power of two small enough that every sum in the network is exact. So the order
+in which NumPy adds up, which differs between one record and many, cannot change a bit of the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import islice
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import penstock as ps
+from penstock.bench.workloads.base import REPLAY_RECORDS, Comparison, Row, Workload, compare_rows
+from penstock.types import Record
+
+FEATURES = 8
+HIDDEN = 32
+SCALE = 256
+"""Features and weights are whole numbers in units of 1 / SCALE."""
+_NAMES = [f"f{i}" for i in range(FEATURES)]
+
+_random = Random(7)
+_HIDDEN_WEIGHTS = [[_random.randint(-SCALE, SCALE) for _ in range(HIDDEN)] for _ in range(FEATURES)]
+_OUTPUT_WEIGHTS = [_random.randint(-SCALE // 4, SCALE // 4) for _ in range(HIDDEN)]
+_W1 = np.array(_HIDDEN_WEIGHTS) / SCALE
+_W2 = np.array(_OUTPUT_WEIGHTS) / SCALE
+
+
+def _network(features: Any) -> Any:
+    hidden = np.maximum(features / SCALE @ _W1, 0.0)
+    return 1.0 / (1.0 + np.exp(-(hidden @ _W2)))
+
+
+@ps.op(schema="number bigint not null, score double not null")
+def score(r: Any) -> tuple[int, float]:
+    """Score one event."""
+    features = np.array((r.f0, r.f1, r.f2, r.f3, r.f4, r.f5, r.f6, r.f7))
+    return r.number, float(_network(features))
+
+
+@score.batch
+def _score_batch(events: pa.RecordBatch) -> pa.RecordBatch:
+    features = np.column_stack([events.column(name).to_numpy() for name in _NAMES])
+    return pa.RecordBatch.from_arrays(
+        [events.column("number"), pa.array(_network(features))], names=["number", "score"]
+    )
+
+
+def expected(records: Iterable[Record]) -> dict[int, float]:
+    """Score the events in whole numbers, up to the last division and the exponential."""
+    scores: dict[int, float] = {}
+    records = iter(records)
+    while events := list(islice(records, REPLAY_RECORDS)):
+        features = np.array([[getattr(event, name) for name in _NAMES] for event in events], dtype=np.int64)
+        logits = np.maximum(features @ np.array(_HIDDEN_WEIGHTS), 0) @ np.array(_OUTPUT_WEIGHTS)
+        for event, logit in zip(events, logits.tolist(), strict=True):
+            scores[event.number] = 1.0 / (1.0 + math.exp(-logit / SCALE**3))
+    return scores
+
+
+def compare(exact: dict[int, float], rows: Iterable[Row], partitions: int) -> Comparison:
+    """Compare scores by the number of the event; the libraries' exponentials differ in the last bits."""
+    return compare_rows(
+        exact,
+        ((row["number"], row["score"]) for row in rows),
+        partitions,
+        same=lambda left, right: math.isclose(left, right, rel_tol=1e-12),
+    )
+
+
+SCORING = Workload(
+    name="scoring",
+    title="a neural network of 8 x 32 x 1, called for every event",
+    fields={
+        "number": ps.fields.sequence(),
+        **{name: ps.fields.integers(-4 * SCALE, 4 * SCALE) for name in _NAMES},
+    },
+    format="columns",
+    build=lambda events: events.map(score),
+    expected=expected,
+    compare=compare,
+)
