@@ -89,7 +89,10 @@ class _Writer:
             return self.truth(node.args[0], not wanted)
         if node.op in (Op.AND, Op.OR):
             word = "and" if (node.op is Op.AND) is wanted else "or"
-            return f" {word} ".join(_closed(self.truth(arg, wanted)) for arg in node.args)
+            parts = [self.truth(arg, wanted) for arg in node.args]
+            # A chain stays flat: Python refuses more than 200 nested parentheses.
+            flat = node.args[0].op is node.op
+            return f"{parts[0] if flat else _closed(parts[0])} {word} {_closed(parts[1])}"
         if node.op is Op.IS_NULL:
             return self._null_test(node.args[0], wanted)
         if node.op in COMPARISONS or node.op in (Op.IS_IN, Op.BETWEEN) or node.op in _MATCHES:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
+
 import pytest
 
 from penstock.errors import ArithmeticFailed, BadRecord, TypeMismatch
@@ -9,8 +12,7 @@ from penstock.expr import Column, coalesce, col, lit, predicate_source, record_f
 from penstock.types import Schema
 
 SCHEMA = Schema.parse(
-    "a bigint, b bigint not null, i int not null, s string, u string not null, "
-    "f boolean, g boolean not null, d double"
+    "a bigint, b bigint not null, i int not null, s string, u string not null, f boolean, g boolean not null, d double"
 )
 
 
@@ -37,6 +39,8 @@ SCHEMA = Schema.parse(
         (col("b").is_null(), "False"),
         ((col("a") + col("b")).is_null(), "r.a is None"),
         (col("u").contains("x"), "_c0 in r.u"),
+        (when(col("g"), col("f")).otherwise(True), "(r.f if r.g else True)"),
+        (col("g") | col("f") | (col("b") > 1), "r.g or r.f or (r.b > 1)"),
         (col("f"), "r.f"),
         (~col("g"), "not r.g"),
     ],
@@ -72,10 +76,7 @@ def test_values(column: Column, source: str) -> None:
 
 
 def test_one_null_test_covers_a_whole_chain_of_operators() -> None:
-    assert (
-        record_source(col("d") * col("d") + col("d"), SCHEMA, {})
-        == "None if r.d is None else (r.d * r.d) + r.d"
-    )
+    assert record_source(col("d") * col("d") + col("d"), SCHEMA, {}) == "None if r.d is None else (r.d * r.d) + r.d"
 
 
 def test_constants_never_stand_in_the_source_and_do_not_replace_what_is_in_the_namespace() -> None:
@@ -97,6 +98,11 @@ def test_sources_work_inside_a_comprehension() -> None:
     exec(f"def keep(rows):\n    return [r.a for r in rows if {source}]", namespace)
     rows = [SCHEMA.coerce({"a": a, "b": 1, "i": 0, "u": "", "g": True}) for a in (1, None, 3, 9)]
     assert namespace["keep"](rows) == [3, 9]  # type: ignore[operator]
+
+
+def test_long_chains_of_conditions_compile() -> None:
+    source = predicate_source(reduce(or_, [col("b") == i for i in range(500)]), SCHEMA, {})
+    compile(source, "<test>", "eval")
 
 
 def test_a_predicate_must_be_a_condition() -> None:
