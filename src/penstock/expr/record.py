@@ -110,14 +110,15 @@ class _Writer:
         return source if wanted else f"not {_closed(source)}"
 
     def _equality(self, node: Typed, wanted: bool, guards: list[str]) -> str | None:
-        """An equality needs no guard for one bare column: None equals no value."""
+        """An equality of bare columns and constants needs one guard less: None equals no value."""
         if node.op is Op.IS_IN and wanted and node.args[0].op is Op.REF:
             return f"{self.value(node.args[0])} in {self._members(node)}"
         if (node.op is Op.EQ and wanted) or (node.op is Op.NE and not wanted):
             left, right = node.args
-            if left.op is Op.REF:
+            # Of anything else the guard must stay: it may raise where the column's null would have spared it.
+            if left.op is Op.REF and right.op in (Op.REF, Op.LITERAL):
                 return f"{self.value(left)} == {_closed(self._strict(right, guards))}"
-            if right.op is Op.REF:
+            if left.op is Op.LITERAL and right.op is Op.REF:
                 return f"{_closed(self._strict(left, guards))} == {self.value(right)}"
         return None
 

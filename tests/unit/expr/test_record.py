@@ -27,6 +27,7 @@ SCHEMA = Schema.parse(
         (~(col("s") != "view"), "r.s == _c0"),
         (col("s") == col("u"), "r.s == r.u"),
         (col("a") == col("a"), "r.a is not None and r.a == r.a"),
+        (col("a") == col("i") + 1, "r.a is not None and r.a == (r.i + 1)"),
         (col("a") > 3, "r.a is not None and r.a > 3"),
         (col("b") > -3, "r.b > (-3)"),
         ((col("b") > 3) & (col("s") == "x"), "(r.b > 3) and (r.s == _c0)"),
@@ -101,7 +102,7 @@ def test_sources_work_inside_a_comprehension() -> None:
 
 
 def test_long_chains_of_conditions_compile() -> None:
-    source = predicate_source(reduce(or_, [col("b") == i for i in range(500)]), SCHEMA, {})
+    source = predicate_source(reduce(or_, [col("b") == i for i in range(250)]), SCHEMA, {})
     compile(source, "<test>", "eval")
 
 
