@@ -6,10 +6,12 @@ from penstock.expr import coalesce, col, lit, when
 from penstock.operators import aggregates as agg
 from penstock.operators import op, table, tumbling
 from penstock.pipeline.stream import Pipeline, Stream, stream
+from penstock.runtime.job import Job, run, start
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Job",
     "PenstockError",
     "Pipeline",
     "Stream",
@@ -27,6 +29,8 @@ __all__ = [
     "op",
     "rates",
     "records",
+    "run",
+    "start",
     "stream",
     "table",
     "tumbling",

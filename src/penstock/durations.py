@@ -12,9 +12,7 @@ _PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d)\s*")
 _DURATION_US_MAX = 366 * _UNITS_US["d"]
 
 
-def parse_us(
-    value: str | int | float, *, option: str, allow_zero: bool = False, operation: str | None = None
-) -> int:
+def parse_us(value: str | int | float, *, option: str, allow_zero: bool = False, operation: str | None = None) -> int:
     """Read a duration.
 
     Parameters

@@ -98,9 +98,7 @@ class InvalidOption(PenstockError):
     code = "INVALID_OPTION"
 
     def __init__(self, *, option: str, given: object, allowed: str, operation: str | None = None) -> None:
-        super().__init__(
-            f"option {option}={given!r} is not allowed.", operation=operation, hint=f"Allowed: {allowed}."
-        )
+        super().__init__(f"option {option}={given!r} is not allowed.", operation=operation, hint=f"Allowed: {allowed}.")
         self.option = option
 
 
@@ -165,11 +163,7 @@ class OperationFailed(PenstockError):
         self.user_traceback = user_traceback
 
     def __str__(self) -> str:
-        return (
-            f"{self.user_traceback.rstrip()}\n{super().__str__()}"
-            if self.user_traceback
-            else super().__str__()
-        )
+        return f"{self.user_traceback.rstrip()}\n{super().__str__()}" if self.user_traceback else super().__str__()
 
 
 class SinkFailed(PenstockError):

@@ -38,8 +38,7 @@ class Console(Sink):
         with self._lock:
             room = len(rows) if self._limit is None else max(self._limit - self._printed, 0)
             lines = [
-                "  ".join(f"{name}={value}" for name, value in row.items())
-                for row in plain_dicts(schema)(rows[:room])
+                "  ".join(f"{name}={value}" for name, value in row.items()) for row in plain_dicts(schema)(rows[:room])
             ]
             if room and self._limit == self._printed + len(lines):
                 lines.append(f"(no more rows are printed: limit={self._limit})")

@@ -107,9 +107,7 @@ class Picker:
 
     def __init__(self, count: int, weights: Sequence[float] | None, zipf: float | None) -> None:
         if not 1 <= count <= _VALUES_MAX:
-            raise InvalidOption(
-                option="values", given=f"{count} values", allowed=f"1 to {_VALUES_MAX} values"
-            )
+            raise InvalidOption(option="values", given=f"{count} values", allowed=f"1 to {_VALUES_MAX} values")
         if weights is not None and zipf is not None:
             raise InvalidOption(option="zipf", given=zipf, allowed="either weights or zipf, not both")
         self.count = count
@@ -120,12 +118,7 @@ class Picker:
             self.cumulative = _cumulative(np.arange(1, count + 1, dtype=np.float64) ** -float(zipf))
         elif weights is not None:
             given = np.asarray(weights, dtype=np.float64)
-            if (
-                given.shape != (count,)
-                or not np.isfinite(given).all()
-                or (given < 0).any()
-                or not given.sum() > 0
-            ):
+            if given.shape != (count,) or not np.isfinite(given).all() or (given < 0).any() or not given.sum() > 0:
                 raise InvalidOption(
                     option="weights",
                     given=list(weights),

@@ -26,9 +26,7 @@ _LENGTH_MAX = 100_000
 _UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000}
 
 
-def choice(
-    values: Sequence[object], *, weights: Sequence[float] | None = None, zipf: float | None = None
-) -> FieldSpec:
+def choice(values: Sequence[object], *, weights: Sequence[float] | None = None, zipf: float | None = None) -> FieldSpec:
     """Pick one of ``values``.
 
     Parameters

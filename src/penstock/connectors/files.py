@@ -64,9 +64,7 @@ class Files(Sink):
     def check(self, schema: Schema) -> None:
         del schema
         if self._path.exists() and not self._path.is_dir():
-            raise InvalidOption(
-                option="path", given=str(self._path), allowed="a directory, or a new path for one"
-            )
+            raise InvalidOption(option="path", given=str(self._path), allowed="a directory, or a new path for one")
         nearest = self._path.absolute()
         while not nearest.exists():
             nearest = nearest.parent
@@ -194,9 +192,7 @@ _FILE_TYPES: dict[FileFormat, type[_JsonLinesFile] | type[_ParquetFile]] = {
 
 
 class _FilesWriter(SinkWriter):
-    def __init__(
-        self, path: Path, form: FileFormat, schema: Schema, context: WriterContext, first_part: int
-    ) -> None:
+    def __init__(self, path: Path, form: FileFormat, schema: Schema, context: WriterContext, first_part: int) -> None:
         self._path = path
         self._format = form
         self._schema = schema
@@ -237,10 +233,7 @@ class _FilesWriter(SinkWriter):
         ready = sorted({prepared for prepared in self._prepared if prepared <= epoch} | {epoch})
         published = False
         for prepared in ready:
-            target = (
-                self._path
-                / f"part-{self._first_part + prepared:08d}-{self._instance:04d}.{self._format.value}"
-            )
+            target = self._path / f"part-{self._first_part + prepared:08d}-{self._instance:04d}.{self._format.value}"
             with _disk(target, self._operation):
                 try:
                     self._pending_path(prepared).replace(target)
@@ -301,6 +294,4 @@ def files(path: str | os.PathLike[str], *, format: str = "jsonl", existing: str 
         What to do if the directory holds part files of an earlier run: refuse to start, keep them and
         number on from them, or delete them when the job starts.
     """
-    return Files(
-        os.fspath(path), _one_of("format", format, FileFormat), _one_of("existing", existing, Existing)
-    )
+    return Files(os.fspath(path), _one_of("format", format, FileFormat), _one_of("existing", existing, Existing))

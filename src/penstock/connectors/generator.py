@@ -171,9 +171,7 @@ class Generator(Source):
                 template += _escape(msgspec.json.encode(spec.value))
                 continue
             template += b"%b"
-            columns.append(
-                (at, at + spec.words, spec.json() if self._format is Format.JSON else spec.values())
-            )
+            columns.append((at, at + spec.words, spec.json() if self._format is Format.JSON else spec.values()))
             at += spec.words
         render = (template + b"}").__mod__
         record_type, as_json = self._schema.record_type, self._format is Format.JSON
@@ -278,31 +276,22 @@ def _parts(fields: object) -> dict[str, FieldSpec] | UserFunction:
     if isinstance(fields, FieldSpec):
         return {"value": fields}
     if isinstance(fields, Mapping) and fields and all(isinstance(name, str) for name in fields):
-        return {
-            name: spec if isinstance(spec, FieldSpec) else Constant(name, spec)
-            for name, spec in fields.items()
-        }
+        return {name: spec if isinstance(spec, FieldSpec) else Constant(name, spec) for name, spec in fields.items()}
     if callable(fields):
         return fields
-    raise InvalidOption(
-        option="fields", given=fields, allowed="a dict of names and fields, a field or a function"
-    )
+    raise InvalidOption(option="fields", given=fields, allowed="a dict of names and fields, a field or a function")
 
 
 def _schema(make: dict[str, FieldSpec] | UserFunction, form: Format, schema: str | Schema | None) -> Schema:
     if schema is not None:
         if isinstance(make, dict) or form is not Format.COLUMNS:
-            raise InvalidOption(
-                option="schema", given=str(schema), allowed="only with a function and format 'columns'"
-            )
+            raise InvalidOption(option="schema", given=str(schema), allowed="only with a function and format 'columns'")
         return Schema.parse(schema)
     if form is Format.JSON:
         return _JSON_SCHEMA
     if form is Format.TEXT:
         if isinstance(make, dict) and [spec.type for spec in make.values()] != [STRING]:
-            raise InvalidOption(
-                option="fields", given=list(make), allowed="a single string field in format 'text'"
-            )
+            raise InvalidOption(option="fields", given=list(make), allowed="a single string field in format 'text'")
         return _TEXT_SCHEMA
     if not isinstance(make, dict):
         raise InvalidOption(option="schema", given=None, allowed="the schema of the function's records")

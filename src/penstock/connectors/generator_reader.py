@@ -60,13 +60,7 @@ class GeneratorReader(SourceReader):
         self.offset += len(rows)
         missing = records_max - len(rows)
         # At most one chunk is made in a poll, and only if some of it can be given out.
-        if (
-            missing > 0
-            and end == len(self._rows)
-            and at > 0
-            and self._next_due(now_us)
-            and self._fill(now_us)
-        ):
+        if missing > 0 and end == len(self._rows) and at > 0 and self._next_due(now_us) and self._fill(now_us):
             end = self._due_end(now_us, 0, missing)
             rows += self._rows[:end]
             self.offset += end

@@ -36,11 +36,7 @@ class JsonFiles(Source):
         """The files in reading order; found once, so that all workers agree on them."""
         path = Path(self._path)
         if path.is_dir():
-            found = [
-                str(file)
-                for file in path.iterdir()
-                if file.suffix in _SUFFIXES and not file.name.startswith(".")
-            ]
+            found = [str(file) for file in path.iterdir() if file.suffix in _SUFFIXES and not file.name.startswith(".")]
         elif path.exists():
             found = [self._path]
         else:

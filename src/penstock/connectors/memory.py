@@ -112,9 +112,7 @@ def records(
     parsed = Schema.parse(schema)
     if isinstance(partitions, int):
         if isinstance(partitions, bool) or partitions < 1:
-            raise InvalidOption(
-                option="partitions", given=partitions, allowed="from 1, or a list of lists of rows"
-            )
+            raise InvalidOption(option="partitions", given=partitions, allowed="from 1, or a list of lists of rows")
         lists = _deal(rows, partitions)
     else:
         if rows or not partitions:
@@ -202,9 +200,7 @@ class Memory(Sink):
         del schema
         with self._lock:
             if len(self._rows) + len(rows) > self._limit:
-                raise LimitExceeded(
-                    what="rows of a memory sink", limit=self._limit, got=len(self._rows) + len(rows)
-                )
+                raise LimitExceeded(what="rows of a memory sink", limit=self._limit, got=len(self._rows) + len(rows))
             self._rows += rows
 
 

@@ -49,9 +49,7 @@ class RateSchedule:
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.segments) <= _SEGMENTS_MAX:
-            raise InvalidOption(
-                option="rate", given=f"{len(self.segments)} segments", allowed=f"1 to {_SEGMENTS_MAX}"
-            )
+            raise InvalidOption(option="rate", given=f"{len(self.segments)} segments", allowed=f"1 to {_SEGMENTS_MAX}")
         for segment in self.segments:
             _check_rate("rate", segment.rate_eps, allow_zero=True)
         # Without a rate above 0 at the end there would be a record that is never due.
@@ -73,9 +71,7 @@ class RateSchedule:
             local = max(local - cycle * table.period_count, table.lead_count)
             shift_us = cycle * table.period_us
         i = bisect.bisect_right(table.start_counts, local) - 1
-        due_us = table.starts_us[i] + math.floor(
-            (local - table.start_counts[i]) * _SECOND_US / table.rates_eps[i]
-        )
+        due_us = table.starts_us[i] + math.floor((local - table.start_counts[i]) * _SECOND_US / table.rates_eps[i])
         return min(due_us, table.ends_us[i]) + shift_us
 
     def times_us(self, first: int, count: int, stride: int = 1) -> npt.NDArray[np.int64]:
@@ -172,9 +168,7 @@ class _Table:
     @cached_property
     def arrays(
         self,
-    ) -> tuple[
-        npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]
-    ]:
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         return (
             np.array(self.starts_us, dtype=np.int64),
             np.array(self.ends_us, dtype=np.int64),
@@ -220,12 +214,8 @@ def steps(pieces: Iterable[tuple[Duration, float]]) -> RateSchedule:
         try:
             duration, rate = piece
         except (TypeError, ValueError):
-            raise InvalidOption(
-                option="pieces", given=piece, allowed="pairs of a duration and a rate"
-            ) from None
-        segments.append(
-            Segment(parse_us(duration, option="duration"), _check_rate("rate", rate, allow_zero=True))
-        )
+            raise InvalidOption(option="pieces", given=piece, allowed="pairs of a duration and a rate") from None
+        segments.append(Segment(parse_us(duration, option="duration"), _check_rate("rate", rate, allow_zero=True)))
     return RateSchedule(tuple(segments))
 
 

@@ -56,9 +56,7 @@ def python_field_type(values: Sequence[object], *, option: str) -> DataType:
         return DOUBLE
     if kinds == {list}:
         return array_of(
-            python_field_type(
-                [x for value in values if isinstance(value, list) for x in value], option=option
-            )
+            python_field_type([x for value in values if isinstance(value, list) for x in value], option=option)
         )
     known = {bool: BOOLEAN, str: STRING, bytes: BINARY}
     if len(kinds) != 1 or not kinds <= known.keys():
@@ -244,9 +242,7 @@ class Letters(_Fixed):
     def letters(self, words: Words) -> npt.NDArray[np.uint8]:
         # Sixteen bits per letter leave no visible bias; a byte would favour some letters by a tenth.
         parts = np.ascontiguousarray(words.T).view(np.uint16)[:, : self._length]
-        return (parts.astype(np.uint32) * np.uint32(26) >> np.uint32(16)).astype(np.uint8) + np.uint8(
-            ord("a")
-        )
+        return (parts.astype(np.uint32) * np.uint32(26) >> np.uint32(16)).astype(np.uint8) + np.uint8(ord("a"))
 
 
 class HexId(_Fixed):

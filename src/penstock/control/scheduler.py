@@ -188,7 +188,7 @@ class Scheduler:
         """When the next Tick is useful."""
         if self.phase is Phase.RUNNING and not self._waiting_epoch:
             return min(self._epoch_us + self._options.epoch_us, self._alive_us + ALIVE_US)
-        return min(self._alive_us + ALIVE_US, now_us + ALIVE_US)
+        return max(self._alive_us, now_us) + ALIVE_US if self.phase is Phase.STARTING else self._alive_us + ALIVE_US
 
 
 def _failure(message: m.Failed) -> PenstockError:

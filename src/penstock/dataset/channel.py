@@ -51,9 +51,7 @@ class Ack:
 class Sender:
     """Reads a log within the window and keeps what it needs to send again."""
 
-    def __init__(
-        self, channel: ChannelId, log: Log, reader: str, window_records: int = WINDOW_RECORDS
-    ) -> None:
+    def __init__(self, channel: ChannelId, log: Log, reader: str, window_records: int = WINDOW_RECORDS) -> None:
         self.channel = channel
         self.resent_blocks = 0
         self._log = log

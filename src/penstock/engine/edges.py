@@ -132,6 +132,16 @@ class EdgeInput(ABC):
         self.idle = False
         self.event_time_us: int | None = None
         self.records_read = 0
+        self.disordered_blocks = 0
+        """Blocks that did not follow the one before; stays 0 unless the layers below are wrong."""
+        self._next_id = 0
+
+    def audit(self, block: Block) -> None:
+        """Count what is read here, independently of what the log or the channel believes."""
+        self.records_read += block.count
+        if block.first != self._next_id:
+            self.disordered_blocks += 1
+        self._next_id = block.last + 1
 
     @abstractmethod
     def peek(self) -> Block | None:

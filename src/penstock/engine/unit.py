@@ -31,9 +31,7 @@ _FIRST_BLOCK_RECORDS = 64
 class Unit:
     """What both kinds of unit share: the chain, the outputs, the epoch."""
 
-    def __init__(
-        self, spec: UnitSpec, instance: int, plan: Plan, outputs: list[EdgeOutput], clock_ns: ClockNs
-    ) -> None:
+    def __init__(self, spec: UnitSpec, instance: int, plan: Plan, outputs: list[EdgeOutput], clock_ns: ClockNs) -> None:
         self.spec = spec
         self.instance = instance
         self.outputs = outputs
@@ -122,8 +120,8 @@ class InputUnit(Unit):
         chain, span = self.chain, self._span
         rows: list[Record] = []
         span.due_us = block.due_us
+        source.audit(block)
         if block.count:
-            source.records_read += block.count
             rows = chain.push(block.as_rows(self.spec.schema), block.due_us)
             span.event_time_us_max = chain.event_time_us_max
         else:
@@ -131,9 +129,7 @@ class InputUnit(Unit):
         source.idle = block.idle
         if block.event_time_us_max is not None:
             known = source.event_time_us
-            source.event_time_us = (
-                block.event_time_us_max if known is None else max(known, block.event_time_us_max)
-            )
+            source.event_time_us = block.event_time_us_max if known is None else max(known, block.event_time_us_max)
         if chain.stateful is not None:
             reached = self._event_time_us()
             if reached is not None:
@@ -191,9 +187,7 @@ class InputUnit(Unit):
 class SourceUnit(Unit):
     """A unit that reads its share of a source's partitions and cuts them into blocks."""
 
-    def __init__(
-        self, spec: UnitSpec, instance: int, plan: Plan, outputs: list[EdgeOutput], clock_ns: ClockNs
-    ) -> None:
+    def __init__(self, spec: UnitSpec, instance: int, plan: Plan, outputs: list[EdgeOutput], clock_ns: ClockNs) -> None:
         super().__init__(spec, instance, plan, outputs, clock_ns)
         assert spec.source is not None
         self.readers: dict[int, SourceReader] = {

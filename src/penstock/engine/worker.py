@@ -124,10 +124,7 @@ class Worker:
         channel = ChannelId(message.edge, message.producer, message.consumer)
         if isinstance(message, m.Acknowledge):
             sender = self._senders.get(channel)
-            if (
-                sender is None
-                or self._peers.get(self._plan.worker_of(message.consumer)) != message.incarnation
-            ):
+            if sender is None or self._peers.get(self._plan.worker_of(message.consumer)) != message.incarnation:
                 self.refused_messages += 1
                 return
             sender.on_ack(Ack(message.received, message.consumed, message.gap), now_us)
@@ -241,9 +238,7 @@ class Worker:
         payload = self._encode(block.as_rows(self._plan.edges[channel.edge].schema))
         if len(payload) > m.MESSAGE_BYTES_MAX:
             name = self._plan.units[self._plan.edges[channel.edge].producer].name
-            raise LimitExceeded(
-                what="bytes in one block", limit=m.MESSAGE_BYTES_MAX, got=len(payload), operation=name
-            )
+            raise LimitExceeded(what="bytes in one block", limit=m.MESSAGE_BYTES_MAX, got=len(payload), operation=name)
         return [m.encode(header), payload]
 
     def wake_us(self, now_us: int) -> int | None:
@@ -266,25 +261,24 @@ class Worker:
         """Figures of every operation here."""
         return [each for unit in self.units for each in unit.figures()]
 
-    def edge_figures(self) -> list[tuple[int, int, int, int, int, int]]:
-        """Per edge: id, records written and read, duplicate, refused and resent blocks."""
-        totals = {edge.id: [0, 0, 0, 0, 0] for edge in self._plan.edges}
+    def edge_figures(self) -> list[m.EdgeFigures]:
+        """What every edge has carried, as seen from here."""
+        totals = {edge.id: m.EdgeFigures(edge.id) for edge in self._plan.edges}
         for (edge_id, _), output in self._outputs.items():
-            totals[edge_id][0] += output.records_written
+            totals[edge_id].records_written += output.records_written
         for unit in self._units:
             edges = [
-                edge
-                for edge in self._plan.inputs(unit.spec.id)
-                for _ in edge.producers(self._plan, unit.instance)
+                edge for edge in self._plan.inputs(unit.spec.id) for _ in edge.producers(self._plan, unit.instance)
             ]
             for edge, each in zip(edges, unit.inputs, strict=True):
-                totals[edge.id][1] += each.records_read
+                totals[edge.id].records_read += each.records_read
+                totals[edge.id].blocks_disordered += each.disordered_blocks
                 if isinstance(each, RemoteInput):
-                    totals[edge.id][2] += each.receiver.duplicate_blocks
-                    totals[edge.id][3] += each.receiver.refused_blocks
+                    totals[edge.id].blocks_duplicate += each.receiver.duplicate_blocks
+                    totals[edge.id].blocks_refused += each.receiver.refused_blocks
         for channel, sender in self._senders.items():
-            totals[channel.edge][4] += sender.resent_blocks
-        return [(edge_id, t[0], t[1], t[2], t[3], t[4]) for edge_id, t in totals.items()]
+            totals[channel.edge].blocks_resent += sender.resent_blocks
+        return list(totals.values())
 
     def close(self) -> None:
         """Free sinks and sources."""

@@ -283,13 +283,9 @@ class Custom(Aggregate):
     word = "custom"
 
     def check(self, schema: Schema) -> None:
-        missing = [
-            name for name in ("init", "add", "merge", "result") if not callable(getattr(self.of, name, None))
-        ]
+        missing = [name for name in ("init", "add", "merge", "result") if not callable(getattr(self.of, name, None))]
         if missing:
-            raise InvalidOption(
-                option="aggregate", given=self.of, allowed=f"an object with a method '{missing[0]}'"
-            )
+            raise InvalidOption(option="aggregate", given=self.of, allowed=f"an object with a method '{missing[0]}'")
 
     def output(self, schema: Schema) -> DataType:
         return self.type

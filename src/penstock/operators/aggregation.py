@@ -40,9 +40,7 @@ class Aggregation(Operation):
 
     def bind(self, schema: Schema) -> Schema:
         if not self.aggregates:
-            raise InvalidOption(
-                option="aggregates", given={}, allowed="at least one, such as n=ps.agg.count()"
-            )
+            raise InvalidOption(option="aggregates", given={}, allowed="at least one, such as n=ps.agg.count()")
         if self.keys:
             check_keys(schema, self.keys)
         if self.window:
@@ -294,9 +292,7 @@ class MergeOperator(StatefulOperator):
         output = operation.bind(schema)
         self._row = self._compile_row(output)
         ports: dict[str, list[Record]] = {LATE: []} if operation.whole else {}
-        super().__init__(
-            self._compile(operation.whole, errors, ports), schema=schema, output=output, ports=ports
-        )
+        super().__init__(self._compile(operation.whole, errors, ports), schema=schema, output=output, ports=ports)
 
     @property
     def late_records(self) -> int:
@@ -312,9 +308,7 @@ class MergeOperator(StatefulOperator):
         """How many accumulators are held."""
         return sum(map(len, self._windows.values()))
 
-    def _compile(
-        self, whole: bool, errors: Errors, ports: dict[str, list[Record]]
-    ) -> Callable[..., list[Record]]:
+    def _compile(self, whole: bool, errors: Errors, ports: dict[str, list[Record]]) -> Callable[..., list[Record]]:
         of, window = self._of, self._of.window
         update = window is None or window.emit is Emit.UPDATE
         body = []
@@ -333,9 +327,7 @@ class MergeOperator(StatefulOperator):
             before.append("touched = {}")
             body.append(f"touched[{'w, k' if window else 'k'}] = a")
             target = "(w, k)" if window else "k"
-            after.append(
-                f"for {target}, a in touched.items(): append(row(k, {'w' if window else 'None'}, a))"
-            )
+            after.append(f"for {target}, a in touched.items(): append(row(k, {'w' if window else 'None'}, a))")
         names: dict[str, object] = {
             **of.names,
             "closed": self._closed,
@@ -357,16 +349,12 @@ class MergeOperator(StatefulOperator):
         if of.window:
             parts.append(f"w, w + {of.window.size_us}")
         places = of.slot_places(0)
-        parts += [
-            aggregate.result(slots) for (_, aggregate), slots in zip(of.aggregates, places, strict=True)
-        ]
+        parts += [aggregate.result(slots) for (_, aggregate), slots in zip(of.aggregates, places, strict=True)]
         made = f"T({', '.join(parts)})"
         if any(isinstance(aggregate, Custom) for _, aggregate in of.aggregates):
             made = f"check({made})"
         scope: dict[str, Any] = {**of.names, "T": output.record_type, "check": output.check}
-        exec(
-            compile(f"def row(k, w, a): return {made}", f"<penstock {self._errors.operation}>", "exec"), scope
-        )
+        exec(compile(f"def row(k, w, a): return {made}", f"<penstock {self._errors.operation}>", "exec"), scope)
         row: Callable[[Any, int | None, list[Any]], Record] = scope["row"]
         return row
 

@@ -42,9 +42,7 @@ class Filter(Operation):
         source = predicate_source(self.condition, schema, names)
         process = compile_loop(errors.operation, [f"if {source}: append(r)"], names, errors)
         mask = vectorise(self.condition, schema)
-        return Operator(
-            process, schema=schema, output=schema, vectorised=lambda batch: batch.filter(mask(batch))
-        )
+        return Operator(process, schema=schema, output=schema, vectorised=lambda batch: batch.filter(mask(batch)))
 
     def describe(self) -> str:
         return str(self.condition)
@@ -104,9 +102,7 @@ class Split(Operation):
             raise InvalidOption(option="branches", given={}, allowed="at least one named condition")
         for name, condition in self.branches:
             if name in (REST, MAIN):
-                raise InvalidOption(
-                    option="branch name", given=name, allowed=f"any name but '{REST}' and '{MAIN}'"
-                )
+                raise InvalidOption(option="branch name", given=name, allowed=f"any name but '{REST}' and '{MAIN}'")
             _check_condition(condition, schema)
         return schema
 

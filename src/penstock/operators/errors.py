@@ -32,9 +32,7 @@ class ErrorPolicy(Enum):
             return ErrorPolicy(value)
         except ValueError:
             allowed = ", ".join(policy.value for policy in ErrorPolicy)
-            raise InvalidOption(
-                option="on_error", given=value, allowed=allowed, operation=operation
-            ) from None
+            raise InvalidOption(option="on_error", given=value, allowed=allowed, operation=operation) from None
 
 
 @dataclass(slots=True)
@@ -104,16 +102,10 @@ def user_traceback(error: BaseException) -> str:
     if isinstance(error, PenstockError):
         return ""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [
-        f
-        for f in frames
-        if not f.filename.startswith("<penstock ") and "/penstock/operators/" not in f.filename
-    ]
+    own = [f for f in frames if not f.filename.startswith("<penstock ") and "/penstock/operators/" not in f.filename]
     if not own:
         return ""
-    return (
-        "Traceback (most recent call last):\n" + "".join(traceback.format_list(own)) + describe_error(error)
-    )
+    return "Traceback (most recent call last):\n" + "".join(traceback.format_list(own)) + describe_error(error)
 
 
 def record_text(record: Record) -> str:

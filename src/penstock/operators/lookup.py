@@ -132,9 +132,7 @@ class Lookup(Operation):
             if inner:
                 hit = pc.is_valid(at)
                 batch, at = batch.filter(hit), at.filter(hit)
-            return pa.RecordBatch.from_arrays(
-                [*batch.columns, *(c.take(at) for c in added)], schema=output.arrow
-            )
+            return pa.RecordBatch.from_arrays([*batch.columns, *(c.take(at) for c in added)], schema=output.arrow)
 
         return vectorised
 

@@ -85,9 +85,7 @@ class ParseJson(Operation):
     def bind(self, schema: Schema) -> Schema:
         found = schema.field(self.column).type
         if found not in (STRING, BINARY):
-            raise TypeMismatch(
-                what=f"column '{self.column}' is {found.ddl}; JSON is read from string or binary."
-            )
+            raise TypeMismatch(what=f"column '{self.column}' is {found.ddl}; JSON is read from string or binary.")
         return self.schema
 
     def build(self, schema: Schema, errors: Errors) -> Operator:

@@ -26,9 +26,7 @@ class Function:
 
     def __init__(self, function: RecordFunction, schema: Schema | None) -> None:
         if not callable(function):
-            raise TypeMismatch(
-                what=f"{function!r} is not a function.", hint="Use @ps.op(schema='…') above a def."
-            )
+            raise TypeMismatch(what=f"{function!r} is not a function.", hint="Use @ps.op(schema='…') above a def.")
         self.record_form = function
         self.schema = schema
         self.batch_form: BatchForm | None = None
@@ -117,9 +115,7 @@ class Apply(Operation):
             if isinstance(result, pa.Table):
                 result = result.combine_chunks().to_batches()[0] if result.num_rows else output.to_batch([])
             if not flat and result.num_rows != batch.num_rows:
-                raise TypeMismatch(
-                    what=f"the batch form returned {result.num_rows} records for {batch.num_rows}."
-                )
+                raise TypeMismatch(what=f"the batch form returned {result.num_rows} records for {batch.num_rows}.")
             return pa.RecordBatch.from_arrays(
                 [result.column(field.name).cast(field.type.arrow) for field in output.fields],
                 schema=output.arrow,

@@ -65,6 +65,4 @@ def tumbling(size: str | float, *, on: str, lateness: str | float = 0, emit: str
         when = Emit(emit)
     except ValueError:
         raise InvalidOption(option="emit", given=emit, allowed="close, update") from None
-    return Tumbling(
-        parse_us(size, option="size"), on, parse_us(lateness, option="lateness", allow_zero=True), when
-    )
+    return Tumbling(parse_us(size, option="size"), on, parse_us(lateness, option="lateness", allow_zero=True), when)

@@ -84,9 +84,7 @@ def _ordered(nodes: Sequence[Node]) -> list[Node]:
     for node in by_name.values():
         for edge in node.inputs:
             if edge.node not in by_name:
-                raise InvalidGraph(
-                    f"its input '{edge.node}' is not part of the pipeline.", operation=node.name
-                )
+                raise InvalidGraph(f"its input '{edge.node}' is not part of the pipeline.", operation=node.name)
     done: dict[str, Node] = {}
     visiting: list[str] = []
 
@@ -95,9 +93,7 @@ def _ordered(nodes: Sequence[Node]) -> list[Node]:
             return
         if name in visiting:
             cycle = " → ".join([*visiting[visiting.index(name) :], name])
-            raise InvalidGraph(
-                f"the graph has a cycle: {cycle}.", operation=name, hint="A stream cannot feed itself."
-            )
+            raise InvalidGraph(f"the graph has a cycle: {cycle}.", operation=name, hint="A stream cannot feed itself.")
         visiting.append(name)
         for edge in by_name[name].inputs:
             visit(edge.node)
@@ -127,9 +123,7 @@ def _bind(node: Node, ports: dict[tuple[str, str], Schema]) -> None:
         raise InvalidGraph("it has no input.", operation=node.name)
     if body is None:
         if any(schema != schemas[0] for schema in schemas):
-            shown = "; ".join(
-                f"{edge.node}: ({schema.ddl})" for edge, schema in zip(node.inputs, schemas, strict=True)
-            )
+            shown = "; ".join(f"{edge.node}: ({schema.ddl})" for edge, schema in zip(node.inputs, schemas, strict=True))
             raise InvalidGraph(
                 f"only streams of one schema can be merged. {shown}.",
                 operation=node.name,
@@ -146,9 +140,7 @@ def _bind(node: Node, ports: dict[tuple[str, str], Schema]) -> None:
 
 def _check_connected(graph: Graph) -> None:
     if not any(isinstance(node.body, Sink) for node in graph.nodes):
-        raise InvalidGraph(
-            "the pipeline has no sink.", hint="End it with .to(…), for example .to(ps.console())."
-        )
+        raise InvalidGraph("the pipeline has no sink.", hint="End it with .to(…), for example .to(ps.console()).")
     read = {(edge.node, edge.port) for node in graph.nodes for edge in node.inputs}
     for node in graph.nodes:
         if isinstance(node.body, Sink):

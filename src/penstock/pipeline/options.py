@@ -65,16 +65,10 @@ class Options:
     ) -> Options:
         """Check the options as users give them."""
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise InvalidOption(
-                option="name", given=name, allowed="1 to 64 letters, digits, '_', '-' and '.'"
-            )
+            raise InvalidOption(option="name", given=name, allowed="1 to 64 letters, digits, '_', '-' and '.'")
         if parallelism is None:
             parallelism = min(os.cpu_count() or 1, 8)
-        if (
-            isinstance(parallelism, bool)
-            or not isinstance(parallelism, int)
-            or not 1 <= parallelism <= KEY_GROUPS
-        ):
+        if isinstance(parallelism, bool) or not isinstance(parallelism, int) or not 1 <= parallelism <= KEY_GROUPS:
             raise InvalidOption(
                 option="parallelism", given=parallelism, allowed=f"a whole number from 1 to {KEY_GROUPS}"
             )

@@ -169,9 +169,7 @@ class _Planner:
         whole = bool(self._graph.consumers(node.name, LATE))
         combine = Combine(body, whole)
         partial = combine.bind(schema)
-        unit = self._add(
-            node.inputs[0], OpSpec(f"{node.name}.combine", combine, schema, partial, node.on_error), None
-        )
+        unit = self._add(node.inputs[0], OpSpec(f"{node.name}.combine", combine, schema, partial, node.on_error), None)
         merge = Merge(body, schema, whole)
         target = self._unit(node.name, partial, self._parallelism if body.keys else 1)
         target.ops.append(OpSpec(node.name, merge, partial, merge.bind(partial), node.on_error))
@@ -233,9 +231,7 @@ class _Planner:
         keys: tuple[str, ...],
         schema: Schema,
     ) -> None:
-        self.edges.append(
-            EdgeSpec(len(self.edges), producer.id, index, port, consumer.id, mode, keys, schema)
-        )
+        self.edges.append(EdgeSpec(len(self.edges), producer.id, index, port, consumer.id, mode, keys, schema))
 
 
 def check_serializable(plan: Plan, dumps: object) -> None:

@@ -96,8 +96,7 @@ def _nodes(sinks: tuple[Step, ...]) -> list[Node]:
             step.node,
             name=names[step.serial],
             inputs=tuple(
-                replace(edge, node=names[up.serial])
-                for edge, up in zip(step.node.inputs, step.inputs, strict=True)
+                replace(edge, node=names[up.serial]) for edge, up in zip(step.node.inputs, step.inputs, strict=True)
             ),
         )
         for step in ordered
@@ -233,9 +232,7 @@ class Stream:
     def _apply(
         self, function: Any, schema: str | Schema | None, name: str | None, on_error: str, *, flat: bool
     ) -> Stream:
-        label = name or getattr(function, "__name__", "map").replace(
-            "<lambda>", "flat_map" if flat else "map"
-        )
+        label = name or getattr(function, "__name__", "map").replace("<lambda>", "flat_map" if flat else "map")
         step_function = as_function(function, schema, label)
         stream = self._then(Apply(step_function, flat), name, on_error)
         return stream if name else stream._renamed(label)
@@ -257,9 +254,7 @@ class Stream:
         try:
             kind = How(how)
         except ValueError:
-            raise InvalidOption(
-                option="how", given=how, allowed="inner, left", operation=name or "lookup"
-            ) from None
+            raise InvalidOption(option="how", given=how, allowed="inner, left", operation=name or "lookup") from None
         return self._then(Lookup(table, on, kind), name, on_error)
 
     def split(self, *, name: str | None = None, **branches: Column) -> Mapping[str, Stream]:
@@ -298,9 +293,7 @@ class Stream:
         """Cut the whole stream into windows; give the key with :meth:`key_by` before, if there is one."""
         return Grouped(self, (), window)
 
-    def aggregate(
-        self, *, name: str | None = None, on_error: str = "fail", **aggregates: Aggregate
-    ) -> Aggregated:
+    def aggregate(self, *, name: str | None = None, on_error: str = "fail", **aggregates: Aggregate) -> Aggregated:
         """Aggregate the whole stream; the result so far is sent on after every change."""
         return Grouped(self, (), None).aggregate(name=name, on_error=on_error, **aggregates)
 
@@ -328,9 +321,7 @@ class KeyedStream(Stream):
         """Cut each key's records into windows."""
         return Grouped(self._unkeyed, self._keys, window)
 
-    def aggregate(
-        self, *, name: str | None = None, on_error: str = "fail", **aggregates: Aggregate
-    ) -> Aggregated:
+    def aggregate(self, *, name: str | None = None, on_error: str = "fail", **aggregates: Aggregate) -> Aggregated:
         """Aggregate each key; the result so far is sent on after every change."""
         return Grouped(self._unkeyed, self._keys, None).aggregate(name=name, on_error=on_error, **aggregates)
 
@@ -358,9 +349,7 @@ class Grouped:
         self._keys = keys
         self._window = window
 
-    def aggregate(
-        self, *, name: str | None = None, on_error: str = "fail", **aggregates: Aggregate
-    ) -> Aggregated:
+    def aggregate(self, *, name: str | None = None, on_error: str = "fail", **aggregates: Aggregate) -> Aggregated:
         """Compute several aggregates: ``aggregate(n=ps.agg.count(), total=ps.agg.sum("price"))``."""
         return self._aggregate(name, on_error, aggregates)
 
@@ -374,9 +363,7 @@ class Grouped:
                 )
         operation = Aggregation(self._keys, tuple(aggregates.items()), self._window)
         made = self._stream._then(operation, name, on_error)
-        return Aggregated(
-            made._from, MAIN, made.schema, late_schema=self._stream.schema if self._window else None
-        )
+        return Aggregated(made._from, MAIN, made.schema, late_schema=self._stream.schema if self._window else None)
 
     def _one(self, word: str, aggregate: Aggregate) -> Aggregated:
         return self._aggregate(None, "fail", {word: aggregate})._named(word)

@@ -25,6 +25,21 @@ class Register(_Message):
     pid: int
 
 
+class EdgeFigures(msgspec.Struct, array_like=True):
+    """What an edge has carried, as one worker sees it."""
+
+    edge: int
+    records_written: int = 0
+    records_read: int = 0
+    blocks_disordered: int = 0
+    """Taken out of order by a unit."""
+    blocks_duplicate: int = 0
+    """Refused by a receiver because they had come before."""
+    blocks_refused: int = 0
+    """Refused by a receiver because one before them was missing."""
+    blocks_resent: int = 0
+
+
 class Heartbeat(_Message):
     """Figures of everything a worker runs."""
 
@@ -34,8 +49,7 @@ class Heartbeat(_Message):
     stats: list[StatsMessage]
     rss_bytes: int
     cpu_us: int
-    edges: list[tuple[int, int, int, int, int, int]]
-    """Per edge: id, records written, records read, duplicate blocks, refused blocks, resent blocks."""
+    edges: list[EdgeFigures]
 
 
 class EpochDone(_Message):

@@ -118,12 +118,7 @@ class Harness:
 
     def count(self, operation: str, figure: str) -> int:
         """Return a counter of an operation, such as ``late``, ``skipped``, ``records_in``, summed over instances."""
-        figures = [
-            each
-            for worker in self._cluster.workers
-            for each in worker.figures()
-            if each.operation == operation
-        ]
+        figures = [each for worker in self._cluster.workers for each in worker.figures() if each.operation == operation]
         return sum(getattr(each, figure) for each in figures)
 
 

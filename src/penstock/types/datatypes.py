@@ -96,13 +96,7 @@ class DataType:
 
     def bounds(self) -> tuple[int, int]:
         """Smallest and largest value of a whole-number type (timestamps and dates included)."""
-        bits = (
-            64
-            if self.kind is TypeKind.TIMESTAMP
-            else 32
-            if self.kind is TypeKind.DATE
-            else INTEGER_BITS[self.kind]
-        )
+        bits = 64 if self.kind is TypeKind.TIMESTAMP else 32 if self.kind is TypeKind.DATE else INTEGER_BITS[self.kind]
         return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
 
@@ -161,9 +155,7 @@ class DdlReader:
             self.take(">")
             return array_of(element)
         if word in _UNSUPPORTED:
-            raise self.fail(
-                f"type '{word}' is not supported", hint=f"Supported: {', '.join(_WORDS)}, array<…>."
-            )
+            raise self.fail(f"type '{word}' is not supported", hint=f"Supported: {', '.join(_WORDS)}, array<…>.")
         if word not in _WORDS:
             raise self.fail(
                 f"'{word}' is not a type",

@@ -69,9 +69,7 @@ class Schema:
         if isinstance(ddl, Schema):
             return ddl
         if not isinstance(ddl, str):
-            raise SchemaError(
-                ddl=repr(ddl), problem="is not a DDL text", hint='Example: "ad_id string, price double".'
-            )
+            raise SchemaError(ddl=repr(ddl), problem="is not a DDL text", hint='Example: "ad_id string, price double".')
         reader = DdlReader(ddl)
         fields = []
         while reader.peek() is not None:
@@ -136,10 +134,7 @@ class Schema:
 
     def to_batch(self, rows: list[Record]) -> pa.RecordBatch:
         """Turn rows into columns."""
-        columns = [
-            pa.array([getattr(row, field.name) for row in rows], type=field.type.arrow)
-            for field in self.fields
-        ]
+        columns = [pa.array([getattr(row, field.name) for row in rows], type=field.type.arrow) for field in self.fields]
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
 
     def to_rows(self, batch: pa.RecordBatch) -> list[Record]:
@@ -168,9 +163,7 @@ class Schema:
             elif len(self.fields) == 1:
                 record = record_type(value)
             else:
-                raise BadRecord(
-                    f"{value!r} is not a record of ({self.ddl}).", hint="Give a dict, a tuple or a record."
-                )
+                raise BadRecord(f"{value!r} is not a record of ({self.ddl}).", hint="Give a dict, a tuple or a record.")
         except TypeError as error:
             raise BadRecord(f"{value!r} does not fit ({self.ddl}): {error}.") from None
         return self.check(record)
@@ -238,9 +231,7 @@ def _checker(schema: Schema) -> Callable[[Record], Record]:
         value = f"r.{field.name}"
         null = f"{value} is not None and " if field.nullable else ""
         if field.type.kind in _EXACT:
-            lines.append(
-                f"    if {null}type({value}) is not {_EXACT[field.type.kind]}: explain(schema, {i}, r)"
-            )
+            lines.append(f"    if {null}type({value}) is not {_EXACT[field.type.kind]}: explain(schema, {i}, r)")
         elif field.type.kind is TypeKind.ARRAY:
             lines.append(f"    if {null}True: explain(schema, {i}, r)")
         else:

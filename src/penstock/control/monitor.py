@@ -1,0 +1,211 @@
+"""The monitor half of the scheduler: sums up heartbeats into the figures of each operation, live and in total. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from penstock.metrics import Histogram
+from penstock.metrics.stats import StatsMessage
+from penstock.pipeline.plan import Plan
+from penstock.protocol import messages as m
+
+
+class OperationFigures(msgspec.Struct):
+    """One operation over all of its instances; rates and latencies are those of the last moments."""
+
+    name: str
+    kind: str
+    form: str
+    instances: int
+    in_eps: float
+    out_eps: float
+    selectivity: float
+    """λ: records out for each record in."""
+    queue_records: int
+    service_us: float
+    """Time spent on one record."""
+    p50_ms: float
+    p99_ms: float
+    records_in: int
+    records_out: int
+    late: int
+    skipped: int
+    retried: int
+    dead_letters: int
+    total_p50_ms: float
+    total_p99_ms: float
+    total_max_ms: float
+
+
+class WorkerFigures(msgspec.Struct):
+    """One worker process."""
+
+    worker: int
+    pid: int
+    cpu_cores: float
+    rss_mb: float
+
+
+class Status(msgspec.Struct):
+    """A job at one moment: what `penstock top` shows."""
+
+    job: str
+    phase: str
+    pid: int
+    at_us: int
+    uptime_s: float
+    epoch: int
+    epoch_ms: float
+    operations: list[OperationFigures]
+    workers: list[WorkerFigures]
+
+
+class _Totals:
+    """Cumulative figures of one operation, summed over instances."""
+
+    def __init__(self, stats: Iterable[StatsMessage] = ()) -> None:
+        self.form = "record"
+        self.instances = 0
+        self.records_in = self.records_out = self.busy_ns = self.queue_records = 0
+        self.late = self.skipped = self.retried = self.dead_letters = 0
+        self.latency = Histogram()
+        for each in stats:
+            self.form = each.form
+            self.instances += 1
+            self.records_in += each.records_in
+            self.records_out += each.records_out
+            self.busy_ns += each.busy_ns
+            self.queue_records += each.queue_records
+            self.late += each.late
+            self.skipped += each.skipped
+            self.retried += each.retried
+            self.dead_letters += each.dead_letters
+            self.latency.merge(Histogram(each.latency_counts, each.latency_max_us))
+
+
+def _kinds(plan: Plan) -> dict[str, str]:
+    """Every operation of the plan in order, with its kind; the order of all figures."""
+    kinds: dict[str, str] = {}
+    for unit in plan.units:
+        if unit.source is not None:
+            kinds[unit.name] = unit.source.kind
+        kinds.update((spec.name, spec.operation.kind) for spec in unit.ops)
+    return kinds
+
+
+class Monitor:
+    """Keeps the last two heartbeats of every worker and answers with figures."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._kinds = _kinds(plan)
+        self._sources = {unit.name for unit in plan.units if unit.source is not None}
+        self._last: dict[int, m.Heartbeat] = {}
+        self._before: dict[int, m.Heartbeat] = {}
+        self._rss_mb_max: dict[int, float] = {}
+        self._first: dict[int, m.Heartbeat] = {}
+
+    def on_heartbeat(self, heartbeat: m.Heartbeat) -> None:
+        """Take a worker's figures."""
+        worker = heartbeat.worker
+        if worker in self._last:
+            self._before[worker] = self._last[worker]
+        self._first.setdefault(worker, heartbeat)
+        self._last[worker] = heartbeat
+        self._rss_mb_max[worker] = max(self._rss_mb_max.get(worker, 0.0), heartbeat.rss_bytes / 1e6)
+
+    def _totals(self, heartbeats: Iterable[m.Heartbeat]) -> dict[str, _Totals]:
+        by_name: dict[str, list[StatsMessage]] = {name: [] for name in self._kinds}
+        for heartbeat in heartbeats:
+            for each in heartbeat.stats:
+                by_name[each.operation].append(each)
+        return {name: _Totals(stats) for name, stats in by_name.items()}
+
+    def _seconds(self) -> float:
+        spans = [self._last[w].at_us - b.at_us for w, b in self._before.items()]
+        return max(spans) / 1e6 if spans else 0.0
+
+    def operations(self) -> list[OperationFigures]:
+        """Figures of every operation, in the order of the pipeline."""
+        now, before, seconds = self._totals(self._last.values()), self._totals(self._before.values()), self._seconds()
+        return [self._figures(name, now[name], before[name], seconds) for name in self._kinds]
+
+    def _figures(self, name: str, now: _Totals, before: _Totals, seconds: float) -> OperationFigures:
+        came, went = now.records_in - before.records_in, now.records_out - before.records_out
+        basis = (went, came) if came else (now.records_out, now.records_in)
+        busy_ns, handled = (now.busy_ns - before.busy_ns, came) if came else (now.busy_ns, now.records_in)
+        recent = now.latency.since(before.latency)
+        return OperationFigures(
+            name=name,
+            kind=self._kinds[name],
+            form=now.form,
+            instances=now.instances,
+            in_eps=came / seconds if seconds else 0.0,
+            out_eps=went / seconds if seconds else 0.0,
+            selectivity=basis[0] / basis[1] if basis[1] else 0.0,
+            queue_records=now.queue_records,
+            service_us=busy_ns / handled / 1000 if handled else 0.0,
+            p50_ms=recent.quantile(0.5) / 1000,
+            p99_ms=recent.quantile(0.99) / 1000,
+            records_in=now.records_in,
+            records_out=now.records_out,
+            late=now.late,
+            skipped=now.skipped,
+            retried=now.retried,
+            dead_letters=now.dead_letters,
+            total_p50_ms=now.latency.quantile(0.5) / 1000,
+            total_p99_ms=now.latency.quantile(0.99) / 1000,
+            total_max_ms=now.latency.maximum / 1000,
+        )
+
+    def latency(self, operation: str) -> Histogram:
+        """Latencies of one operation since the start, in microseconds."""
+        return self._totals(self._last.values())[operation].latency
+
+    def workers(self, pids: dict[int, int]) -> list[WorkerFigures]:
+        """Figures of the worker processes; ``rss_mb`` is the highest seen."""
+        figures = []
+        for worker, last in sorted(self._last.items()):
+            first = self._first[worker]
+            seconds = (last.at_us - first.at_us) / 1e6
+            cores = (last.cpu_us - first.cpu_us) / 1e6 / seconds if seconds else 0.0
+            figures.append(WorkerFigures(worker, pids.get(worker, 0), cores, self._rss_mb_max[worker]))
+        return figures
+
+    def events_in(self) -> int:
+        """Records that the sources have read."""
+        totals = self._totals(self._last.values())
+        return sum(totals[name].records_in for name in self._sources)
+
+    def audit(self) -> Audit:
+        """Compare what was written to every edge with what was read from it."""
+        written: dict[int, int] = {}
+        read: dict[int, int] = {}
+        audit = Audit()
+        for heartbeat in self._last.values():
+            for each in heartbeat.edges:
+                written[each.edge] = written.get(each.edge, 0) + each.records_written
+                read[each.edge] = read.get(each.edge, 0) + each.records_read
+                audit.reordered += each.blocks_disordered
+                audit.blocks_duplicate += each.blocks_duplicate
+                audit.blocks_refused += each.blocks_refused
+                audit.blocks_resent += each.blocks_resent
+        missing = [written[edge] - read[edge] for edge in written]
+        audit.lost = sum(max(0, records) for records in missing)
+        audit.duplicated = sum(max(0, -records) for records in missing)
+        return audit
+
+
+class Audit(msgspec.Struct):
+    """Conservation of records over all edges, once the job has drained.
+
+    Blocks that the transport brought twice or out of order were refused at the receiver, and are counted here.
+    """
+
+    lost: int = 0
+    duplicated: int = 0
+    reordered: int = 0
+    blocks_duplicate: int = 0
+    blocks_refused: int = 0
+    blocks_resent: int = 0

@@ -1,0 +1,1 @@
+"""What touches the world: Spark, sockets, the clock, status files. Nothing below imports it."""

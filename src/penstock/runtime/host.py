@@ -1,0 +1,178 @@
+"""The shell around a worker: runs inside a Spark task, moves messages between the sockets and the pure `Worker`."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+import socket
+from dataclasses import replace
+
+import msgspec
+
+from penstock.engine.worker import Worker
+from penstock.errors import OperationFailed, PenstockError
+from penstock.operators.errors import describe_error, user_traceback
+from penstock.pipeline.plan import Plan
+from penstock.protocol import messages as m
+from penstock.runtime.clock import now_ns, now_us
+from penstock.runtime.transport import LOOPBACK, Keys, Kind, Node
+
+HEARTBEAT_US = 500_000
+IDLE_WAIT_US = 200_000
+EARLY_MESSAGES_MAX = 10_000
+"""Blocks kept from peers that were told to start before this worker; more are sent again by their channel."""
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """What a task is told through Spark: where the driver is, and the key of the job."""
+
+    driver: str
+    keys: Keys
+    host: str = LOOPBACK
+    """Where the worker listens; empty: at its machine's address towards the driver."""
+
+
+def run_worker(plan: Plan, worker: int, assignment: Assignment) -> None:
+    """Host one worker until the job ends; called in a Spark task."""
+    # Ctrl-C reaches the whole process group; only the driver decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Records are not tracked by the collector; what is left is long-lived, so passes may be rare.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+    host = _Host(plan, worker, assignment)
+    try:
+        host.serve()
+    finally:
+        host.close()
+
+
+class _Host:
+    def __init__(self, plan: Plan, worker: int, assignment: Assignment) -> None:
+        self._plan = plan
+        self._id = worker
+        self._incarnation = int.from_bytes(os.urandom(6), "big")
+        self._driver = assignment.driver
+        self._node = Node(assignment.keys, assignment.host or _own_address(assignment.driver))
+        self._node.connect(self._driver)
+        self._worker: Worker | None = None
+        self._endpoints: dict[int, str] = {}
+        self._early: list[list[bytes]] = []
+        self._ended = False
+        self._heard_us = now_us()
+        self._beat_us = 0
+        self._tell(m.Register(worker, self._incarnation, self._node.endpoint, os.getpid()))
+
+    def _tell(self, message: m.FromWorker) -> None:
+        self._node.send(self._driver, Kind.WORKER, [m.encode(message)])
+
+    def serve(self) -> None:
+        """Run until told to stop, or until the driver is gone."""
+        try:
+            while not self._ended:
+                self._turn()
+        except Exception as error:
+            self._tell(_failed(self._id, self._incarnation, error))
+
+    def _turn(self) -> None:
+        arrived = self._node.receive()
+        now = now_us()
+        for frames in arrived:
+            self._take(frames, now)
+        worker = self._worker
+        if worker is None:
+            self._check_driver(now)
+            self._node.wait(IDLE_WAIT_US)
+            return
+        worked = worker.step(now) if not worker.stopping else False
+        for peer, frames in worker.to_peers(now):
+            self._node.send(self._endpoints[peer], Kind.PEER, frames)
+        for message in worker.to_driver():
+            if isinstance(message, m.Stopped):
+                self._beat(now)  # the last figures go before the last word
+            self._tell(message)
+        if now - self._beat_us >= HEARTBEAT_US:
+            self._beat(now)
+            self._check_driver(now)
+        if worker.stopping:
+            self._ended = True
+        elif not worked and not arrived:
+            wake = worker.wake_us(now)
+            until = self._beat_us + HEARTBEAT_US
+            self._node.wait(min(until, wake if wake is not None else until) - now_us())
+
+    def _take(self, frames: list[bytes], now: int) -> None:
+        if frames[0] == Kind.PEER.value:
+            if self._worker is not None:
+                self._worker.on_peer(m.decode_peer(frames[1]), frames[2] if len(frames) > 2 else None, now)
+            elif len(self._early) < EARLY_MESSAGES_MAX:
+                self._early.append(frames)
+            return
+        message = m.decode_to_worker(frames[1])
+        self._heard_us = now
+        if isinstance(message, m.Start):
+            for peer in message.peers:
+                self._endpoints[peer.worker] = peer.endpoint
+                if peer.worker != self._id:
+                    self._node.connect(peer.endpoint)
+            plan = replace(self._plan, start_us=message.start_us)
+            self._worker = Worker(plan, self._id, self._incarnation, now_ns)
+            self._worker.on_driver(message)
+            early, self._early = self._early, []
+            for each in early:
+                self._take(each, now)
+        elif self._worker is not None:
+            self._worker.on_driver(message)
+        elif isinstance(message, m.Stop):
+            self._ended = True
+
+    def _beat(self, now: int) -> None:
+        assert self._worker is not None
+        self._beat_us = now
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        self._tell(
+            m.Heartbeat(
+                self._id,
+                self._incarnation,
+                now,
+                self._worker.figures(),
+                _rss_bytes(),
+                int((usage.ru_utime + usage.ru_stime) * 1e6),
+                self._worker.edge_figures(),
+            )
+        )
+
+    def _check_driver(self, now: int) -> None:
+        """End by oneself when the driver is gone, so that no process is left behind."""
+        if now - self._heard_us > self._plan.options.silence_us:
+            self._ended = True
+
+    def close(self) -> None:
+        """Free sockets, sinks and sources."""
+        if self._worker is not None:
+            self._worker.close()
+        self._node.close()
+
+
+def _own_address(driver: str) -> str:
+    """The address of this machine on the way to the driver; nothing is sent."""
+    host, _, port = driver.removeprefix("tcp://").rpartition(":")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, int(port)))
+        address: str = probe.getsockname()[0]
+    return address
+
+
+def _rss_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 (hot enough to avoid Path)
+        return int(file.read().split()[1]) * _PAGE_BYTES
+
+
+def _failed(worker: int, incarnation: int, error: Exception) -> m.Failed:
+    if isinstance(error, PenstockError):
+        trace = error.user_traceback if isinstance(error, OperationFailed) else ""
+        return m.Failed(worker, incarnation, error.code, error.operation, error.what, error.hint, trace)
+    text = f"a worker failed: {describe_error(error)}.\n{user_traceback(error)}"
+    return m.Failed(worker, incarnation, PenstockError.code, None, text, "", "")

@@ -1,0 +1,215 @@
+"""Running pipelines: `start` returns a handle, `run` blocks and turns Ctrl-C into drain, then stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import contextmanager
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from penstock.connectors.base import Sink
+from penstock.control.events import DrainRequested, HostEnded, StopRequested
+from penstock.control.monitor import Status
+from penstock.durations import parse_us
+from penstock.errors import InvalidGraph, TypeMismatch
+from penstock.pipeline.options import Options
+from penstock.pipeline.plan import Plan, check_serializable
+from penstock.pipeline.stream import Pipeline
+from penstock.runtime.driver import Driver
+from penstock.runtime.host import Assignment
+from penstock.runtime.report import Report, make_report
+from penstock.runtime.spark import Hosting, close_session, open_session
+from penstock.runtime.transport import Keys, Node
+
+END_S = 20.0
+"""How long Spark may take to see its tasks end."""
+
+
+def plan_of(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any) -> Plan:
+    """Check pipelines and options and lay them out; everything that can be refused is refused here, before Spark."""
+    if not pipelines:
+        raise InvalidGraph("there is nothing to run.", hint="Give a pipeline: ps.run(stream.to(ps.console())).")
+    whole: Pipeline | None = None
+    for each in pipelines:
+        if not isinstance(each, Pipeline):
+            raise TypeMismatch(what=f"{each!r} is not a pipeline.", hint="End the stream with .to(…).")
+        whole = each if whole is None else whole + each
+    assert whole is not None
+    plan = Plan.of(whole.graph(), Options.of(**options), dead_letters or whole.dead_letters)
+    from pyspark.cloudpickle import dumps
+
+    check_serializable(plan, dumps)
+    return plan
+
+
+class Job:
+    """A running job; made by :func:`start`."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._keys = Keys.create()
+        self._session = open_session(plan.options.master, plan.workers, plan.options.name)
+        self._closed = threading.Lock()
+        self._open = True
+        try:
+            host = self._session.conf.get("spark.driver.host") or "127.0.0.1"
+            self._node = Node(self._keys, host)
+            self._driver = Driver(plan, self._node)
+            assignment = Assignment(self._node.endpoint, self._keys, host if _is_loopback(host) else "")
+            self._hosting = Hosting(self._session, plan, assignment, lambda error: self._driver.post(HostEnded(error)))
+        except BaseException:
+            close_session()
+            raise
+        self._driver.start()
+        self._hosting.start()
+
+    @property
+    def name(self) -> str:
+        """Name of the job."""
+        return self._plan.options.name
+
+    @property
+    def plan(self) -> Plan:
+        """What runs."""
+        return self._plan
+
+    @property
+    def start_us(self) -> int:
+        """When the sources' schedules began; 0 before that."""
+        return self._driver.start_us
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job is over."""
+        return self._driver.ended.is_set()
+
+    def status(self) -> Status:
+        """Live figures: per operation the rates, λ, queue, service time, latencies."""
+        return self._driver.status()
+
+    def drain(self) -> None:
+        """Stop reading, finish and commit what is under way, and end; returns at once, see :meth:`wait`."""
+        self._driver.post(DrainRequested())
+
+    def stop(self) -> None:
+        """End at once; what is not committed stays invisible."""
+        self._driver.post(StopRequested())
+
+    def wait(self, timeout: str | float | None = None) -> Report | None:
+        """Wait for the end; return the report, or None if the time was over first.
+
+        Raises
+        ------
+        PenstockError
+            The reason, if the job failed.
+        """
+        seconds = None if timeout is None else parse_us(timeout, option="timeout", allow_zero=True) / 1e6
+        if not self._driver.ended.wait(seconds):
+            return None
+        self._close()
+        if self._driver.error is not None:
+            raise self._driver.error
+        return make_report(self._plan, self._driver)
+
+    def _close(self) -> None:
+        with self._closed:
+            if not self._open:
+                return
+            self._open = False
+            if not self._hosting.join(END_S):
+                self._hosting.cancel()
+                self._hosting.join(END_S)
+            self._node.close(linger_ms=0)
+            close_session()
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.ended:
+            self.stop()
+            self._driver.ended.wait(END_S)
+        self._close()
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("127.0.0.1", "localhost", "::1")
+
+
+def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any) -> Job:
+    """Start pipelines as one job and return its handle.
+
+    Parameters
+    ----------
+    *pipelines : Pipeline
+        What :meth:`Stream.to` returned; they may share streams.
+    dead_letters : Sink, optional
+        Takes the bad records of operations with ``on_error="dead_letter"``.
+    name : str
+        Name of the job, shown by ``penstock top``. Default ``"job"``.
+    parallelism : int
+        Workers, and instances of keyed operations. Default: the number of cores, at most 8.
+    master : str
+        Spark master. Default: Spark embedded in this process.
+    epoch : str
+        Interval between commits. Default ``"1s"``.
+    idle : str
+        After so long without input a source no longer holds event time back. Default ``"2s"``.
+    queue_records : int
+        Records that may wait on one edge before its producer pauses.
+    """
+    return Job(plan_of(*pipelines, dead_letters=dead_letters, **options))
+
+
+def run(
+    *pipelines: Pipeline, duration: str | float | None = None, dead_letters: Sink | None = None, **options: Any
+) -> Report:
+    """Run pipelines as one job until their sources end, for ``duration``, or until Ctrl-C; return the report.
+
+    Ctrl-C once drains and commits, twice stops at once. The other parameters are those of :func:`start`.
+    """
+    seconds = None if duration is None else parse_us(duration, option="duration") / 1e6
+    with start(*pipelines, dead_letters=dead_letters, **options) as job:
+        return attend(job, seconds)
+
+
+def attend(job: Job, seconds: float | None = None) -> Report:
+    """Wait for a job in the foreground: drain it after ``seconds`` of running or on Ctrl-C, stop it on a second one."""
+    from time import monotonic
+
+    drain_at: float | None = None
+    with _interrupts(job):
+        while (report := job.wait(0.1)) is None:
+            if seconds is not None and drain_at is None and job.start_us:
+                drain_at = monotonic() + seconds
+            if drain_at is not None and monotonic() >= drain_at:
+                job.drain()
+                drain_at = float("inf")
+    return report
+
+
+@contextmanager
+def _interrupts(job: Job) -> Iterator[None]:
+    """Turn SIGINT and SIGTERM into drain and, the second time, stop; only the main thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    seen = 0
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal seen
+        del number, frame
+        seen += 1
+        if seen == 1:
+            job.drain()
+        else:
+            job.stop()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

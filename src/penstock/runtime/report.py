@@ -1,0 +1,105 @@
+"""The report of a finished job: what `--json` writes and the last lines of a run show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.connectors.base import Sink
+from penstock.control.monitor import Audit, OperationFigures, WorkerFigures
+from penstock.metrics import Histogram
+from penstock.operators import Merge
+from penstock.pipeline.plan import Plan
+
+if TYPE_CHECKING:
+    from penstock.runtime.driver import Driver
+
+
+class Latency(msgspec.Struct):
+    """Percentiles in milliseconds, from the scheduled time of a record."""
+
+    p50: float
+    p90: float
+    p99: float
+    p999: float
+    max: float
+
+    @staticmethod
+    def of(histogram: Histogram) -> Latency:
+        """Read the percentiles of a histogram of microseconds."""
+        p50, p90, p99, p999 = (histogram.quantile(q) / 1000 for q in (0.5, 0.9, 0.99, 0.999))
+        return Latency(p50, p90, p99, p999, histogram.maximum / 1000)
+
+
+class Report(msgspec.Struct):
+    """A finished job in figures.
+
+    ``lost`` and ``duplicated`` compare, over every edge, the records written with the records read; ``reordered`` counts
+    blocks that were taken out of order. Latency counts from a record's scheduled time to the update of the last stateful
+    operation, or to the sink where there is none.
+    """
+
+    job: str
+    seconds: float
+    events_in: int
+    results_out: int
+    lost: int
+    duplicated: int
+    reordered: int
+    late: int
+    skipped: int
+    dead_letters: int
+    latency_ms: Latency
+    measured_at: str
+    epochs: int
+    start_us: int
+    first_result_s: float | None
+    operations: list[OperationFigures]
+    workers: list[WorkerFigures]
+    audit: Audit
+    switches: list[object]
+
+
+def measured_operations(plan: Plan) -> list[str]:
+    """Operations at which end-to-end latency is taken: the last stateful ones, else the sinks."""
+    stateful = [spec.name for unit in plan.units for spec in unit.ops if isinstance(spec.operation, Merge)]
+    if stateful:
+        return stateful[-1:]
+    return [
+        s.name for unit in plan.units for s in unit.ops if isinstance(s.operation, Sink) and unit.name != "dead_letters"
+    ]
+
+
+def make_report(plan: Plan, driver: Driver) -> Report:
+    """Sum up a job that has ended."""
+    operations = driver.monitor.operations()
+    audit = driver.monitor.audit()
+    measured = measured_operations(plan)
+    latency = Histogram()
+    for name in measured:
+        latency.merge(driver.monitor.latency(name))
+    sinks = {s.name for unit in plan.units for s in unit.ops if isinstance(s.operation, Sink)} - {"dead_letters"}
+    status = driver.status()
+    first = driver.first_result_us
+    return Report(
+        job=plan.options.name,
+        seconds=max(0.0, (status.at_us - driver.start_us) / 1e6) if driver.start_us else 0.0,
+        events_in=driver.monitor.events_in(),
+        results_out=sum(each.records_in for each in operations if each.name in sinks),
+        lost=audit.lost,
+        duplicated=audit.duplicated,
+        reordered=audit.reordered,
+        late=sum(each.late for each in operations),
+        skipped=sum(each.skipped for each in operations),
+        dead_letters=sum(each.dead_letters for each in operations),
+        latency_ms=Latency.of(latency),
+        measured_at=", ".join(measured),
+        epochs=status.epoch,
+        start_us=driver.start_us,
+        first_result_s=(first - driver.start_us) / 1e6 if first and driver.start_us else None,
+        operations=operations,
+        workers=status.workers,
+        audit=audit,
+        switches=[],
+    )

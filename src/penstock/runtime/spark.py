@@ -1,0 +1,139 @@
+"""Spark as the host of the workers: one session per process, one long-running task per worker."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.errors import SparkFailed
+from penstock.pipeline.plan import Plan
+from penstock.runtime.host import Assignment, run_worker
+from penstock.runtime.java import check_java
+from penstock.runtime.quiet import quiet_start
+from penstock.runtime.transport import LOOPBACK
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_lock = threading.Lock()
+_users = 0
+_own: SparkSession | None = None
+
+
+def open_session(master: str, workers: int, name: str) -> SparkSession:
+    """Return the process's Spark session, starting one if there is none; pair with `close_session`."""
+    global _users, _own
+    from pyspark.sql import SparkSession
+
+    with _lock:
+        session = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+        if session is None or session.sparkContext._jsc is None:
+            check_java()
+            _own = session = _start(SparkSession.builder, master, workers, name)
+        _users += 1
+        return session
+
+
+def _start(builder: Any, master: str, workers: int, name: str) -> SparkSession:
+    settings = {
+        "spark.app.name": f"penstock-{name}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.task.maxFailures": "1",
+        "spark.python.worker.reuse": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
+        "spark.pyspark.python": sys.executable,
+        "spark.authenticate": "true",
+        "spark.network.crypto.enabled": "true",
+    }
+    if master.startswith("local"):
+        # One slot per worker, and as many again for what is scheduled beside them.
+        master = f"local[{2 * workers}]" if master == "local" else master
+        logging = Path(__file__).with_name("log4j2.properties").as_uri()
+        settings |= {
+            "spark.driver.host": LOOPBACK,
+            "spark.driver.bindAddress": LOOPBACK,
+            # The embedded JVM only schedules: a small, quickly started one leaves the cores to the workers.
+            "spark.driver.memory": "512m",
+            "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={logging}",
+        }
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = builder.master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        with quiet_start():
+            session: SparkSession = builder.getOrCreate()
+    except Exception as error:
+        hint = "Check that the master is reachable and that Java works: 'java -version'."
+        raise SparkFailed(f"Spark did not start on '{master}': {error}.", hint=hint) from error
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def close_session() -> None:
+    """Stop Spark when the last job of the process is over, unless the user had started it."""
+    global _users, _own
+    with _lock:
+        _users -= 1
+        if _users == 0 and _own is not None:
+            _own.stop()
+            _own = None
+
+
+class Hosting:
+    """The Spark job whose tasks are the workers."""
+
+    def __init__(
+        self, session: SparkSession, plan: Plan, assignment: Assignment, on_end: Callable[[str | None], None]
+    ) -> None:
+        self._session = session
+        self._plan = plan
+        self._assignment = assignment
+        self._on_end = on_end
+        self._group = f"penstock-{plan.options.name}-{id(self)}"
+        self._thread = threading.Thread(target=self._run, name="penstock-spark", daemon=True)
+
+    def start(self) -> None:
+        """Submit the job; returns at once."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        plan, assignment = self._plan, self._assignment
+
+        def host(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for worker in batch.column(0).to_pylist():
+                    run_worker(plan, worker, assignment)
+                yield batch
+
+        try:
+            self._session.sparkContext.setJobGroup(self._group, "penstock workers", interruptOnCancel=True)
+            slots = self._session.range(0, plan.workers, 1, plan.workers)
+            slots.mapInArrow(host, "id long").collect()
+        except Exception as error:
+            self._on_end(_short(error))
+        else:
+            self._on_end(None)
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the tasks to end."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def cancel(self) -> None:
+        """End the tasks from Spark's side."""
+        self._session.sparkContext.cancelJobGroup(self._group)
+
+
+def _short(error: Exception) -> str:
+    """The line of a Spark error that says what happened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if "Error" in line or "Exception" in line or "crashed" in line]
+    return (telling or lines or [type(error).__name__])[-1][:500]
