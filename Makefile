@@ -1,0 +1,35 @@
+# One way to run each chore. Every target makes and uses .venv; afterwards .venv/bin/penstock works.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: setup demo test lint bench clean lock
+
+setup: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml scripts/setup.sh
+	PYTHON="$(PYTHON)" sh scripts/setup.sh
+	touch $(STAMP)
+
+demo: setup ## the Yahoo ad pipeline live, on an embedded Spark
+	$(BIN)/penstock demo
+
+test: setup ## lint, types, and every test, those on real Spark included
+	$(MAKE) --no-print-directory lint
+	$(BIN)/pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup ## the short set of measurements; writes benchmarks/results/latest.json
+	$(BIN)/python -m penstock.bench
+
+lock: setup ## renew requirements.lock from pyproject.toml
+	$(BIN)/pip install -q uv
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-emit-find-links --no-header --group pyproject.toml:dev pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
