@@ -26,7 +26,8 @@ lint: setup
 bench: setup ## the short set of measurements; writes benchmarks/results/latest.json
 	$(BIN)/python -m penstock.bench
 
-lock: setup ## renew requirements.lock from pyproject.toml
+lock: ## renew requirements.lock from pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install -q uv
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--no-emit-find-links --no-header --group pyproject.toml:dev pyproject.toml -o requirements.lock
