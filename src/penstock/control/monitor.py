@@ -178,6 +178,14 @@ class Monitor:
         totals = self._totals(self._last.values())
         return sum(totals[name].records_in for name in self._sources)
 
+    def offsets(self) -> dict[str, list[int]]:
+        """How many records each partition of every source has read, in the order of the partitions."""
+        read: dict[str, dict[int, int]] = {name: {} for name in self._kinds if name in self._sources}
+        for heartbeat in self._last.values():
+            for name, partitions in heartbeat.offsets.items():
+                read[name].update(partitions)
+        return {name: [offset for _, offset in sorted(partitions.items())] for name, partitions in read.items()}
+
     def audit(self) -> Audit:
         """Compare what was written to every edge with what was read from it."""
         written: dict[int, int] = {}

@@ -280,6 +280,10 @@ class Worker:
             totals[channel.edge].blocks_resent += sender.resent_blocks
         return list(totals.values())
 
+    def offsets(self) -> dict[str, dict[int, int]]:
+        """Next offset of every partition that is read here, by source."""
+        return {source.spec.name: source.offsets for source in self._sources}
+
     def close(self) -> None:
         """Free sinks and sources."""
         for unit in self.units:

@@ -50,6 +50,8 @@ class Heartbeat(_Message):
     rss_bytes: int
     cpu_us: int
     edges: list[EdgeFigures]
+    offsets: dict[str, dict[int, int]]
+    """Next offset of every partition that is read here, by source."""
 
 
 class EpochDone(_Message):

@@ -141,6 +141,7 @@ class _Host:
                 _rss_bytes(),
                 int((usage.ru_utime + usage.ru_stime) * 1e6),
                 self._worker.edge_figures(),
+                self._worker.offsets(),
             )
         )
 

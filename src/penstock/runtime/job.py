@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -17,6 +18,7 @@ from penstock.errors import InvalidGraph, TypeMismatch
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan, check_serializable
 from penstock.pipeline.stream import Pipeline
+from penstock.runtime.capture import capture
 from penstock.runtime.driver import Driver
 from penstock.runtime.host import Assignment
 from penstock.runtime.report import Report, make_report
@@ -25,6 +27,8 @@ from penstock.runtime.transport import Keys, Node
 
 END_S = 20.0
 """How long Spark may take to see its tasks end."""
+STOP_S = 2.0
+"""How long they may take when the job was not to finish its work: a function that hangs is not waited for."""
 
 
 def plan_of(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any) -> Plan:
@@ -53,6 +57,7 @@ class Job:
         self._session = open_session(plan.options.master, plan.workers, plan.options.name)
         self._closed = threading.Lock()
         self._open = True
+        self._hasty = False
         try:
             host = self._session.conf.get("spark.driver.host") or "127.0.0.1"
             self._node = Node(self._keys, host)
@@ -89,12 +94,17 @@ class Job:
         """Live figures: per operation the rates, λ, queue, service time, latencies."""
         return self._driver.status()
 
+    def begin_measuring(self) -> None:
+        """Cut the warm-up: the report's latencies, CPU and memory count from now on."""
+        self._driver.begin_measuring()
+
     def drain(self) -> None:
         """Stop reading, finish and commit what is under way, and end; returns at once, see :meth:`wait`."""
         self._driver.post(DrainRequested())
 
     def stop(self) -> None:
         """End at once; what is not committed stays invisible."""
+        self._hasty = True
         self._driver.post(StopRequested())
 
     def wait(self, timeout: str | float | None = None) -> Report | None:
@@ -108,17 +118,20 @@ class Job:
         seconds = None if timeout is None else parse_us(timeout, option="timeout", allow_zero=True) / 1e6
         if not self._driver.ended.wait(seconds):
             return None
-        self._close()
         if self._driver.error is not None:
+            self._close()
             raise self._driver.error
-        return make_report(self._plan, self._driver)
+        report = make_report(self._plan, self._driver)  # before Spark's own end, which is not part of the run
+        self._close()
+        return report
 
     def _close(self) -> None:
         with self._closed:
             if not self._open:
                 return
             self._open = False
-            if not self._hosting.join(END_S):
+            unfinished = self._hasty or self._driver.error is not None or not self.start_us
+            if not self._hosting.join(STOP_S if unfinished else END_S):
                 self._hosting.cancel()
                 self._hosting.join(END_S)
             self._node.close(linger_ms=0)
@@ -160,6 +173,7 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
     queue_records : int
         Records that may wait on one edge before its producer pauses.
     """
+    capture(pipelines, dead_letters, None, options)
     return Job(plan_of(*pipelines, dead_letters=dead_letters, **options))
 
 
@@ -170,18 +184,29 @@ def run(
 
     Ctrl-C once drains and commits, twice stops at once. The other parameters are those of :func:`start`.
     """
+    capture(pipelines, dead_letters, duration, options)
     seconds = None if duration is None else parse_us(duration, option="duration") / 1e6
     with start(*pipelines, dead_letters=dead_letters, **options) as job:
         return attend(job, seconds)
 
 
-def attend(job: Job, seconds: float | None = None) -> Report:
-    """Wait for a job in the foreground: drain it after ``seconds`` of running or on Ctrl-C, stop it on a second one."""
+DRAINING_NOTE = "draining… Ctrl-C again stops at once"
+STOPPING_NOTE = "stopping at once; what is not committed stays invisible"
+
+
+def attend(job: Job, seconds: float | None = None, *, watch: Callable[[int], None] | None = None) -> Report:
+    """Wait for a job in the foreground: drain it after ``seconds`` of running or on Ctrl-C, stop it on a second one.
+
+    ``watch`` is called some ten times a second with the number of interrupts so far; by default they are
+    acknowledged on standard error.
+    """
     from time import monotonic
 
+    watch = watch or _Acknowledge()
     drain_at: float | None = None
-    with _interrupts(job):
+    with _interrupts(job) as interrupts:
         while (report := job.wait(0.1)) is None:
+            watch(len(interrupts))
             if seconds is not None and drain_at is None and job.start_us:
                 drain_at = monotonic() + seconds
             if drain_at is not None and monotonic() >= drain_at:
@@ -190,26 +215,37 @@ def attend(job: Job, seconds: float | None = None) -> Report:
     return report
 
 
+class _Acknowledge:
+    """Tells on standard error what an interrupt has led to."""
+
+    def __init__(self) -> None:
+        self._told = 0
+
+    def __call__(self, interrupts: int) -> None:
+        if interrupts > self._told:
+            self._told = interrupts
+            print(DRAINING_NOTE if interrupts == 1 else STOPPING_NOTE, file=sys.stderr, flush=True)
+
+
 @contextmanager
-def _interrupts(job: Job) -> Iterator[None]:
-    """Turn SIGINT and SIGTERM into drain and, the second time, stop; only the main thread can."""
+def _interrupts(job: Job) -> Iterator[list[int]]:
+    """Turn SIGINT and SIGTERM into drain and, the second time, stop; yields those seen. Only the main thread can."""
+    seen: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield seen
         return
-    seen = 0
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        nonlocal seen
-        del number, frame
-        seen += 1
-        if seen == 1:
+        del frame
+        seen.append(number)
+        if len(seen) == 1:
             job.drain()
         else:
             job.stop()
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield seen
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -35,9 +35,10 @@ class Latency(msgspec.Struct):
 class Report(msgspec.Struct):
     """A finished job in figures.
 
-    ``lost`` and ``duplicated`` compare, over every edge, the records written with the records read; ``reordered`` counts
-    blocks that were taken out of order. Latency counts from a record's scheduled time to the update of the last stateful
-    operation, or to the sink where there is none.
+    ``lost`` and ``duplicated`` compare, over every edge, the records written with the records read; ``reordered``
+    counts blocks that were taken out of order. Latency counts from a record's scheduled time to the update of the last
+    stateful operation, or to the sink where there is none. ``offsets`` says for every source how far each partition
+    was read: together with ``start_us`` it tells exactly which input the results are made of.
     """
 
     job: str
@@ -54,6 +55,7 @@ class Report(msgspec.Struct):
     measured_at: str
     epochs: int
     start_us: int
+    offsets: dict[str, list[int]]
     first_result_s: float | None
     operations: list[OperationFigures]
     workers: list[WorkerFigures]
@@ -97,6 +99,7 @@ def make_report(plan: Plan, driver: Driver) -> Report:
         measured_at=", ".join(measured),
         epochs=status.epoch,
         start_us=driver.start_us,
+        offsets=driver.monitor.offsets(),
         first_result_s=(first - driver.start_us) / 1e6 if first and driver.start_us else None,
         operations=operations,
         workers=status.workers,
