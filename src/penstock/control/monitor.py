@@ -105,6 +105,7 @@ class Monitor:
         self._before: dict[int, m.Heartbeat] = {}
         self._rss_mb_max: dict[int, float] = {}
         self._first: dict[int, m.Heartbeat] = {}
+        self._warm: dict[str, Histogram] = {}
 
     def on_heartbeat(self, heartbeat: m.Heartbeat) -> None:
         """Take a worker's figures."""
@@ -159,9 +160,16 @@ class Monitor:
             total_max_ms=now.latency.maximum / 1000,
         )
 
+    def begin_measuring(self) -> None:
+        """Cut the warm-up: latencies, CPU and memory count from the last heartbeats on."""
+        self._warm = {name: totals.latency for name, totals in self._totals(self._last.values()).items()}
+        self._first = dict(self._last)
+        self._rss_mb_max.clear()
+
     def latency(self, operation: str) -> Histogram:
-        """Latencies of one operation since the start, in microseconds."""
-        return self._totals(self._last.values())[operation].latency
+        """Latencies of one operation in microseconds, since the start or the end of the warm-up."""
+        total = self._totals(self._last.values())[operation].latency
+        return total.since(self._warm[operation]) if operation in self._warm else total
 
     def workers(self, pids: dict[int, int]) -> list[WorkerFigures]:
         """Figures of the worker processes; ``rss_mb`` is the highest seen."""

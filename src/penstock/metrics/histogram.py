@@ -53,6 +53,7 @@ class Histogram:
     def since(self, earlier: Histogram) -> Histogram:
         """What was recorded after ``earlier``, a previous state of this histogram."""
         counts = {b: n - earlier.counts.get(b, 0) for b, n in self.counts.items() if n > earlier.counts.get(b, 0)}
+        # The exact maximum is known only if it was set since; else the newest bucket's bound stands in for it.
         return Histogram(counts, min(self.maximum, bucket_bound(max(counts))) if counts else 0)
 
     def copy(self) -> Histogram:

@@ -55,6 +55,8 @@ class Operator:
         Event time of the last block, for the operation before a window's shuffle.
     late_records : int
         Records that came after their window had closed.
+    batch_fallbacks : int
+        Batches that the vectorised form could not handle and the loop did.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Operator:
         self.ports = ports if ports is not None else {}
         self.event_time = event_time
         self.late_records = 0
+        self.batch_fallbacks = 0
         self._schema = schema
         self._output = output
         self._vectorised = vectorised
@@ -86,6 +89,7 @@ class Operator:
                 return self._vectorised(batch)
             except Exception:
                 # Not lost: the loop below meets the same problem at its record, or proves that there is none.
+                self.batch_fallbacks += 1
                 for rows in self.ports.values():
                     rows.clear()
         return self._output.to_batch(self.process(self._schema.to_rows(batch)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -39,7 +40,7 @@ class Table:
         at = self.schema.names.index(key)
         keys = [row[at] for row in self._rows]
         if len(set(keys)) != len(keys):
-            twice = next(k for i, k in enumerate(keys) if k in keys[:i])
+            twice = next(key for key, times in Counter(keys).items() if times > 1)
             raise InvalidOption(
                 option="key", given=key, allowed=f"a column without duplicates ({twice!r} is there twice)"
             )

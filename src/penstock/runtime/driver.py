@@ -78,6 +78,11 @@ class Driver:
         """Figures; complete once the job has ended."""
         return self._monitor
 
+    def begin_measuring(self) -> None:
+        """Cut the warm-up from the report's latencies, CPU and memory."""
+        with self._lock:
+            self._monitor.begin_measuring()
+
     def status(self) -> Status:
         """The job at this moment."""
         with self._lock:

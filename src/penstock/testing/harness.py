@@ -82,6 +82,11 @@ class Harness:
         return self._cluster.now_us
 
     @property
+    def start_us(self) -> int:
+        """When the sources' schedules begin."""
+        return self._cluster.start_us
+
+    @property
     def ended(self) -> bool:
         """Whether every source has ended and everything is committed."""
         return self._cluster.ended

@@ -1,0 +1,134 @@
+"""Measures one workload on Penstock: latency at a fixed rate, open loop, and the highest rate it sustains."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import penstock as ps
+from penstock.bench.processes import ProcessMeter
+from penstock.bench.rows import ResultRow
+from penstock.bench.workloads import Workload, replay
+from penstock.runtime.report import Report
+
+WARM_UP_S = 2.0
+"""Cut from every measurement: from the first scheduled event on."""
+STEP_S = 5.0
+"""Length of one step of the search for the highest rate."""
+BACKLOG_S_MAX = 0.25
+"""A rate is sustained while the backlog at the end of its step is less than so many seconds of input."""
+POLL_S = 0.1
+
+
+def wait_for_start(job: ps.Job) -> None:
+    """Wait until the sources' schedules begin."""
+    while not job.start_us:
+        if job.wait(POLL_S) is not None:
+            return
+    time.sleep(max(0.0, job.start_us / 1e6 - time.time()))
+
+
+def measure_latency(
+    workload: Workload[Any], rate: float, seconds: float, parallelism: int, verify: bool = True
+) -> ResultRow:
+    """Offer events at a fixed rate, and compare every result with the exact one."""
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
+        sink = ps.files(Path(directory) / "out") if verify else ps.foreach(_discard)
+        pipeline = workload.pipeline(rate, sink, seconds=WARM_UP_S + seconds)
+        with ps.start(pipeline, name=f"bench-{workload.name}", parallelism=parallelism) as job, ProcessMeter() as meter:
+            wait_for_start(job)
+            time.sleep(WARM_UP_S)
+            job.begin_measuring()
+            meter.restart()
+            report = job.wait()
+        assert report is not None
+        lost = duplicated = reordered = None
+        if verify:
+            source = workload.source(rate, seconds=WARM_UP_S + seconds)
+            exact = workload.expected(replay(source, report.start_us))
+            found = workload.compare(exact, read_rows(Path(directory) / "out"), parallelism)
+            lost, duplicated = found.lost + report.lost, found.duplicated + found.wrong + report.duplicated
+            reordered = found.reordered + report.reordered
+    return latency_row(workload.name, rate, report, meter, lost, duplicated, reordered)
+
+
+def latency_row(
+    workload: str,
+    rate: float | None,
+    report: Report,
+    meter: ProcessMeter,
+    lost: int | None,
+    duplicated: int | None,
+    reordered: int | None,
+) -> ResultRow:
+    """Put a report into the format of results."""
+    latency = report.latency_ms
+    return ResultRow(
+        workload=workload,
+        engine="penstock",
+        form="record",
+        rate=rate,
+        seconds=round(report.seconds, 2),
+        events=report.events_in,
+        p50_ms=latency.p50,
+        p90_ms=latency.p90,
+        p99_ms=latency.p99,
+        p999_ms=latency.p999,
+        max_ms=latency.max,
+        cpu_cores=round(meter.cpu_cores, 3),
+        rss_mb=round(meter.rss_mb_max, 1),
+        lost=lost,
+        duplicated=duplicated,
+        reordered=reordered,
+        late=report.late,
+        note=f"to the update of '{report.measured_at}'",
+    )
+
+
+def read_rows(directory: Path) -> list[dict[str, Any]]:
+    """Read what the files sink has committed, in order of epoch and instance."""
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    return [decode(line) for path in sorted(directory.glob("part-*")) for line in path.read_bytes().splitlines()]
+
+
+def measure_sustained(workload: Workload[Any], first_rate: float, parallelism: int, factor: float = 1.2) -> ResultRow:
+    """Raise the rate step by step until the backlog at the sources grows; the last rate that did not is sustained."""
+    rates = [first_rate * factor**i for i in range(12)]
+    schedule = ps.rates.steps([(STEP_S, rate) for rate in rates])
+    pipeline = workload.pipeline(schedule, ps.foreach(_discard))
+    sustained, backlog, step = 0.0, 0, 0
+    with ps.start(pipeline, name=f"bench-{workload.name}-max", parallelism=parallelism) as job, ProcessMeter() as meter:
+        wait_for_start(job)
+        meter.restart()
+        for step, rate in enumerate(rates):
+            # The backlog is looked at twice in the second half of the step: it must be small, or shrinking to nothing.
+            time.sleep(STEP_S - POLL_S)
+            status = job.status()
+            backlog = sum(op.queue_records for op in status.operations if op.kind == "generator")
+            if backlog > rate * BACKLOG_S_MAX:
+                break
+            sustained = rate
+            time.sleep(max(0.0, job.start_us / 1e6 + (step + 1) * STEP_S - time.time()))
+        job.stop()
+        job.wait()
+        status = job.status()
+    return ResultRow(
+        workload=workload.name,
+        engine="penstock",
+        form="record",
+        rate=None,
+        seconds=STEP_S * (step + 1),
+        events=sum(op.records_in for op in status.operations if op.kind == "generator"),
+        sustained_eps=round(sustained),
+        cpu_cores=round(meter.cpu_cores, 3),
+        rss_mb=round(meter.rss_mb_max, 1),
+        note=f"steps of {STEP_S:g} s, x{factor}; at {rates[step]:,.0f}/s the backlog was {backlog:,}",
+    )
+
+
+def _discard(record: object) -> None:
+    """Take a result and do nothing with it."""

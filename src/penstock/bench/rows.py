@@ -1,0 +1,87 @@
+"""The format of results: one row per measurement, one header per file."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import version
+
+import msgspec
+
+import penstock
+
+
+class ResultRow(msgspec.Struct, kw_only=True):
+    """One measurement. Latencies count from the scheduled time of an event; null means: not measured here."""
+
+    workload: str
+    engine: str
+    form: str
+    rate: float | None
+    """Offered events per second; null for a search of the maximum."""
+    seconds: float
+    events: int
+    p50_ms: float | None = None
+    p90_ms: float | None = None
+    p99_ms: float | None = None
+    p999_ms: float | None = None
+    max_ms: float | None = None
+    sustained_eps: float | None = None
+    cpu_cores: float | None = None
+    """Of all processes: driver, JVM and workers."""
+    rss_mb: float | None = None
+    lost: int | None = None
+    duplicated: int | None = None
+    reordered: int | None = None
+    late: int | None = None
+    note: str = ""
+
+
+class Check(msgspec.Struct, kw_only=True):
+    """One figure that is not a latency: start-up, idle cost, bounded memory, overhead."""
+
+    name: str
+    value: float
+    unit: str
+    target: str
+    met: bool
+    detail: dict[str, object] = {}
+
+
+class Header(msgspec.Struct, kw_only=True):
+    """What was measured, on what."""
+
+    penstock: str
+    python: str
+    spark: str
+    pyarrow: str
+    java: str
+    machine: str
+    cores: int
+    memory_gb: float
+    settings: dict[str, object]
+
+
+class Results(msgspec.Struct, kw_only=True):
+    """One run of the benchmarks."""
+
+    header: Header
+    rows: list[ResultRow]
+    checks: list[Check]
+
+
+def make_header(settings: dict[str, object]) -> Header:
+    """Describe this machine and these versions."""
+    java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()
+    return Header(
+        penstock=penstock.__version__,
+        python=platform.python_version(),
+        spark=version("pyspark"),
+        pyarrow=version("pyarrow"),
+        java=java[0] if java else "",
+        machine=f"{platform.system()} {platform.machine()}",
+        cores=os.cpu_count() or 1,
+        memory_gb=round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        settings=settings,
+    )
