@@ -230,3 +230,9 @@ class JobNotFound(PenstockError):
     """No running job of that name can be observed."""
 
     code = "JOB_NOT_FOUND"
+
+
+class PipelineFileRefused(PenstockError):
+    """A file given to the command line cannot be read for its pipelines."""
+
+    code = "PIPELINE_FILE"

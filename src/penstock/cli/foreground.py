@@ -1,0 +1,87 @@
+"""Runs a plan in the foreground, with the live view on a terminal and a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from time import monotonic
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from penstock.cli.outcome import Exit
+from penstock.connectors.base import Sink
+from penstock.dashboard.summary import progress
+from penstock.dashboard.view import frame
+from penstock.operators import DEAD_LETTERS
+from penstock.pipeline.plan import Plan
+from penstock.runtime.job import DRAINING_NOTE, STOPPING_NOTE, Job, attend
+from penstock.runtime.report import Report, measured_operations
+
+FRAME_S = 0.5
+LINE_S = 5.0
+RUNNING_NOTE = "Ctrl-C drains and ends"
+
+
+def execute(plan: Plan, seconds: float | None, *, view: bool) -> Report:
+    """Run a plan to its end and return the report; a second Ctrl-C leaves with its exit code instead."""
+    console = Console(highlight=False)
+    with ExitStack() as stack:
+        watch: LiveView | Lines
+        if view and console.is_terminal:
+            with console.status("starting Spark…"):
+                job = stack.enter_context(Job(plan))
+            watch = LiveView(job, stack.enter_context(Live(console=console, auto_refresh=False, transient=True)))
+        else:
+            job = stack.enter_context(Job(plan))
+            watch = Lines(job)
+        report = attend(job, seconds, watch=watch)
+    if watch.interrupts > 1:
+        print(f"stopped at once; {report.epochs} epochs had been committed", file=sys.stderr)
+        raise typer.Exit(Exit.INTERRUPTED)
+    return report
+
+
+class LiveView:
+    """Keeps the live view of a job up to date."""
+
+    def __init__(self, job: Job, live: Live) -> None:
+        self.interrupts = 0
+        self._job = job
+        self._live = live
+        self._next = 0.0
+
+    def __call__(self, interrupts: int) -> None:
+        """Draw a frame if it is time to, or if there was an interrupt."""
+        if monotonic() < self._next and interrupts == self.interrupts:
+            return
+        self.interrupts = interrupts
+        self._next = monotonic() + FRAME_S
+        note = (RUNNING_NOTE, DRAINING_NOTE, STOPPING_NOTE)[min(interrupts, 2)]
+        self._live.update(frame(self._job.status(), note=note), refresh=True)
+
+
+class Lines:
+    """Writes a line on standard error now and then, for logs and pipes."""
+
+    def __init__(self, job: Job) -> None:
+        self.interrupts = 0
+        self._job = job
+        self._next = monotonic() + LINE_S
+        units = job.plan.units
+        self._sources = {unit.name for unit in units if unit.source is not None}
+        self._sinks = {op.name for unit in units for op in unit.ops if isinstance(op.operation, Sink)} - {DEAD_LETTERS}
+        self._measured = measured_operations(job.plan)
+
+    def __call__(self, interrupts: int) -> None:
+        """Write if it is time to, or if there was an interrupt."""
+        if interrupts > self.interrupts:
+            self.interrupts = interrupts
+            self._write(DRAINING_NOTE if interrupts == 1 else STOPPING_NOTE)
+        if monotonic() >= self._next:
+            self._next = monotonic() + LINE_S
+            self._write(progress(self._job.status(), self._sources, self._sinks, self._measured))
+
+    def _write(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,96 @@
+"""How commands end: exit codes, and errors told in one place, without tracebacks of Penstock's own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from pathlib import Path
+
+import msgspec
+import typer
+
+from penstock.errors import InvalidOption, PenstockError
+
+
+class Exit(IntEnum):
+    """Exit codes, as scripts may rely on them."""
+
+    FAILED = 1
+    """The job failed, or its result is not exact."""
+    REFUSED = 2
+    """What was given cannot run; nothing was started."""
+    INTERRUPTED = 130
+    """Ctrl-C ended it before it was done."""
+
+
+class UserFault(Exception):
+    """An error in the user's own code: the user's traceback is shown first, then Penstock's word on it."""
+
+    def __init__(self, shown: str, error: PenstockError) -> None:
+        super().__init__(str(error))
+        self.shown = shown
+        self.error = error
+
+
+@contextmanager
+def told(code: Exit) -> Iterator[None]:
+    """Turn an error inside into one message on standard error and an exit code; PENSTOCK_DEBUG=1 lets it through."""
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except KeyboardInterrupt:
+        _tell("interrupted before the start; nothing has run")
+        raise typer.Exit(Exit.INTERRUPTED) from None
+    except PenstockError as error:
+        if _debugging():
+            raise
+        _tell(str(error))
+        raise typer.Exit(code) from None
+    except UserFault as fault:
+        if _debugging():
+            raise
+        _tell(f"{fault.shown.rstrip()}\n{fault.error}")
+        raise typer.Exit(code) from None
+    except Exception as error:
+        if _debugging():
+            raise
+        _tell(f"internal error: {type(error).__name__}: {error}\nA fault of Penstock; PENSTOCK_DEBUG=1 shows where.")
+        raise typer.Exit(Exit.FAILED) from None
+
+
+def _debugging() -> bool:
+    return os.environ.get("PENSTOCK_DEBUG", "") not in ("", "0")
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+class JsonOut:
+    """The file that `--json` names: proved writable before the start, written at the end."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        if path is None:
+            return
+        self._new = not path.exists()
+        try:
+            path.open("ab").close()
+        except OSError as error:
+            raise InvalidOption(
+                option="--json", given=str(path), allowed=f"a file that can be written ({error.strerror})"
+            ) from None
+        if self._new:
+            path.unlink()
+
+    def write(self, figures: object) -> None:
+        """Write the figures as JSON, if a file was named."""
+        if self._path is not None:
+            try:
+                self._path.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=2) + b"\n")
+            except OSError as error:
+                raise PenstockError(f"'{self._path}' could not be written: {error.strerror}.") from error

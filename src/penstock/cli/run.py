@@ -1,0 +1,54 @@
+"""`penstock run`: runs the pipelines of a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.foreground import execute
+from penstock.cli.load import load
+from penstock.cli.outcome import Exit, JsonOut, told
+from penstock.connectors import files
+from penstock.dashboard.summary import last_lines
+from penstock.durations import parse_us
+
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE.py", help="A Python file with one or more pipelines.")]
+ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Drain and end after this time: 30s, 5m.")]
+ParallelismOption = Annotated[
+    int | None, typer.Option("--parallelism", metavar="N", help="Workers. Default: the number of cores, at most 8.")
+]
+JsonOption = Annotated[Path | None, typer.Option("--json", metavar="OUT", help="Write the report to this file.")]
+TopOption = Annotated[bool, typer.Option("--top/--no-top", help="Show the live view where there is a terminal.")]
+
+
+def run(
+    file: FileArgument,
+    duration: ForOption = None,
+    master: Annotated[str | None, typer.Option(metavar="URL", help="Spark master. Default: embedded.")] = None,
+    parallelism: ParallelismOption = None,
+    json: JsonOption = None,
+    name: Annotated[str | None, typer.Option(help="Name of the job. Default: the file's.")] = None,
+    epoch: Annotated[str | None, typer.Option(metavar="TIME", help="Time between commits. Default: 1s.")] = None,
+    dead_letters: Annotated[
+        Path | None, typer.Option(metavar="DIR", help='Where bad records of operations with "dead_letter" go.')
+    ] = None,
+    top: TopOption = True,
+) -> None:
+    """Run the pipelines of a file until their sources end, for a time, or until Ctrl-C.
+
+    Runs what the file gives to ps.run or ps.start, or else every pipeline that it defines at module level.
+    Ctrl-C once drains and commits, twice stops at once.
+    """
+    with told(Exit.REFUSED):
+        out = JsonOut(json)
+        loaded = load(file)
+        wanted = duration if duration is not None else loaded.duration
+        seconds = None if wanted is None else parse_us(wanted, option="--for") / 1e6
+        sink = None if dead_letters is None else files(str(dead_letters), existing="append")
+        plan = loaded.plan(dead_letters=sink, name=name, master=master, parallelism=parallelism, epoch=epoch)
+    with told(Exit.FAILED):
+        report = execute(plan, seconds, view=top)
+        out.write(report)
+        typer.echo("\n".join(last_lines(report)))

@@ -1,0 +1,43 @@
+"""A job's figures as plain text: one line while it runs without a terminal, and the last lines of a run."""
+
+from __future__ import annotations
+
+from penstock.control.monitor import Status
+from penstock.dashboard.numbers import human, measure, span
+from penstock.runtime.report import Report
+
+
+def progress(status: Status, sources: set[str], sinks: set[str], measured: list[str]) -> str:
+    """One line on a running job, given the names of its sources and sinks and where latency is taken."""
+    read = [each for each in status.operations if each.name in sources]
+    written = [each for each in status.operations if each.name in sinks]
+    seen = [each for each in status.operations if each.name in measured and each.in_eps > 0]
+    parts = [
+        f"{status.job} {status.phase} {span(status.uptime_s)}",
+        f"in {human(sum(each.records_in for each in read))} ({human(sum(each.in_eps for each in read))}/s)",
+        f"out {human(sum(each.records_in for each in written))}",
+        f"waiting {human(sum(each.queue_records for each in status.operations))}",
+    ]
+    if seen:
+        p50_ms, p99_ms = max(each.p50_ms for each in seen), max(each.p99_ms for each in seen)
+        parts.append(f"latency p50 {measure(p50_ms)} ms p99 {measure(p99_ms)} ms")
+    return "  ".join(parts)
+
+
+def last_lines(report: Report) -> list[str]:
+    """The outcome of a finished job."""
+    latency = report.latency_ms
+    rate = f"   ({human(report.events_in / report.seconds)}/s)" if report.seconds else ""
+    rows = [
+        ("events in", f"{report.events_in:,}{rate}"),
+        ("results out", f"{report.results_out:,}"),
+        ("lost", f"{report.lost:,}"),
+        ("duplicated", f"{report.duplicated:,}"),
+        ("reordered", f"{report.reordered:,}"),
+        ("late", f"{report.late:,}"),
+        *([("skipped", f"{report.skipped:,}")] if report.skipped else []),
+        ("dead letters", f"{report.dead_letters:,}"),
+        ("latency", f"p50 {measure(latency.p50)} ms   p99 {measure(latency.p99)} ms   max {measure(latency.max)} ms"),
+        ("seconds", f"{report.seconds:.1f}"),
+    ]
+    return [f"{name:<13} {value}" for name, value in rows]

@@ -1,0 +1,113 @@
+"""A plan as text for people: units, operations with their forms, schemas and edges; `penstock explain` prints it."""
+
+from __future__ import annotations
+
+import textwrap
+
+from penstock.connectors.base import Sink
+from penstock.durations import format_us
+from penstock.operators import MAIN, BatchKind, Combine, ErrorPolicy, Operation
+from penstock.pipeline.plan import EdgeSpec, Mode, OpSpec, Plan, UnitSpec
+
+_INDENT = " " * 6
+_NAME_WIDTH_MAX = 28
+_GLUE = "\xa0"
+_FORMS = {
+    BatchKind.VECTORISED: "record, batch (vectorised)",
+    BatchKind.LOOP: "record, batch (loop)",
+    BatchKind.NONE: "record",
+}
+
+
+def explain_plan(plan: Plan, width: int = 100) -> str:
+    """Describe a plan in lines of at most ``width`` characters, where names allow it."""
+    return "\n".join(_Explanation(plan, width).lines())
+
+
+class _Explanation:
+    def __init__(self, plan: Plan, width: int) -> None:
+        self._plan = plan
+        self._width = max(width, 40)
+        names = [name for unit in plan.units for name in (unit.name, *(op.name for op in unit.ops))]
+        kinds = [op.operation.kind for unit in plan.units for op in unit.ops]
+        kinds += [unit.source.kind for unit in plan.units if unit.source is not None]
+        self._name_width = min(max(map(len, names)), _NAME_WIDTH_MAX)
+        self._kind_width = max([len("merge"), *map(len, kinds)])
+
+    def lines(self) -> list[str]:
+        options = self._plan.options
+        workers = _count(self._plan.workers, "worker")
+        found = [f"{options.name}: {workers}, a commit every {format_us(options.epoch_us)}, Spark on {options.master}"]
+        found.append("Each unit is a chain of operations that runs in one process, one chain per instance.")
+        for unit in self._plan.units:
+            found += ["", *self._unit(unit)]
+        return found
+
+    def _unit(self, unit: UnitSpec) -> list[str]:
+        places = _count(unit.instances, "instance")
+        read = f" reading {_count(unit.partitions, 'partition')}" if unit.source is not None else ""
+        found = [f"unit {unit.id}, {places}{read}"]
+        if unit.source is not None:
+            found += self._step(unit.name, unit.source.kind, "record", "", unit.schema.ddl)
+        elif not unit.ops or unit.name != unit.ops[0].name:
+            found += self._step(unit.name, "merge", "record", "", unit.schema.ddl)
+        found += self._edges(unit, -1)
+        for index, op in enumerate(unit.ops):
+            found += self._operation(op)
+            found += self._edges(unit, index)
+        return found
+
+    def _operation(self, op: OpSpec) -> list[str]:
+        operation = op.operation
+        if isinstance(operation, Sink):
+            return self._step(op.name, operation.kind, "record", "", "")
+        forms = _FORMS[operation.batch_kind]
+        if op.on_error is not ErrorPolicy.FAIL:
+            forms += f"; on error {op.on_error.value.replace('_', ' ')}"
+        told = operation.describe()
+        return self._step(
+            op.name, operation.kind, forms, "" if told in (op.name, op.output.ddl) else told, op.output.ddl
+        )
+
+    def _step(self, name: str, kind: str, forms: str, told: str, output: str) -> list[str]:
+        found = [f"  {name:<{self._name_width}}  {kind:<{self._kind_width}}  {forms}"]
+        if told:
+            found += self._wrapped(told, "")
+        if output:
+            found += self._wrapped(output, "→ ")
+        return found
+
+    def _wrapped(self, text: str, lead: str) -> list[str]:
+        # Lines break after commas only: the words of one column or expression stay together.
+        kept = text.replace(" ", _GLUE).replace(f",{_GLUE}", ", ").replace(f";{_GLUE}", "; ")
+        wrapped = textwrap.wrap(
+            kept,
+            self._width,
+            initial_indent=_INDENT + lead,
+            subsequent_indent=_INDENT + " " * len(lead),
+            break_on_hyphens=False,
+        )
+        return [line.replace(_GLUE, " ") for line in wrapped]
+
+    def _edges(self, unit: UnitSpec, index: int) -> list[str]:
+        return [self._edge(unit, edge) for edge in self._plan.outputs(unit.id) if edge.op_index == index]
+
+    def _edge(self, unit: UnitSpec, edge: EdgeSpec) -> str:
+        target = self._plan.units[edge.consumer]
+        how = edge.mode.value
+        if edge.mode is Mode.SHUFFLE:
+            how += f" by {', '.join(_keys(unit, edge))}"
+        port = "" if edge.port == MAIN else f"{edge.port.replace('_', ' ')}: "
+        first = target.ops[0].name if target.ops else target.name
+        name = target.name if target.name == first or not target.ops else f"{target.name}, {first}"
+        return f"  ⇒ {port}{how} to unit {target.id} ({name})"
+
+
+def _keys(unit: UnitSpec, edge: EdgeSpec) -> tuple[str, ...]:
+    """The keys as the user named them; partial aggregates carry them under names of their own."""
+    operation: Operation | Sink | None = unit.ops[edge.op_index].operation if edge.op_index >= 0 else None
+    return operation.of.keys if isinstance(operation, Combine) else edge.keys
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
