@@ -1,0 +1,178 @@
+"""Jobs on real Spark with several workers: exact results, back-pressure, every way to end, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+import penstock as ps
+from penstock.bench.workloads import WORKLOADS, replay
+from penstock.errors import OperationFailed, SinkFailed, SparkFailed, WorkerLost
+
+pytestmark = pytest.mark.spark
+
+
+def rows_of(directory: Path) -> list[dict]:
+    return [json.loads(line) for path in sorted(directory.glob("part-*")) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+@pytest.mark.parametrize("name", ["yahoo", "wordcount", "grep", "scoring"])
+def test_workloads_are_exact_on_several_workers(tmp_path: Path, name: str, parallelism: int) -> None:
+    workload = WORKLOADS[name]
+    total = 20_000
+    pipeline = workload.pipeline(20_000, ps.files(tmp_path / "out"), total=total)
+    report = ps.run(pipeline, parallelism=parallelism, name=f"exact-{name}")
+    source = workload.source(20_000, total=total)
+    exact = workload.expected(replay(source, report.start_us))
+    assert workload.compare(exact, rows_of(tmp_path / "out"), parallelism).exact
+    assert report.events_in == total
+    assert (report.lost, report.duplicated, report.reordered, report.late) == (0, 0, 0, 0)
+    assert report.epochs >= 1
+    assert len(report.workers) == parallelism
+
+
+def test_order_of_each_key_is_kept_through_a_shuffle() -> None:
+    sink = ps.memory()
+    rows = [{"key": f"k{i % 17}", "n": i} for i in range(5_000)]
+    source = ps.records(rows, schema="key string, n bigint", partitions=1)
+    ps.run(ps.stream("numbers", source).key_by("key").filter(ps.col("n") >= 0).to(sink), parallelism=3, name="order")
+    assert Counter((r.key, r.n) for r in sink.rows) == Counter((r["key"], r["n"]) for r in rows)
+    for key in {r["key"] for r in rows}:
+        assert [r.n for r in sink.rows if r.key == key] == [r["n"] for r in rows if r["key"] == key]
+
+
+class Gate:
+    """A function that waits for a file to appear: a consumer that is stuck for as long as the test wants."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._open = False
+
+    def __call__(self, record: object) -> tuple[int]:
+        from threading import Event
+
+        while not self._open:
+            self._open = self._path.exists()
+            if not self._open:
+                Event().wait(0.01)
+        return (record.n,)
+
+
+def test_a_starved_consumer_stops_the_source_and_loses_nothing(tmp_path: Path, eventually) -> None:
+    gate, total, queue = tmp_path / "open", 40_000, 500
+    sink = ps.memory()
+    source = ps.generator({"n": ps.fields.sequence()}, rate=None, total=total, format="columns", partitions=2)
+    pipeline = ps.stream("numbers", source).key_by("n").map(Gate(gate), schema="n bigint").to(sink)
+    with ps.start(pipeline, parallelism=2, queue_records=queue, name="starved") as job:
+        reads: list[int] = []
+
+        def stalled() -> bool:
+            read = next((op.records_in for op in job.status().operations if op.name == "numbers"), 0)
+            reads.append(read)
+            return read > 0 and len(reads) > 100 and len(set(reads[-100:])) == 1
+
+        eventually(stalled)
+        # 2 producers x 2 consumers: each log holds its bound and one block; a channel's window is half a bound more.
+        assert reads[-1] < total / 2
+        gate.touch()
+        report = job.wait()
+    assert report.events_in == total
+    assert sorted(r.n for r in sink.rows) == list(range(total))
+    assert (report.lost, report.duplicated, report.reordered) == (0, 0, 0)
+
+
+def test_drain_commits_everything_that_was_read(tmp_path: Path, eventually) -> None:
+    source = ps.generator({"n": ps.fields.sequence()}, rate=5_000, format="columns")
+    pipeline = ps.stream("numbers", source).to(ps.files(tmp_path / "out"))
+    with ps.start(pipeline, parallelism=2, name="drained") as job:
+        eventually(lambda: any(op.records_in > 1_000 for op in job.status().operations))
+        job.drain()
+        report = job.wait()
+    numbers = sorted(row["n"] for row in rows_of(tmp_path / "out"))
+    assert len(numbers) == report.events_in == report.results_out
+    assert len(set(numbers)) == len(numbers)
+    assert not list((tmp_path / "out" / ".pending").glob("*"))
+
+
+def test_stop_ends_at_once_and_shows_nothing_uncommitted(tmp_path: Path, eventually) -> None:
+    source = ps.generator({"n": ps.fields.sequence()}, rate=5_000, format="columns")
+    pipeline = ps.stream("numbers", source).to(ps.files(tmp_path / "out"))
+    with ps.start(pipeline, parallelism=2, epoch="1h", name="stopped") as job:
+        eventually(lambda: any(op.records_in > 1_000 for op in job.status().operations))
+        job.stop()
+        job.wait()
+    assert rows_of(tmp_path / "out") == []
+
+
+def test_a_raising_function_fails_the_job_with_the_users_traceback() -> None:
+    def explode(record: object) -> tuple[int]:
+        return (1 // (record.n - 7),)
+
+    source = ps.records([(i,) for i in range(100)], schema="n bigint")
+    with pytest.raises(OperationFailed) as raised:
+        ps.run(
+            ps.stream("numbers", source).map(explode, schema="n bigint", name="divide").to(ps.memory()), name="fails"
+        )
+    assert raised.value.operation == "divide"
+    text = str(raised.value)
+    assert "ZeroDivisionError" in text
+    assert "in explode" in text
+    assert '{"n":7}' in text
+    assert "on_error" in text
+
+
+def test_dead_letters_are_kept_and_counted(tmp_path: Path) -> None:
+    good = [b'{"n": %d}' % i for i in range(50)]
+    source = ps.records([(v,) for v in [*good, b"{broken", b'{"n": "x"}']], schema="value binary", partitions=2)
+    sink = ps.memory()
+    pipeline = ps.stream("lines", source).parse_json("n int", on_error="dead_letter").to(sink)
+    report = ps.run(pipeline, dead_letters=ps.files(tmp_path / "dead"), parallelism=2, name="dead")
+    dead = rows_of(tmp_path / "dead")
+    assert sorted(r.n for r in sink.rows) == list(range(50))
+    assert report.dead_letters == 2
+    assert report.events_in == report.results_out + report.dead_letters
+    assert {row["operation"] for row in dead} == {"parse_json"}
+    assert sorted(json.loads(row["record"])["value"] for row in dead) == sorted(["{broken", '{"n": "x"}'])
+
+
+def test_a_failing_sink_is_named() -> None:
+    def refuse(record: object) -> None:
+        raise OSError("the store is down")
+
+    source = ps.records([(1,)], schema="n bigint")
+    with pytest.raises(SinkFailed, match="the store is down") as raised:
+        ps.run(ps.stream("numbers", source).to(ps.foreach(refuse), name="store"), name="bad-sink")
+    assert raised.value.operation == "store"
+
+
+def test_a_killed_worker_fails_the_job_and_leaves_no_process(eventually) -> None:
+    source = ps.generator({"n": ps.fields.sequence()}, rate=1_000, format="columns")
+    with ps.start(ps.stream("numbers", source).to(ps.memory()), parallelism=2, name="killed") as job:
+        eventually(lambda: len(job.status().workers) == 2)
+        pids = [worker.pid for worker in job.status().workers]
+        os.kill(pids[0], signal.SIGKILL)
+        with pytest.raises((SparkFailed, WorkerLost)):
+            job.wait()
+    eventually(lambda: not any(_is_worker(pid) for pid in pids[:1]))
+
+
+def _is_worker(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def test_two_jobs_share_one_spark() -> None:
+    sinks = [ps.memory(), ps.memory()]
+    jobs = [
+        ps.start(ps.stream("n", ps.records([(i,)], schema="n bigint")).to(sink), parallelism=1, name=f"shared-{i}")
+        for i, sink in enumerate(sinks)
+    ]
+    for job in jobs:
+        job.wait()
+    assert [sink.rows[0].n for sink in sinks] == [0, 1]
