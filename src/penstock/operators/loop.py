@@ -44,7 +44,7 @@ def compile_loop(
         "    append = out.append",
         "    extend = out.extend",
         *(f"    {line}" for line in before),
-        "    it = iter(rows)",
+        "    it = left = iter(rows)",
         "    while True:",
         "        try:",
         "            for r in it:",
@@ -52,7 +52,8 @@ def compile_loop(
         "            break",
         "        except Exception as error:",
         "            if handle(r, error):",
-        "                it = chain((r,), it)",
+        # What is left is always the same iterator: wrapping it once more for every retry would go ever deeper.
+        "                it = chain((r,), left)",
         *(f"    {line}" for line in after),
         "    return out",
     ]
