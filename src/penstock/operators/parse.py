@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import Enum
@@ -22,6 +23,9 @@ from penstock.types import BINARY, STRING, Schema, TypeKind, python_type
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _TIMESTAMP_US_MAX = 1 << 62
+# Arrow reads these although they are not JSON, and any depth; the strict decoder does not.
+_NOT_JSON = re.compile(rb"[:,\[][ \t\r]*-?(?:NaN|Inf)")
+_BRACKETS_MAX = 100
 _FAST_KINDS = {
     TypeKind.BOOLEAN,
     TypeKind.BIGINT,
@@ -177,6 +181,11 @@ def _lines(column: pa.Array) -> bytes:
     if text.count(b"\n") != len(lines) - 1 or b"\\" in text:
         # A line break inside a value would shift the rows; escapes are left to the strict decoder.
         raise BadRecord("values with line breaks or escapes.")
+    if _NOT_JSON.search(text):
+        raise BadRecord("a number that is not JSON.")
+    nested = text.count(b"[") + text.count(b"{") > len(lines) + _BRACKETS_MAX
+    if nested and any(line.count(b"[") + line.count(b"{") > _BRACKETS_MAX for line in lines):
+        raise BadRecord("a value may be nested deeply.")
     if not all(line[:1] == b"{" and line[-1:] == b"}" for line in lines):
         raise BadRecord("a value is not an object.")
     return text
