@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from penstock.errors import InvalidOption, SchemaError, TypeMismatch
 from penstock.operators.base import Operation, Operator
 from penstock.operators.errors import Errors
+from penstock.operators.keys import check_keys
 from penstock.operators.loop import compile_loop
 from penstock.types import Field, Record, Schema
 
@@ -31,7 +32,7 @@ class Table:
 
     def __init__(self, rows: Iterable[object], schema: str | Schema, key: str) -> None:
         self.schema = Schema.parse(schema)
-        self.key = self.schema.field(key).name
+        (self.key,) = check_keys(self.schema, (key,))
         self._rows = [tuple(self._coerce(row)) for row in rows]
         if len(self._rows) > TABLE_ROWS_MAX:
             raise InvalidOption(
