@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import TypeMismatch
+from penstock.errors import BadRecord, TypeMismatch
 from penstock.operators.base import BatchForm, BatchKind, Operation, Operator
 from penstock.operators.errors import Errors
 from penstock.operators.loop import compile_loop
@@ -116,6 +116,9 @@ class Apply(Operation):
                 result = result.combine_chunks().to_batches()[0] if result.num_rows else output.to_batch([])
             if not flat and result.num_rows != batch.num_rows:
                 raise TypeMismatch(what=f"the batch form returned {result.num_rows} records for {batch.num_rows}.")
+            for field in output.fields:
+                if not field.nullable and result.column(field.name).null_count:
+                    raise BadRecord(f"column '{field.name}' is null, but it is declared not null.")
             return pa.RecordBatch.from_arrays(
                 [result.column(field.name).cast(field.type.arrow) for field in output.fields],
                 schema=output.arrow,
