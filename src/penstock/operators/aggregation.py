@@ -217,6 +217,8 @@ def _group(of: Aggregation, batch: pa.RecordBatch, starts: pa.Array | None, outp
         columns["_w"] = starts.cast(TIMESTAMP.arrow)
     by = list(columns)
     columns["_n"] = pa.array(np.ones(batch.num_rows, dtype=np.int64))
+    # Arrow promises no order of groups, and with several keys keeps none.
+    columns["_at"] = pa.array(np.arange(batch.num_rows))
     wanted: list[Any] = [("_n", "sum")]
     for i, (_, aggregate) in enumerate(of.aggregates):
         for j, function in enumerate(aggregate.arrow_functions):
@@ -228,7 +230,8 @@ def _group(of: Aggregation, batch: pa.RecordBatch, starts: pa.Array | None, outp
             wanted.append((name, function))
     if not batch.num_rows:
         return output.to_batch([])
-    grouped = pa.table(columns).group_by(by, use_threads=False).aggregate(wanted).combine_chunks()
+    grouped = pa.table(columns).group_by(by, use_threads=False).aggregate([*wanted, ("_at", "min")])
+    grouped = grouped.take(pc.sort_indices(grouped.column("_at_min"))).combine_chunks()
     arrays = [grouped.column(name) for name in by]
     arrays += [grouped.column(f"{name}_{function}") for name, function in wanted]
     merged = [
