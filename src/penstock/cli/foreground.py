@@ -16,7 +16,8 @@ from penstock.dashboard.summary import progress
 from penstock.dashboard.view import frame
 from penstock.operators import DEAD_LETTERS
 from penstock.pipeline.plan import Plan
-from penstock.runtime.job import DRAINING_NOTE, STOPPING_NOTE, Job, attend
+from penstock.runtime.interrupts import DRAINING_NOTE, STOPPING_NOTE
+from penstock.runtime.job import Job, attend
 from penstock.runtime.report import Report, measured_operations
 
 FRAME_S = 0.5
@@ -37,6 +38,8 @@ def execute(plan: Plan, seconds: float | None, *, view: bool) -> Report:
             job = stack.enter_context(Job(plan))
             watch = Lines(job)
         report = attend(job, seconds, watch=watch)
+    if watch.interrupts and not report.start_us:
+        raise KeyboardInterrupt
     if watch.interrupts > 1:
         print(f"stopped at once; {report.epochs} epochs had been committed", file=sys.stderr)
         raise typer.Exit(Exit.INTERRUPTED)

@@ -43,7 +43,7 @@ def told(code: Exit) -> Iterator[None]:
     except typer.Exit:
         raise
     except KeyboardInterrupt:
-        _tell("interrupted before the start; nothing has run")
+        _tell("interrupted")
         raise typer.Exit(Exit.INTERRUPTED) from None
     except PenstockError as error:
         if _debugging():

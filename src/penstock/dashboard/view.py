@@ -57,22 +57,20 @@ def _header(status: Status, age_s: float) -> Text:
 def _workers(status: Status) -> Text:
     if not status.workers:
         return Text("waiting for the workers", style="dim")
-    text = Text("workers", style="dim")
-    for each in status.workers[:WORKERS_SHOWN_MAX]:
-        text.append(f"   {each.worker}", style="bold")
-        text.append(f" {each.cpu_cores * 100:.0f}% CPU {each.rss_mb:.0f} MB", style="none")
+    shown = [
+        f"worker {each.worker}: {each.cpu_cores * 100:.0f}% CPU, {each.rss_mb:.0f} MB"
+        for each in status.workers[:WORKERS_SHOWN_MAX]
+    ]
     hidden = len(status.workers) - WORKERS_SHOWN_MAX
-    if hidden > 0:
-        text.append(f"   and {hidden} more", style="dim")
-    return text
+    return Text("   ".join([*shown, *([f"and {hidden} more"] if hidden > 0 else [])]), style="dim")
 
 
 def _operations(operations: list[OperationFigures]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("operation", no_wrap=True, overflow="ellipsis", min_width=12)
     table.add_column("form", no_wrap=True, style="dim")
-    for heading in ("in/s", "out/s", "λ", "queue", "service µs", "p50 ms", "p99 ms"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("in/s", "out/s", "λ", "queue", "service\nµs", "p50\nms", "p99\nms"):
+        table.add_column(heading, justify="right", no_wrap=True, min_width=5)
     for each in operations:
         table.add_row(*_row(each))
     return table

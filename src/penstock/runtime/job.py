@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 from penstock.connectors.base import Sink
@@ -21,6 +18,7 @@ from penstock.pipeline.stream import Pipeline
 from penstock.runtime.capture import capture
 from penstock.runtime.driver import Driver
 from penstock.runtime.host import Assignment
+from penstock.runtime.interrupts import Acknowledge, held_interrupts, taken_interrupts
 from penstock.runtime.report import Report, make_report
 from penstock.runtime.spark import Hosting, close_session, open_session
 from penstock.runtime.transport import Keys, Node
@@ -54,11 +52,14 @@ class Job:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._keys = Keys.create()
-        self._session = open_session(plan.options.master, plan.workers, plan.options.name)
+        with held_interrupts() as interrupts:
+            self._session = open_session(plan.options.master, plan.workers, plan.options.name)
         self._closed = threading.Lock()
         self._open = True
         self._hasty = False
         try:
+            if interrupts:
+                raise KeyboardInterrupt
             host = self._session.conf.get("spark.driver.host") or "127.0.0.1"
             self._node = Node(self._keys, host)
             self._driver = Driver(plan, self._node)
@@ -190,21 +191,15 @@ def run(
         return attend(job, seconds)
 
 
-DRAINING_NOTE = "draining… Ctrl-C again stops at once"
-STOPPING_NOTE = "stopping at once; what is not committed stays invisible"
-
-
 def attend(job: Job, seconds: float | None = None, *, watch: Callable[[int], None] | None = None) -> Report:
     """Wait for a job in the foreground: drain it after ``seconds`` of running or on Ctrl-C, stop it on a second one.
 
     ``watch`` is called some ten times a second with the number of interrupts so far; by default they are
     acknowledged on standard error.
     """
-    from time import monotonic
-
-    watch = watch or _Acknowledge()
+    watch = watch or Acknowledge()
     drain_at: float | None = None
-    with _interrupts(job) as interrupts:
+    with taken_interrupts(job.drain, job.stop) as interrupts:
         while (report := job.wait(0.1)) is None:
             watch(len(interrupts))
             if seconds is not None and drain_at is None and job.start_us:
@@ -212,40 +207,5 @@ def attend(job: Job, seconds: float | None = None, *, watch: Callable[[int], Non
             if drain_at is not None and monotonic() >= drain_at:
                 job.drain()
                 drain_at = float("inf")
+        watch(len(interrupts))
     return report
-
-
-class _Acknowledge:
-    """Tells on standard error what an interrupt has led to."""
-
-    def __init__(self) -> None:
-        self._told = 0
-
-    def __call__(self, interrupts: int) -> None:
-        if interrupts > self._told:
-            self._told = interrupts
-            print(DRAINING_NOTE if interrupts == 1 else STOPPING_NOTE, file=sys.stderr, flush=True)
-
-
-@contextmanager
-def _interrupts(job: Job) -> Iterator[list[int]]:
-    """Turn SIGINT and SIGTERM into drain and, the second time, stop; yields those seen. Only the main thread can."""
-    seen: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield seen
-        return
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        del frame
-        seen.append(number)
-        if len(seen) == 1:
-            job.drain()
-        else:
-            job.stop()
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield seen
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

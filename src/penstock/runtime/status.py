@@ -49,7 +49,7 @@ def read_status(path: Path) -> Status | None:
 
 
 def running_jobs() -> list[tuple[Path, Status]]:
-    """Jobs of this user on this machine, newest first; files of processes that are gone are removed."""
+    """Jobs of this user on this machine, the one started last first; files of processes that are gone are removed."""
     found = []
     for path in status_dir().glob("*.json"):
         status = read_status(path)
@@ -57,7 +57,7 @@ def running_jobs() -> list[tuple[Path, Status]]:
             path.unlink(missing_ok=True)
         else:
             found.append((path, status))
-    return sorted(found, key=lambda each: -each[1].at_us)
+    return sorted(found, key=lambda each: each[1].uptime_s)
 
 
 def find_job(name: str | None) -> Path:
