@@ -13,6 +13,7 @@ from penstock.cli.outcome import Exit, JsonOut, told
 from penstock.connectors import files
 from penstock.dashboard.summary import last_lines
 from penstock.durations import parse_us
+from penstock.operators import DEAD_LETTER_SCHEMA
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE.py", help="A Python file with one or more pipelines.")]
 ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Drain and end after this time: 30s, 5m.")]
@@ -46,7 +47,10 @@ def run(
         loaded = load(file)
         wanted = duration if duration is not None else loaded.duration
         seconds = None if wanted is None else parse_us(wanted, option="--for") / 1e6
-        sink = None if dead_letters is None else files(str(dead_letters), existing="append")
+        sink = None
+        if dead_letters is not None:
+            sink = files(str(dead_letters), existing="append")
+            sink.check(DEAD_LETTER_SCHEMA)
         plan = loaded.plan(dead_letters=sink, name=name, master=master, parallelism=parallelism, epoch=epoch)
     with told(Exit.FAILED):
         report = execute(plan, seconds, view=top)

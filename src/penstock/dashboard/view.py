@@ -66,13 +66,16 @@ def _workers(status: Status) -> Text:
 
 
 def _operations(operations: list[OperationFigures]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("operation", no_wrap=True, overflow="ellipsis", min_width=12)
-    table.add_column("form", no_wrap=True, style="dim")
-    for heading in ("in/s", "out/s", "λ", "queue", "service\nµs", "p50\nms", "p99\nms"):
-        table.add_column(heading, justify="right", no_wrap=True, min_width=5)
-    for each in operations:
-        table.add_row(*_row(each))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    table.add_column("operation", no_wrap=True, overflow="ellipsis", vertical="bottom")
+    table.add_column("form", no_wrap=True, style="dim", min_width=6)
+    rows = [_row(each) for each in operations]
+    for at, heading in enumerate(("in/s", "out/s", "λ", "queue", "service\nµs", "p50\nms", "p99\nms"), start=2):
+        # Figures are never cut: on a narrow terminal the names give way.
+        width = max(5, *map(len, heading.split("\n")), *(len(row[at]) for row in rows))
+        table.add_column(heading, justify="right", no_wrap=True, min_width=width)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

@@ -1,0 +1,164 @@
+"""The commands without Spark: what they print, how they refuse, which exit code they give."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import penstock
+from penstock.cli import app
+from penstock.cli.outcome import Exit, JsonOut, told
+from penstock.control.monitor import OperationFigures, Status, WorkerFigures
+from penstock.errors import InvalidOption
+from penstock.runtime import job
+from penstock.runtime.status import StatusFile
+
+PIPELINE = """
+import penstock as ps
+p = ps.stream("rows", ps.records([(1,)], schema="n bigint")).to(ps.memory())
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: object) -> None:
+        pytest.fail("Spark must not be started")
+
+    monkeypatch.setattr(job, "open_session", refuse)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))
+    monkeypatch.delenv("PENSTOCK_DEBUG", raising=False)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "job.py"
+    path.write_text(PIPELINE)
+    return path
+
+
+def call(*arguments: object) -> Any:
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+def test_version() -> None:
+    result = call("--version")
+    assert (result.exit_code, result.output) == (0, f"penstock {penstock.__version__}\n")
+
+
+@pytest.mark.parametrize("command", ["run", "demo", "top", "explain"])
+def test_every_command_has_help(command: str) -> None:
+    result = call(command, "--help")
+    assert result.exit_code == 0
+    assert "Usage" in result.output
+
+
+def test_explain_shows_the_plan(file: Path) -> None:
+    result = call("explain", file, "--parallelism", 3)
+    assert result.exit_code == 0
+    assert result.output.startswith("job: 3 workers")
+
+
+def test_refusals_have_exit_code_2_and_no_traceback_of_ours(tmp_path: Path) -> None:
+    result = call("run", tmp_path / "missing.py")
+    assert result.exit_code == Exit.REFUSED
+    assert result.stderr.startswith("[PIPELINE_FILE] ")
+    assert "Traceback" not in result.stderr
+
+
+def test_a_fault_in_the_file_shows_the_users_traceback_first(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text("raise ValueError('mine')\n")
+    result = call("run", path)
+    assert result.exit_code == Exit.REFUSED
+    first, *_, last = result.stderr.splitlines()
+    assert first == "Traceback (most recent call last):"
+    assert last.startswith("[PIPELINE_FILE] ")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--for", "soon"],
+        ["--for", "0s"],
+        ["--parallelism", "0"],
+        ["--master", "nowhere"],
+        ["--epoch", "1us"],
+        ["--name", "a/b"],
+        ["--json", "no/such/directory/out.json"],
+        ["--dead-letters", __file__],
+    ],
+)
+def test_bad_options_are_refused_before_the_start(file: Path, options: list[str]) -> None:
+    result = call("run", file, *options)
+    assert result.exit_code == Exit.REFUSED
+    assert result.stderr.startswith("[INVALID_OPTION] ")
+
+
+@pytest.mark.parametrize("options", [["--rate", "-1"], ["--rate", "nan"], ["--for", "x"], ["--parallelism", "-2"]])
+def test_the_demo_refuses_absurd_options(options: list[str]) -> None:
+    result = call("demo", *options)
+    assert result.exit_code == Exit.REFUSED
+    assert result.stderr.startswith("[INVALID_OPTION] ")
+
+
+def test_top_without_a_job_says_what_to_do() -> None:
+    result = call("top")
+    assert result.exit_code == Exit.FAILED
+    assert "penstock demo" in result.stderr
+
+
+def test_top_once_prints_a_frame_of_the_named_job() -> None:
+    figures = OperationFigures(
+        "filter", "filter", "record", 2, 20_000.0, 6_600.0, 0.33, 7, 1.25, 0.5, 2.5, 100, 33, 1, 0, 0, 0, 0.5, 2.5, 9.0
+    )
+    for name in ("one", "two"):
+        StatusFile(name).write(
+            Status(name, "running", os.getpid(), 0, 65.0, 3, 4.5, [figures], [WorkerFigures(0, 1, 0.5, 100.0)])
+        )
+    result = call("top", "two", "--once")
+    assert result.exit_code == 0
+    assert "penstock two" in result.output
+    assert "up 1m 05s" in result.output
+    assert "20.0K" in result.output
+
+
+def test_json_out_leaves_nothing_behind_before_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    out = JsonOut(path)
+    assert not path.exists()
+    out.write({"a": 1})
+    assert msgspec.json.decode(path.read_bytes()) == {"a": 1}
+
+
+def test_json_out_keeps_an_older_file_until_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    path.write_text("old")
+    JsonOut(path)
+    assert path.read_text() == "old"
+
+
+def test_json_out_refuses_a_directory(tmp_path: Path) -> None:
+    with pytest.raises(InvalidOption, match="directory"):
+        JsonOut(tmp_path)
+
+
+def test_debugging_lets_errors_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError), told(Exit.REFUSED):
+        _ = 1 / 0
+
+
+def test_our_own_faults_are_told_in_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as caught, told(Exit.REFUSED):
+        _ = 1 / 0
+    assert caught.value.exit_code == Exit.FAILED
+    assert capsys.readouterr().err.startswith("internal error: ZeroDivisionError")
