@@ -9,6 +9,8 @@ sender     window open                send the block at the cursor
 sender     Ack(received, consumed)    credit what was consumed; remember what arrived
 sender     Ack with ``gap``           go back to ``received + 1`` (once per gap)
 sender     no progress for a while    go back to ``received + 1``; wait twice as long the next time
+sender     all received, none         send the last block again, which makes the receiver acknowledge; wait
+           consumed for a while       twice as long the next time
 receiver   next id                    take it
 receiver   id below the next          refuse as duplicate, count it
 receiver   id above the next          refuse, count it, acknowledge at once with ``gap`` set
@@ -57,7 +59,7 @@ class Sender:
         self._log = log
         self._reader = reader
         self._window = window_records
-        self._in_flight: deque[tuple[int, int]] = deque()  # (last id, weight), sent and not consumed
+        self._in_flight: deque[Block] = deque()  # sent and not consumed
         self._in_flight_records = 0
         self._sent = -1
         self._received = -1
@@ -77,9 +79,9 @@ class Sender:
         if block.count and self._in_flight and self._in_flight_records + block.weight > self._window:
             return None
         self._log.read(self._reader)
-        if self._sent == self._received:
+        if not self._in_flight:
             self._progress_us = now_us
-        self._in_flight.append((block.last, block.weight))
+        self._in_flight.append(block)
         self._in_flight_records += block.weight
         if block.last <= self._sent:
             self.resent_blocks += 1
@@ -90,28 +92,47 @@ class Sender:
         """Take the receiver's word."""
         if ack.received > self._received:
             self._received = ack.received
+            self._made_progress(now_us)
+        elif self._sent == self._received:
+            # A slow consumer's receiver acknowledges again and again; as long as it does, there is nothing to probe.
             self._progress_us = now_us
-            self._resend_us = RESEND_US_MIN
-        while self._in_flight and self._in_flight[0][0] <= ack.consumed:
-            self._in_flight_records -= self._in_flight.popleft()[1]
+        while self._in_flight and self._in_flight[0].last <= ack.consumed:
+            self._in_flight_records -= self._in_flight.popleft().weight
+            self._made_progress(now_us)
         self._log.consume(self._reader, ack.consumed)
         if ack.gap and ack.received == self._received:
             self._go_back(now_us)
 
     def tick(self, now_us: int) -> None:
         """Send again what the receiver has not confirmed for too long."""
-        if self._sent > self._received and now_us - self._progress_us >= self._resend_us:
-            self._resend_us = min(2 * self._resend_us, RESEND_US_MAX)
+        if not self._is_waiting or now_us - self._progress_us < self._resend_us:
+            return
+        self._resend_us = min(2 * self._resend_us, RESEND_US_MAX)
+        if self._sent > self._received:
             self._go_back(now_us)
+        else:
+            # The word that it was consumed may be lost, and a receiver without work sends no other.
+            probe = self._in_flight.pop()
+            self._in_flight_records -= probe.weight
+            self._log.seek(self._reader, probe.first)
+            self._progress_us = now_us
 
     def wake_us(self) -> int | None:
         """When `tick` has something to do, or None."""
-        return self._progress_us + self._resend_us if self._sent > self._received else None
+        return self._progress_us + self._resend_us if self._is_waiting else None
+
+    @property
+    def _is_waiting(self) -> bool:
+        return bool(self._in_flight) or self._sent > self._received
+
+    def _made_progress(self, now_us: int) -> None:
+        self._progress_us = now_us
+        self._resend_us = RESEND_US_MIN
 
     def _go_back(self, now_us: int) -> None:
         self._log.seek(self._reader, self._received + 1)
-        while self._in_flight and self._in_flight[-1][0] > self._received:
-            self._in_flight_records -= self._in_flight.pop()[1]
+        while self._in_flight and self._in_flight[-1].last > self._received:
+            self._in_flight_records -= self._in_flight.pop().weight
         self._progress_us = now_us
 
 
