@@ -1,0 +1,183 @@
+"""The replayable log against a model that is a list: appends, reads, replays, bounds and truncation in any order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from penstock.dataset import Block, Log, Mark, Retention
+from penstock.errors import LimitExceeded, OffsetGap, ProtocolError
+
+READERS = ("left", "right")
+reader = st.sampled_from(READERS)
+
+
+class LogMachine(RuleBasedStateMachine):
+    """The model keeps every block ever appended; positions are indexes into it."""
+
+    @initialize(retention=st.sampled_from(Retention), unread_max=st.integers(1, 12), retained_max=st.integers(1, 20))
+    def begin(self, retention: Retention, unread_max: int, retained_max: int) -> None:
+        self.log = Log(
+            "model", READERS, retention=retention, unread_records_max=unread_max, retained_records_max=retained_max
+        )
+        self.retention, self.unread_max, self.retained_max = retention, unread_max, retained_max
+        self.blocks: list[Block] = []
+        self.base = 0
+        self.next = dict.fromkeys(READERS, 0)
+        self.consumed = dict.fromkeys(READERS, 0)
+        self.epoch = 1
+        self.committed = 0
+        self.ended = False
+
+    # --- the model ----------------------------------------------------------------------------------------------------
+
+    def next_id(self) -> int:
+        return self.blocks[-1].last + 1 if self.blocks else 0
+
+    def weight(self, first: int, last: int) -> int:
+        return sum(block.count or 1 for block in self.blocks[first:last])
+
+    def truncate(self) -> None:
+        floor = min(self.consumed.values())
+        while self.base < floor and (
+            self.retention is Retention.CONSUMED or self.blocks[self.base].epoch <= self.committed
+        ):
+            self.base += 1
+
+    # --- what may happen ----------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: not self.ended)
+    @rule(count=st.integers(0, 5), span=st.integers(1, 3), mark=st.sampled_from([Mark.NONE] * 6 + [Mark.EPOCH]))
+    def append(self, count: int, span: int, mark: Mark) -> None:
+        first = self.next_id()
+        block = Block(first, first + span - 1, self.epoch, list(range(count)) or None, None, count, mark=mark)
+        if mark is Mark.NONE and self.weight(self.base, len(self.blocks)) >= 2 * self.retained_max:
+            with pytest.raises(LimitExceeded):
+                self.log.append(block)
+            return
+        self.log.append(block)
+        self.blocks.append(block)
+        self.epoch += mark is Mark.EPOCH
+
+    @precondition(lambda self: not self.ended and len(self.blocks) > 8)
+    @rule()
+    def end(self) -> None:
+        block = Block(self.next_id(), self.next_id(), self.epoch, mark=Mark.END)
+        self.log.append(block)
+        self.blocks.append(block)
+        self.ended = True
+
+    @precondition(lambda self: self.ended)
+    @rule()
+    def nothing_follows_the_end(self) -> None:
+        with pytest.raises(ProtocolError):
+            self.log.append(Block(self.next_id(), self.next_id(), self.epoch))
+
+    @precondition(lambda self: not self.ended)
+    @rule(off=st.sampled_from([-2, -1, 1, 2]))
+    def gaps_are_refused(self, off: int) -> None:
+        first = self.next_id() + off
+        with pytest.raises(OffsetGap):
+            self.log.append(Block(first, first + 1, self.epoch))
+        with pytest.raises(OffsetGap):
+            self.log.append(Block(self.next_id(), self.next_id() - 1, self.epoch))
+
+    @rule(who=reader)
+    def read(self, who: str) -> None:
+        at = self.next[who]
+        expected = self.blocks[at] if at < len(self.blocks) else None
+        assert self.log.peek(who) is expected
+        assert self.log.read(who) is expected
+        self.next[who] += expected is not None
+
+    @rule(who=reader, records_max=st.integers(1, 12))
+    def read_run(self, who: str, records_max: int) -> None:
+        run = self.log.read_run(who, records_max)
+        at = self.next[who]
+        assert run == self.blocks[at : at + len(run)]
+        assert bool(run) == (at < len(self.blocks))
+        assert len(run) <= 1 or sum(block.count for block in run) <= records_max
+        assert all(block.mark is Mark.NONE for block in run[:-1])
+        if len(run) > 1:
+            assert run[-1].mark is Mark.NONE, "a marker comes alone"
+        following = self.blocks[at + len(run) :][:1]
+        if run and following and run[-1].mark is Mark.NONE and following[0].mark is Mark.NONE:
+            assert sum(block.count for block in [*run, *following]) > records_max, "the run could be longer"
+        self.next[who] += len(run)
+
+    @rule(who=reader, share=st.floats(0, 1))
+    def consume(self, who: str, share: float) -> None:
+        last = round(share * (self.next_id() + 1)) - 1
+        self.log.consume(who, last)
+        while self.consumed[who] < self.next[who] and self.blocks[self.consumed[who]].last <= last:
+            self.consumed[who] += 1
+        if self.retention is Retention.CONSUMED:
+            self.truncate()
+
+    @rule(who=reader, share=st.floats(0, 1))
+    def seek(self, who: str, share: float) -> None:
+        at = self.base + round(share * (len(self.blocks) - self.base))
+        block_id = self.blocks[at].first if at < len(self.blocks) else self.next_id()
+        self.log.seek(who, block_id)
+        self.next[who] = at
+        self.consumed[who] = min(self.consumed[who], at)
+
+    @rule(who=reader, data=st.data())
+    def seek_to_nowhere(self, who: str, data: st.DataObject) -> None:
+        good = {block.first for block in self.blocks[self.base :]} | {self.next_id()}
+        bad = data.draw(st.integers(-2, self.next_id() + 3).filter(lambda i: i not in good))
+        with pytest.raises(OffsetGap):
+            self.log.seek(who, bad)
+
+    @rule(behind=st.integers(-1, 2))
+    def commit(self, behind: int) -> None:
+        epoch = max(0, self.epoch - behind)
+        self.log.commit(epoch)
+        self.committed = max(self.committed, epoch)
+        self.truncate()
+
+    # --- what always holds --------------------------------------------------------------------------------------------
+
+    @invariant()
+    def it_equals_the_model(self) -> None:
+        if not hasattr(self, "log"):
+            return
+        log = self.log
+        kept = self.blocks[self.base :]
+        assert log.next_id == self.next_id()
+        assert log.bounds == (kept[0].first if kept else self.next_id(), self.next_id())
+        assert log.retained_records == self.weight(self.base, len(self.blocks))
+        assert log.committed_epoch == self.committed
+        unread = {who: self.weight(self.consumed[who], len(self.blocks)) for who in READERS}
+        assert {who: log.unread_records(who) for who in READERS} == unread
+        assert log.has_room == (max(unread.values()) < self.unread_max and log.retained_records < self.retained_max)
+        for who in READERS:
+            at = self.next[who]
+            assert log.position(who) == (self.blocks[at].first if at < len(self.blocks) else self.next_id())
+
+
+TestLog = LogMachine.TestCase
+TestLog.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+
+def test_a_log_needs_a_reader() -> None:
+    with pytest.raises(ProtocolError):
+        Log("nobody", [])
+
+
+def test_a_replay_gives_the_same_blocks() -> None:
+    log = Log("replay", ["r"], retention=Retention.COMMITTED)
+    blocks: list[Any] = [Block(i, i, 1 + i // 3, [i], None, 1) for i in range(6)]
+    for block in blocks:
+        log.append(block)
+    assert [log.read("r") for _ in blocks] == blocks
+    log.consume("r", 5)
+    log.commit(1)
+    assert log.bounds == (3, 6)
+    log.seek("r", 3)
+    assert log.unread_records("r") == 3
+    assert [log.read("r") for _ in range(4)] == [*blocks[3:], None]
