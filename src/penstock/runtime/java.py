@@ -41,7 +41,10 @@ def check_java() -> str:
 def java_version(program: str) -> int:
     """Return the major version of a java program, or 0 if it does not tell."""
     try:
-        told = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+        # In a session of its own: Ctrl-C must not look like a Java that does not work.
+        told = subprocess.run(
+            [program, "-version"], capture_output=True, text=True, timeout=60, check=False, start_new_session=True
+        ).stderr
     except OSError:
         return 0
     match = re.search(r'version "(\d+)(?:\.(\d+))?', told)
