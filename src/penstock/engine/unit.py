@@ -15,6 +15,8 @@ end         it was the last one                                windows close, si
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from penstock.connectors.base import SourceReader
 from penstock.dataset import Block, Mark
 from penstock.engine.chain import Chain, ClockNs
@@ -76,6 +78,28 @@ class Unit:
         return self.chain.figures()
 
 
+@dataclass(slots=True)
+class _Begun:
+    """A block that is being worked on, piece by piece."""
+
+    source: EdgeInput
+    block: Block
+    rows: list[Record]
+    at: int = 0
+    results: list[Record] = field(default_factory=list)
+    event_time_us_max: int | None = None
+
+
+def fit_records(records_max: int, count: int, took_ns: int, work_us: int) -> int:
+    """How many records to take at once, so that they are about ``work_us`` of work; learned from the last ``count``."""
+    if took_ns <= 0:
+        return records_max
+    fitting = count * work_us * 1000 // took_ns
+    if count * 2 >= records_max:
+        return max(1, min(fitting, 2 * records_max, BLOCK_RECORDS_MAX))
+    return max(1, (records_max + fitting) // 2) if fitting < records_max else records_max
+
+
 class InputUnit(Unit):
     """A unit that reads other units."""
 
@@ -91,6 +115,10 @@ class InputUnit(Unit):
         super().__init__(spec, instance, plan, outputs, clock_ns)
         self.inputs = inputs
         self._open = len(inputs)
+        self._begun: _Begun | None = None
+        self._piece_records = BLOCK_RECORDS_MAX
+        self._clock_ns = clock_ns
+        self._work_us = plan.options.block_work_us
         self._turn = 0
         self._next_id = 0
         # With one input and no state, block i of the input is block i of the output.
@@ -103,6 +131,9 @@ class InputUnit(Unit):
         """Handle one block, if there is one and room for its results."""
         if self.finished or not self.has_room:
             return False
+        if self._begun is not None:
+            self._go_on(self._begun)
+            return True
         inputs = self.inputs
         for i in range(self._turn, self._turn + len(inputs)):
             each = inputs[i % len(inputs)]
@@ -112,20 +143,39 @@ class InputUnit(Unit):
                 return True
         return False
 
+    def _go_on(self, begun: _Begun) -> None:
+        """Run the next piece of a block whose records take long, so that the worker stays responsive between pieces."""
+        count, before_ns = self._piece_records, self._clock_ns()
+        piece = begun.rows[begun.at : begun.at + count]
+        begun.at += count
+        begun.results += self.chain.push(piece, begun.block.due_us)
+        if self.chain.event_time_us_max is not None:
+            begun.event_time_us_max = max(
+                begun.event_time_us_max or self.chain.event_time_us_max, self.chain.event_time_us_max
+            )
+        self._piece_records = fit_records(count, len(piece), self._clock_ns() - before_ns, self._work_us)
+        if begun.at >= len(begun.rows):
+            self._begun = None
+            self._span.event_time_us_max = begun.event_time_us_max
+            self._finish_block(begun.source, begun.block, begun.results)
+
     def queued_records(self) -> int:
         """Records that wait before the unit."""
         return sum(each.queued_records() for each in self.inputs)
 
     def _handle(self, source: EdgeInput, block: Block) -> None:
-        chain, span = self.chain, self._span
-        rows: list[Record] = []
-        span.due_us = block.due_us
+        self._span.due_us = block.due_us
         source.audit(block)
         if block.count:
-            rows = chain.push(block.as_rows(self.spec.schema), block.due_us)
-            span.event_time_us_max = chain.event_time_us_max
+            self._begun = begun = _Begun(source, block, block.as_rows(self.spec.schema))
+            self._go_on(begun)
         else:
-            span.event_time_us_max = None
+            self._span.event_time_us_max = None
+            self._finish_block(source, block, [])
+
+    def _finish_block(self, source: EdgeInput, block: Block, rows: list[Record]) -> None:
+        """Let event time pass, and send the block's results or its marker on."""
+        chain, span = self.chain, self._span
         source.idle = block.idle
         if block.event_time_us_max is not None:
             known = source.event_time_us
@@ -269,20 +319,11 @@ class SourceUnit(Unit):
         stats.blocks += 1
         stats.busy_ns += before_ns - now_us * 1000
         stats.latency_us.record(before_ns // 1000 - batch.due_us, count)
-        self._fit_block(count, after_ns // 1000 - now_us)
+        full = count == self._records_max
+        self._records_max = fit_records(self._records_max, count, after_ns - now_us * 1000, self._options.block_work_us)
         # A full block means that more is due: read on at once. Otherwise let a little gather.
-        self._not_before_us = 0 if count == self._records_max else now_us + self._options.linger_us
+        self._not_before_us = 0 if full else now_us + self._options.linger_us
         return True
-
-    def _fit_block(self, count: int, took_us: int) -> None:
-        """Follow the largest block that stays within the time one block may take."""
-        if took_us <= 0:
-            return
-        fitting = count * self._options.block_work_us // took_us
-        if count * 2 >= self._records_max:
-            self._records_max = max(1, min(fitting, 2 * self._records_max, BLOCK_RECORDS_MAX))
-        elif fitting < self._records_max:
-            self._records_max = max(1, (self._records_max + fitting) // 2)
 
     def _announce_idle(self) -> None:
         self._span.idle = True

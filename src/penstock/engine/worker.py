@@ -16,6 +16,8 @@ from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.protocol import messages as m
 
 UNIT_BLOCKS_PER_STEP = 64
+STEP_US_MAX = 5_000
+"""No unit begins another block when a step has taken so long: messages and heartbeats must not wait."""
 SEND_BLOCKS_PER_STEP = 64
 ANNOUNCE_US = 50_000
 DELIVER_ROWS_MAX = 10_000
@@ -155,11 +157,14 @@ class Worker:
     def step(self, now_us: int) -> bool:
         """Do a bounded piece of what can be done now; say whether there was any."""
         worked = False
+        until_ns = now_us * 1000 + STEP_US_MAX * 1000
         for unit in self._units:
             for _ in range(UNIT_BLOCKS_PER_STEP):
                 if not unit.step():
                     break
                 worked = True
+                if self._clock_ns() > until_ns:
+                    break
         for source in self._sources:
             if source.step(now_us):
                 worked = True

@@ -59,6 +59,11 @@ def _start(builder: Any, master: str, workers: int, name: str) -> SparkSession:
         settings |= {
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,
+            # The one query there is hosts the workers: nothing to optimise, nothing to compile.
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.catalogImplementation": "in-memory",
             # The embedded JVM only schedules: a small, quickly started one leaves the cores to the workers.
             "spark.driver.memory": "512m",
             "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={logging}",
