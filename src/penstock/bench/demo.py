@@ -57,19 +57,19 @@ class Demo:
         found = YAHOO.compare(expected, self.sink.dicts(), len(read))
         # What comes later than the window's lateness allows is left out on purpose, and counted as late.
         lost = abs(found.lost - report.late)
-        verified = Verified(
-            exact=not (lost or found.duplicated or found.wrong or found.reordered or report.lost or report.duplicated),
-            views=sum(expected.values()),
-            windows=len(expected),
-            lost=lost,
-            duplicated=found.duplicated,
-            wrong=found.wrong,
-            reordered=found.reordered,
-        )
         told = msgspec.structs.replace(
             report,
             lost=max(report.lost, lost),
             duplicated=max(report.duplicated, found.duplicated),
             reordered=max(report.reordered, found.reordered),
+        )
+        verified = Verified(
+            exact=not (told.lost or told.duplicated or told.reordered or found.wrong),
+            views=sum(expected.values()),
+            windows=len(expected),
+            lost=told.lost,
+            duplicated=told.duplicated,
+            wrong=found.wrong,
+            reordered=told.reordered,
         )
         return told, verified
