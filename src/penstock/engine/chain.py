@@ -86,6 +86,11 @@ class Chain:
         return Stage(spec.operation.build(spec.schema, errors), errors)
 
     @property
+    def has_event_time(self) -> bool:
+        """Whether the chain ends before a window's shuffle, so that it tells event time."""
+        return self._event_time is not None
+
+    @property
     def event_time_us_max(self) -> int | None:
         """Largest event time of the last block, if the chain ends before a window's shuffle."""
         return self._event_time.us_max if self._event_time is not None else None

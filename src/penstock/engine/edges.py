@@ -13,6 +13,13 @@ READER = "edge"
 """Name of the one reader of an edge's log: the neighbour in this process, or the channel's sender."""
 
 
+def later(known_us: int | None, shown_us: int | None) -> int | None:
+    """Return the later of two event times, either of which may be unknown."""
+    if known_us is None or shown_us is None:
+        return shown_us if known_us is None else known_us
+    return max(known_us, shown_us)
+
+
 class Span:
     """Which block ids a piece of work covers, and what goes with them; one object is reused for every block."""
 
@@ -142,6 +149,10 @@ class EdgeInput(ABC):
         if block.first != self._next_id:
             self.disordered_blocks += 1
         self._next_id = block.last + 1
+
+    def saw_event_time(self, event_time_us: int | None) -> None:
+        """Take note of the newest event time that came from this producer."""
+        self.event_time_us = later(self.event_time_us, event_time_us)
 
     @abstractmethod
     def peek(self) -> Block | None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from penstock.connectors.base import SourceReader
 from penstock.dataset import Block, Mark
 from penstock.engine.chain import Chain, ClockNs
-from penstock.engine.edges import EdgeInput, EdgeOutput, Span
+from penstock.engine.edges import EdgeInput, EdgeOutput, Span, later
 from penstock.metrics import OpStats
 from penstock.metrics.stats import StatsMessage
 from penstock.pipeline.plan import Plan, UnitSpec
@@ -149,10 +149,7 @@ class InputUnit(Unit):
         piece = begun.rows[begun.at : begun.at + count]
         begun.at += count
         begun.results += self.chain.push(piece, begun.block.due_us)
-        if self.chain.event_time_us_max is not None:
-            begun.event_time_us_max = max(
-                begun.event_time_us_max or self.chain.event_time_us_max, self.chain.event_time_us_max
-            )
+        begun.event_time_us_max = later(begun.event_time_us_max, self.chain.event_time_us_max)
         self._piece_records = fit_records(count, len(piece), self._clock_ns() - before_ns, self._work_us)
         if begun.at >= len(begun.rows):
             self._begun = None
@@ -177,13 +174,16 @@ class InputUnit(Unit):
         """Let event time pass, and send the block's results or its marker on."""
         chain, span = self.chain, self._span
         source.idle = block.idle
-        if block.event_time_us_max is not None:
-            known = source.event_time_us
-            source.event_time_us = block.event_time_us_max if known is None else max(known, block.event_time_us_max)
         if chain.stateful is not None:
+            source.saw_event_time(block.event_time_us_max)
             reached = self._event_time_us()
             if reached is not None:
                 rows = rows + chain.advance(reached, block.due_us)
+                # Results that go into another window have brought event time of their own.
+                span.event_time_us_max = later(span.event_time_us_max, chain.event_time_us_max)
+        elif chain.has_event_time:
+            source.saw_event_time(span.event_time_us_max)
+            span.event_time_us_max = self._event_time_us()
         span.idle = all(each.idle or each.ended for each in self.inputs)
         first, last = self._ids(block)
         if block.mark is Mark.NONE:
@@ -253,6 +253,8 @@ class SourceUnit(Unit):
         self._drain = False
         self._not_before_us = 0
         self._active_us = 0
+        # By partition: when it last showed an event time (the start counts), and the largest one.
+        self._shown: dict[int, tuple[int, int | None]] = dict.fromkeys(self.readers, (plan.start_us, None))
         self._records_max = _FIRST_BLOCK_RECORDS
 
     @property
@@ -283,24 +285,37 @@ class SourceUnit(Unit):
             return False
         worked = False
         open_partitions = False
-        for reader in self.readers.values():
+        for partition, reader in self.readers.items():
             wake_us = reader.wake_us(now_us)
             if wake_us is None:
                 continue
             open_partitions = True
-            if wake_us <= now_us and self._read(reader, now_us):
+            if wake_us <= now_us and self._read(partition, reader, now_us):
                 worked = True
         if not open_partitions:
             return self._end()
-        if worked:
-            self._active_us = now_us
-            self._span.idle = False
-        elif not self._span.idle and now_us - (self._active_us or now_us) >= self._options.idle_us:
+        if not self._span.idle and now_us - (self._active_us or now_us) >= self._options.idle_us:
             self._announce_idle()
         self._active_us = self._active_us or now_us
         return worked
 
-    def _read(self, reader: SourceReader, now_us: int) -> bool:
+    def _event_time_us(self, partition: int, now_us: int) -> int | None:
+        """Least event time of the partitions that have shown one lately; None while one may still show its first."""
+        newest = self.chain.event_time_us_max
+        if len(self.readers) == 1 or not self.chain.has_event_time:
+            return newest
+        if newest is not None:
+            self._shown[partition] = now_us, later(self._shown[partition][1], newest)
+        reached: int | None = None
+        for each, (shown_us, event_time_us) in self._shown.items():
+            if now_us - shown_us >= self._options.idle_us or self.readers[each].wake_us(now_us) is None:
+                continue
+            if event_time_us is None:
+                return None
+            reached = event_time_us if reached is None else min(reached, event_time_us)
+        return reached
+
+    def _read(self, partition: int, reader: SourceReader, now_us: int) -> bool:
         batch = reader.poll(now_us, self._records_max)
         if batch is None:
             return False
@@ -310,8 +325,11 @@ class SourceUnit(Unit):
         span.first = span.last = self._next_id
         self._next_id += 1
         span.due_us = batch.due_us
-        span.idle = False
-        span.event_time_us_max = self.chain.event_time_us_max
+        if not self.chain.has_event_time or self.chain.event_time_us_max is not None:
+            # Records that all went to a filter before the window tell no event time, and must not hold it back for ever.
+            self._active_us = now_us
+            span.idle = False
+        span.event_time_us_max = self._event_time_us(partition, now_us)
         self._emit(rows)
         after_ns = self._clock_ns()
         stats.records_in += count
