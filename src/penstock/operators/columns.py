@@ -10,12 +10,13 @@ import pyarrow.compute as pc
 from penstock.errors import InvalidOption, TypeMismatch
 from penstock.expr import Column, col, infer, predicate_source, record_source, vectorise
 from penstock.operators.base import MAIN, Operation, Operator
-from penstock.operators.errors import Errors
+from penstock.operators.errors import DEAD_LETTERS, Errors
 from penstock.operators.loop import compile_loop
 from penstock.types import BOOLEAN, Record, Schema
 
 REST = "rest"
 """The port of a split that takes what no condition matched."""
+_TAKEN = (REST, MAIN, DEAD_LETTERS)
 
 
 def _check_condition(condition: Column, schema: Schema) -> None:
@@ -101,8 +102,8 @@ class Split(Operation):
         if not self.branches:
             raise InvalidOption(option="branches", given={}, allowed="at least one named condition")
         for name, condition in self.branches:
-            if name in (REST, MAIN):
-                raise InvalidOption(option="branch name", given=name, allowed=f"any name but '{REST}' and '{MAIN}'")
+            if name in _TAKEN:
+                raise InvalidOption(option="branch name", given=name, allowed=f"any name but {', '.join(_TAKEN)}")
             _check_condition(condition, schema)
         return schema
 

@@ -210,6 +210,12 @@ class _Planner:
                 operation=dead[0][2].name,
                 hint='Give .to(…, dead_letters=ps.files("dead")) or ps.run(…, dead_letters=…).',
             )
+        if any(op.name == DEAD_LETTERS for unit in self.units for op in unit.ops):
+            raise InvalidGraph(
+                f"the name '{DEAD_LETTERS}' belongs to the sink of the bad records.",
+                operation=DEAD_LETTERS,
+                hint="Give this operation another name=….",
+            )
         sink.check(DEAD_LETTER_SCHEMA)
         target = self._unit(DEAD_LETTERS, DEAD_LETTER_SCHEMA, 1)
         target.ops.append(OpSpec(DEAD_LETTERS, sink, DEAD_LETTER_SCHEMA, DEAD_LETTER_SCHEMA))
