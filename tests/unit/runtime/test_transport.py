@@ -1,0 +1,93 @@
+"""Sockets: the job's key opens them, no other key does, and nothing listens beyond loopback."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from time import monotonic
+
+import pytest
+import zmq
+
+from penstock.errors import PortOccupied
+from penstock.runtime.transport import Keys, Kind, Node
+
+
+@pytest.fixture
+def keys() -> Keys:
+    return Keys.create()
+
+
+@pytest.fixture
+def node(keys: Keys) -> Iterator[Node]:
+    opened = Node(keys)
+    yield opened
+    opened.close(linger_ms=0)
+
+
+def received(node: Node, seconds: float) -> list[list[bytes]]:
+    """Wait for a message, up to a bound."""
+    deadline = monotonic() + seconds
+    while monotonic() < deadline:
+        if frames := node.receive():
+            return frames
+        node.wait(20_000)
+    return []
+
+
+def test_the_jobs_key_gets_through(keys: Keys, node: Node) -> None:
+    other = Node(keys)
+    other.connect(node.endpoint)
+    other.send(node.endpoint, Kind.PEER, [b"header", b"payload"])
+    assert received(node, 10) == [[b"P", b"header", b"payload"]]
+    other.close()
+
+
+def test_another_key_is_refused(keys: Keys, node: Node) -> None:
+    public, secret = zmq.curve_keypair()
+    context = zmq.Context()
+    socket = context.socket(zmq.PUSH)
+    socket.linger = 0
+    # A stranger may know where the inbox is, and even its public key, but does not hold the job's secret.
+    socket.curve_publickey, socket.curve_secretkey, socket.curve_serverkey = public, secret, keys.public
+    socket.connect(node.endpoint)
+    socket.send_multipart([b"P", b"forged"])
+    friend = Node(keys)
+    friend.connect(node.endpoint)
+    friend.send(node.endpoint, Kind.PEER, [b"true"])
+    assert received(node, 10) == [[b"P", b"true"]]
+    assert received(node, 0.3) == []
+    friend.close()
+    context.destroy(linger=0)
+
+
+def test_plain_text_is_refused(keys: Keys, node: Node) -> None:
+    context = zmq.Context()
+    socket = context.socket(zmq.PUSH)
+    socket.linger = 0
+    socket.connect(node.endpoint)
+    socket.send_multipart([b"P", b"forged"])
+    assert received(node, 0.5) == []
+    context.destroy(linger=0)
+
+
+def test_inboxes_listen_on_loopback(node: Node) -> None:
+    assert node.endpoint.startswith("tcp://127.0.0.1:")
+
+
+def test_an_occupied_port_is_named(keys: Keys, node: Node) -> None:
+    port = int(node.endpoint.rpartition(":")[2])
+    with pytest.raises(PortOccupied, match=str(port)):
+        Node(keys, port=port)
+
+
+def test_keys_are_not_shown(keys: Keys) -> None:
+    assert keys.secret.decode() not in repr(keys)
+
+
+def test_waiting_ends_when_a_message_comes(keys: Keys, node: Node) -> None:
+    other = Node(keys)
+    other.connect(node.endpoint)
+    threading.Timer(0.05, lambda: other.send(node.endpoint, Kind.PEER, [b"x"])).start()
+    assert received(node, 10) == [[b"P", b"x"]]
+    other.close()
