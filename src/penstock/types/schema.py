@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -53,7 +54,7 @@ class Schema:
             raise SchemaError(ddl="…", problem=f"has {len(self.fields)} columns; the limit is {_COLUMNS_MAX}")
         seen: set[str] = set()
         for field in self.fields:
-            if not field.name.isidentifier() or keyword.iskeyword(field.name) or field.name.startswith("__"):
+            if not _is_column_name(field.name):
                 raise SchemaError(
                     ddl=self.ddl,
                     problem=f"'{field.name}' cannot be a column name",
@@ -169,6 +170,12 @@ class Schema:
         return self.check(record)
 
 
+def _is_column_name(name: str) -> bool:
+    # Generated source names columns as attributes, and Python reads identifiers in their normal form only.
+    plain = name.isidentifier() and not keyword.iskeyword(name) and unicodedata.normalize("NFKC", name) == name
+    return plain and not name.startswith("__") and name != "_asdict"
+
+
 def record_dict(record: Record) -> dict[str, object]:
     """Return a record's columns as a dict."""
     return {name: getattr(record, name) for name in record.__struct_fields__}
@@ -203,14 +210,17 @@ def _record_type(schema: Schema) -> type[Record]:
     )
 
 
+def _numbers(data_type: DataType) -> pa.DataType:
+    """The Arrow type with times and dates as the numbers that records hold."""
+    if data_type.element is not None:
+        return pa.list_(_numbers(data_type.element))
+    return {TypeKind.TIMESTAMP: pa.int64(), TypeKind.DATE: pa.int32()}.get(data_type.kind, data_type.arrow)
+
+
 def _values(column: pa.Array, data_type: DataType) -> list[Any]:
-    if data_type.kind is TypeKind.TIMESTAMP:
-        column = column.cast(pa.int64())
-    elif data_type.kind is TypeKind.DATE:
-        column = column.cast(pa.int32())
-    elif data_type.element is not None and data_type.element.kind in (TypeKind.TIMESTAMP, TypeKind.DATE):
-        inner = pa.int64() if data_type.element.kind is TypeKind.TIMESTAMP else pa.int32()
-        column = column.cast(pa.list_(inner))
+    numbers = _numbers(data_type)
+    if numbers != column.type:
+        column = column.cast(numbers)
     values: list[Any] = column.to_pylist()
     return values
 
@@ -252,10 +262,10 @@ def _explain(schema: Schema, index: int, record: Record) -> None:
     if value is None:
         raise BadRecord(f"column '{field.name}' is null, but it is declared not null.")
     kind = field.type.kind
-    if kind is TypeKind.DOUBLE and isinstance(value, int | float) and not isinstance(value, bool):
-        setattr(record, field.name, float(value))
-        return
     try:
+        if kind is TypeKind.DOUBLE and isinstance(value, int | float) and not isinstance(value, bool):
+            setattr(record, field.name, float(value))
+            return
         # strict=False is not used: "1" for an int is a mistake to be told about, not to be repaired.
         converted = msgspec.convert(_plain(value), python_type(field.type))
     except (msgspec.ValidationError, TypeError, OverflowError) as error:
