@@ -8,7 +8,7 @@ from penstock.operators import op, table, tumbling
 from penstock.pipeline.stream import Pipeline, Stream, stream
 from penstock.runtime.job import Job, run, start
 
-from penstock import testing  # noqa: E402  isort: skip (after the names that it uses)
+from penstock import testing  # isort: skip (after the names that it uses)
 
 __version__ = "0.1.0"
 

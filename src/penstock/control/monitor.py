@@ -178,7 +178,9 @@ class Monitor:
             first = self._first[worker]
             seconds = (last.at_us - first.at_us) / 1e6
             cores = (last.cpu_us - first.cpu_us) / 1e6 / seconds if seconds else 0.0
-            figures.append(WorkerFigures(worker, pids.get(worker, 0), cores, self._rss_mb_max.get(worker, last.rss_bytes / 1e6)))
+            figures.append(
+                WorkerFigures(worker, pids.get(worker, 0), cores, self._rss_mb_max.get(worker, last.rss_bytes / 1e6))
+            )
         return figures
 
     def events_in(self) -> int:

@@ -158,9 +158,10 @@ class Scheduler:
             if now_us - self._started_us < self._options.start_timeout_us:
                 return []
             missing = self._workers - len(self.peers)
+            waited_s = self._options.start_timeout_us // 1_000_000
             return self._stop(
                 SparkFailed(
-                    f"{missing} of {self._workers} workers did not start in {self._options.start_timeout_us // 1_000_000} s.",
+                    f"{missing} of {self._workers} workers did not start in {waited_s} s.",
                     hint="The cluster must offer one task slot per worker; lower the parallelism or free slots.",
                 )
             )

@@ -1,4 +1,4 @@
-"""Units at work: a chain behind its inputs (`InputUnit`) or behind a source (`SourceUnit`). Pure: the clock is handed in.
+"""Units at work: a chain behind its inputs (`InputUnit`) or a source (`SourceUnit`). Pure: the clock is handed in.
 
 How an input unit treats a block, after its records have gone through the chain:
 
@@ -377,7 +377,7 @@ class SourceUnit(Unit):
         stats = self.stats
         stats.queue_records = sum(reader.backlog_records(now_us) for reader in self.readers.values())
         own = StatsMessage(
-            stats.name, self.spec.id, self.instance, stats.form, stats.records_in, stats.records_out, stats.blocks, stats.busy_ns,
-            stats.queue_records, 0, 0, 0, 0, stats.latency_us.counts, stats.latency_us.maximum,
+            stats.name, self.spec.id, self.instance, stats.form, stats.records_in, stats.records_out, stats.blocks,
+            stats.busy_ns, stats.queue_records, 0, 0, 0, 0, stats.latency_us.counts, stats.latency_us.maximum,
         )  # fmt: skip
         return [own, *super().figures()]

@@ -122,7 +122,7 @@ class Worker:
                 pass
 
     def on_peer(self, message: m.PeerMessage, payload: bytes | None, now_us: int) -> None:
-        """Take a block or an acknowledgement from another worker; what is not from its present incarnation is refused."""
+        """Take a block or an acknowledgement from another worker, if it is from its present incarnation."""
         channel = ChannelId(message.edge, message.producer, message.consumer)
         if isinstance(message, m.Acknowledge):
             sender = self._senders.get(channel)

@@ -1,7 +1,7 @@
 """The one loop that every record form is: generated source around a body, so that a record costs no call of ours.
 
-An exception in the body is handed to the operation's error policy together with its record, and the loop goes on with the next
-one; nothing before the bad record is computed twice.
+An exception in the body is handed to the operation's error policy together with its record, and the loop goes on with
+the next one; nothing before the bad record is computed twice.
 """
 
 from __future__ import annotations

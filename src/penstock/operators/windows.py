@@ -43,7 +43,8 @@ class Tumbling:
         return Field("window_start", TIMESTAMP, False), Field("window_end", TIMESTAMP, False)
 
     def __str__(self) -> str:
-        return f"tumbling {format_us(self.size_us)} on {self.on}, lateness {format_us(self.lateness_us) if self.lateness_us else 0}"
+        lateness = format_us(self.lateness_us) if self.lateness_us else "0"
+        return f"tumbling {format_us(self.size_us)} on {self.on}, lateness {lateness}"
 
 
 def tumbling(size: str | float, *, on: str, lateness: str | float = 0, emit: str = "close") -> Tumbling:

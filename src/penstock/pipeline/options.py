@@ -76,6 +76,9 @@ class Options:
             raise InvalidOption(
                 option="master", given=master, allowed="local, local[N], spark://HOST:PORT, yarn, k8s://…"
             )
+        slots = re.fullmatch(r"local\[(\d+)(,\d+)?\]", master or "")
+        if slots and int(slots[1]) < parallelism:
+            raise InvalidOption(option="master", given=master, allowed=f"at least {parallelism} slots, one per worker")
         if (
             isinstance(queue_records, bool)
             or not isinstance(queue_records, int)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 from time import monotonic
@@ -21,7 +22,7 @@ from penstock.runtime.host import Assignment
 from penstock.runtime.interrupts import Acknowledge, held_interrupts, taken_interrupts
 from penstock.runtime.report import Report, make_report
 from penstock.runtime.spark import Hosting, close_session, open_session
-from penstock.runtime.transport import Keys, Node
+from penstock.runtime.transport import LOOPBACK, Keys, Node
 
 END_S = 20.0
 """How long Spark may take to see its tasks end."""
@@ -60,7 +61,7 @@ class Job:
         try:
             if interrupts:
                 raise KeyboardInterrupt
-            host = self._session.conf.get("spark.driver.host") or "127.0.0.1"
+            host = socket.gethostbyname(self._session.conf.get("spark.driver.host") or LOOPBACK)
             self._node = Node(self._keys, host)
             self._driver = Driver(plan, self._node)
             assignment = Assignment(self._node.endpoint, self._keys, host if _is_loopback(host) else "")

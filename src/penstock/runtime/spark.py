@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,9 @@ from penstock.runtime.transport import LOOPBACK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+SECRET_VARIABLE = "PENSTOCK_SPARK_SECRET"
+LOCAL_SLOTS_MIN = 32
 
 _lock = threading.Lock()
 _users = 0
@@ -43,19 +47,18 @@ def open_session(master: str, workers: int, name: str) -> SparkSession:
 def _start(builder: Any, master: str, workers: int, name: str) -> SparkSession:
     settings = {
         "spark.app.name": f"penstock-{name}",
+        **_authentication(master),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.task.maxFailures": "1",
         "spark.python.worker.reuse": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
-        "spark.pyspark.python": sys.executable,
-        "spark.authenticate": "true",
-        "spark.network.crypto.enabled": "true",
+        "spark.pyspark.python": os.environ.get("PYSPARK_PYTHON", sys.executable),
     }
     if master.startswith("local"):
-        # One slot per worker, and as many again for what is scheduled beside them.
-        master = f"local[{2 * workers}]" if master == "local" else master
-        logging = Path(__file__).with_name("log4j2.properties").as_uri()
+        # Slots are only threads here: enough for this job's workers, and for jobs that come after it in this process.
+        master = f"local[{max(2 * workers, LOCAL_SLOTS_MIN)}]" if master == "local" else master
+        logging = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
         settings |= {
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,
@@ -66,9 +69,8 @@ def _start(builder: Any, master: str, workers: int, name: str) -> SparkSession:
             "spark.sql.catalogImplementation": "in-memory",
             # The embedded JVM only schedules: a small, quickly started one leaves the cores to the workers.
             "spark.driver.memory": "512m",
-            "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={logging}",
+            "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {logging}",
         }
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = builder.master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -80,6 +82,22 @@ def _start(builder: Any, master: str, workers: int, name: str) -> SparkSession:
         raise SparkFailed(f"Spark did not start on '{master}': {error}.", hint=hint) from error
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _authentication(master: str) -> dict[str, str]:
+    """Authenticate and encrypt Spark's own connections; a standalone cluster must have been given the secret."""
+    settings = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
+    if master.startswith("spark://"):
+        secret = os.environ.get(SECRET_VARIABLE)
+        if not secret:
+            warnings.warn(
+                f"Spark's connections to {master} are not authenticated. "
+                f"Start the cluster with spark.authenticate and a secret, and set {SECRET_VARIABLE} to it.",
+                stacklevel=2,
+            )
+            return {}
+        settings["spark.authenticate.secret"] = secret
+    return settings
 
 
 def close_session() -> None:

@@ -1,4 +1,4 @@
-"""Testing for users: run a pipeline in one process with a manual clock and scripted input, and assert on exact output."""
+"""Testing for users: a pipeline in one process, a manual clock, scripted input, assertions on exact output."""
 
 from penstock.testing.harness import Harness, collect
 
