@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import socket
 import threading
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from penstock.connectors.base import Sink
 from penstock.control.events import DrainRequested, HostEnded, StopRequested
 from penstock.control.monitor import Status
 from penstock.durations import parse_us
-from penstock.errors import InvalidGraph, TypeMismatch
+from penstock.errors import InvalidGraph, InvalidOption, TypeMismatch, nearest
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan, check_serializable
 from penstock.pipeline.stream import Pipeline
@@ -40,6 +41,12 @@ def plan_of(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: A
             raise TypeMismatch(what=f"{each!r} is not a pipeline.", hint="End the stream with .to(…).")
         whole = each if whole is None else whole + each
     assert whole is not None
+    known = list(inspect.signature(Options.of).parameters)
+    for name, value in options.items():
+        if name not in known:
+            raise InvalidOption(
+                option=name, given=value, allowed=f"the options {', '.join(known)}{nearest(name, known)}"
+            )
     plan = Plan.of(whole.graph(), Options.of(**options), dead_letters or whole.dead_letters)
     from pyspark.cloudpickle import dumps
 
