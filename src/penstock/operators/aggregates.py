@@ -57,6 +57,11 @@ class Aggregate(ABC):
     def merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
         """Statements that merge the partial in the names ``other`` into the places ``slots``."""
 
+    def before_merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
+        """Statements that may raise; they come before any aggregate's `merge`, so that a bad record changes no slot."""
+        del slots, other
+        return []
+
     @abstractmethod
     def result(self, slots: tuple[str, ...]) -> str:
         """Expression for the result."""
@@ -300,8 +305,11 @@ class Custom(Aggregate):
     def of_record(self) -> tuple[str, ...]:
         return (f"{self._name}.add({self._name}.init(), r)",)
 
+    def before_merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
+        return [f"{other[0]} = {self._name}.merge({slots[0]}, {other[0]})"]
+
     def merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
-        return [f"{slots[0]} = {self._name}.merge({slots[0]}, {other[0]})"]
+        return [f"{slots[0]} = {other[0]}"]
 
     def result(self, slots: tuple[str, ...]) -> str:
         return f"{self._name}.result({slots[0]})"

@@ -111,11 +111,12 @@ class Aggregation(Operation):
             f"    {store} = a = [{', '.join([*([head] if head else []), *(n for group in names for n in group)])}]"
         )
         body.append("else:")
+        places = self.slot_places(1 if head else 0)
+        merges = list(zip((each for _, each in self.aggregates), places, names, strict=True))
+        body += [f"    {line}" for each, slots, other in merges for line in each.before_merge(slots, other)]
         if head:
             body.append(f"    a[0] += {head}")
-        places = self.slot_places(1 if head else 0)
-        for (_, aggregate), slots, other in zip(self.aggregates, places, names, strict=True):
-            body += [f"    {line}" for line in aggregate.merge(slots, other)]
+        body += [f"    {line}" for each, slots, other in merges for line in each.merge(slots, other)]
         return body
 
     @property
