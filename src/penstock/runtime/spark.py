@@ -53,7 +53,6 @@ def _start(builder: Any, master: str, workers: int, name: str) -> SparkSession:
         "spark.task.maxFailures": "1",
         "spark.python.worker.reuse": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
-        "spark.pyspark.python": os.environ.get("PYSPARK_PYTHON", sys.executable),
     }
     if master.startswith("local"):
         # Slots are only threads here: enough for this job's workers, and for jobs that come after it in this process.
@@ -71,6 +70,8 @@ def _start(builder: Any, master: str, workers: int, name: str) -> SparkSession:
             "spark.driver.memory": "512m",
             "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {logging}",
         }
+    # Workers run this Python, with these packages, unless the user has named another; Spark reads it from here alone.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = builder.master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)

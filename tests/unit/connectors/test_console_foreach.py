@@ -27,9 +27,7 @@ def test_console_prints_what_is_delivered(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out == ""
     sink.deliver(writer.commit(0), _SCHEMA)
     sink.deliver([], _SCHEMA)
-    assert (
-        capsys.readouterr().out == "k=a  t=1970-01-01T00:00:00.000000Z\nk=b  t=1970-01-01T00:00:00.000000Z\n"
-    )
+    assert capsys.readouterr().out == "k=a  t=1970-01-01T00:00:00.000000Z\nk=b  t=1970-01-01T00:00:00.000000Z\n"
 
 
 def test_console_limit(capsys: pytest.CaptureFixture[str]) -> None:

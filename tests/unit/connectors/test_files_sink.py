@@ -136,9 +136,7 @@ def test_batches_as_json_lines(tmp_path: Path) -> None:
 
 
 def test_values_in_json(tmp_path: Path) -> None:
-    schema = Schema.parse(
-        "t timestamp, d date, x double, b binary, s string, ts array<timestamp>, ok boolean"
-    )
+    schema = Schema.parse("t timestamp, d date, x double, b binary, s string, ts array<timestamp>, ok boolean")
     writer = _writer(files(tmp_path), schema=schema)
     record = schema.record_type
     writer.write([record(1_700_000_000_000_000, 19_675, float("nan"), b"\x00\xff", "é\n", [0, None], True)])

@@ -58,9 +58,7 @@ def test_partitions_share_the_rate_and_the_records() -> None:
     source = generator(_EVENT, rate=1000, total=1000)
     whole = source.records(0, 1000, _START_US)
     for partitions in (1, 3, 4):
-        parts = [
-            _drain(source.reader(p, partitions, _START_US), _START_US + 10**7) for p in range(partitions)
-        ]
+        parts = [_drain(source.reader(p, partitions, _START_US), _START_US + 10**7) for p in range(partitions)]
         for partition, rows in enumerate(parts):
             assert rows == whole[partition::partitions]
     second = source.reader(1, 3, _START_US)

@@ -21,9 +21,7 @@ def _row(k: str, n: int) -> Any:
 
 
 def test_rows_are_read_once_in_order() -> None:
-    reader = records([("a", 1), {"k": "b", "n": 2}, _row("c", 3), {"k": "d"}], schema=_SCHEMA).reader(
-        0, 1, 50
-    )
+    reader = records([("a", 1), {"k": "b", "n": 2}, _row("c", 3), {"k": "d"}], schema=_SCHEMA).reader(0, 1, 50)
     assert reader.wake_us(50) == 50
     assert reader.backlog_records(50) == 4
     batch = reader.poll(50, 3)
@@ -75,9 +73,7 @@ def test_seek() -> None:
 def test_partitions() -> None:
     def read(source: Any) -> list[list[int]]:
         source = cloudpickle.loads(cloudpickle.dumps(source))
-        readers = [
-            source.reader(partition, source.partitions(9), 0) for partition in range(source.partitions(9))
-        ]
+        readers = [source.reader(partition, source.partitions(9), 0) for partition in range(source.partitions(9))]
         batches = [reader.poll(10**7, 10) for reader in readers]
         return [[] if batch is None else [row.n for row in batch.rows] for batch in batches]
 
