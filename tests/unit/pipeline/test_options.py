@@ -1,0 +1,44 @@
+"""Options of a job: what is taken, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.errors import InvalidOption
+from penstock.pipeline.options import Options
+
+
+def test_good_options() -> None:
+    options = Options.of(name="a-1.b_c", parallelism=4, master="local[4]", epoch="10ms", idle=0.5, queue_records=1)
+    assert (options.epoch_us, options.idle_us, options.queue_records) == (10_000, 500_000, 1)
+    assert 1 <= Options.of().parallelism <= 8
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local[2]", "local[2,3]", "spark://h:7077", "yarn", "k8s://x"])
+def test_masters(master: str) -> None:
+    assert Options.of(master=master, parallelism=1).master == master
+
+
+def test_a_local_master_needs_a_slot_for_every_worker() -> None:
+    with pytest.raises(InvalidOption, match="at least 3 slots"):
+        Options.of(master="local[2]", parallelism=3)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("name", value) for value in ("", "a b", "-a", "a/b", "x" * 65, None, 5, "a\n")),
+        *(("parallelism", value) for value in (0, -1, 129, 1.0, "2", True)),
+        *(("master", value) for value in ("", "locl", "local[]", "local[x]", "spark://", 5, "local[2] ")),
+        *(("epoch", value) for value in (0, -1, "9ms", "1", "soon", float("nan"), float("inf"), None, "400d", True)),
+        *(("idle", value) for value in (0, "0s", "-1s", [])),
+        *(("queue_records", value) for value in (0, -5, 1.5, "9", 10_000_001, True)),
+    ],
+)
+def test_bad_options(option: str, value: Any) -> None:
+    with pytest.raises(InvalidOption) as error:
+        Options.of(**{option: value})
+    assert error.value.option == option
+    assert "Allowed" in str(error.value)

@@ -1,0 +1,127 @@
+"""The shapes that graphs are laid out in: which operations share a unit, and how units are joined."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.errors import InvalidGraph, NotSerializable
+from penstock.operators import DEAD_LETTERS
+from penstock.pipeline.options import Options
+from penstock.pipeline.plan import Mode, Plan, check_serializable
+from penstock.pipeline.stream import Pipeline
+
+SCHEMA = "k string, n bigint, at timestamp"
+
+
+def source(name: str = "in", partitions: int = 2) -> ps.Stream:
+    return ps.stream(name, ps.records([], schema=SCHEMA, partitions=partitions))
+
+
+def plan_of(pipeline: Pipeline, parallelism: int = 2) -> Plan:
+    return Plan.of(pipeline.graph(), Options.of(parallelism=parallelism), pipeline.dead_letters)
+
+
+def shape(plan: Plan) -> tuple[dict[str, tuple[int, list[str]]], set[tuple[str, str, str, Mode]]]:
+    """Units as name → (instances, operations), and edges as (from, port, to, mode)."""
+    units = {unit.name: (unit.instances, [op.name for op in unit.ops]) for unit in plan.units}
+    edges = {(plan.units[e.producer].name, e.port, plan.units[e.consumer].name, e.mode) for e in plan.edges}
+    return units, edges
+
+
+def test_a_chain_is_one_unit() -> None:
+    stream = source().filter(ps.col("n") > 1).select("k").map(lambda r: r, schema="k string")
+    units, edges = shape(plan_of(stream.to(ps.memory())))
+    assert units == {"in": (2, ["filter", "select", "map", "to_memory"])}
+    assert edges == set()
+
+
+def test_an_aggregation_is_two_halves_around_a_shuffle() -> None:
+    counted = source().filter(ps.col("n") > 1).key_by("k").window(ps.tumbling("1s", on="at")).count()
+    plan = plan_of(counted.filter(ps.col("count") > 1).to(ps.memory()), parallelism=3)
+    units, edges = shape(plan)
+    assert units == {"in": (2, ["filter", "count.combine"]), "count": (3, ["count", "filter-2", "to_memory"])}
+    assert edges == {("in", "out", "count", Mode.SHUFFLE)}
+    assert plan.edges[0].keys == ("_k0",)
+    assert "_n" in plan.edges[0].schema
+
+
+def test_a_side_output_of_late_records_makes_whole_records_travel() -> None:
+    counted = source().key_by("k").window(ps.tumbling("1s", on="at")).count()
+    plan = plan_of(counted.to(ps.memory(), name="a") + counted.late.to(ps.memory(), name="b"))
+    units, edges = shape(plan)
+    assert units == {"in": (2, ["count.combine"]), "count": (2, ["count", "a"]), "b": (2, ["b"])}
+    assert edges == {("in", "out", "count", Mode.SHUFFLE), ("count", "late", "b", Mode.FORWARD)}
+    assert plan.edges[0].keys == ("k",)
+    assert plan.edges[0].schema.names == ("k", "n", "at")
+
+
+def test_without_keys_everything_is_gathered() -> None:
+    units, edges = shape(plan_of(source().aggregate(n=ps.agg.count()).to(ps.memory())))
+    assert units["aggregate"] == (1, ["aggregate", "to_memory"])
+    assert edges == {("in", "out", "aggregate", Mode.GATHER)}
+
+
+def test_key_by_before_a_stateless_operation_shuffles() -> None:
+    units, edges = shape(plan_of(source().key_by("k").map(lambda r: r, schema=SCHEMA).to(ps.memory()), parallelism=4))
+    assert units == {"in": (2, []), "map": (4, ["map", "to_memory"])}
+    assert edges == {("in", "out", "map", Mode.SHUFFLE)}
+
+
+def test_fan_out_ends_the_chain() -> None:
+    stream = source().filter(ps.col("n") > 1)
+    units, edges = shape(plan_of(stream.to(ps.memory(), name="a") + stream.select("k").to(ps.memory(), name="b")))
+    assert units == {"in": (2, ["filter"]), "a": (2, ["a"]), "select": (2, ["select", "b"])}
+    assert edges == {("in", "out", "a", Mode.FORWARD), ("in", "out", "select", Mode.FORWARD)}
+
+
+def test_split_and_merge() -> None:
+    parts = source().split(big=ps.col("n") > 1)
+    merged = parts["big"].merge(parts["rest"], source("other", partitions=3))
+    plan = plan_of(merged.to(ps.memory()), parallelism=3)
+    units, edges = shape(plan)
+    assert units == {"in": (2, ["split"]), "other": (3, []), "merge": (3, ["to_memory"])}
+    assert edges == {
+        ("in", "big", "merge", Mode.FORWARD),
+        ("in", "rest", "merge", Mode.FORWARD),
+        ("other", "out", "merge", Mode.FORWARD),
+    }
+    big = next(edge for edge in plan.edges if edge.port == "big")
+    assert [big.producers(plan, instance) for instance in range(3)] == [[0], [1], []]
+
+
+def test_dead_letters_are_gathered_from_every_operation_that_may_have_some() -> None:
+    stream = source().filter(ps.col("n") > 1, on_error="dead_letter").select("k", on_error="skip")
+    stream = stream.map(lambda r: r, schema="k string", on_error="dead_letter")
+    units, _ = shape(plan_of(stream.to(ps.memory(), dead_letters=ps.memory())))
+    assert units[DEAD_LETTERS] == (1, [DEAD_LETTERS])
+    plan = plan_of(stream.to(ps.memory(), dead_letters=ps.memory()))
+    assert [(edge.op_index, edge.port) for edge in plan.edges] == [(0, DEAD_LETTERS), (2, DEAD_LETTERS)]
+    with pytest.raises(InvalidGraph, match="needs a sink for the bad records"):
+        plan_of(stream.to(ps.memory()))
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3, 5])
+def test_every_instance_lives_on_one_worker_and_forward_neighbours_share_it(parallelism: int) -> None:
+    counted = source(partitions=4).key_by("k").count()
+    plan = plan_of(counted.to(ps.memory(), name="a") + counted.select("k").to(ps.memory(), name="b"), parallelism)
+    placed = [(unit.id, i) for worker in range(plan.workers) for unit, i in plan.instances(worker)]
+    assert sorted(placed) == sorted((unit.id, i) for unit in plan.units for i in range(unit.instances))
+    for edge in plan.edges:
+        for i in range(plan.units[edge.producer].instances):
+            for consumer in edge.consumers(plan, i):
+                assert i in edge.producers(plan, consumer)
+                if edge.mode is Mode.FORWARD:
+                    assert plan.worker_of(i) == plan.worker_of(consumer)
+
+
+def test_a_function_that_cannot_be_sent_is_named() -> None:
+    def dumps(part: Any) -> None:
+        if getattr(part, "kind", "") == "map":
+            raise TypeError("cannot pickle a lock")
+
+    plan = plan_of(source().map(lambda r: r, schema=SCHEMA, name="locked").to(ps.memory()))
+    with pytest.raises(NotSerializable, match=r"operation 'locked'.*lock"):
+        check_serializable(plan, dumps)

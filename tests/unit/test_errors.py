@@ -1,0 +1,68 @@
+"""Errors: each with a code and a text that helps, and whole after a journey between processes."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+from penstock import errors
+from penstock.errors import PenstockError
+
+EXAMPLES = [
+    PenstockError("what.", operation="op", hint="do this."),
+    errors.UnknownColumn(column="pirce", available=["price", "n"], operation="filter"),
+    errors.TypeMismatch(what="text is no number."),
+    errors.SchemaError(ddl="a strin", problem="bad"),
+    errors.InvalidOption(option="rate", given=-1, allowed="above 0"),
+    errors.InvalidGraph("cycle.", operation="a"),
+    errors.NotSerializable(operation="map", cause=TypeError("lock")),
+    errors.SourceMissing(path="in.jsonl"),
+    errors.BadRecord("bad."),
+    errors.ArithmeticFailed(what="overflow."),
+    errors.OperationFailed(operation="map", cause="ValueError: x", record="{}", user_traceback="Traceback\n  user"),
+    errors.SinkFailed(sink="files", cause="disk full"),
+    errors.OffsetGap(log="a→b", expected=7, got=9),
+    errors.LimitExceeded(what="rows", limit=1, got=2),
+    errors.ProtocolError("no."),
+    errors.PortOccupied(address="127.0.0.1:1"),
+]
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_errors_travel_whole(error: PenstockError) -> None:
+    for journey in (lambda e: pickle.loads(pickle.dumps(e)), copy.copy, copy.deepcopy):
+        back = journey(error)
+        assert type(back) is type(error)
+        assert str(back) == str(error)
+        assert back.__dict__ == error.__dict__
+        assert back.args == error.args
+    assert f"[{error.code}]" in str(error)
+
+
+def test_codes_are_distinct() -> None:
+    kinds = [PenstockError, *PenstockError.__subclasses__()]
+    assert len({kind.code for kind in kinds}) == len(kinds)
+
+
+def test_every_class_has_an_example_or_a_plain_constructor() -> None:
+    covered = {type(error) for error in EXAMPLES}
+    for kind in PenstockError.__subclasses__():
+        if kind not in covered:
+            assert "what" in str(kind("what"))
+
+
+def test_texts() -> None:
+    unknown = errors.UnknownColumn(column="pirce", available=["price", "n"], operation="filter")
+    assert str(unknown) == (
+        "[UNKNOWN_COLUMN] operation 'filter': there is no column 'pirce'. Columns here: price, n. Did you mean 'price'?"
+    )
+    failed = errors.OperationFailed(operation="map", cause="ValueError: x", record="{}", user_traceback="Traceback\n")
+    assert str(failed).startswith("Traceback\n[OPERATION_FAILED] operation 'map': ValueError: x on record {}")
+
+
+def test_the_first_operation_named_stays() -> None:
+    error = errors.BadRecord("bad.")
+    assert error.at("first") is error
+    assert error.at("second").operation == "first"
