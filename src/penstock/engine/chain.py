@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
-from penstock.errors import PenstockError, SinkFailed
+from penstock.errors import OperationFailed, PenstockError, SinkFailed
 from penstock.metrics import OpStats
 from penstock.metrics.stats import StatsMessage
 from penstock.operators import DEAD_LETTERS, MAIN, Errors, Form, Operator, StatefulOperator
+from penstock.operators.errors import describe_error, user_traceback
 from penstock.pipeline.plan import OpSpec, Plan, UnitSpec
 from penstock.types import Record, Schema
 
@@ -106,7 +107,18 @@ class Chain:
                 break
             stats = stage.stats
             count = len(rows)
-            rows = stage.process(rows)
+            try:
+                rows = stage.process(rows)
+            except PenstockError as error:
+                raise error.at(stats.name) from None
+            except Exception as error:
+                # Not on one record, which the policy would have had: a result or a partial that cannot be made.
+                raise OperationFailed(
+                    operation=stats.name,
+                    cause=describe_error(error),
+                    record="(a result of several records)",
+                    user_traceback=user_traceback(error),
+                ) from error
             after_ns = clock_ns()
             stats.records_in += count
             stats.records_out += len(rows)
