@@ -421,6 +421,35 @@ def test_a_failure_names_the_operation_and_the_record_and_commits_nothing_more(p
     assert bag(harness.rows()) == bag([("a", 1, 0)])
 
 
+class Unsendable(Distinct):
+    """A state that cannot travel, or a result that cannot be made."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def add(self, state: Any, record: Any) -> Any:
+        return object() if self._where == "state" else super().add(state, record)
+
+    def result(self, state: Any) -> int:
+        raise ValueError("no result")
+
+
+@WIDTHS
+@pytest.mark.parametrize("where", ["state", "result"])
+def test_an_aggregate_that_fails_between_records_names_its_operation(parallelism: int, where: str) -> None:
+    broken = source(rows=events(5)).key_by("k").aggregate(name="mine", x=ps.agg.custom(Unsendable(where), type="int"))
+    with pytest.raises(OperationFailed, match="operation 'mine"):
+        Harness(broken.to(ps.memory()), parallelism=parallelism).run()
+
+
+@WIDTHS
+def test_a_sum_that_does_not_fit_names_its_operation(parallelism: int) -> None:
+    rows = [("a", (1 << 63) - 1, 0), ("a", 1, 0)]
+    total = source(rows=rows).key_by("k").aggregate(name="mine", x=ps.agg.sum("n"))
+    with pytest.raises(PenstockError, match=r"operation 'mine.*does not fit a bigint"):
+        Harness(total.to(ps.memory()), parallelism=parallelism).run()
+
+
 def test_a_branch_may_not_take_the_name_of_the_dead_letters() -> None:
     with pytest.raises(PenstockError, match="dead_letters"):
         source(rows=[]).split(dead_letters=ps.col("n").is_null())
