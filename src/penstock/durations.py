@@ -37,10 +37,10 @@ def parse_us(value: str | int | float, *, option: str, allow_zero: bool = False,
             raise InvalidOption(option=option, given=value, allowed=allowed, operation=operation)
         duration_us = float(match[1]) * _UNITS_US[match[2]]
     elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        duration_us = value * 1_000_000
+        duration_us = float(value) * 1_000_000
     else:
         raise InvalidOption(option=option, given=value, allowed=allowed, operation=operation)
-    rounded = round(duration_us)
+    rounded = round(min(duration_us, 2.0 * _DURATION_US_MAX))
     if not (0 if allow_zero else 1) <= rounded <= _DURATION_US_MAX:
         raise InvalidOption(option=option, given=value, allowed=allowed, operation=operation)
     return rounded

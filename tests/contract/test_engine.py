@@ -550,3 +550,27 @@ def test_windows_over_the_results_of_windows_close_in_time(parallelism: int) -> 
     assert {row["window_start"] for row in harness.rows()} >= {0, 10 * S}, "they wait for the end of the input"
     harness.run()
     assert bag(harness.rows()) == window_counts(rows, 10 * S)
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_windows_close_although_filters_and_keys_leave_instances_without_event_time(parallelism: int) -> None:
+    rows = [item for i in range(50) for item in (At(i), {"a": f"a{i % 5}", "b": "one", "t": i * 1_000_000})]
+    events = ps.stream("events", ps.records([*rows, At(60)], schema="a string, b string, t timestamp"))
+    sparse = events.key_by("a").filter(ps.col("a") == "a1")
+    counts = sparse.key_by("b").window(ps.tumbling("5s", on="t")).count()
+    harness = Harness(counts.to(ps.memory()), parallelism=parallelism)
+    harness.advance("55s")
+    closed = harness.rows()
+    assert len(closed) >= 8
+    harness.run()
+    assert sum(row["count"] for row in harness.rows()) == 10
+
+
+def test_records_cannot_be_changed_by_a_function() -> None:
+    def change(record: object) -> object:
+        record.n = 2
+        return record
+
+    numbers = ps.stream("numbers", ps.records([(1,)], schema="n bigint"))
+    with pytest.raises(OperationFailed, match="immutable"):
+        ps.testing.collect(numbers.map(change, schema="n bigint"))

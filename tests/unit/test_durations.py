@@ -32,16 +32,13 @@ def test_good(text: Any, us: int) -> None:
     assert parse_us(text, option="x") == us
 
 
-TOO_LARGE = pytest.mark.xfail(raises=OverflowError, strict=True, reason="meets round() before the check of the range")
-
-
 @pytest.mark.parametrize(
     "bad",
     [
         *("", "s", "10", "1 0s", "-1s", "+1s", "1e3s", "1S", "1min", "1s1s", "0s", "0.4us", "367d", "1s\x00"),
         *(0, -1, 1e-7, 10**9, float("nan"), float("inf"), True, None, [], b"1s"),
-        pytest.param(1e308, marks=TOO_LARGE),
-        pytest.param("9" * 400 + "s", marks=TOO_LARGE),
+        1e308,
+        "9" * 400 + "s",
     ],
 )
 def test_bad(bad: Any) -> None:

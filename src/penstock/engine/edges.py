@@ -138,6 +138,8 @@ class EdgeInput(ABC):
         self.ended = False
         self.idle = False
         self.event_time_us: int | None = None
+        self.shown_us = 0
+        """When it last showed an event time; 0 before the first look."""
         self.records_read = 0
         self.disordered_blocks = 0
         """Blocks that did not follow the one before; stays 0 unless the layers below are wrong."""

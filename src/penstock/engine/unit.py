@@ -119,6 +119,8 @@ class InputUnit(Unit):
         self._piece_records = BLOCK_RECORDS_MAX
         self._clock_ns = clock_ns
         self._work_us = plan.options.block_work_us
+        self._idle_us = plan.options.idle_us
+        self._shown_us = 0
         self._turn = 0
         self._next_id = 0
         # With one input and no state, block i of the input is block i of the output.
@@ -173,18 +175,26 @@ class InputUnit(Unit):
     def _finish_block(self, source: EdgeInput, block: Block, rows: list[Record]) -> None:
         """Let event time pass, and send the block's results or its marker on."""
         chain, span = self.chain, self._span
+        now_us = self._clock_ns() // 1000
         source.idle = block.idle
         if chain.stateful is not None:
             source.saw_event_time(block.event_time_us_max)
-            reached = self._event_time_us()
+            reached = self._event_time_us(now_us)
             if reached is not None:
                 rows = rows + chain.advance(reached, block.due_us)
                 # Results that go into another window have brought event time of their own.
                 span.event_time_us_max = later(span.event_time_us_max, chain.event_time_us_max)
         elif chain.has_event_time:
+            if span.event_time_us_max is not None:
+                source.shown_us = now_us
             source.saw_event_time(span.event_time_us_max)
-            span.event_time_us_max = self._event_time_us()
+            span.event_time_us_max = self._event_time_us(now_us)
         span.idle = all(each.idle or each.ended for each in self.inputs)
+        if chain.has_event_time:
+            # Whoever waits for this unit's event time must not wait for ever when filters or keys leave it none.
+            if span.event_time_us_max is not None or not self._shown_us:
+                self._shown_us = now_us
+            span.idle = span.idle or now_us - self._shown_us >= self._idle_us
         first, last = self._ids(block)
         if block.mark is Mark.NONE:
             span.first, span.last = first, last
@@ -203,12 +213,18 @@ class InputUnit(Unit):
         self._next_id += 1
         return self._next_id - 1, self._next_id - 1
 
-    def _event_time_us(self) -> int | None:
+    def _event_time_us(self, now_us: int) -> int | None:
         """Least event time of the inputs that count; None while one of them has shown none."""
         reached: int | None = None
+        tells = self.chain.stateful is None
         for each in self.inputs:
             if each.ended or each.idle:
                 continue
+            if tells:
+                # Event time is read off the records here: an input whose records show none for a while does not count.
+                each.shown_us = each.shown_us or now_us
+                if now_us - each.shown_us >= self._idle_us:
+                    continue
             if each.event_time_us is None:
                 return None
             if reached is None or each.event_time_us < reached:
@@ -326,7 +342,7 @@ class SourceUnit(Unit):
         self._next_id += 1
         span.due_us = batch.due_us
         if not self.chain.has_event_time or self.chain.event_time_us_max is not None:
-            # Records that all went to a filter before the window tell no event time, and must not hold it back for ever.
+            # Records that a filter takes out before the window tell no event time, and must not hold it back for ever.
             self._active_us = now_us
             span.idle = False
         span.event_time_us_max = self._event_time_us(partition, now_us)

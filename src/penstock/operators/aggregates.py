@@ -1,7 +1,8 @@
 """Aggregates as mergeable partials: count, sum, min, max, mean, first, last and users' own.
 
-An aggregate keeps its partial in *slots*. Written as source, it says what a single record's partial is and how another
-partial is merged into the slots; adding a record is merging its partial, so both halves of an aggregation share one text.
+An aggregate keeps its partial in *slots*. Written as source, it says what a single record's partial is and how
+another partial is merged into the slots; adding a record is merging its partial, so both halves of an aggregation
+share one text.
 """
 
 from __future__ import annotations

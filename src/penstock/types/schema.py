@@ -145,7 +145,7 @@ class Schema:
 
     @cached_property
     def check(self) -> Callable[[Record], Record]:
-        """A function that returns a record of this schema unchanged, or raises BadRecord naming the wrong column."""
+        """A function that returns a record that fits this schema, or raises BadRecord naming the wrong column."""
         return _checker(self)
 
     def coerce(self, value: object) -> Record:
@@ -205,6 +205,7 @@ def _record_type(schema: Schema) -> type[Record]:
         members,
         array_like=True,
         gc=False,
+        frozen=True,  # a record may be read by several branches: a function that changed it would change it for all
         namespace={"_asdict": record_dict},
         module="penstock.records",
     )
@@ -241,13 +242,14 @@ def _checker(schema: Schema) -> Callable[[Record], Record]:
         value = f"r.{field.name}"
         null = f"{value} is not None and " if field.nullable else ""
         if field.type.kind in _EXACT:
-            lines.append(f"    if {null}type({value}) is not {_EXACT[field.type.kind]}: explain(schema, {i}, r)")
+            lines.append(f"    if {null}type({value}) is not {_EXACT[field.type.kind]}: r = explain(schema, {i}, r)")
         elif field.type.kind is TypeKind.ARRAY:
-            lines.append(f"    if {null}True: explain(schema, {i}, r)")
+            lines.append(f"    if {null}True: r = explain(schema, {i}, r)")
         else:
             low, high = field.type.bounds()
             lines.append(
-                f"    if {null}(type({value}) is not int or not {low} <= {value} <= {high}): explain(schema, {i}, r)"
+                f"    if {null}(type({value}) is not int or not {low} <= {value} <= {high}):"
+                f" r = explain(schema, {i}, r)"
             )
     lines.append("    return r")
     exec(compile("\n".join(lines), f"<check {schema.ddl}>", "exec"), namespace)
@@ -255,8 +257,8 @@ def _checker(schema: Schema) -> Callable[[Record], Record]:
     return check
 
 
-def _explain(schema: Schema, index: int, record: Record) -> None:
-    """Accept what only looks different (an int for a double, a str subclass), or raise BadRecord."""
+def _explain(schema: Schema, index: int, record: Record) -> Record:
+    """Repair what only looks different (an int for a double, a str subclass), or raise BadRecord."""
     field = schema.fields[index]
     value = getattr(record, field.name)
     if value is None:
@@ -264,15 +266,14 @@ def _explain(schema: Schema, index: int, record: Record) -> None:
     kind = field.type.kind
     try:
         if kind is TypeKind.DOUBLE and isinstance(value, int | float) and not isinstance(value, bool):
-            setattr(record, field.name, float(value))
-            return
+            return msgspec.structs.replace(record, **{field.name: float(value)})
         # strict=False is not used: "1" for an int is a mistake to be told about, not to be repaired.
         converted = msgspec.convert(_plain(value), python_type(field.type))
     except (msgspec.ValidationError, TypeError, OverflowError) as error:
         raise BadRecord(
             f"column '{field.name}' is declared {field.type.ddl}, but the value is {value!r}: {error}."
         ) from None
-    setattr(record, field.name, converted)
+    return msgspec.structs.replace(record, **{field.name: converted})
 
 
 def _plain(value: object) -> object:

@@ -63,7 +63,7 @@ def test_a_stream_without_a_sink(numbers: ps.Stream) -> None:
 
 def test_dead_letters_need_a_place(numbers: ps.Stream) -> None:
     pipeline = numbers.map(lambda r: (r.n,), schema="n bigint", on_error="dead_letter").to(ps.memory())
-    with pytest.raises(InvalidGraph, match="dead_letters=ps.files"):
+    with pytest.raises(InvalidGraph, match=r"dead_letters=ps\.files"):
         plan_of(pipeline)
     plan_of(pipeline, dead_letters=ps.memory())
 
