@@ -20,9 +20,13 @@ from penstock.bench.workloads import WORKLOADS
 from penstock.runtime.spark import close_session, open_session
 
 PARALLELISM = 2
-LATENCY_RATES = {"yahoo": (4_000, 20_000, 100_000), "wordcount": (4_000, 20_000), "grep": (4_000, 20_000, 100_000)}
-FIRST_RATES = {"yahoo": 150_000, "wordcount": 10_000, "grep": 150_000, "scoring": 5_000}
-SPARK_EVENTS = 1_200_000
+LATENCY_RATES = {
+    "yahoo": (4_000, 20_000, 100_000, 250_000),
+    "wordcount": (4_000, 20_000),
+    "grep": (4_000, 20_000, 100_000),
+}
+FIRST_RATES = {"yahoo": 300_000, "wordcount": 20_000, "grep": 300_000, "scoring": 10_000}
+SPARK_EVENTS = 2_400_000
 SPARK_FILES_PER_BATCH = 2
 
 
@@ -34,7 +38,7 @@ def main() -> None:
     parser.add_argument("--no-peer", action="store_true", help="leave Structured Streaming out")
     options = parser.parse_args()
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 150, soft_wrap=True)
     results = Results(
         header=make_header(
             {
