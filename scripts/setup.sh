@@ -6,24 +6,27 @@ PYTHON="${PYTHON:-python3}"
 
 fail() { printf 'penstock set-up: %s\n' "$*" >&2; exit 1; }
 
-command -v "$PYTHON" >/dev/null 2>&1 || fail "there is no '$PYTHON'. Install Python 3.11 or later, or run: make PYTHON=/path/to/python3 …"
+# Asked for its version, not looked up: a shim may be on the PATH without a Python behind it.
+version=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) ||
+    fail "'$PYTHON' does not run. Install Python 3.11 or later, or run: make PYTHON=/path/to/python3 …"
 "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-    fail "$("$PYTHON" --version) is too old. Penstock needs 3.11 or later: make PYTHON=python3.12 …"
+    fail "Python $version ('$PYTHON') is too old. Penstock needs 3.11 or later: make PYTHON=python3.12 …"
 
 as_root_on_debian() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; }
 
 if ! "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null; then
-    version=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     as_root_on_debian || fail "Python's venv module is missing. Install it: apt-get install python$version-venv"
     apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "python$version-venv"
 fi
 
 java_major() {
     java="${JAVA_HOME:+$JAVA_HOME/bin/}java"
-    command -v "$java" >/dev/null 2>&1 || { echo 0; return; }
+    command -v "$java" >/dev/null 2>&1 || return 0
     "$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1
 }
 
+[ -z "${JAVA_HOME:-}" ] || [ -x "$JAVA_HOME/bin/java" ] ||
+    fail "JAVA_HOME is '$JAVA_HOME', but there is no bin/java in it. Correct it, or unset it to use the java on the PATH."
 major=$(java_major)
 if [ "${major:-0}" -lt 17 ]; then
     if as_root_on_debian && [ -z "${JAVA_HOME:-}" ]; then
@@ -37,6 +40,7 @@ if [ "${major:-0}" -lt 17 ]; then
     fi
 fi
 
+echo "installing into .venv, about half a minute the first time…"
 [ -x .venv/bin/python ] || "$PYTHON" -m venv .venv
 .venv/bin/python -m pip install -q --require-hashes -r requirements.lock
 .venv/bin/python -m pip install -q --no-deps --no-build-isolation -e .
