@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from penstock.connectors.base import Sink, Source
+from penstock.connectors.files import Files
 from penstock.errors import InvalidGraph, PenstockError
 from penstock.operators import MAIN, REST, Aggregation, ErrorPolicy, Operation, Split, check_keys
 from penstock.types import Schema
@@ -71,6 +72,13 @@ class Graph:
         graph = Graph(tuple(ordered), ports)
         _check_connected(graph)
         return graph
+
+
+def same_place(one: Sink, other: Sink) -> bool:
+    """Whether two sinks are the same one, or write into the same directory."""
+    if isinstance(one, Files) and isinstance(other, Files):
+        return one.path.resolve() == other.path.resolve()
+    return one is other
 
 
 def _ordered(nodes: Sequence[Node]) -> list[Node]:

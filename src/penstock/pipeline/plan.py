@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from penstock.connectors.base import Sink, Source
+from penstock.connectors.files import Files
 from penstock.errors import InvalidGraph, NotSerializable
 from penstock.operators import (
     DEAD_LETTER_SCHEMA,
@@ -19,7 +20,7 @@ from penstock.operators import (
     Merge,
     Operation,
 )
-from penstock.pipeline.graph import Graph, Input, Node
+from penstock.pipeline.graph import Graph, Input, Node, same_place
 from penstock.pipeline.options import Options
 from penstock.types import Schema
 
@@ -132,7 +133,21 @@ class Plan:
         for node in graph.nodes:
             planner.place(node)
         planner.place_dead_letters(dead_letters)
+        _check_places(planner.units)
         return Plan(options, planner.units, planner.edges, start_us)
+
+
+def _check_places(units: list[UnitSpec]) -> None:
+    """Two sinks in one directory would overwrite each other's files."""
+    sinks = [(op.name, op.operation) for unit in units for op in unit.ops if isinstance(op.operation, Sink)]
+    for i, (name, sink) in enumerate(sinks):
+        for earlier, other in sinks[:i]:
+            if isinstance(sink, Files) and same_place(sink, other):
+                raise InvalidGraph(
+                    f"it writes into '{sink.path}', as '{earlier}' does.",
+                    operation=name,
+                    hint="Give each sink a directory of its own, or merge() the streams before one sink.",
+                )
 
 
 class _Planner:

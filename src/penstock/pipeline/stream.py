@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from penstock.connectors.base import Sink, Source
-from penstock.errors import InvalidOption, PenstockError, TypeMismatch
+from penstock.errors import InvalidGraph, InvalidOption, PenstockError, TypeMismatch
 from penstock.expr import Column, col
 from penstock.operators import (
     LATE,
@@ -33,7 +33,7 @@ from penstock.operators import (
 )
 from penstock.operators import aggregates as agg
 from penstock.operators.aggregates import Aggregate
-from penstock.pipeline.graph import Graph, Input, Node
+from penstock.pipeline.graph import Graph, Input, Node, same_place
 from penstock.types import Schema
 
 _fresh = count(1)
@@ -53,6 +53,7 @@ class Pipeline:
     """A complete pipeline, from sources to one or more sinks; made by :meth:`Stream.to`.
 
     Give it to :func:`penstock.run` or :func:`penstock.start`; several may share sources and run as one job.
+    ``first + second`` is one pipeline with the sinks of both.
     """
 
     def __init__(self, sinks: tuple[Step, ...], dead_letters: Sink | None = None) -> None:
@@ -60,11 +61,25 @@ class Pipeline:
         self.dead_letters = dead_letters
 
     def __add__(self, other: Pipeline) -> Pipeline:
+        if self.dead_letters and other.dead_letters and not same_place(self.dead_letters, other.dead_letters):
+            raise InvalidGraph(
+                "the pipelines of one job have different sinks for dead letters.",
+                hint="Give them the same one: the bad records of a job go to one place, with their operation's name.",
+            )
         return Pipeline(self._sinks + other._sinks, self.dead_letters or other.dead_letters)
+
+    def nodes(self) -> list[Node]:
+        """Return the steps with their final names, not checked yet."""
+        return _nodes(self._sinks)
 
     def graph(self) -> Graph:
         """Return the checked graph."""
-        return Graph.check(_nodes(self._sinks))
+        return Graph.check(self.nodes())
+
+
+class _Branches(dict[str, "Stream"]):
+    def __missing__(self, name: str) -> Stream:
+        raise InvalidGraph(f"there is no branch '{name}'.", operation="split", hint=f"Branches: {', '.join(self)}.")
 
 
 def _nodes(sinks: tuple[Step, ...]) -> list[Node]:
@@ -260,6 +275,8 @@ class Stream:
     def split(self, *, name: str | None = None, **branches: Column) -> Mapping[str, Stream]:
         """Send each record to the branch of the first condition that is true, else to ``rest``.
 
+        Every named branch has to lead to a sink; what goes to ``rest`` is dropped if nobody takes it.
+
         Examples
         --------
         >>> parts = events.split(views=col("kind") == "view")   # doctest: +SKIP
@@ -267,7 +284,7 @@ class Stream:
         """
         operation = Split(tuple(branches.items()))
         step = self._then(operation, name)._from
-        return {port: Stream(step, port, self.schema) for port in (*branches, REST)}
+        return _Branches({port: Stream(step, port, self.schema) for port in (*branches, REST)})
 
     def merge(self, *others: Stream, name: str | None = None) -> Stream:
         """Join streams of the same schema into one; each keeps its own order."""

@@ -1,5 +1,6 @@
 """Testing for users: a pipeline in one process, a manual clock, scripted input, assertions on exact output."""
 
+from penstock.connectors.memory import At
 from penstock.testing.harness import Harness, collect
 
-__all__ = ["Harness", "collect"]
+__all__ = ["At", "Harness", "collect"]

@@ -9,7 +9,7 @@ from penstock.connectors import memory, records
 from penstock.connectors.base import Sink, Source
 from penstock.connectors.memory import Memory
 from penstock.durations import parse_us
-from penstock.errors import InvalidGraph, PenstockError
+from penstock.errors import InvalidGraph, InvalidOption, PenstockError
 from penstock.pipeline.graph import Graph
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
@@ -18,6 +18,7 @@ from penstock.testing.cluster import Cluster
 from penstock.types import record_dict
 
 _FOREVER_US = 1 << 62
+_FIGURES = ("records_in", "records_out", "late", "skipped", "retried", "dead_letters")
 
 
 class Harness:
@@ -26,10 +27,12 @@ class Harness:
     Parameters
     ----------
     pipeline : Pipeline
-        What to test; every sink is replaced by one that collects.
+        What to test, ``first + second`` for several; every sink is replaced by one that collects.
     inputs : mapping, optional
         Sources by operation name that take the place of the pipeline's own, such as ``ps.records([...], schema=…)``;
-        a plain list of rows is read with the schema of the source it replaces.
+        a plain list of rows is read with the schema of the source it replaces. All rows are due at once, and a
+        watermark moves between blocks of rows, not within one: put ``ps.testing.At("1s")`` into the list before
+        rows that shall come a second after the start, and be late.
     parallelism : int
         Instances of keyed operations.
     epoch : str
@@ -51,11 +54,10 @@ class Harness:
         parallelism: int = 1,
         epoch: str = "1s",
     ) -> None:
-        graph = pipeline.graph()
         nodes = []
         wanted = dict(inputs or {})
         self._sinks: dict[str, Memory] = {}
-        for node in graph.nodes:
+        for node in pipeline.nodes():
             if isinstance(node.body, Source) and node.name in wanted:
                 given = wanted.pop(node.name)
                 source = given if isinstance(given, Source) else records(list(given), schema=node.body.schema)
@@ -115,6 +117,8 @@ class Harness:
             if len(self._sinks) != 1:
                 raise PenstockError("name the sink.", hint=f"Sinks: {', '.join(self._sinks)}.")
             sink = next(iter(self._sinks))
+        if sink not in self._sinks:
+            raise InvalidGraph(f"there is no sink '{sink}'.", hint=f"Sinks: {', '.join(self._sinks)}.")
         return [record_dict(row) for row in self._sinks[sink].rows]
 
     def dead_letters(self) -> list[dict[str, object]]:
@@ -124,6 +128,11 @@ class Harness:
     def count(self, operation: str, figure: str) -> int:
         """Return a counter of an operation, such as ``late``, ``skipped``, ``records_in``, summed over instances."""
         figures = [each for worker in self._cluster.workers for each in worker.figures() if each.operation == operation]
+        if not figures:
+            known = dict.fromkeys(each.operation for worker in self._cluster.workers for each in worker.figures())
+            raise InvalidGraph(f"there is no operation '{operation}'.", hint=f"Operations: {', '.join(known)}.")
+        if not isinstance(getattr(figures[0], figure, None), int):
+            raise InvalidOption(option="figure", given=figure, allowed=", ".join(_FIGURES))
         return sum(getattr(each, figure) for each in figures)
 
 

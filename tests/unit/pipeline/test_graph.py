@@ -41,6 +41,7 @@ MISTAKES: list[tuple[str, Callable[[], Any], type[PenstockError], str]] = [
     ("lookup of another type", lambda: source().lookup(ADS, on="n"), TypeMismatch, "bigint"),
     ("lookup how", lambda: source().lookup(ADS, on="k", how="outer"), InvalidOption, "inner, left"),
     ("lookup clash", lambda: source(schema="k string, price int").lookup(ADS, on="k"), SchemaError, "price"),
+    ("unknown branch", lambda: source().split(big=ps.col("n") > 1)["bigg"], InvalidGraph, "big, rest"),
     ("map without schema", lambda: source().map(lambda r: r), TypeMismatch, "schema"),
     ("map without function", lambda: source().map("upper", schema="a int"), TypeMismatch, "not a function"),
     ("no sink", lambda: source().to(print), TypeMismatch, "not a sink"),

@@ -125,3 +125,22 @@ def test_a_function_that_cannot_be_sent_is_named() -> None:
     plan = plan_of(source().map(lambda r: r, schema=SCHEMA, name="locked").to(ps.memory()))
     with pytest.raises(NotSerializable, match=r"operation 'locked'.*lock"):
         check_serializable(plan, dumps)
+
+
+@pytest.mark.parametrize("second", ["out", "./out", "other/../out"])
+def test_two_sinks_in_one_directory_are_refused(second: str) -> None:
+    """They would number their files alike, and one would overwrite the other's."""
+    stream = source()
+    with pytest.raises(InvalidGraph, match=r"'to_files-2'.*as 'to_files' does"):
+        plan_of(stream.to(ps.files("out")) + stream.to(ps.files(second)))
+    bad = stream.filter(ps.col("n") > 1, on_error="dead_letter")
+    with pytest.raises(InvalidGraph, match=r"'dead_letters'.*as 'to_files' does"):
+        plan_of(bad.to(ps.files("out"), dead_letters=ps.files(second)))
+
+
+def test_pipelines_of_one_job_share_the_sink_of_their_dead_letters() -> None:
+    stream = source()
+    first = stream.to(ps.memory(), dead_letters=ps.files("bad"))
+    assert (first + stream.to(ps.memory(), dead_letters=ps.files("./bad"))).dead_letters is first.dead_letters
+    with pytest.raises(InvalidGraph, match="different sinks for dead letters"):
+        first + stream.to(ps.memory(), dead_letters=ps.files("worse"))
