@@ -268,7 +268,8 @@ def _explain(schema: Schema, index: int, record: Record) -> Record:
         if kind is TypeKind.DOUBLE and isinstance(value, int | float) and not isinstance(value, bool):
             return msgspec.structs.replace(record, **{field.name: float(value)})
         # strict=False is not used: "1" for an int is a mistake to be told about, not to be repaired.
-        converted = msgspec.convert(_plain(value), python_type(field.type))
+        # bytes count as built in, or else text for a binary column would be decoded as base64.
+        converted = msgspec.convert(_plain(value), python_type(field.type), builtin_types=(bytes,))
     except (msgspec.ValidationError, TypeError, OverflowError) as error:
         raise BadRecord(
             f"column '{field.name}' is declared {field.type.ddl}, but the value is {value!r}: {error}."
