@@ -335,22 +335,22 @@ def count(column: str | None = None) -> Aggregate:
 
 
 def sum(column: str) -> Aggregate:
-    """Sum a column."""
+    """Sum a column without its nulls: a bigint (overflow is an error) or a double; null where all are null."""
     return Sum(column)
 
 
 def min(column: str) -> Aggregate:
-    """Smallest value of a column."""
+    """Smallest value of a column that is not null."""
     return Min(column)
 
 
 def max(column: str) -> Aggregate:
-    """Largest value of a column."""
+    """Largest value of a column that is not null."""
     return Max(column)
 
 
 def mean(column: str) -> Aggregate:
-    """Mean of a column."""
+    """Mean of a column without its nulls, a double; null where all are null."""
     return Mean(column)
 
 

@@ -48,7 +48,10 @@ class Tumbling:
 
 
 def tumbling(size: str | float, *, on: str, lateness: str | float = 0, emit: str = "close") -> Tumbling:
-    """Windows of a fixed size over event time.
+    """Windows of a fixed size over event time, aligned to the epoch.
+
+    Results have the columns ``window_start`` (in the window) and ``window_end`` (the first moment after it) after
+    the key. When the input ends, or Ctrl-C drains the job, windows that are still open close with what they have.
 
     Parameters
     ----------
@@ -58,7 +61,9 @@ def tumbling(size: str | float, *, on: str, lateness: str | float = 0, emit: str
         The timestamp column.
     lateness : str or number
         How far behind the newest record a record may be: the watermark trails the largest event time by this
-        much, a window closes when the watermark reaches its end, and what comes later for it is late.
+        much, a window closes when the watermark reaches its end, and what comes later for it is late: counted,
+        not in the result, and sent to ``.late`` if something reads that. With several partitions the slowest
+        one that is not idle counts.
     emit : {"close", "update"}
         One result when the window closes, or the value so far after every change.
     """
