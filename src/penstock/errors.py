@@ -156,9 +156,9 @@ class OperationFailed(PenstockError):
 
     def __init__(self, *, operation: str, cause: str, record: str, user_traceback: str = "") -> None:
         super().__init__(
-            f"{cause} on record {record}",
+            f"{cause} on record {record}.",
             operation=operation,
-            hint='\nTo go on past such records give the operation on_error="skip", "retry" or "dead_letter".',
+            hint='To go on past such records give the operation on_error="skip", "retry" or "dead_letter".',
         )
         self.user_traceback = user_traceback
 
