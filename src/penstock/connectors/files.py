@@ -72,10 +72,10 @@ class Files(Sink):
             raise SinkFailed(sink=f"files('{self._path}')", cause=f"'{nearest}' cannot be written to")
         parts = {path: match for path in _listed(self._path) if (match := _PART.fullmatch(path.name))}
         if parts and self._existing is Existing.FAIL:
-            raise InvalidOption(
-                option="existing",
-                given=self._existing.value,
-                allowed=f"'append' or 'replace', as '{self._path}' holds {len(parts)} files of a former run",
+            raise SinkFailed(
+                sink=f"files('{self._path}')",
+                cause="the directory holds part files of an earlier run",
+                hint='Give existing="append" to keep them, existing="replace" to delete them, or another path.',
             )
         self._first_part = max((int(match[1]) + 1 for match in parts.values()), default=0)
         if self._existing is Existing.REPLACE:

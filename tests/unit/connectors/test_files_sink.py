@@ -172,7 +172,7 @@ def test_existing_output(tmp_path: Path) -> None:
     first = files(tmp_path)
     first.check(_SCHEMA)
     _commit(_writer(first), 4, 1)
-    with pytest.raises(InvalidOption, match="'append' or 'replace'"):
+    with pytest.raises(SinkFailed, match=r"holds part files of an earlier run.*append.*replace.*another path"):
         first.check(_SCHEMA)
 
     append = files(tmp_path, existing="append")
