@@ -199,6 +199,24 @@ class ProtocolError(PenstockError):
     code = "PROTOCOL"
 
 
+class CheckpointDamaged(PenstockError):
+    """A file of a checkpoint is missing or not what was written."""
+
+    code = "CHECKPOINT_DAMAGED"
+
+    def __init__(self, *, path: str, cause: str) -> None:
+        super().__init__(
+            f"'{path}': {cause}.",
+            hint="Restore the file from a backup, or start anew with another checkpoint directory.",
+        )
+
+
+class CheckpointMismatch(PenstockError):
+    """A checkpoint was written by another pipeline."""
+
+    code = "CHECKPOINT_MISMATCH"
+
+
 class JavaMissing(PenstockError):
     """No usable Java was found for Spark."""
 

@@ -16,7 +16,7 @@ WAIT_S = 60.0
 @pytest.fixture(scope="session", autouse=True)
 def spark() -> Iterator[None]:
     """Start the JVM once."""
-    open_session("local[8]", 4, "tests")
+    open_session("local", 4, "tests")
     yield
     close_session()
 

@@ -171,10 +171,11 @@ def _drive(plan: Any, events: int) -> float:
     from penstock.protocol import messages as m
 
     worker = Worker(replace(plan, start_us=now_us()), 0, 1, now_ns)
-    worker.on_driver(m.Start([m.Peer(0, 1, "")], now_us()))
+    worker.start(m.Start([m.Peer(0, 1, "")], now_us(), 0, None), {})
     began = time.perf_counter()
     while worker.units[0].stats.records_in < events:  # type: ignore[attr-defined]
         worker.step(now_us())
+        worker.to_store()
     took = time.perf_counter() - began
     worker.close()
     return took

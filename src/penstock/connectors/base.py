@@ -111,6 +111,14 @@ class SinkWriter(ABC):
         del epoch
         return None
 
+    def snapshot(self, epoch: int) -> bytes | None:
+        """Return what was prepared under ``epoch``, if it lives in memory only and would be lost with the process."""
+        del epoch
+        return None
+
+    def restore(self, epoch: int, snapshot: bytes | None) -> None:
+        """Go on after ``epoch``, which is committed: drop what was prepared later by a writer that is gone."""
+
     def close(self) -> None:
         """Free what the writer holds; what was not committed is dropped."""
 
@@ -125,6 +133,13 @@ class Sink(ABC):
 
     def check(self, schema: Schema) -> None:
         """Raise a PenstockError if the sink cannot take this schema or place; called before Spark starts."""
+
+    def state(self) -> dict[str, object]:
+        """What a resumed run must know of this one; plain values."""
+        return {}
+
+    def resume(self, state: dict[str, object]) -> None:
+        """Take the place of `check` in a run that goes on from a checkpoint."""
 
     @abstractmethod
     def writer(self, schema: Schema, context: WriterContext) -> SinkWriter:

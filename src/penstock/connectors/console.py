@@ -31,8 +31,8 @@ class Console(Sink):
         return "console"
 
     def writer(self, schema: Schema, context: WriterContext) -> SinkWriter:
-        del schema, context
-        return DeliveringWriter()
+        del context
+        return DeliveringWriter(schema)
 
     def deliver(self, rows: list[Record], schema: Schema) -> None:
         with self._lock:

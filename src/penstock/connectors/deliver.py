@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from penstock.connectors.base import SinkWriter
-from penstock.types import Record
+from penstock.types import Record, Schema
 
 
 class DeliveringWriter(SinkWriter):
     """Keeps records until their epoch is committed, then hands them to the driver."""
 
-    def __init__(self) -> None:
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
         self._open: list[Record] = []
         self._prepared: dict[int, list[Record]] = {}
 
@@ -19,6 +22,13 @@ class DeliveringWriter(SinkWriter):
     def prepare(self, epoch: int) -> None:
         self._prepared[epoch] = self._open
         self._open = []
+
+    def snapshot(self, epoch: int) -> bytes | None:
+        return msgspec.msgpack.encode(self._prepared.get(epoch, []))
+
+    def restore(self, epoch: int, snapshot: bytes | None) -> None:
+        if snapshot is not None:
+            self._prepared[epoch] = msgspec.msgpack.decode(snapshot, type=list[self._schema.record_type])  # type: ignore[name-defined]
 
     def commit(self, epoch: int) -> list[Record] | None:
         ready = sorted(prepared for prepared in self._prepared if prepared <= epoch)

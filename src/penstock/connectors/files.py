@@ -81,6 +81,12 @@ class Files(Sink):
         if self._existing is Existing.REPLACE:
             self._replaced = tuple(map(str, [*parts, *_listed(self._path / _PENDING)]))
 
+    def state(self) -> dict[str, object]:
+        return {"first_part": self._first_part}
+
+    def resume(self, state: dict[str, object]) -> None:
+        self._first_part = int(str(state.get("first_part", 0)))
+
     def writer(self, schema: Schema, context: WriterContext) -> SinkWriter:
         with _disk(self._path, context.operation):
             (self._path / _PENDING).mkdir(parents=True, exist_ok=True)
@@ -246,6 +252,16 @@ class _FilesWriter(SinkWriter):
             with _disk(self._path, self._operation):
                 _sync_directory(self._path)
         return None
+
+    def restore(self, epoch: int, snapshot: bytes | None) -> None:
+        del snapshot
+        self.commit(epoch)
+        later = re.compile(re.escape(self._name) + r"-(\d+)\." + self._format.value)
+        for path in _listed(self._path / _PENDING):
+            match = later.fullmatch(path.name)
+            if match and int(match[1]) > epoch:
+                with _disk(path, self._operation):
+                    path.unlink(missing_ok=True)
 
     def close(self) -> None:
         if self._open is not None:

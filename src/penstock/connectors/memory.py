@@ -193,8 +193,8 @@ class Memory(Sink):
             self._rows.clear()
 
     def writer(self, schema: Schema, context: WriterContext) -> SinkWriter:
-        del schema, context
-        return DeliveringWriter()
+        del context
+        return DeliveringWriter(schema)
 
     def deliver(self, rows: list[Record], schema: Schema) -> None:
         del schema

@@ -37,7 +37,14 @@ class HostEnded:
     error: str | None
 
 
-Event = FromWorker | Tick | DrainRequested | StopRequested | HostEnded
+@dataclass(frozen=True, slots=True)
+class CommitRecorded:
+    """The commit record of an epoch is on disk."""
+
+    epoch: int
+
+
+Event = FromWorker | Tick | DrainRequested | StopRequested | HostEnded | CommitRecorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,4 +62,22 @@ class Finish:
     error: PenstockError | None
 
 
-Command = Send | Finish
+@dataclass(frozen=True, slots=True)
+class RecordCommit:
+    """Write the commit record of an epoch, then say CommitRecorded."""
+
+    epoch: int
+    generation: int
+    start_us: int
+    final: bool
+    snapshots: list[m.Stored]
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Start another process for a worker that is silent; should the old one wake up, it is refused."""
+
+    worker: int
+
+
+Command = Send | Finish | RecordCommit | Replace

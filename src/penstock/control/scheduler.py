@@ -1,47 +1,61 @@
 """The central scheduler of one job as a pure state machine: events and the time in, commands out.
 
-=========  =================================  =============================================  =========
-phase      event                              commands                                       next
-=========  =================================  =============================================  =========
-STARTING   Register, not yet from everyone    —                                              STARTING
-STARTING   Register, now from everyone        Start to all                                   RUNNING
-STARTING   Tick after the start timeout       Finish(error)                                  ENDED
-RUNNING    Tick, interval over, none pending  BeginEpoch(n) to all                           RUNNING
-any live   EpochDone(n) from everyone         Commit(n) to all                               same
-RUNNING    DrainRequested                     Drain to all                                   DRAINING
-any live   Finished from everyone             Commit(last + 1, final) to all                 ENDING
-ENDING     Stopped from everyone              Finish                                         ENDED
-any live   Failed                             Stop to all, Finish(error)                     ENDED
-any live   Tick, a worker silent too long     Stop to all, Finish(error)                     ENDED
-any        HostEnded                          Finish(error), or Finish in ENDING             ENDED
-any        StopRequested                      Stop to all, Finish                            ENDED
-=========  =================================  =============================================  =========
+===========  =====================================  ==============================================  ===========
+phase        event                                  commands                                        next
+===========  =====================================  ==============================================  ===========
+STARTING     Register, not yet from everyone        —                                               STARTING
+STARTING     Register, now from everyone            Start to all                                    RUNNING
+STARTING     Tick after the start timeout           Finish(error)                                   ENDED
+RUNNING      Tick, interval over, none pending      BeginEpoch(n) to all                            RUNNING
+RUNNING      EpochWanted, none pending              BeginEpoch(n) to all                            RUNNING
+any live     EpochDone(n) from everyone             RecordCommit(n)                                 same
+any live     CommitRecorded(n)                      Commit(n) to all                                same
+RUNNING      DrainRequested                         Drain to all                                    DRAINING
+any live     Finished from everyone                 RecordCommit(last + 1, final)                   ENDING
+ENDING       CommitRecorded                         Commit(final) to all                            ENDING
+ENDING       Stopped from everyone                  Finish                                          ENDED
+any live     Register of a known worker (it died)   Start to it, Rollback to the others             recovering
+recovering   RolledBack from everyone               Resume to all; BeginEpoch, Drain, Commit again  as before
+recovering   Register of a known worker             a new recovery of both losses                   recovering
+any live     Failed                                 Stop to all, Finish(error)                      ENDED
+any live     Tick, a worker silent too long         Replace(worker)                                 same
+any          HostEnded                              Finish(error), or Finish in ENDING              ENDED
+any          StopRequested                          Stop to all, Finish                             ENDED
+===========  =====================================  ==============================================  ===========
 
-A message from an incarnation that is not the registered one is refused and counted.
+*Recovering* is no phase of its own but a generation that not everyone has confirmed: the phase before goes on after it. A
+message from an incarnation that is not the registered one is refused and counted, and its sender is told to stop.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from enum import Enum
 
 from penstock.control.events import (
     Command,
+    CommitRecorded,
     DrainRequested,
     Event,
     Finish,
     FromWorker,
     HostEnded,
+    RecordCommit,
+    Replace,
     Send,
     StopRequested,
     Tick,
 )
+from penstock.control.recovery import InstanceId, SnapshotChains, downstream, everything, hosted
 from penstock.errors import OperationFailed, PenstockError, SparkFailed, WorkerLost
-from penstock.pipeline.options import Options
+from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 
 ALIVE_US = 1_000_000
 START_DELAY_US = 100_000
 """Schedules begin so long after Start, when every worker has built its units."""
+LOSSES_MAX = 20
+"""Workers that may be lost between two commits; more means that the job cannot get ahead."""
 
 
 class Phase(Enum):
@@ -54,28 +68,61 @@ class Phase(Enum):
     ENDED = "ended"
 
 
-class Scheduler:
-    """Decides for one job; knows nothing of sockets, threads or Spark."""
+@dataclass(frozen=True)
+class Resumption:
+    """What a job goes on from when it is started again: its last commit."""
 
-    def __init__(self, options: Options, workers: int, now_us: int) -> None:
+    epoch: int
+    start_us: int
+    generation: int
+    snapshots: list[m.Stored] = field(default_factory=list)
+
+
+class Scheduler:
+    """Decides for one job; knows nothing of sockets, disks, threads or Spark."""
+
+    def __init__(self, plan: Plan, now_us: int, resumption: Resumption | None = None) -> None:
         self.phase = Phase.STARTING
-        self.committed_epoch = 0
-        self.begun_epoch = 0
+        self.committed_epoch = self.begun_epoch = resumption.epoch if resumption else 0
         self.refused_messages = 0
-        self.start_us = 0
+        self.start_us = resumption.start_us if resumption else 0
         """When the sources' schedules began."""
         self.peers: dict[int, m.Peer] = {}
         self.epoch_us_last = 0
         """How long the last epoch took from its beginning to its commit."""
-        self._options = options
-        self._workers = workers
+        self.recoveries = 0
+        self.generation = resumption.generation + 1 if resumption else 0
+        self._resumed = resumption is not None
+        self._plan = plan
+        self._options = plan.options
+        self._chains = SnapshotChains(resumption.snapshots if resumption else ())
         self._started_us = now_us
         self._heard_us: dict[int, int] = {}
         self._alive_us = now_us
         self._epoch_us = now_us
+        self._epoch_soon = False
         self._waiting_epoch: set[int] = set()
-        self._waiting_finish: set[int] = set(range(workers))
-        self._waiting_stop: set[int] = set(range(workers))
+        self._waiting_finish = set(range(plan.workers))
+        self._waiting_stop = set(range(plan.workers))
+        self._waiting_rollback: set[int] = set()
+        self._recovering: set[InstanceId] = set()
+        self._unbuilt: set[int] = set()
+        """New workers that have not confirmed their Start."""
+        self._recording: RecordCommit | None = None
+        self._new: dict[int, list[m.Stored]] = {}
+        self._final: dict[int, list[m.Stored]] = {}
+        self._lost: set[int] = set()
+        """Workers that came back while a commit was being recorded: their recovery must know how that ends."""
+        self._losses = 0
+
+    @property
+    def recovering(self) -> bool:
+        """Whether some worker has not confirmed the present generation."""
+        return bool(self._waiting_rollback)
+
+    def snapshots(self) -> list[m.Stored]:
+        """Snapshots that the last commit needs."""
+        return self._chains.all()
 
     def handle(self, event: Event, now_us: int) -> list[Command]:
         """Advance by one event."""
@@ -86,10 +133,12 @@ class Scheduler:
                 return self._on_message(message, now_us)
             case Tick():
                 return self._on_tick(now_us)
+            case CommitRecorded(epoch=epoch):
+                return self._on_recorded(epoch, now_us)
             case DrainRequested():
                 if self.phase is Phase.RUNNING:
                     self.phase = Phase.DRAINING
-                    return self._all(m.Drain())
+                    return [] if self.recovering else self._all(m.Drain())
                 return self._stop(None) if self.phase is Phase.STARTING else []
             case StopRequested():
                 return self._stop(None)
@@ -99,12 +148,15 @@ class Scheduler:
                 return self._stop(SparkFailed(f"Spark ended the workers: {error or 'without a reason'}."))
 
     def _all(self, message: m.ToWorker) -> list[Command]:
-        return [Send(worker, message) for worker in sorted(self.peers)]
+        built = self._waiting_stop - self._unbuilt - self._lost
+        return [Send(worker, message) for worker in sorted(self.peers) if worker in built]
 
     def _stop(self, error: PenstockError | None) -> list[Command]:
         commands = self._all(m.Stop())
         self.phase = Phase.ENDED
         return [*commands, Finish(error)]
+
+    # --- messages -----------------------------------------------------------------------------------------------------
 
     def _on_message(self, message: m.FromWorker, now_us: int) -> list[Command]:
         if isinstance(message, m.Register):
@@ -115,20 +167,15 @@ class Scheduler:
             return []
         self._heard_us[message.worker] = now_us
         match message:
-            case m.EpochDone(worker=worker, epoch=epoch):
-                if epoch == self.begun_epoch and worker in self._waiting_epoch:
-                    self._waiting_epoch.discard(worker)
-                    if not self._waiting_epoch:
-                        self.committed_epoch = epoch
-                        self.epoch_us_last = now_us - self._epoch_us
-                        return self._all(m.Commit(epoch, False))
-            case m.Finished(worker=worker):
-                self._waiting_finish.discard(worker)
-                if not self._waiting_finish and self.phase is not Phase.ENDING:
-                    self.phase = Phase.ENDING
-                    self.begun_epoch += 1
-                    self.committed_epoch = self.begun_epoch
-                    return self._all(m.Commit(self.begun_epoch, True))
+            case m.EpochDone(worker=worker, epoch=epoch, stored=stored):
+                return self._on_epoch_done(worker, epoch, stored)
+            case m.Finished(worker=worker, stored=stored):
+                return self._on_finished(worker, stored)
+            case m.RolledBack(worker=worker, generation=generation):
+                return self._on_rolled_back(worker, generation, now_us)
+            case m.EpochWanted():
+                self._epoch_soon = True
+                return self._begin_epoch(now_us)
             case m.Failed():
                 return self._stop(_failure(message))
             case m.Stopped(worker=worker):
@@ -141,55 +188,176 @@ class Scheduler:
         return []
 
     def _on_register(self, message: m.Register, now_us: int) -> list[Command]:
-        if self.phase is not Phase.STARTING:
-            lost = f"worker {message.worker} ended and was started again."
-            return self._stop(WorkerLost(lost, hint="Its state is gone; run the job again."))
+        known = self.peers.get(message.worker)
+        if known is not None and known.incarnation == message.incarnation:
+            return []
+        if message.worker not in self._waiting_stop:
+            # Its work is done and committed; Spark started its task again for nothing.
+            return []
         self.peers[message.worker] = m.Peer(message.worker, message.incarnation, message.endpoint)
         self._heard_us[message.worker] = now_us
-        if len(self.peers) < self._workers:
-            return []
+        if self.phase is Phase.STARTING:
+            return self._start(now_us) if len(self.peers) == self._plan.workers else []
+        self._losses += 1
+        if self._losses > LOSSES_MAX:
+            return self._stop(
+                WorkerLost(
+                    f"workers were lost {self._losses} times since the last commit; the last one was {message.worker}.",
+                    hint="A record or a function may be killing the process; see the workers' log.",
+                )
+            )
+        self._lost.add(message.worker)
+        return [] if self._recording else self._recover_lost()
+
+    def _recover_lost(self) -> list[Command]:
+        lost, self._lost = self._lost, set()
+        return self._recover(downstream(self._plan, {key for w in lost for key in hosted(self._plan, w)}), lost)
+
+    def _start(self, now_us: int) -> list[Command]:
         self.phase = Phase.RUNNING
         self._epoch_us = now_us
+        if self._resumed:
+            return self._recover(everything(self._plan), set(self.peers))
         self.start_us = now_us + START_DELAY_US
-        return self._all(m.Start([self.peers[w] for w in sorted(self.peers)], self.start_us))
+        return self._all(m.Start(self._peers(), self.start_us, self.generation, None))
+
+    def _peers(self) -> list[m.Peer]:
+        return [self.peers[worker] for worker in sorted(self.peers)]
+
+    # --- recovery -----------------------------------------------------------------------------------------------------
+
+    def _recover(self, concerned: set[InstanceId], new: set[int]) -> list[Command]:
+        """Have everyone build what is concerned anew; what an unconfirmed recovery concerned is concerned again."""
+        self.recoveries += 1
+        self.generation += 1
+        self._recovering |= concerned
+        restore = m.Restore(self.committed_epoch, sorted(self._recovering), self._chains.of(self._recovering))
+        self._waiting_rollback = set(self.peers) & self._waiting_stop
+        self._waiting_epoch.clear()
+        self._new.clear()
+        self._final.clear()
+        if self.phase is not Phase.ENDING:
+            self._waiting_finish = set(range(self._plan.workers))
+        self._unbuilt |= new
+        commands: list[Command] = []
+        for worker in sorted(self._waiting_rollback):
+            if worker in self._unbuilt:
+                message: m.ToWorker = m.Start(self._peers(), self.start_us, self.generation, restore)
+            else:
+                message = m.Rollback(self._peers(), self.generation, restore)
+            commands.append(Send(worker, message))
+        return commands
+
+    def _on_rolled_back(self, worker: int, generation: int, now_us: int) -> list[Command]:
+        if generation != self.generation:
+            return []
+        self._unbuilt.discard(worker)
+        self._waiting_rollback.discard(worker)
+        if self._waiting_rollback:
+            return []
+        self._recovering.clear()
+        commands = self._all(m.Resume(self.generation))
+        if self.phase is Phase.ENDING:
+            return commands + self._all(m.Commit(self.committed_epoch, True))
+        if self.begun_epoch > self.committed_epoch and self._recording is None:
+            self._waiting_epoch = set(self.peers)
+            commands += self._all(m.BeginEpoch(self.begun_epoch))
+        if self.phase is Phase.DRAINING:
+            commands += self._all(m.Drain())
+        self._epoch_us = now_us
+        return commands
+
+    # --- epochs -------------------------------------------------------------------------------------------------------
+
+    def _begin_epoch(self, now_us: int) -> list[Command]:
+        busy = self._waiting_epoch or self.recovering or self._recording is not None
+        if self.phase is not Phase.RUNNING or busy:
+            return []
+        if not self._epoch_soon and now_us - self._epoch_us < self._options.epoch_us:
+            return []
+        self._epoch_us = now_us
+        self._epoch_soon = False
+        self.begun_epoch += 1
+        self._waiting_epoch = set(self.peers)
+        self._new.clear()
+        return self._all(m.BeginEpoch(self.begun_epoch))
+
+    def _on_epoch_done(self, worker: int, epoch: int, stored: list[m.Stored]) -> list[Command]:
+        if epoch != self.begun_epoch or worker not in self._waiting_epoch or self.recovering:
+            return []
+        self._waiting_epoch.discard(worker)
+        self._new[worker] = stored
+        return [] if self._waiting_epoch else self._record(epoch, final=False)
+
+    def _on_finished(self, worker: int, stored: list[m.Stored]) -> list[Command]:
+        if self.recovering or self.phase is Phase.ENDING:
+            return []
+        self._waiting_finish.discard(worker)
+        self._final[worker] = stored
+        if self._waiting_finish or self._recording is not None:
+            return []
+        return self._end()
+
+    def _end(self) -> list[Command]:
+        self.phase = Phase.ENDING
+        self._waiting_epoch.clear()
+        self.begun_epoch += 1
+        return self._record(self.begun_epoch, final=True)
+
+    def _record(self, epoch: int, *, final: bool) -> list[Command]:
+        chains = SnapshotChains(self._chains.all())
+        chains.add(stored for each in (self._final if final else self._new).values() for stored in each)
+        self._recording = RecordCommit(epoch, self.generation, self.start_us, final, chains.all())
+        return [self._recording]
+
+    def _on_recorded(self, epoch: int, now_us: int) -> list[Command]:
+        if self._recording is None or epoch != self._recording.epoch:
+            return []
+        self._chains = SnapshotChains(self._recording.snapshots)
+        self._recording = None
+        self.committed_epoch = epoch
+        self.epoch_us_last = now_us - self._epoch_us
+        self._losses = 0
+        commands = self._all(m.Commit(epoch, self.phase is Phase.ENDING))
+        if self._lost:
+            return commands + self._recover_lost()
+        if self.phase is not Phase.ENDING and not self._waiting_finish:
+            commands += self._end()
+        return commands
+
+    # --- time ---------------------------------------------------------------------------------------------------------
 
     def _on_tick(self, now_us: int) -> list[Command]:
         if self.phase is Phase.STARTING:
             if now_us - self._started_us < self._options.start_timeout_us:
                 return []
-            missing = self._workers - len(self.peers)
+            missing = self._plan.workers - len(self.peers)
             waited_s = self._options.start_timeout_us // 1_000_000
             return self._stop(
                 SparkFailed(
-                    f"{missing} of {self._workers} workers did not start in {waited_s} s.",
+                    f"{missing} of {self._plan.workers} workers did not start in {waited_s} s.",
                     hint="The cluster must offer one task slot per worker; lower the parallelism or free slots.",
                 )
             )
-        silent = [w for w, heard in self._heard_us.items() if now_us - heard > self._options.silence_us]
-        if silent:
-            return self._stop(
-                WorkerLost(
-                    f"worker {silent[0]} has been silent for {self._options.silence_us // 1_000_000} s.",
-                    hint="It may be stuck in a function that does not return, or its machine may be gone.",
-                )
-            )
         commands: list[Command] = []
+        for worker, heard_us in self._heard_us.items():
+            if worker in self._waiting_stop and now_us - heard_us > self._options.silence_us:
+                self._heard_us[worker] = now_us
+                commands.append(Replace(worker))
         if now_us - self._alive_us >= ALIVE_US:
             self._alive_us = now_us
             commands += self._all(m.Alive())
-        idle = not self._waiting_epoch and self.phase is Phase.RUNNING
-        if idle and now_us - self._epoch_us >= self._options.epoch_us:
-            self._epoch_us = now_us
-            self.begun_epoch += 1
-            self._waiting_epoch = set(self.peers)
-            commands += self._all(m.BeginEpoch(self.begun_epoch))
-        return commands
+        return commands + self._begin_epoch(now_us)
 
     def wake_us(self, now_us: int) -> int:
         """When the next Tick is useful."""
-        if self.phase is Phase.RUNNING and not self._waiting_epoch:
-            return min(self._epoch_us + self._options.epoch_us, self._alive_us + ALIVE_US)
-        return max(self._alive_us, now_us) + ALIVE_US if self.phase is Phase.STARTING else self._alive_us + ALIVE_US
+        if self.phase is Phase.STARTING:
+            return max(self._alive_us, now_us) + ALIVE_US
+        alive_us = self._alive_us + ALIVE_US
+        busy = self._waiting_epoch or self.recovering or self._recording is not None
+        if self.phase is Phase.RUNNING and not busy:
+            return min(self._epoch_us + self._options.epoch_us, alive_us)
+        return alive_us
 
 
 def _failure(message: m.Failed) -> PenstockError:

@@ -53,16 +53,18 @@ class Ack:
 class Sender:
     """Reads a log within the window and keeps what it needs to send again."""
 
-    def __init__(self, channel: ChannelId, log: Log, reader: str, window_records: int = WINDOW_RECORDS) -> None:
+    def __init__(
+        self, channel: ChannelId, log: Log, reader: str, window_records: int = WINDOW_RECORDS, generation: int = 0
+    ) -> None:
         self.channel = channel
+        self.generation = generation
         self.resent_blocks = 0
         self._log = log
         self._reader = reader
         self._window = window_records
         self._in_flight: deque[Block] = deque()  # sent and not consumed
         self._in_flight_records = 0
-        self._sent = -1
-        self._received = -1
+        self._sent = self._received = log.position(reader) - 1
         self._progress_us = 0
         self._resend_us = RESEND_US_MIN
 
@@ -139,15 +141,17 @@ class Sender:
 class Receiver:
     """Takes blocks in order, refuses the rest, and holds them until the unit consumes them."""
 
-    def __init__(self, channel: ChannelId, window_records: int = WINDOW_RECORDS) -> None:
+    def __init__(
+        self, channel: ChannelId, window_records: int = WINDOW_RECORDS, generation: int = 0, first_id: int = 0
+    ) -> None:
         self.channel = channel
+        self.generation = generation
         self.duplicate_blocks = 0
         self.refused_blocks = 0
         self.queued_records = 0
         self._window = window_records
         self._queue: deque[Block] = deque()
-        self._received = -1
-        self._consumed = -1
+        self._received = self._consumed = first_id - 1
         self._owed_records = 0
         self._ack_since_us: int | None = None
         self._ack_now = False

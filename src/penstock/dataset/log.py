@@ -5,7 +5,7 @@ Units append to logs and read from them; the sender of a channel is one more rea
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -50,6 +50,8 @@ class Log:
         Records that may wait for the slowest reader; `has_room` is False from there on.
     retained_records_max : int
         Records that may be kept in all.
+    first_id : int
+        Id of the first block: where a restored producer goes on.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Log:
         retention: Retention = Retention.CONSUMED,
         unread_records_max: int = UNREAD_RECORDS_MAX,
         retained_records_max: int = RETAINED_RECORDS_MAX,
+        first_id: int = 0,
     ) -> None:
         self.name = name
         self._cursors = {reader: Cursor() for reader in readers}
@@ -70,7 +73,7 @@ class Log:
         self._retained_max = retained_records_max
         self._blocks: list[Block] = []
         self._base = 0  # index of self._blocks[0] in the whole sequence
-        self._next_id = 0
+        self._next_id = first_id
         self._weight_in = 0  # of everything ever appended
         self._weight_out = 0  # of everything truncated
         self._committed_epoch = 0
@@ -178,6 +181,14 @@ class Log:
         if cursor.consumed > cursor.next:
             cursor.consumed_weight -= sum(b.weight for b in self._blocks[at : cursor.consumed - self._base])
             cursor.consumed = cursor.next
+
+    def seek_after_epoch(self, reader: str, epoch: int) -> int:
+        """Move the reader to the first block after ``epoch``, as if it had consumed all before; return its id."""
+        at = bisect_right(self._blocks, epoch, key=lambda block: block.epoch)
+        cursor = self._cursors[reader]
+        cursor.next = cursor.consumed = self._base + at
+        cursor.consumed_weight = self._weight_out + sum(block.weight for block in self._blocks[:at])
+        return self.position(reader)
 
     def position(self, reader: str) -> int:
         """Id of the next block the reader will get."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
+from penstock.engine.snapshot import OpCounters, UnitSnapshot
 from penstock.errors import OperationFailed, PenstockError, SinkFailed
 from penstock.metrics import OpStats
 from penstock.metrics.stats import StatsMessage
 from penstock.operators import DEAD_LETTERS, MAIN, Errors, Form, Operator, StatefulOperator
-from penstock.operators.errors import describe_error, user_traceback
+from penstock.operators.errors import ErrorCounts, describe_error, user_traceback
 from penstock.pipeline.plan import OpSpec, Plan, UnitSpec
 from penstock.types import Record, Schema
 
@@ -180,6 +181,30 @@ class Chain:
             )
             for s in self.stages
         ]
+
+    def counters(self) -> list[OpCounters]:
+        """Counters of every operation."""
+        return [
+            OpCounters(
+                stage.stats.records_in,
+                stage.stats.records_out,
+                stage.errors.counts.skipped,
+                stage.errors.counts.retried,
+                stage.errors.counts.dead_letters,
+            )
+            for stage in self.stages
+        ]
+
+    def restore(self, snapshots: Sequence[UnitSnapshot]) -> None:
+        """Go on from the last of these snapshots; the first holds the whole state, the others what changed."""
+        last = snapshots[-1]
+        for stage, counters in zip(self.stages, last.operations, strict=True):
+            stage.stats.records_in, stage.stats.records_out = counters.records_in, counters.records_out
+            stage.errors.counts = ErrorCounts(counters.skipped, counters.retried, counters.dead_letters)
+        if self.stateful is not None:
+            self.stateful.restore([each.state for each in snapshots if each.state is not None])
+        for sink, held in zip(self.sinks, last.sinks, strict=True):
+            sink.writer.restore(last.epoch, held)
 
     def close(self) -> None:
         """Close the sinks' writers."""

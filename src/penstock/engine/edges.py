@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from penstock.dataset import Block, Log, Mark, Receiver, Retention
+from penstock.dataset.log import RETAINED_RECORDS_MAX
+from penstock.engine.snapshot import InputState
 from penstock.operators.keys import Partitioner
 from penstock.pipeline.plan import EdgeSpec, Mode, Plan
 from penstock.types import Record
@@ -41,26 +43,32 @@ class EdgeOutput:
     Blocks without records are not written at once: the next block of that log, or `announce`, covers their ids.
     """
 
-    def __init__(self, edge: EdgeSpec, plan: Plan, instance: int) -> None:
+    def __init__(self, edge: EdgeSpec, plan: Plan, instance: int, first_id: int = 0) -> None:
         self.edge = edge
         self.instance = instance
         self.consumers = edge.consumers(plan, instance)
         self.records_written = 0
-        worker = plan.worker_of(instance)
         self.logs = [
             Log(
                 f"{plan.units[edge.producer].name}.{instance}→{plan.units[edge.consumer].name}.{consumer}",
                 [READER],
-                retention=Retention.CONSUMED if plan.worker_of(consumer) == worker else Retention.COMMITTED,
+                # A consumer may have to be replayed although its producer lives on, in the same process too.
+                retention=Retention.COMMITTED,
                 unread_records_max=plan.options.queue_records,
+                first_id=first_id,
             )
             for consumer in self.consumers
         ]
         self._partitioner = Partitioner(edge.keys, len(self.consumers)) if edge.mode is Mode.SHUFFLE else None
         self._idle = [False] * len(self.logs)
         self._event_time: list[int | None] = [None] * len(self.logs)
-        self._next_id = 0
+        self._next_id = first_id
         self._epoch = 1
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether so much is kept for replay that an epoch should be committed soon."""
+        return any(2 * log.retained_records > RETAINED_RECORDS_MAX for log in self.logs)
 
     @property
     def has_room(self) -> bool:
@@ -132,18 +140,22 @@ class EdgeOutput:
 class EdgeInput(ABC):
     """One producing instance as its consumer sees it."""
 
-    def __init__(self) -> None:
+    def __init__(self, state: InputState | None = None) -> None:
         self.aligned = False
         """Its marker of the present epoch has come; wait for the other inputs."""
-        self.ended = False
-        self.idle = False
-        self.event_time_us: int | None = None
+        self.ended = state.ended if state else False
+        self.idle = state.idle if state else False
+        self.event_time_us = state.event_time_us if state else None
         self.shown_us = 0
         """When it last showed an event time; 0 before the first look."""
-        self.records_read = 0
+        self.records_read = state.records_read if state else 0
         self.disordered_blocks = 0
         """Blocks that did not follow the one before; stays 0 unless the layers below are wrong."""
-        self._next_id = 0
+        self._next_id = state.next_id if state else 0
+
+    def state(self) -> InputState:
+        """Where this input stands."""
+        return InputState(self._next_id, self.event_time_us, self.idle, self.ended, self.records_read)
 
     def audit(self, block: Block) -> None:
         """Count what is read here, independently of what the log or the channel believes."""
@@ -172,8 +184,8 @@ class EdgeInput(ABC):
 class LocalInput(EdgeInput):
     """Reads a log in the same process."""
 
-    def __init__(self, log: Log) -> None:
-        super().__init__()
+    def __init__(self, log: Log, state: InputState | None = None) -> None:
+        super().__init__(state)
         self._log = log
 
     def peek(self) -> Block | None:
@@ -192,8 +204,8 @@ class LocalInput(EdgeInput):
 class RemoteInput(EdgeInput):
     """Reads what a channel has received."""
 
-    def __init__(self, receiver: Receiver) -> None:
-        super().__init__()
+    def __init__(self, receiver: Receiver, state: InputState | None = None) -> None:
+        super().__init__(state)
         self.receiver = receiver
 
     def peek(self) -> Block | None:

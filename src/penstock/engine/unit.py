@@ -15,12 +15,16 @@ end         it was the last one                                windows close, si
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import msgspec
 
 from penstock.connectors.base import SourceReader
 from penstock.dataset import Block, Mark
 from penstock.engine.chain import Chain, ClockNs
 from penstock.engine.edges import EdgeInput, EdgeOutput, Span, later
+from penstock.engine.snapshot import Compaction, InputState, OpCounters, UnitSnapshot
 from penstock.metrics import OpStats
 from penstock.metrics.stats import StatsMessage
 from penstock.pipeline.plan import Plan, UnitSpec
@@ -41,7 +45,10 @@ class Unit:
         self.done_epoch = 0
         """Last epoch whose marker has passed through."""
         self.finished = False
+        self.snapshots: list[UnitSnapshot] = []
+        """Taken and not yet handed over to be stored."""
         self._span = Span()
+        self._compaction = Compaction()
 
     @property
     def has_room(self) -> bool:
@@ -66,6 +73,52 @@ class Unit:
         self.done_epoch = epoch
         span.epoch = epoch + 1
         self.finished = mark is Mark.END
+        self.snapshots.append(self._snapshot(epoch, last + 1))
+
+    def _snapshot(self, epoch: int, next_id: int) -> UnitSnapshot:
+        stateful, full, state = self.chain.stateful, True, None
+        if stateful is not None:
+            full = self._compaction.wants_full()
+            state = stateful.snapshot(full)
+            self._compaction.wrote(full, len(state))
+        sinks = [sink.writer.snapshot(epoch) for sink in self.chain.sinks]
+        written = [output.records_written for output in self.outputs]
+        return UnitSnapshot(
+            epoch,
+            full,
+            self.finished,
+            next_id,
+            self._input_states(),
+            written,
+            self._offsets(),
+            self._counters(),
+            sinks,
+            state,
+        )
+
+    def _input_states(self) -> list[InputState]:
+        return []
+
+    def _offsets(self) -> dict[int, int]:
+        return {}
+
+    def _counters(self) -> list[OpCounters]:
+        return self.chain.counters()
+
+    def restore(self, snapshots: Sequence[UnitSnapshot]) -> None:
+        """Go on from the last of these snapshots."""
+        last = snapshots[-1]
+        self.chain.restore(snapshots)
+        self.snapshots.clear()
+        self.done_epoch = last.epoch
+        self.finished = last.finished
+        for output, written in zip(self.outputs, last.written, strict=True):
+            output.records_written = written
+        self._span.epoch = last.epoch + 1
+
+    def close(self) -> None:
+        """Free what the unit holds."""
+        self.chain.close()
 
     def commit(self, epoch: int) -> None:
         """Forget what was kept for replay up to ``epoch``."""
@@ -157,6 +210,14 @@ class InputUnit(Unit):
             self._begun = None
             self._span.event_time_us_max = begun.event_time_us_max
             self._finish_block(begun.source, begun.block, begun.results)
+
+    def _input_states(self) -> list[InputState]:
+        return [each.state() for each in self.inputs]
+
+    def restore(self, snapshots: Sequence[UnitSnapshot]) -> None:
+        super().restore(snapshots)
+        self._next_id = snapshots[-1].next_id
+        self._open = sum(not each.ended for each in self.inputs)
 
     def queued_records(self) -> int:
         """Records that wait before the unit."""
@@ -278,9 +339,30 @@ class SourceUnit(Unit):
         """Next offset of each partition."""
         return {partition: reader.offset for partition, reader in self.readers.items()}
 
+    def _offsets(self) -> dict[int, int]:
+        return self.offsets
+
+    def _counters(self) -> list[OpCounters]:
+        return [OpCounters(self.stats.records_in, self.stats.records_out, 0, 0, 0), *super()._counters()]
+
+    def restore(self, snapshots: Sequence[UnitSnapshot]) -> None:
+        last = snapshots[-1]
+        own = last.operations[0]
+        self.stats.records_in, self.stats.records_out = own.records_in, own.records_out
+        super().restore([msgspec.structs.replace(each, operations=each.operations[1:]) for each in snapshots])
+        self._next_id = last.next_id
+        for partition, offset in last.offsets.items():
+            self.readers[partition].seek(offset)
+
+    def close(self) -> None:
+        super().close()
+        for reader in self.readers.values():
+            reader.close()
+
     def begin_epoch(self, epoch: int) -> None:
-        """Put the marker of ``epoch`` into the output at the next step."""
-        self._marker = epoch
+        """Put the marker of ``epoch`` into the output at the next step, unless it has been there."""
+        if epoch > self.done_epoch:
+            self._marker = epoch
 
     def drain(self) -> None:
         """Read nothing more and end."""

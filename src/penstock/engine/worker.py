@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from penstock.dataset import Ack, Block, ChannelId, Mark, Receiver, Sender
 from penstock.engine.chain import ClockNs
 from penstock.engine.edges import READER, EdgeInput, EdgeOutput, LocalInput, RemoteInput
+from penstock.engine.snapshot import InputState, InstanceId, UnitSnapshot, decode_snapshot, encode_snapshot
 from penstock.engine.unit import InputUnit, SourceUnit, Unit
-from penstock.errors import LimitExceeded
+from penstock.errors import LimitExceeded, ProtocolError
 from penstock.metrics.stats import StatsMessage
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.protocol import messages as m
@@ -24,10 +26,24 @@ DELIVER_ROWS_MAX = 10_000
 
 PeerFrames = tuple[int, list[bytes]]
 """Which worker, and the frames of one message to it."""
+Snapshots = Mapping[InstanceId, Sequence[bytes]]
+"""Stored snapshots by instance: a whole one and the changes after it, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """A snapshot that the shell shall store; it answers with `Worker.on_stored`."""
+
+    unit: int
+    instance: int
+    epoch: int
+    full: bool
+    name: str
+    data: bytes
 
 
 class Worker:
-    """Hosts unit instances, the channels between them and other workers, and the epoch protocol's worker side."""
+    """Hosts unit instances, the channels between them and other workers, and the worker side of epochs and recovery."""
 
     def __init__(self, plan: Plan, worker: int, incarnation: int, clock_ns: ClockNs) -> None:
         self.worker = worker
@@ -40,73 +56,151 @@ class Worker:
         self._receivers: dict[ChannelId, Receiver] = {}
         self._peers: dict[int, int] = {}
         self._to_driver: list[m.FromWorker] = []
+        self._to_store: list[Persist] = []
+        self._storing: set[str] = set()
+        self._stored: list[m.Stored] = []
         self._encode = msgspec.msgpack.Encoder().encode
         self._decoders = {
             edge.id: msgspec.msgpack.Decoder(list[edge.schema.record_type]).decode  # type: ignore[name-defined]
             for edge in plan.edges
         }
         self._outputs: dict[tuple[int, int], EdgeOutput] = {}
-        self._sources: list[SourceUnit] = []
-        self._units: list[InputUnit] = []
-        self._build()
+        self._sources: dict[InstanceId, SourceUnit] = {}
+        self._units: dict[InstanceId, InputUnit] = {}
+        self._generation = 0
+        self._held: frozenset[InstanceId] = frozenset()
+        """Instances of the whole job that are being recovered: they, and what is sent to them, wait for Resume."""
         self._epoch_pending: int | None = None
+        self._epoch_wanted = 0
+        self._committed = 0
         self._finished = False
         self._announce_at_us: int | None = None
 
-    # --- construction -------------------------------------------------------------------------------------------------
+    # --- construction and recovery ------------------------------------------------------------------------------------
 
-    def _build(self) -> None:
+    def start(self, message: m.Start, snapshots: Snapshots) -> None:
+        """Build everything this worker hosts, from nothing or from snapshots; in a recovery, wait for Resume with it."""
+        everything = [(unit.id, i) for unit in self._plan.units for i in range(unit.instances)]
+        restore = message.restore or m.Restore(0, everything, [])
+        self._peers = {peer.worker: peer.incarnation for peer in message.peers}
+        self._generation = message.generation
+        mine = [(unit.id, instance) for unit, instance in self._plan.instances(self.worker)]
+        # A new worker has lost all it hosts, whatever else is in the recovery.
+        self._rebuild(frozenset(restore.instances) | frozenset(mine), restore.epoch, snapshots)
+        if message.generation:
+            self._held = frozenset(restore.instances)
+            self._to_driver.append(m.RolledBack(self.worker, self.incarnation, message.generation))
+
+    def roll_back(self, message: m.Rollback, snapshots: Snapshots) -> None:
+        """Build what a recovery concerns anew; the rest goes on."""
+        self._peers = {peer.worker: peer.incarnation for peer in message.peers}
+        self._generation = message.generation
+        self._held = frozenset(message.restore.instances)
+        self._finished = False
+        self._epoch_pending = None
+        self._rebuild(self._held, message.restore.epoch, snapshots)
+        self._to_driver.append(m.RolledBack(self.worker, self.incarnation, message.generation))
+
+    def _rebuild(self, instances: frozenset[InstanceId], epoch: int, snapshots: Snapshots) -> None:
+        """Build the instances among ``instances`` that live here, and every channel that leads into one of them."""
+        self._committed = max(self._committed, epoch)
         mine = list(self._plan.instances(self.worker))
-        for unit, instance in mine:
+        concerned = [(unit, i) for unit, i in mine if (unit.id, i) in instances]
+        states: dict[InstanceId, list[UnitSnapshot]] = {}
+        for unit, i in concerned:
+            key = (unit.id, i)
+            self._forget(key)
+            states[key] = [decode_snapshot(packed) for packed in snapshots.get(key, ())]
+            first_id = states[key][-1].next_id if states[key] else 0
             for edge in self._plan.outputs(unit.id):
-                output = EdgeOutput(edge, self._plan, instance)
-                self._outputs[edge.id, instance] = output
-                for consumer, log in zip(output.consumers, output.logs, strict=True):
-                    if self._plan.worker_of(consumer) != self.worker:
-                        channel = ChannelId(edge.id, instance, consumer)
-                        self._senders[channel] = Sender(channel, log, READER, self._window)
-        for unit, instance in mine:
-            outputs = [self._outputs[edge.id, instance] for edge in self._plan.outputs(unit.id)]
-            if unit.source is not None:
-                self._sources.append(SourceUnit(unit, instance, self._plan, outputs, self._clock_ns))
-            else:
-                inputs = self._inputs(unit, instance)
-                self._units.append(InputUnit(unit, instance, self._plan, inputs, outputs, self._clock_ns))
+                self._outputs[edge.id, i] = EdgeOutput(edge, self._plan, i, first_id)
+        for unit, i in mine:
+            self._connect_outputs(unit, i, instances, epoch)
+        for unit, i in concerned:
+            self._build(unit, i, states[unit.id, i], instances, epoch)
         # Downstream first, so that room is made before more is produced.
-        self._units.reverse()
+        self._units = {
+            (unit.id, i): self._units[unit.id, i] for unit, i in reversed(mine) if (unit.id, i) in self._units
+        }
+
+    def _forget(self, key: InstanceId) -> None:
+        for units in (self._sources, self._units):
+            unit = units.pop(key, None)
+            if unit is not None:
+                unit.close()
+        names = {persist.name for persist in self._to_store if (persist.unit, persist.instance) == key}
+        self._to_store = [persist for persist in self._to_store if persist.name not in names]
+        self._storing = {name for name in self._storing if not name.startswith(_prefix(*key))}
+        self._stored = [stored for stored in self._stored if (stored.unit, stored.instance) != key]
+
+    def _connect_outputs(self, unit: UnitSpec, i: int, instances: frozenset[InstanceId], epoch: int) -> None:
+        """Make the senders of channels into ``instances``; a log whose producer lives on is replayed after ``epoch``."""
+        for edge in self._plan.outputs(unit.id):
+            output = self._outputs[edge.id, i]
+            for consumer, log in zip(output.consumers, output.logs, strict=True):
+                if (edge.consumer, consumer) not in instances:
+                    continue
+                if (unit.id, i) not in instances:
+                    log.seek_after_epoch(READER, epoch)
+                if self._plan.worker_of(consumer) != self.worker:
+                    channel = ChannelId(edge.id, i, consumer)
+                    self._senders[channel] = Sender(channel, log, READER, self._window, self._generation)
+
+    def _build(
+        self, unit: UnitSpec, i: int, state: list[UnitSnapshot], instances: frozenset[InstanceId], epoch: int
+    ) -> None:
+        key = (unit.id, i)
+        outputs = [self._outputs[edge.id, i] for edge in self._plan.outputs(unit.id)]
+        made: SourceUnit | InputUnit
+        if unit.source is not None:
+            made = self._sources[key] = SourceUnit(unit, i, self._plan, outputs, self._clock_ns)
+        else:
+            inputs = self._inputs(unit, i, state[-1].inputs if state else None)
+            made = self._units[key] = InputUnit(unit, i, self._plan, inputs, outputs, self._clock_ns)
+        if state:
+            made.restore(state)
+            self._deliver(made, epoch)
 
     @property
     def _window(self) -> int:
         return max(1, self._plan.options.queue_records // 2)
 
-    def _inputs(self, unit: UnitSpec, instance: int) -> list[EdgeInput]:
+    def _inputs(self, unit: UnitSpec, instance: int, states: list[InputState] | None) -> list[EdgeInput]:
         inputs: list[EdgeInput] = []
         for edge in self._plan.inputs(unit.id):
             for producer in edge.producers(self._plan, instance):
+                state = states[len(inputs)] if states is not None else None
+                first_id = state.next_id if state is not None else 0
                 if self._plan.worker_of(producer) == self.worker:
                     output = self._outputs[edge.id, producer]
-                    inputs.append(LocalInput(output.logs[output.consumers.index(instance)]))
+                    log = output.logs[output.consumers.index(instance)]
+                    if log.position(READER) != first_id:
+                        raise ProtocolError(
+                            f"log {log.name} goes on at {log.position(READER)}, its reader at {first_id}."
+                        )
+                    inputs.append(LocalInput(log, state))
                 else:
                     channel = ChannelId(edge.id, producer, instance)
-                    self._receivers[channel] = Receiver(channel, self._window)
-                    inputs.append(RemoteInput(self._receivers[channel]))
+                    self._receivers[channel] = Receiver(channel, self._window, self._generation, first_id)
+                    inputs.append(RemoteInput(self._receivers[channel], state))
         return inputs
 
     @property
     def units(self) -> list[Unit]:
         """All unit instances of this worker."""
-        return [*self._sources, *self._units]
+        return [*self._sources.values(), *self._units.values()]
 
     # --- messages in --------------------------------------------------------------------------------------------------
 
     def on_driver(self, message: m.ToWorker) -> None:
-        """Take a control message."""
+        """Take a control message other than `Start` and `Rollback`, which bring snapshots."""
         match message:
-            case m.Start(peers=peers):
-                self._peers = {peer.worker: peer.incarnation for peer in peers}
+            case m.Resume(generation=generation):
+                if generation == self._generation:
+                    self._held = frozenset()
             case m.BeginEpoch(epoch=epoch):
                 self._epoch_pending = epoch
-                for source in self._sources:
+                for source in self._sources.values():
                     source.begin_epoch(epoch)
             case m.Commit(epoch=epoch, final=final):
                 self._commit(epoch)
@@ -114,26 +208,24 @@ class Worker:
                     self._to_driver.append(m.Stopped(self.worker, self.incarnation))
                     self.stopping = True
             case m.Drain():
-                for source in self._sources:
+                for source in self._sources.values():
                     source.drain()
             case m.Stop():
                 self.stopping = True
-            case m.Alive():
+            case _:
                 pass
 
     def on_peer(self, message: m.PeerMessage, payload: bytes | None, now_us: int) -> None:
-        """Take a block or an acknowledgement from another worker, if it is from its present incarnation."""
+        """Take a block or an acknowledgement from another worker, if it is of its present incarnation and generation."""
         channel = ChannelId(message.edge, message.producer, message.consumer)
         if isinstance(message, m.Acknowledge):
             sender = self._senders.get(channel)
-            if sender is None or self._peers.get(self._plan.worker_of(message.consumer)) != message.incarnation:
-                self.refused_messages += 1
+            if sender is None or not self._is_current(message.consumer, message, sender.generation):
                 return
             sender.on_ack(Ack(message.received, message.consumed, message.gap), now_us)
             return
         receiver = self._receivers.get(channel)
-        if receiver is None or self._peers.get(self._plan.worker_of(message.producer)) != message.incarnation:
-            self.refused_messages += 1
+        if receiver is None or not self._is_current(message.producer, message, receiver.generation):
             return
         rows = self._decoders[message.edge](payload) if payload else None
         receiver.accept(
@@ -152,21 +244,31 @@ class Worker:
             now_us,
         )
 
+    def _is_current(self, instance: int, message: m.PeerMessage, generation: int) -> bool:
+        known = self._peers.get(self._plan.worker_of(instance))
+        if known == message.incarnation and generation == message.generation:
+            return True
+        self.refused_messages += 1
+        return False
+
     # --- work ---------------------------------------------------------------------------------------------------------
 
     def step(self, now_us: int) -> bool:
         """Do a bounded piece of what can be done now; say whether there was any."""
         worked = False
+        held = self._held
         until_ns = now_us * 1000 + STEP_US_MAX * 1000
-        for unit in self._units:
+        for key, unit in self._units.items():
+            if held and key in held:
+                continue
             for _ in range(UNIT_BLOCKS_PER_STEP):
                 if not unit.step():
                     break
                 worked = True
                 if self._clock_ns() > until_ns:
                     break
-        for source in self._sources:
-            if source.step(now_us):
+        for key, source in self._sources.items():
+            if not (held and key in held) and source.step(now_us):
                 worked = True
         self._announce(now_us)
         self._progress()
@@ -183,23 +285,56 @@ class Worker:
         self._announce_at_us = now_us + ANNOUNCE_US if waiting else None
 
     def _progress(self) -> None:
-        """Report the epoch, and the end, once every unit has passed it."""
+        """Have new snapshots stored; report the epoch, and the end, once everything up to it is."""
+        units = self.units
+        for unit in units:
+            if unit.snapshots:
+                self._store(unit)
+        if self._epoch_wanted <= self._committed and any(output.is_filling for output in self._outputs.values()):
+            self._epoch_wanted = self._committed + 1
+            self._to_driver.append(m.EpochWanted(self.worker, self.incarnation))
+        if self._storing or self._held:
+            return
         epoch = self._epoch_pending
-        if epoch is not None and all(unit.finished or unit.done_epoch >= epoch for unit in self.units):
+        if epoch is not None and all(unit.finished or unit.done_epoch >= epoch for unit in units):
             self._epoch_pending = None
-            self._to_driver.append(m.EpochDone(self.worker, self.incarnation, epoch))
-        if not self._finished and all(unit.finished for unit in self.units):
+            stored = [each for each in self._stored if each.epoch <= epoch]
+            self._to_driver.append(m.EpochDone(self.worker, self.incarnation, epoch, stored))
+        if not self._finished and all(unit.finished for unit in units):
             self._finished = True
-            self._to_driver.append(m.Finished(self.worker, self.incarnation))
+            self._to_driver.append(m.Finished(self.worker, self.incarnation, list(self._stored)))
+
+    def _store(self, unit: Unit) -> None:
+        for snapshot in unit.snapshots:
+            name = f"{_prefix(unit.spec.id, unit.instance)}{snapshot.epoch:08d}-{self.incarnation:x}-{self._generation}"
+            self._storing.add(name)
+            packed = encode_snapshot(snapshot)
+            self._to_store.append(Persist(unit.spec.id, unit.instance, snapshot.epoch, snapshot.full, name, packed))
+        unit.snapshots.clear()
+
+    def on_stored(self, stored: m.Stored) -> None:
+        """A snapshot is on disk; one of an instance that was built anew meanwhile no longer matters."""
+        if stored.name in self._storing:
+            self._storing.discard(stored.name)
+            self._stored.append(stored)
 
     def _commit(self, epoch: int) -> None:
+        self._committed = max(self._committed, epoch)
+        self._stored = [stored for stored in self._stored if stored.epoch > epoch]
         for unit in self.units:
             unit.commit(epoch)
-            for sink in unit.chain.sinks:
-                rows = sink.commit(epoch)
-                for at in range(0, len(rows), DELIVER_ROWS_MAX):
-                    packed = self._encode(rows[at : at + DELIVER_ROWS_MAX])
-                    self._to_driver.append(m.Deliver(self.worker, self.incarnation, sink.name, packed))
+            self._deliver(unit, epoch)
+
+    def _deliver(self, unit: Unit, epoch: int) -> None:
+        """Commit a unit's sinks, and hand over what belongs into the driver's process, named by when it was prepared."""
+        prepared = min(epoch, unit.done_epoch)
+        for sink in unit.chain.sinks:
+            rows = sink.commit(epoch)
+            for part, at in enumerate(range(0, len(rows), DELIVER_ROWS_MAX)):
+                packed = self._encode(rows[at : at + DELIVER_ROWS_MAX])
+                self._to_driver.append(
+                    m.Deliver(self.worker, self.incarnation, sink.name, unit.instance, prepared, part, packed)
+                )
 
     # --- messages out -------------------------------------------------------------------------------------------------
 
@@ -208,27 +343,36 @@ class Worker:
         taken, self._to_driver = self._to_driver, []
         return taken
 
+    def to_store(self) -> list[Persist]:
+        """Take the snapshots to be stored."""
+        taken, self._to_store = self._to_store, []
+        return taken
+
     def to_peers(self, now_us: int) -> Iterator[PeerFrames]:
         """Yield the messages for other workers: blocks within their windows, and acknowledgements."""
-        if not self._peers:
-            return
+        held = self._held
         for channel, sender in self._senders.items():
+            if held and (self._plan.edges[channel.edge].consumer, channel.consumer) in held:
+                continue
             sender.tick(now_us)
             for _ in range(SEND_BLOCKS_PER_STEP):
                 block = sender.next(now_us)
                 if block is None:
                     break
-                yield self._plan.worker_of(channel.consumer), self._frames(channel, block)
+                yield self._plan.worker_of(channel.consumer), self._frames(channel, block, sender.generation)
         for channel, receiver in self._receivers.items():
             ack = receiver.ack(now_us)
             if ack is not None:
-                message = m.Acknowledge(*channel, self.incarnation, ack.received, ack.consumed, ack.gap)
+                message = m.Acknowledge(
+                    *channel, self.incarnation, receiver.generation, ack.received, ack.consumed, ack.gap
+                )
                 yield self._plan.worker_of(channel.producer), [m.encode(message)]
 
-    def _frames(self, channel: ChannelId, block: Block) -> list[bytes]:
+    def _frames(self, channel: ChannelId, block: Block, generation: int) -> list[bytes]:
         header = m.Data(
             *channel,
             self.incarnation,
+            generation,
             block.first,
             block.last,
             block.epoch,
@@ -249,12 +393,15 @@ class Worker:
     def wake_us(self, now_us: int) -> int | None:
         """When there is something to do without a message, or None."""
         soonest: int | None = self._announce_at_us
-        for source in self._sources:
-            wake = source.wake_us(now_us)
+        held = self._held
+        for key, source in self._sources.items():
+            wake = None if held and key in held else source.wake_us(now_us)
             if wake is not None and (soonest is None or wake < soonest):
                 soonest = wake
         ends: list[Receiver | Sender] = [*self._receivers.values(), *self._senders.values()]
         for end in ends:
+            if held and (self._plan.edges[end.channel.edge].consumer, end.channel.consumer) in held:
+                continue
             wake = end.wake_us()
             if wake is not None and (soonest is None or wake < soonest):
                 soonest = wake
@@ -271,7 +418,7 @@ class Worker:
         totals = {edge.id: m.EdgeFigures(edge.id) for edge in self._plan.edges}
         for (edge_id, _), output in self._outputs.items():
             totals[edge_id].records_written += output.records_written
-        for unit in self._units:
+        for unit in self._units.values():
             edges = [
                 edge for edge in self._plan.inputs(unit.spec.id) for _ in edge.producers(self._plan, unit.instance)
             ]
@@ -287,9 +434,13 @@ class Worker:
 
     def offsets(self) -> dict[str, dict[int, int]]:
         """Next offset of every partition that is read here, by source."""
-        return {source.spec.name: source.offsets for source in self._sources}
+        return {source.spec.name: source.offsets for source in self._sources.values()}
 
     def close(self) -> None:
         """Free sinks and sources."""
         for unit in self.units:
-            unit.chain.close()
+            unit.close()
+
+
+def _prefix(unit: int, instance: int) -> str:
+    return f"u{unit}-i{instance}-e"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -277,6 +278,21 @@ class Merge(Operation):
         return self.of.describe()
 
 
+class MergeState(msgspec.Struct, array_like=True):
+    """A `Merge`'s state on disk: all of it, or what has changed."""
+
+    closed_until_us: int
+    late_records: int
+    gone: list[int]
+    """Windows that closed since the last snapshot."""
+    groups: list[tuple[int, Any, list[Any]]]
+    """Window, key and accumulator."""
+
+
+_encode_state = msgspec.msgpack.Encoder().encode
+_decode_state = msgspec.msgpack.Decoder(MergeState).decode
+
+
 @dataclass(slots=True)
 class _Closed:
     """Windows that start at or before ``until_us`` are closed; ``late_records`` came for them."""
@@ -293,6 +309,9 @@ class MergeOperator(StatefulOperator):
         self._errors = errors
         self._closed = _Closed()
         self._windows: dict[int, dict[Any, list[Any]]] = {}
+        # Since the last snapshot: accumulators that changed, by window and key, and windows that closed.
+        self._changed: dict[tuple[int, Any], list[Any]] = {}
+        self._gone: list[int] = []
         output = operation.bind(schema)
         self._row = self._compile_row(output)
         ports: dict[str, list[Record]] = {LATE: []} if operation.whole else {}
@@ -326,16 +345,15 @@ class MergeOperator(StatefulOperator):
         keys = of.keys if whole else of.partial_keys()
         body.append(f"k = {key_source(keys) if keys else '()'}")
         body += of.accumulate("s.get(k)", "s[k]", of.of_record() if whole else of.of_partial())
-        before, after = [], []
+        before, after = ["touched = {}"], ["changed.update(touched)"]
+        body.append(f"touched[{'w' if window else '0'}, k] = a")
         if update:
-            before.append("touched = {}")
-            body.append(f"touched[{'w, k' if window else 'k'}] = a")
-            target = "(w, k)" if window else "k"
-            after.append(f"for {target}, a in touched.items(): append(row(k, {'w' if window else 'None'}, a))")
+            after.append(f"for (w, k), a in touched.items(): append(row(k, {'w' if window else 'None'}, a))")
         names: dict[str, object] = {
             **of.names,
             "closed": self._closed,
             "windows": self._windows,
+            "changed": self._changed,
             "no_time": _no_time,
             "row": self._row,
         }
@@ -374,6 +392,35 @@ class MergeOperator(StatefulOperator):
         due = sorted(start for start in self._windows if start <= until_us)
         return self._close(due)
 
+    def snapshot(self, full: bool) -> bytes:
+        if full:
+            groups = [(start, key, slots) for start, by_key in self._windows.items() for key, slots in by_key.items()]
+        else:
+            open_windows = self._windows
+            groups = [(start, key, a) for (start, key), a in self._changed.items() if start in open_windows]
+        state = MergeState(self._closed.until_us, self._closed.late_records, [] if full else self._gone, groups)
+        try:
+            packed = _encode_state(state)
+        except (TypeError, OverflowError) as error:
+            raise PenstockError(
+                f"its state cannot be stored: {error}.",
+                operation=self._errors.operation,
+                hint="User-defined aggregates keep plain values: numbers, text, bytes, lists, dicts.",
+            ) from error
+        self._changed.clear()
+        self._gone.clear()
+        return packed
+
+    def restore(self, snapshots: Sequence[bytes]) -> None:
+        several = len(self._of.keys) != 1
+        for packed in snapshots:
+            state = _decode_state(packed)
+            for start in state.gone:
+                self._windows.pop(start, None)
+            for start, key, slots in state.groups:
+                self._windows.setdefault(start, {})[tuple(key) if several else key] = slots
+            self._closed.until_us, self._closed.late_records = state.closed_until_us, state.late_records
+
     def finish(self) -> list[Record]:
         return self._close(sorted(self._windows)) if self._of.window else []
 
@@ -383,6 +430,7 @@ class MergeOperator(StatefulOperator):
         out: list[Record] = []
         for start in starts:
             groups = self._windows.pop(start)
+            self._gone.append(start)
             if window.emit is Emit.UPDATE:
                 continue
             try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
@@ -105,6 +105,14 @@ class StatefulOperator(Operator):
     @abstractmethod
     def finish(self) -> list[Record]:
         """The input has ended: return what is still open."""
+
+    @abstractmethod
+    def snapshot(self, full: bool) -> bytes:
+        """Return the whole state, or what has changed since the last snapshot."""
+
+    @abstractmethod
+    def restore(self, snapshots: Sequence[bytes]) -> None:
+        """Take the state of a whole snapshot and the changes that follow it."""
 
 
 class Operation(ABC):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.connectors.base import Sink, Source
@@ -60,13 +60,16 @@ class Graph:
         return [(n, e) for n in self.nodes for e in n.inputs if e.node == name and e.port == port]
 
     @staticmethod
-    def check(nodes: Iterable[Node]) -> Graph:
-        """Order the nodes, infer all schemas and raise the first problem found."""
+    def check(nodes: Iterable[Node], sinks: Mapping[str, dict[str, object]] | None = None) -> Graph:
+        """Order the nodes, infer all schemas and raise the first problem found.
+
+        ``sinks`` holds the sinks' states of the run that is resumed, if one is.
+        """
         ordered = _ordered(list(nodes))
         ports: dict[tuple[str, str], Schema] = {}
         for node in ordered:
             try:
-                _bind(node, ports)
+                _bind(node, ports, sinks)
             except PenstockError as error:
                 raise error.at(node.name) from None
         graph = Graph(tuple(ordered), ports)
@@ -113,7 +116,7 @@ def _ordered(nodes: Sequence[Node]) -> list[Node]:
     return list(done.values())
 
 
-def _bind(node: Node, ports: dict[tuple[str, str], Schema]) -> None:
+def _bind(node: Node, ports: dict[tuple[str, str], Schema], sinks: Mapping[str, dict[str, object]] | None) -> None:
     schemas = []
     for edge in node.inputs:
         schema = ports.get((edge.node, edge.port))
@@ -139,7 +142,10 @@ def _bind(node: Node, ports: dict[tuple[str, str], Schema]) -> None:
             )
         ports[node.name, MAIN] = schemas[0]
     elif isinstance(body, Sink):
-        body.check(schemas[0])
+        if sinks is None:
+            body.check(schemas[0])
+        else:
+            body.resume(sinks.get(node.name, {}))
     else:
         ports[node.name, MAIN] = body.bind(schemas[0])
         for port, schema in body.side_ports(schemas[0]).items():

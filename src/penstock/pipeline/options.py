@@ -52,6 +52,10 @@ class Options:
     queue_records: int = 16_384
     start_timeout_us: int = 120_000_000
     silence_us: int = 30_000_000
+    checkpoint: str = ""
+    """Directory of snapshots and commits; filled in by the job where the user named none."""
+    durable: bool = False
+    """Whether the user named it: it stays, and a job that is started again goes on from it."""
 
     @staticmethod
     def of(
@@ -62,6 +66,7 @@ class Options:
         epoch: str | float = "1s",
         idle: str | float = "2s",
         queue_records: int = 16_384,
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> Options:
         """Check the options as users give them."""
         if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -97,4 +102,6 @@ class Options:
             epoch_us=epoch_us,
             idle_us=parse_us(idle, option="idle"),
             queue_records=queue_records,
+            checkpoint=os.fspath(checkpoint) if checkpoint is not None else "",
+            durable=checkpoint is not None,
         )

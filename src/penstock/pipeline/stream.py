@@ -72,9 +72,9 @@ class Pipeline:
         """Return the steps with their final names, not checked yet."""
         return _nodes(self._sinks)
 
-    def graph(self) -> Graph:
-        """Return the checked graph."""
-        return Graph.check(self.nodes())
+    def graph(self, sinks: Mapping[str, dict[str, object]] | None = None) -> Graph:
+        """Return the checked graph; ``sinks`` are the sinks' states of the run that is resumed, if one is."""
+        return Graph.check(self.nodes(), sinks)
 
 
 class _Branches(dict[str, "Stream"]):

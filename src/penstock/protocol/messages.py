@@ -54,16 +54,45 @@ class Heartbeat(_Message):
     """Next offset of every partition that is read here, by source."""
 
 
+class Stored(msgspec.Struct, array_like=True, frozen=True):
+    """A snapshot that is on disk."""
+
+    unit: int
+    instance: int
+    epoch: int
+    full: bool
+    name: str
+    crc: int
+
+
 class EpochDone(_Message):
-    """Every unit of a worker has passed the marker of ``epoch``."""
+    """Every unit of a worker has passed the marker of ``epoch``, and every snapshot up to it is stored."""
 
     worker: int
     incarnation: int
     epoch: int
+    stored: list[Stored]
+    """Snapshots that no commit has taken in yet."""
 
 
 class Finished(_Message):
-    """Every unit of a worker has come to its end; final output is prepared."""
+    """Every unit of a worker has come to its end; final output is prepared, final snapshots are stored."""
+
+    worker: int
+    incarnation: int
+    stored: list[Stored]
+
+
+class RolledBack(_Message):
+    """What a worker hosts of a recovery is restored; it waits for Resume."""
+
+    worker: int
+    incarnation: int
+    generation: int
+
+
+class EpochWanted(_Message):
+    """A worker keeps much for replay; an epoch should be committed soon."""
 
     worker: int
     incarnation: int
@@ -75,6 +104,10 @@ class Deliver(_Message):
     worker: int
     incarnation: int
     sink: str
+    instance: int
+    epoch: int
+    part: int
+    """Counted within the epoch; what was delivered before a crash is recognised by it."""
     rows: bytes
 
 
@@ -97,7 +130,7 @@ class Stopped(_Message):
     incarnation: int
 
 
-FromWorker = Register | Heartbeat | EpochDone | Finished | Deliver | Failed | Stopped
+FromWorker = Register | Heartbeat | EpochDone | Finished | RolledBack | EpochWanted | Deliver | Failed | Stopped
 
 
 # --- driver to worker -------------------------------------------------------------------------------------------------
@@ -111,11 +144,36 @@ class Peer(msgspec.Struct, array_like=True, frozen=True):
     endpoint: str
 
 
+class Restore(msgspec.Struct, array_like=True, frozen=True):
+    """Which instances are built anew, and from what; without snapshots: from nothing."""
+
+    epoch: int
+    instances: list[tuple[int, int]]
+    snapshots: list[Stored]
+    """For each instance a whole one and the changes after it, in order."""
+
+
 class Start(_Message):
-    """All workers are up: connect and begin."""
+    """All workers are up: connect and begin; in a recovery: build what is restored and wait for Resume."""
 
     peers: list[Peer]
     start_us: int
+    generation: int
+    restore: Restore | None
+
+
+class Rollback(_Message):
+    """Another worker was lost: build what was downstream of it anew and wait for Resume with that."""
+
+    peers: list[Peer]
+    generation: int
+    restore: Restore
+
+
+class Resume(_Message):
+    """Everyone has rolled back: go on."""
+
+    generation: int
 
 
 class BeginEpoch(_Message):
@@ -143,7 +201,7 @@ class Alive(_Message):
     """The driver is still there."""
 
 
-ToWorker = Start | BeginEpoch | Commit | Drain | Stop | Alive
+ToWorker = Start | Rollback | Resume | BeginEpoch | Commit | Drain | Stop | Alive
 
 
 # --- worker to worker -------------------------------------------------------------------------------------------------
@@ -156,6 +214,7 @@ class Data(_Message):
     producer: int
     consumer: int
     incarnation: int
+    generation: int
     first: int
     last: int
     epoch: int
@@ -173,6 +232,7 @@ class Acknowledge(_Message):
     producer: int
     consumer: int
     incarnation: int
+    generation: int
     received: int
     consumed: int
     gap: bool

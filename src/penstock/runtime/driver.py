@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Any
-
-import msgspec
 
 from penstock.connectors.base import Sink
-from penstock.control.events import Event, Finish, FromWorker, Send, Tick
+from penstock.control.deliveries import Deliveries
+from penstock.control.events import CommitRecorded, Event, Finish, FromWorker, RecordCommit, Replace, Send, Tick
 from penstock.control.monitor import Monitor, Status
-from penstock.control.scheduler import Phase, Scheduler
-from penstock.errors import PenstockError, SinkFailed
-from penstock.pipeline.plan import Plan
+from penstock.control.scheduler import Phase, Resumption, Scheduler
+from penstock.errors import PenstockError
+from penstock.pipeline.plan import Plan, plan_shape
 from penstock.protocol import messages as m
+from penstock.runtime.checkpoints import CheckpointStore, new_record
 from penstock.runtime.clock import now_us
 from penstock.runtime.status import StatusFile
 from penstock.runtime.transport import Kind, Node
-from penstock.types import Schema
 
 WAIT_US_MAX = 100_000
 STATUS_US = 500_000
@@ -28,14 +27,20 @@ STATUS_US = 500_000
 class Driver:
     """Runs a job's scheduler until the job has ended."""
 
-    def __init__(self, plan: Plan, node: Node) -> None:
+    def __init__(
+        self, plan: Plan, node: Node, replace: Callable[[int], None], resumption: Resumption | None = None
+    ) -> None:
+        self._replace = replace
         self.ended = threading.Event()
         self.error: PenstockError | None = None
         self.first_result_us: int | None = None
         self.results_delivered = 0
         self._plan = plan
         self._node = node
-        self._scheduler = Scheduler(plan.options, plan.workers, now_us())
+        self._store = CheckpointStore(plan.options.checkpoint, durable=plan.options.durable)
+        self._store.create()
+        self._shape = plan_shape(plan)
+        self._scheduler = Scheduler(plan, now_us(), resumption)
         self._monitor = Monitor(plan)
         self._pids: dict[int, int] = {}
         self._events: SimpleQueue[Event] = SimpleQueue()
@@ -43,12 +48,9 @@ class Driver:
         self._status_us = 0
         self._started_us = now_us()
         self._lock = threading.Lock()
-        self._sinks: dict[str, tuple[Sink, msgspec.msgpack.Decoder[Any], Schema]] = {
-            spec.name: (
-                spec.operation,
-                msgspec.msgpack.Decoder(list[spec.schema.record_type]),  # type: ignore[name-defined]
-                spec.schema,
-            )
+        self._deliveries = Deliveries(plan)
+        self._sinks = {
+            spec.name: spec.operation.state()
             for unit in plan.units
             for spec in unit.ops
             if isinstance(spec.operation, Sink)
@@ -129,28 +131,20 @@ class Driver:
     def _on_message(self, message: m.FromWorker) -> None:
         match message:
             case m.Register(endpoint=endpoint, pid=pid, worker=worker):
+                former = self._scheduler.peers.get(worker)
+                if former is not None and former.endpoint != endpoint:
+                    self._node.disconnect(former.endpoint)
                 self._node.connect(endpoint)
                 self._pids[worker] = pid
             case m.Heartbeat():
                 with self._lock:
                     self._monitor.on_heartbeat(message)
-            case m.Deliver(sink=name, rows=rows):
-                self._deliver(name, rows)
+            case m.Deliver():
+                self.results_delivered += self._deliveries.take(message)
+                self.first_result_us = self.first_result_us or now_us()
             case _:
                 pass
         self._handle(FromWorker(message))
-
-    def _deliver(self, name: str, packed: bytes) -> None:
-        sink, decoder, schema = self._sinks[name]
-        rows = decoder.decode(packed)
-        self.first_result_us = self.first_result_us or now_us()
-        self.results_delivered += len(rows)
-        try:
-            sink.deliver(rows, schema)
-        except PenstockError as error:
-            raise error.at(name) from None
-        except Exception as error:
-            raise SinkFailed(sink=sink.kind, cause=error, operation=name) from error
 
     def _handle(self, event: Event) -> None:
         for command in self._scheduler.handle(event, now_us()):
@@ -158,6 +152,26 @@ class Driver:
                 case Send(worker=worker, message=message):
                     endpoint = self._scheduler.peers[worker].endpoint
                     self._node.send(endpoint, Kind.DRIVER, [m.encode(message)])
+                case RecordCommit():
+                    self._record(command)
+                case Replace(worker=worker):
+                    self._replace(worker)
                 case Finish(error=error):
                     self.error = error
                     self.ended.set()
+
+    def _record(self, command: RecordCommit) -> None:
+        self._store.write_commit(
+            new_record(
+                job=self._plan.options.name,
+                epoch=command.epoch,
+                generation=command.generation,
+                start_us=command.start_us,
+                final=command.final,
+                shape=self._shape,
+                sinks=self._sinks,
+                snapshots=command.snapshots,
+            )
+        )
+        self._handle(CommitRecorded(command.epoch))
+        self._store.clean(command.snapshots, command.epoch)

@@ -11,12 +11,15 @@ from dataclasses import replace
 
 import msgspec
 
+from penstock.engine.snapshot import InstanceId
 from penstock.engine.worker import Worker
 from penstock.errors import OperationFailed, PenstockError
 from penstock.operators.errors import describe_error, user_traceback
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
+from penstock.runtime.checkpoints import CheckpointStore
 from penstock.runtime.clock import now_ns, now_us
+from penstock.runtime.storing import SnapshotWriter
 from penstock.runtime.transport import LOOPBACK, Keys, Kind, Node
 
 HEARTBEAT_US = 500_000
@@ -57,6 +60,8 @@ class _Host:
         self._driver = assignment.driver
         self._node = Node(assignment.keys, assignment.host or _own_address(assignment.driver))
         self._node.connect(self._driver)
+        self._store = CheckpointStore(plan.options.checkpoint, durable=plan.options.durable)
+        self._writer = SnapshotWriter(self._store)
         self._worker: Worker | None = None
         self._endpoints: dict[int, str] = {}
         self._early: list[list[bytes]] = []
@@ -87,6 +92,11 @@ class _Host:
             self._node.wait(IDLE_WAIT_US)
             return
         worked = worker.step(now) if not worker.stopping else False
+        for persist in worker.to_store():
+            self._writer.submit(persist)
+        for stored in self._writer.stored():
+            worker.on_stored(stored)
+            worked = True
         for peer, frames in worker.to_peers(now):
             self._node.send(self._endpoints[peer], Kind.PEER, frames)
         for message in worker.to_driver():
@@ -101,7 +111,7 @@ class _Host:
         elif not worked and not arrived:
             wake = worker.wake_us(now)
             until = self._beat_us + HEARTBEAT_US
-            self._node.wait(min(until, wake if wake is not None else until) - now_us())
+            self._node.wait(min(until, wake if wake is not None else until) - now_us(), self._writer.fileno)
 
     def _take(self, frames: list[bytes], now: int) -> None:
         if frames[0] == Kind.PEER.value:
@@ -113,20 +123,39 @@ class _Host:
         message = m.decode_to_worker(frames[1])
         self._heard_us = now
         if isinstance(message, m.Start):
-            for peer in message.peers:
-                self._endpoints[peer.worker] = peer.endpoint
-                if peer.worker != self._id:
-                    self._node.connect(peer.endpoint)
+            self._connect(message.peers)
             plan = replace(self._plan, start_us=message.start_us)
             self._worker = Worker(plan, self._id, self._incarnation, now_ns)
-            self._worker.on_driver(message)
+            self._worker.start(message, self._read(message.restore))
             early, self._early = self._early, []
             for each in early:
                 self._take(each, now)
         elif self._worker is not None:
-            self._worker.on_driver(message)
+            if isinstance(message, m.Rollback):
+                self._connect(message.peers)
+                self._worker.roll_back(message, self._read(message.restore))
+            else:
+                self._worker.on_driver(message)
         elif isinstance(message, m.Stop):
             self._ended = True
+
+    def _connect(self, peers: list[m.Peer]) -> None:
+        for peer in peers:
+            former = self._endpoints.get(peer.worker)
+            if former not in (None, peer.endpoint):
+                self._node.disconnect(former)
+            self._endpoints[peer.worker] = peer.endpoint
+            if peer.worker != self._id:
+                self._node.connect(peer.endpoint)
+
+    def _read(self, restore: m.Restore | None) -> dict[InstanceId, list[bytes]]:
+        """Read the snapshots of the instances that live here."""
+        found: dict[InstanceId, list[bytes]] = {}
+        for stored in restore.snapshots if restore else ():
+            if self._plan.worker_of(stored.instance) == self._id:
+                data = self._store.read_snapshot(stored)
+                found.setdefault((stored.unit, stored.instance), []).append(data)
+        return found
 
     def _beat(self, now: int) -> None:
         assert self._worker is not None
@@ -154,6 +183,7 @@ class _Host:
         """Free sockets, sinks and sources."""
         if self._worker is not None:
             self._worker.close()
+        self._writer.close()
         self._node.close()
 
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import socket
+import tempfile
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
 from penstock.connectors.base import Sink
 from penstock.control.events import DrainRequested, HostEnded, StopRequested
 from penstock.control.monitor import Status
+from penstock.control.scheduler import Resumption
 from penstock.durations import parse_us
-from penstock.errors import InvalidGraph, InvalidOption, TypeMismatch, nearest
+from penstock.errors import CheckpointMismatch, InvalidGraph, InvalidOption, TypeMismatch, nearest
 from penstock.pipeline.options import Options
-from penstock.pipeline.plan import Plan, check_serializable
+from penstock.pipeline.plan import Plan, check_serializable, plan_shape
 from penstock.pipeline.stream import Pipeline
 from penstock.runtime.capture import capture
+from penstock.runtime.checkpoints import CheckpointStore
 from penstock.runtime.driver import Driver
 from penstock.runtime.host import Assignment
 from penstock.runtime.interrupts import Acknowledge, held_interrupts, taken_interrupts
@@ -47,7 +52,9 @@ def plan_of(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: A
             raise InvalidOption(
                 option=name, given=value, allowed=f"the options {', '.join(known)}{nearest(name, known)}"
             )
-    plan = Plan.of(whole.graph(), Options.of(**options), dead_letters or whole.dead_letters)
+    checked = Options.of(**options)
+    last = CheckpointStore(checked.checkpoint, durable=True).last_commit() if checked.durable else None
+    plan = Plan.of(whole.graph(last.sinks if last else None), checked, dead_letters or whole.dead_letters)
     from pyspark.cloudpickle import dumps
 
     check_serializable(plan, dumps)
@@ -58,6 +65,10 @@ class Job:
     """A running job; made by :func:`start`."""
 
     def __init__(self, plan: Plan) -> None:
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        if not plan.options.checkpoint:
+            self._scratch = tempfile.TemporaryDirectory(prefix=f"penstock-{plan.options.name}-")
+            plan = replace(plan, options=replace(plan.options, checkpoint=self._scratch.name))
         self._plan = plan
         self._keys = Keys.create()
         with held_interrupts() as interrupts:
@@ -70,14 +81,32 @@ class Job:
                 raise KeyboardInterrupt
             host = socket.gethostbyname(self._session.conf.get("spark.driver.host") or LOOPBACK)
             self._node = Node(self._keys, host)
-            self._driver = Driver(plan, self._node)
+            resumption = self._resumption()
+            self._driver = Driver(self._plan, self._node, lambda worker: self._hosting.replace(worker), resumption)
             assignment = Assignment(self._node.endpoint, self._keys, host if _is_loopback(host) else "")
-            self._hosting = Hosting(self._session, plan, assignment, lambda error: self._driver.post(HostEnded(error)))
+            self._hosting = Hosting(
+                self._session, self._plan, assignment, lambda error: self._driver.post(HostEnded(error))
+            )
         except BaseException:
             close_session()
             raise
         self._driver.start()
         self._hosting.start()
+
+    def _resumption(self) -> Resumption | None:
+        """What the checkpoint directory has to go on from, if it was written by this pipeline."""
+        options = self._plan.options
+        last = CheckpointStore(options.checkpoint, durable=True).last_commit() if options.durable else None
+        if last is None:
+            return None
+        shape = plan_shape(self._plan)
+        if last.shape != shape:
+            changes = [line for line in difflib.ndiff(last.shape, shape) if line[0] in "+-"]
+            raise CheckpointMismatch(
+                f"'{options.checkpoint}' was written by another pipeline:\n  " + "\n  ".join(changes[:20]) + "\n",
+                hint="Run the pipeline as it was, or give this one a checkpoint directory of its own.",
+            )
+        return Resumption(last.epoch, last.start_us, last.generation, last.snapshots)
 
     @property
     def name(self) -> str:
@@ -145,6 +174,8 @@ class Job:
                 self._hosting.join(END_S)
             self._node.close(linger_ms=0)
             close_session()
+            if self._scratch is not None:
+                self._scratch.cleanup()
 
     def __enter__(self) -> Job:
         return self
@@ -181,6 +212,9 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
         After so long without input a source no longer holds event time back. Default ``"2s"``.
     queue_records : int
         Records that may wait on one edge before its producer pauses.
+    checkpoint : path
+        Directory for snapshots and commits. A job that is started again with it goes on where the last commit
+        was; without it, only lost workers are recovered. On a cluster all machines must share it.
     """
     capture(pipelines, dead_letters, None, options)
     return Job(plan_of(*pipelines, dead_letters=dead_letters, **options))

@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 SECRET_VARIABLE = "PENSTOCK_SPARK_SECRET"
 LOCAL_SLOTS_MIN = 32
+TASK_FAILURES_MAX = 10_000
+"""Spark starts a lost worker's task again; how often in vain is for the scheduler to judge."""
 
 _lock = threading.Lock()
 _users = 0
@@ -50,13 +53,13 @@ def _start(builder: Any, master: str, workers: int, name: str) -> SparkSession:
         **_authentication(master),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.task.maxFailures": "1",
+        "spark.task.maxFailures": str(TASK_FAILURES_MAX),
         "spark.python.worker.reuse": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
     }
     if master.startswith("local"):
         # Slots are only threads here: enough for this job's workers, and for jobs that come after it in this process.
-        master = f"local[{max(2 * workers, LOCAL_SLOTS_MIN)}]" if master == "local" else master
+        master = f"local[{max(2 * workers, LOCAL_SLOTS_MIN)},{TASK_FAILURES_MAX}]" if master == "local" else master
         logging = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
         settings |= {
             "spark.driver.host": LOOPBACK,
@@ -122,13 +125,22 @@ class Hosting:
         self._assignment = assignment
         self._on_end = on_end
         self._group = f"penstock-{plan.options.name}-{id(self)}"
-        self._thread = threading.Thread(target=self._run, name="penstock-spark", daemon=True)
+        self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Submit the job; returns at once."""
-        self._thread.start()
+        self._submit(range(self._plan.workers))
 
-    def _run(self) -> None:
+    def replace(self, worker: int) -> None:
+        """Start another task for a worker whose own does not answer."""
+        self._submit(range(worker, worker + 1))
+
+    def _submit(self, workers: range) -> None:
+        thread = threading.Thread(target=self._run, args=(workers,), name="penstock-spark", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _run(self, workers: range) -> None:
         plan, assignment = self._plan, self._assignment
 
         def host(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -139,7 +151,7 @@ class Hosting:
 
         try:
             self._session.sparkContext.setJobGroup(self._group, "penstock workers", interruptOnCancel=True)
-            slots = self._session.range(0, plan.workers, 1, plan.workers)
+            slots = self._session.range(workers.start, workers.stop, 1, len(workers))
             slots.mapInArrow(host, "id long").collect()
         except Exception as error:
             self._on_end(_short(error))
@@ -148,8 +160,10 @@ class Hosting:
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the tasks to end."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        deadline = monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
     def cancel(self) -> None:
         """End the tasks from Spark's side."""

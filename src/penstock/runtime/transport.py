@@ -98,6 +98,12 @@ class Node:
             socket.connect(endpoint)
             self._outs[endpoint] = socket
 
+    def disconnect(self, endpoint: str | None) -> None:
+        """Give up a way to an inbox that is gone, with what waits for it."""
+        socket = self._outs.pop(endpoint, None) if endpoint else None
+        if socket is not None:
+            socket.close(linger=0)
+
     def send(self, endpoint: str, kind: Kind, frames: Sequence[bytes]) -> None:
         """Send one message; it waits in the socket until the other side is there."""
         self._outs[endpoint].send_multipart([kind.value, *frames], zmq.NOBLOCK)
@@ -110,10 +116,13 @@ class Node:
             arrived.append(inbox.recv_multipart(zmq.NOBLOCK))
         return arrived
 
-    def wait(self, timeout_us: int) -> None:
-        """Sleep until something arrives or the time is over; finer than ZeroMQ's own millisecond."""
+    def wait(self, timeout_us: int, *others: int) -> None:
+        """Sleep until something arrives, here or at other descriptors, or the time is over.
+
+        Finer than ZeroMQ's own poll, which counts in milliseconds.
+        """
         if timeout_us > 0 and not int(self._inbox.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-            select.select([self._fd], [], [], timeout_us / 1e6)
+            select.select([self._fd, *others], [], [], timeout_us / 1e6)
 
     def close(self, linger_ms: int = LINGER_MS) -> None:
         """Send what waits, for a moment, and close."""

@@ -7,13 +7,23 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from zlib import crc32
 
-import msgspec
-
-from penstock.connectors.base import Sink
-from penstock.control.events import DrainRequested, Event, Finish, FromWorker, Send, Tick
-from penstock.control.scheduler import Phase, Scheduler
-from penstock.engine.worker import Worker
+from penstock.control.deliveries import Deliveries
+from penstock.control.events import (
+    CommitRecorded,
+    DrainRequested,
+    Event,
+    Finish,
+    FromWorker,
+    RecordCommit,
+    Replace,
+    Send,
+    Tick,
+)
+from penstock.control.scheduler import Phase, Resumption, Scheduler
+from penstock.engine.snapshot import InstanceId
+from penstock.engine.worker import Persist, Worker
 from penstock.errors import PenstockError
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
@@ -26,21 +36,28 @@ STEPS_MAX = 10_000_000
 class Cluster:
     """Runs a plan step by step; time moves only when nothing can be done at the present moment."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, resumption: Resumption | None = None) -> None:
         self.now_us = START_US
         self.error: PenstockError | None = None
+        self.disk: dict[str, bytes] = {}
+        self.commits: list[RecordCommit] = []
         self._plan = plan
-        self._scheduler = Scheduler(plan.options, plan.workers, self.now_us)
+        self._scheduler = Scheduler(plan, self.now_us, resumption)
         self._workers: dict[int, Worker] = {}
+        self._incarnations = 0
         self._frames: deque[tuple[int, list[bytes]]] = deque()
-        self._sinks: dict[str, tuple[Sink, msgspec.msgpack.Decoder[list[object]], object]] = {}
-        for unit in plan.units:
-            for spec in unit.ops:
-                if isinstance(spec.operation, Sink):
-                    decoder = msgspec.msgpack.Decoder(list[spec.schema.record_type])  # type: ignore[name-defined]
-                    self._sinks[spec.name] = spec.operation, decoder, spec.schema
+        self._deliveries = Deliveries(plan)
         for worker in range(plan.workers):
-            self._hear(FromWorker(m.Register(worker, worker + 1, f"memory:{worker}", 0)))
+            self._register(worker)
+
+    def _register(self, worker: int) -> None:
+        self._incarnations += 1
+        self._hear(FromWorker(m.Register(worker, self._incarnations, f"memory:{worker}", 0)))
+
+    def crash(self, worker: int) -> None:
+        """Lose a worker with all it holds; another takes its place, as Spark would have it."""
+        self._workers.pop(worker)
+        self._register(worker)
 
     @property
     def ended(self) -> bool:
@@ -67,18 +84,39 @@ class Cluster:
             match command:
                 case Send(worker=worker, message=message):
                     self._order(worker, message)
+                case RecordCommit():
+                    self.commits.append(command)
+                    self._hear(CommitRecorded(command.epoch))
+                case Replace():
+                    raise AssertionError("no worker is ever silent here")
                 case Finish(error=error):
                     self.error = error
                     for each in self._workers.values():
                         each.close()
 
     def _order(self, worker: int, message: m.ToWorker) -> None:
-        # Through the codec, as on the wire.
-        decoded = m.decode_to_worker(m.encode(message))
+        decoded = m.decode_to_worker(m.encode(message))  # through the codec, as on the wire
         if isinstance(decoded, m.Start):
             plan = replace(self._plan, start_us=decoded.start_us)
-            self._workers[worker] = Worker(plan, worker, worker + 1, lambda: self.now_us * 1000)
-        self._workers[worker].on_driver(decoded)
+            incarnation = next(peer.incarnation for peer in decoded.peers if peer.worker == worker)
+            self._workers[worker] = Worker(plan, worker, incarnation, lambda: self.now_us * 1000)
+            self._workers[worker].start(decoded, self._read(decoded.restore))
+        elif isinstance(decoded, m.Rollback):
+            self._workers[worker].roll_back(decoded, self._read(decoded.restore))
+        else:
+            self._workers[worker].on_driver(decoded)
+
+    def _read(self, restore: m.Restore | None) -> dict[InstanceId, list[bytes]]:
+        found: dict[InstanceId, list[bytes]] = {}
+        for stored in restore.snapshots if restore else ():
+            found.setdefault((stored.unit, stored.instance), []).append(self.disk[stored.name])
+        return found
+
+    def _store(self, worker: Worker, persist: Persist) -> None:
+        self.disk[persist.name] = persist.data
+        worker.on_stored(
+            m.Stored(persist.unit, persist.instance, persist.epoch, persist.full, persist.name, crc32(persist.data))
+        )
 
     def drain(self) -> None:
         """Ask the job to finish what it has."""
@@ -119,6 +157,9 @@ class Cluster:
             if worker.stopping:
                 continue
             worked |= worker.step(self.now_us)
+            for persist in worker.to_store():
+                self._store(worker, persist)
+                worked = True
             for target, frames in worker.to_peers(self.now_us):
                 self._frames.append((target, frames))
                 worked = True
@@ -127,7 +168,6 @@ class Cluster:
                 worked = True
                 decoded = m.decode_from_worker(m.encode(message))
                 if isinstance(decoded, m.Deliver):
-                    sink, decoder, schema = self._sinks[decoded.sink]
-                    sink.deliver(decoder.decode(decoded.rows), schema)  # type: ignore[arg-type]
+                    self._deliveries.take(decoded)
                 self._hear(FromWorker(decoded))
         return worked

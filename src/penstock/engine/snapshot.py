@@ -1,0 +1,75 @@
+"""What an instance is at a marker, and how often all of it is written down; units take snapshots, workers store them."""
+
+from __future__ import annotations
+
+import msgspec
+
+DELTAS_MAX = 10
+"""Snapshots of changes that may follow a whole one."""
+
+InstanceId = tuple[int, int]
+"""Unit and index."""
+
+
+class InputState(msgspec.Struct, array_like=True):
+    """Where an input stands."""
+
+    next_id: int
+    event_time_us: int | None
+    idle: bool
+    ended: bool
+    records_read: int
+
+
+class OpCounters(msgspec.Struct, array_like=True):
+    """Counters of one operation, so that a report counts a record that was replayed once."""
+
+    records_in: int
+    records_out: int
+    skipped: int
+    retried: int
+    dead_letters: int
+
+
+class UnitSnapshot(msgspec.Struct, array_like=True):
+    """An instance at the marker of ``epoch``."""
+
+    epoch: int
+    full: bool
+    """Whether ``state`` is all of it, or what has changed since the snapshot before."""
+    finished: bool
+    next_id: int
+    """Id that the next output block begins with."""
+    inputs: list[InputState]
+    written: list[int]
+    """Records written to each output."""
+    offsets: dict[int, int]
+    """Next offset of each source partition."""
+    operations: list[OpCounters]
+    sinks: list[bytes | None]
+    state: bytes | None
+
+
+encode_snapshot = msgspec.msgpack.Encoder().encode
+decode_snapshot = msgspec.msgpack.Decoder(UnitSnapshot).decode
+
+
+class Compaction:
+    """Decides when a stateful instance writes all of its state again. Pure bookkeeping, one per instance."""
+
+    def __init__(self) -> None:
+        self._full_bytes = 0
+        self._delta_bytes = 0
+        self._deltas = DELTAS_MAX  # the first one is whole
+
+    def wants_full(self) -> bool:
+        """Whether the next snapshot is whole: after many changes, or once they outweigh the state itself."""
+        return self._deltas >= DELTAS_MAX or self._delta_bytes > self._full_bytes
+
+    def wrote(self, full: bool, size: int) -> None:
+        """Take note of a snapshot's size."""
+        if full:
+            self._full_bytes, self._delta_bytes, self._deltas = size, 0, 0
+        else:
+            self._delta_bytes += size
+            self._deltas += 1
