@@ -35,6 +35,8 @@ def check_keys(schema: Schema, keys: Iterable[str]) -> tuple[str, ...]:
     names = tuple(keys)
     if not names:
         raise InvalidOption(option="key", given=names, allowed="at least one column")
+    for name in names:
+        schema.field(name)
     if len(set(names)) != len(names):
         raise InvalidOption(option="key", given=names, allowed="distinct columns")
     for name in names:

@@ -189,13 +189,13 @@ class Stream:
         self, *columns: str | Column, name: str | None = None, on_error: str = "fail", **named: Column
     ) -> Stream:
         """Keep or compute columns, in this order; ``total=ps.col("a") + 1`` names a computed one."""
-        return self._then(Project(_columns(columns, named)), name, on_error)
+        return self._then(Project(_columns(columns, named, name or "select")), name, on_error)
 
     def with_columns(
         self, *columns: Column, name: str | None = None, on_error: str = "fail", **named: Column
     ) -> Stream:
         """Add computed columns, or replace those of the same name."""
-        return self._then(Project(_columns(columns, named), keep=True), name, on_error)
+        return self._then(Project(_columns(columns, named, name or "with_columns"), keep=True), name, on_error)
 
     def parse_json(
         self,
@@ -230,7 +230,10 @@ class Stream:
         name: str | None = None,
         on_error: str = "fail",
     ) -> Stream:
-        """Call a function for each record; it returns a dict, a tuple or a record of ``schema``."""
+        """Call a function for each record; it returns a dict, a tuple or a record of ``schema``.
+
+        Columns that a dict leaves out are null. For a schema of one column the bare value will do.
+        """
         return self._apply(function, schema, name, on_error, flat=False)
 
     def flat_map(
@@ -325,10 +328,17 @@ class Stream:
         return Pipeline((_step(sink, (self._edge,), name, f"to_{sink.kind}"),), dead_letters)
 
 
-def _columns(columns: tuple[str | Column, ...], named: Mapping[str, Any]) -> tuple[Column, ...]:
-    given = [col(column) if isinstance(column, str) else column for column in columns]
-    given += [(col(value) if isinstance(value, str) else value).alias(name) for name, value in named.items()]
-    return tuple(given)
+def _columns(columns: tuple[str | Column, ...], named: Mapping[str, Any], operation: str) -> tuple[Column, ...]:
+    def column(value: object) -> Column:
+        if isinstance(value, Column):
+            return value
+        if not isinstance(value, str):
+            raise TypeMismatch(
+                what=f"{value!r} is not a column.", operation=operation, hint="Write ps.lit(…) for a constant."
+            )
+        return col(value)
+
+    return (*map(column, columns), *(column(value).alias(name) for name, value in named.items()))
 
 
 class KeyedStream(Stream):

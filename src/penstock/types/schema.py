@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 import pyarrow as pa
 
-from penstock.errors import BadRecord, SchemaError, UnknownColumn
+from penstock.errors import BadRecord, SchemaError, TypeMismatch, UnknownColumn
 from penstock.types.datatypes import DataType, DdlReader, TypeKind
 
 Record = Any
@@ -114,6 +114,8 @@ class Schema:
 
     def field(self, name: str) -> Field:
         """Return the column of that name or raise UnknownColumn."""
+        if not isinstance(name, str):
+            raise TypeMismatch(what=f"a column is given by its name here, not as {name}.", hint='Write "x".')
         for field in self.fields:
             if field.name == name:
                 return field
@@ -160,6 +162,8 @@ class Schema:
             elif isinstance(value, dict):
                 record = record_type(**value)
             elif isinstance(value, tuple | list):
+                if len(value) != len(self.fields):
+                    raise BadRecord(f"{value!r} has {len(value)} values, not {len(self.fields)} as ({self.ddl}).")
                 record = record_type(*value)
             elif len(self.fields) == 1:
                 record = record_type(value)
@@ -271,8 +275,10 @@ def _explain(schema: Schema, index: int, record: Record) -> Record:
         # bytes count as built in, or else text for a binary column would be decoded as base64.
         converted = msgspec.convert(_plain(value), python_type(field.type), builtin_types=(bytes,))
     except (msgspec.ValidationError, TypeError, OverflowError) as error:
+        unit = {TypeKind.TIMESTAMP: " (microseconds since the epoch)", TypeKind.DATE: " (days since the epoch)"}
         raise BadRecord(
-            f"column '{field.name}' is declared {field.type.ddl}, but the value is {value!r}: {error}."
+            f"column '{field.name}' is declared {field.type.ddl}, but the value is {value!r}: "
+            f"{error}{unit.get(kind, '')}."
         ) from None
     return msgspec.structs.replace(record, **{field.name: converted})
 

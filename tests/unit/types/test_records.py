@@ -82,6 +82,12 @@ def test_bad_values_are_named(ddl: str, value: Any) -> None:
         Schema.parse(f"a {ddl}").coerce({"a": value})
 
 
+@pytest.mark.parametrize("value", [(), (1,), [1], (1, 2, 3)])
+def test_tuples_have_a_value_for_every_column(value: Any) -> None:
+    with pytest.raises(BadRecord, match=f"has {len(value)} values, not 2"):
+        Schema.parse("a int, b int").coerce(value)
+
+
 @pytest.mark.parametrize(
     ("ddl", "value", "expected"),
     [
