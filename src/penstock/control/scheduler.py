@@ -11,6 +11,8 @@ RUNNING      EpochWanted, none pending              BeginEpoch(n) to all        
 any live     EpochDone(n) from everyone             RecordCommit(n)                                 same
 any live     CommitRecorded(n)                      Commit(n) to all                                same
 RUNNING      DrainRequested                         Drain to all                                    DRAINING
+DRAINING     durable: none pending                  BeginEpoch(last) to all                         DRAINING
+DRAINING     durable: CommitRecorded(last)          Commit(last, final) to all                      ENDING
 any live     Finished from everyone                 RecordCommit(last + 1, final)                   ENDING
 ENDING       CommitRecorded                         Commit(final) to all                            ENDING
 ENDING       Stopped from everyone                  Finish                                          ENDED
@@ -114,6 +116,8 @@ class Scheduler:
         self._lost: set[int] = set()
         """Workers that came back while a commit was being recorded: their recovery must know how that ends."""
         self._losses = 0
+        self._last_epoch: int | None = None
+        """The epoch after which a job that can be resumed ends."""
 
     @property
     def recovering(self) -> bool:
@@ -138,7 +142,7 @@ class Scheduler:
             case DrainRequested():
                 if self.phase is Phase.RUNNING:
                     self.phase = Phase.DRAINING
-                    return [] if self.recovering else self._all(m.Drain())
+                    return [] if self.recovering else self._drain(now_us)
                 return self._stop(None) if self.phase is Phase.STARTING else []
             case StopRequested():
                 return self._stop(None)
@@ -155,6 +159,11 @@ class Scheduler:
         commands = self._all(m.Stop())
         self.phase = Phase.ENDED
         return [*commands, Finish(error)]
+
+    def _drain(self, now_us: int) -> list[Command]:
+        """Have the sources end; or, if the job can be resumed, pause them and commit one more epoch."""
+        commands = self._all(m.Drain(self._options.durable))
+        return commands + self._begin_epoch(now_us)
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
@@ -263,7 +272,7 @@ class Scheduler:
             self._waiting_epoch = set(self.peers)
             commands += self._all(m.BeginEpoch(self.begun_epoch))
         if self.phase is Phase.DRAINING:
-            commands += self._all(m.Drain())
+            commands += self._drain(now_us)
         self._epoch_us = now_us
         return commands
 
@@ -271,10 +280,13 @@ class Scheduler:
 
     def _begin_epoch(self, now_us: int) -> list[Command]:
         busy = self._waiting_epoch or self.recovering or self._recording is not None
-        if self.phase is not Phase.RUNNING or busy:
+        last = self.phase is Phase.DRAINING and self._options.durable and self._last_epoch is None
+        if busy or not (self.phase is Phase.RUNNING or last):
             return []
-        if not self._epoch_soon and now_us - self._epoch_us < self._options.epoch_us:
+        if not last and not self._epoch_soon and now_us - self._epoch_us < self._options.epoch_us:
             return []
+        if last:
+            self._last_epoch = self.begun_epoch + 1
         self._epoch_us = now_us
         self._epoch_soon = False
         self.begun_epoch += 1
@@ -318,12 +330,14 @@ class Scheduler:
         self.committed_epoch = epoch
         self.epoch_us_last = now_us - self._epoch_us
         self._losses = 0
+        if epoch == self._last_epoch:
+            self.phase = Phase.ENDING
         commands = self._all(m.Commit(epoch, self.phase is Phase.ENDING))
         if self._lost:
             return commands + self._recover_lost()
         if self.phase is not Phase.ENDING and not self._waiting_finish:
             commands += self._end()
-        return commands
+        return commands + self._begin_epoch(now_us)
 
     # --- time ---------------------------------------------------------------------------------------------------------
 

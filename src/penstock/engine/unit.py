@@ -328,6 +328,7 @@ class SourceUnit(Unit):
         self._next_id = 0
         self._marker: int | None = None
         self._drain = False
+        self._paused = False
         self._not_before_us = 0
         self._active_us = 0
         # By partition: when it last showed an event time (the start counts), and the largest one.
@@ -368,6 +369,10 @@ class SourceUnit(Unit):
         """Read nothing more and end."""
         self._drain = True
 
+    def pause(self) -> None:
+        """Read nothing more, but pass markers on."""
+        self._paused = True
+
     def step(self, now_us: int) -> bool:
         """Send a marker, or read what is due and run it through the chain."""
         if self.finished:
@@ -379,7 +384,7 @@ class SourceUnit(Unit):
             return True
         if self._drain:
             return self._end()
-        if now_us < self._not_before_us or not self.has_room:
+        if self._paused or now_us < self._not_before_us or not self.has_room:
             return False
         worked = False
         open_partitions = False
@@ -460,7 +465,7 @@ class SourceUnit(Unit):
             return None
         if self._marker is not None or self._drain:
             return now_us
-        if not self.has_room:
+        if self._paused or not self.has_room:
             return None
         wakes = [wake for reader in self.readers.values() if (wake := reader.wake_us(now_us)) is not None]
         if not wakes:

@@ -207,9 +207,9 @@ class Worker:
                 if final:
                     self._to_driver.append(m.Stopped(self.worker, self.incarnation))
                     self.stopping = True
-            case m.Drain():
+            case m.Drain(keep=keep):
                 for source in self._sources.values():
-                    source.drain()
+                    source.pause() if keep else source.drain()
             case m.Stop():
                 self.stopping = True
             case _:

@@ -190,7 +190,12 @@ class Commit(_Message):
 
 
 class Drain(_Message):
-    """Sources stop reading; everything under way is finished."""
+    """Sources stop reading; everything under way is finished.
+
+    With ``keep`` the job is to be resumed: sources pause instead of ending, so that windows stay open.
+    """
+
+    keep: bool
 
 
 class Stop(_Message):
