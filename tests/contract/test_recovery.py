@@ -1,0 +1,237 @@
+"""Workers die at random steps: the output equals that of an undisturbed run, and so do the counters."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.connectors.memory import At, Memory
+from penstock.control.events import Tick
+from penstock.control.recovery import downstream, hosted
+from penstock.pipeline.options import Options
+from penstock.pipeline.plan import Plan
+from penstock.testing.cluster import Cluster
+
+S = 1_000_000
+CRASHES_MAX = 8
+KEYS = [f"k{i}" for i in range(13)]
+
+
+@dataclass
+class Case:
+    """A pipeline with the memory sinks it ends in, and what must be in them."""
+
+    pipeline: ps.Pipeline
+    sinks: dict[str, Memory]
+    check: Callable[[Case, list[Any], Cluster], None]
+    source: Any = None
+    dead: Memory = field(default_factory=ps.memory)
+
+
+def bag(rows: Any) -> Counter[Any]:
+    return Counter(tuple(row) if isinstance(row, (tuple, list)) else _plain(row) for row in rows)
+
+
+def _plain(row: Any) -> tuple[Any, ...]:
+    return tuple(getattr(row, name) for name in row.__struct_fields__)
+
+
+def events(total: int, partitions: int) -> Any:
+    """Events with random keys and numbers, at a rate that makes them last for some epochs."""
+    columns = {"k": ps.fields.choice(KEYS), "n": ps.fields.integers(0, 99), "t": ps.fields.event_time()}
+    return ps.generator(columns, rate=2000, total=total, format="columns", partitions=partitions)
+
+
+def crash_at_random(cluster: Cluster, random: Random, workers: int, crashes_max: int = CRASHES_MAX) -> int:
+    """Run a job to its end; every now and then lose one of its workers, at times several at once."""
+    crashes = 0
+    while not cluster.ended:
+        for _ in range(random.choice([1, 5, 40, 150])):
+            if cluster.ended:
+                break
+            step(cluster)
+        while not cluster.ended and crashes < crashes_max and random.random() < 0.5:
+            cluster.crash(random.randrange(workers))
+            crashes += 1
+    assert cluster.error is None
+    return crashes
+
+
+def step(cluster: Cluster) -> None:
+    """Do what can be done at this moment, or let time pass until there is something to do."""
+    if not cluster._step():
+        cluster.now_us = max(cluster.now_us, cluster._wake_us())
+        cluster._hear(Tick())
+
+
+def figure(cluster: Cluster, operation: str, name: str) -> int:
+    return sum(getattr(f, name) for w in cluster.workers for f in w.figures() if f.operation == operation)
+
+
+def sound(cluster: Cluster) -> None:
+    """No block was taken out of order, and every edge delivered what was written to it."""
+    edges: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for worker in cluster.workers:
+        for each in worker.edge_figures():
+            sums = edges[each.edge]
+            sums[0] += each.records_written
+            sums[1] += each.records_read
+            sums[2] += each.blocks_disordered
+    for written, read, disordered in edges.values():
+        assert written == read
+        assert disordered == 0
+
+
+# --- pipelines --------------------------------------------------------------------------------------------------------
+
+
+def windowed(total: int, partitions: int) -> Case:
+    source, sink = events(total, partitions), ps.memory()
+    stream = ps.stream("in", source).filter(ps.col("k") != "k3").key_by("k")
+    stream = stream.window(ps.tumbling("500ms", on="t", lateness="500ms")).aggregate(
+        c=ps.agg.count(), s=ps.agg.sum("n"), m=ps.agg.max("n")
+    )
+
+    def check(case: Case, rows: list[Any], cluster: Cluster) -> None:
+        groups: dict[Any, list[int]] = defaultdict(list)
+        for row in rows:
+            if row.k != "k3":
+                groups[row.k, row.t - row.t % (S // 2)].append(row.n)
+        expected = [(k, w, w + S // 2, len(ns), sum(ns), max(ns)) for (k, w), ns in groups.items()]
+        assert bag(sink.rows) == bag(expected)
+        assert figure(cluster, "aggregate", "late") == 0
+        assert figure(cluster, "filter", "records_in") == total
+
+    return Case(stream.to(sink), {"out": sink}, check, source)
+
+
+def running(total: int, partitions: int) -> Case:
+    source, sink = events(total, partitions), ps.memory()
+    stream = ps.stream("in", source).key_by("k").aggregate(c=ps.agg.count(), s=ps.agg.sum("n"))
+
+    def check(case: Case, rows: list[Any], cluster: Cluster) -> None:
+        counts, sums = Counter(row.k for row in rows), Counter()
+        for row in rows:
+            sums[row.k] += row.n
+        shown: dict[str, list[int]] = defaultdict(list)
+        last = {}
+        for row in sink.rows:
+            shown[row.k].append(row.c)
+            last[row.k] = (row.c, row.s)
+        assert last == {k: (counts[k], sums[k]) for k in counts}
+        for values in shown.values():
+            assert all(a < b for a, b in zip(values, values[1:], strict=False)), "per key, updates are in order, once"
+
+    return Case(stream.to(sink), {"out": sink}, check, source)
+
+
+def stateless(total: int, partitions: int) -> Case:
+    source, sink = events(total, partitions), ps.memory()
+    stream = ps.stream("in", source).filter(ps.col("n") >= 50).select(k=ps.col("k"), m=ps.col("n") * 2, t=ps.col("t"))
+
+    def check(case: Case, rows: list[Any], cluster: Cluster) -> None:
+        kept = [(row.k, row.n * 2, row.t) for row in rows if row.n >= 50]
+        assert bag(sink.rows) == bag(kept)
+        assert figure(cluster, "filter", "records_out") == len(kept)
+        if partitions == 1:
+            assert [_plain(row) for row in sink.rows] == kept, "in order"
+
+    return Case(stream.to(sink), {"out": sink}, check, source)
+
+
+def split_and_merge(total: int, partitions: int) -> Case:
+    source, sink = events(total, partitions), ps.memory()
+    parts = ps.stream("in", source).split(low=ps.col("n") < 30, high=ps.col("n") >= 60)
+    low = parts["low"].select(k=ps.col("k"), n=ps.col("n"), t=ps.col("t"))
+    high = parts["high"].select(k=ps.col("k"), n=-ps.col("n"), t=ps.col("t"))
+    merged = low.merge(high).key_by("k").window(ps.tumbling("500ms", on="t", lateness="1s"))
+
+    def check(case: Case, rows: list[Any], cluster: Cluster) -> None:
+        groups: Counter[Any] = Counter()
+        sums: Counter[Any] = Counter()
+        for row in rows:
+            if row.n < 30 or row.n >= 60:
+                key = row.k, row.t - row.t % (S // 2)
+                groups[key] += 1
+                sums[key] += row.n if row.n < 30 else -row.n
+        assert bag(sink.rows) == bag([(k, w, w + S // 2, c, sums[k, w]) for (k, w), c in groups.items()])
+
+    return Case(merged.aggregate(c=ps.agg.count(), s=ps.agg.sum("n")).to(sink), {"out": sink}, check, source)
+
+
+def fan_out(total: int, partitions: int) -> Case:
+    source, everything, counts = events(total, partitions), ps.memory(), ps.memory()
+    stream = ps.stream("in", source)
+    counted = stream.key_by("k").window(ps.tumbling("500ms", on="t", lateness="500ms")).count()
+
+    def check(case: Case, rows: list[Any], cluster: Cluster) -> None:
+        assert bag(everything.rows) == bag(map(_plain, rows))
+        groups = Counter((row.k, row.t - row.t % (S // 2)) for row in rows)
+        assert bag(counts.rows) == bag([(k, w, w + S // 2, c) for (k, w), c in groups.items()])
+
+    pipeline = stream.to(everything, name="everything") + counted.to(counts, name="counts")
+    return Case(pipeline, {"everything": everything, "counts": counts}, check, source)
+
+
+def _refuse_some(record: Any) -> int:
+    if record.n % 7 == 0:
+        raise ValueError(f"seven divides {record.n}")
+    return int(record.n) * 3
+
+
+def dead_letters(total: int, partitions: int) -> Case:
+    source, sink = events(total, partitions), ps.memory()
+    stream = ps.stream("in", source).map(
+        lambda r: {"k": r.k, "n": _refuse_some(r)}, schema="k string, n bigint", on_error="dead_letter", name="refuse"
+    )
+
+    def check(case: Case, rows: list[Any], cluster: Cluster) -> None:
+        bad = [row for row in rows if row.n % 7 == 0]
+        assert bag(sink.rows) == bag([(row.k, row.n * 3) for row in rows if row.n % 7])
+        assert len(case.dead.rows) == len(bad)
+        assert figure(cluster, "refuse", "dead_letters") == len(bad)
+        assert sum("seven divides 49" in str(_plain(row)) for row in case.dead.rows) == sum(r.n == 49 for r in bad)
+
+    return Case(stream.to(sink), {"out": sink}, check, source)
+
+
+def two_stages(total: int, partitions: int) -> Case:
+    source, sink = events(total, partitions), ps.memory()
+    first = ps.stream("in", source).key_by("k").window(ps.tumbling("250ms", on="t", lateness="500ms")).count()
+    second = first.key_by("count").window(ps.tumbling("1s", on="window_start", lateness="2s"))
+    second = second.aggregate(keys=ps.agg.count(), total=ps.agg.sum("count"))
+
+    def check(case: Case, rows: list[Any], cluster: Cluster) -> None:
+        counts = Counter((row.k, row.t - row.t % (S // 4)) for row in rows)
+        groups = Counter((c, w - w % S) for (_, w), c in counts.items())
+        assert bag(sink.rows) == bag([(c, w, w + S, keys, keys * c) for (c, w), keys in groups.items()])
+
+    return Case(second.to(sink), {"out": sink}, check, source)
+
+
+PIPELINES = [windowed, running, stateless, split_and_merge, fan_out, dead_letters, two_stages]
+
+
+def plan_of(case: Case, width: int, epoch: str) -> Plan:
+    return Plan.of(case.pipeline.graph(), Options.of(parallelism=width, epoch=epoch), case.dead)
+
+
+@pytest.mark.parametrize("make", PIPELINES)
+@pytest.mark.parametrize("width", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_output_is_that_of_an_undisturbed_run(make: Any, width: int, seed: int) -> None:
+    random = Random(f"{make.__name__} {width} {seed}")
+    total = random.choice([300, 1500, 4000])
+    case = make(total, random.choice([width, width + 1]))
+    cluster = Cluster(plan_of(case, width, random.choice(["50ms", "200ms", "1s"])))
+    crash_at_random(cluster, random, width)
+    case.check(case, case.source.records(0, total, cluster.start_us), cluster)
+    assert figure(cluster, "in", "records_in") == total
+    assert figure(cluster, "in", "records_out") == total
+    sound(cluster)
