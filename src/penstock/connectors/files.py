@@ -207,8 +207,14 @@ class _FilesWriter(SinkWriter):
         self._first_part = first_part
         name = re.sub(r"[^A-Za-z0-9_.]", "_", f"{context.job}.{context.operation}")
         self._name = f"{name}-{context.instance:04d}"
+        # A writer that was replaced may still be running: it must not come upon the files of this one.
+        self._token = os.urandom(4).hex()
         self._open: _File | None = None
-        self._prepared: set[int] = set()
+        self._prepared: dict[int, str] = {}
+        """Files that wait for their epoch's commit."""
+        # Only what is here now may go later: what comes is of a writer that replaces this one.
+        left = re.compile(re.escape(self._name) + r"-(open|\d{8,})-[0-9a-f]+\." + form.value)
+        self._left = [each for each in _listed(path / _PENDING) if left.fullmatch(each.name)]
 
     def write(self, rows: list[Record]) -> None:
         if rows:
@@ -222,46 +228,50 @@ class _FilesWriter(SinkWriter):
                 self._opened().write_batch(batch)
 
     def prepare(self, epoch: int) -> None:
-        pending = self._pending_path(epoch)
+        if self._open is None:
+            return
+        pending = self._path / _PENDING / f"{self._name}-{epoch:08d}-{self._token}.{self._format.value}"
         with _disk(pending, self._operation):
-            if self._open is None:
-                # A writer before this one may have prepared the epoch with output that came later this time.
-                pending.unlink(missing_ok=True)
-                return
             self._open.finish()
             self._open = None
             self._open_path.replace(pending)
             _sync_directory(pending.parent)
-            self._prepared.add(epoch)
+        self._prepared[epoch] = pending.name
 
     def commit(self, epoch: int) -> list[Record] | None:
-        # The epoch itself is looked for on the disk too: the writer that prepared it may be gone.
-        ready = sorted({prepared for prepared in self._prepared if prepared <= epoch} | {epoch})
-        published = False
+        self._publish(epoch, known=True)
+        return None
+
+    def snapshot(self, epoch: int) -> bytes | None:
+        del epoch
+        return msgspec.msgpack.encode(self._prepared) if self._prepared else None
+
+    def restore(self, epoch: int, snapshot: bytes | None) -> None:
+        if snapshot is not None:
+            self._prepared = msgspec.msgpack.decode(snapshot, type=dict[int, str])
+        # They may be visible already, and be moved on by whoever reads them.
+        self._publish(epoch, known=False)
+
+    def _publish(self, epoch: int, *, known: bool) -> None:
+        """Make files visible; ``known`` ones are an error where they are missing."""
+        ready = sorted(prepared for prepared in self._prepared if prepared <= epoch)
         for prepared in ready:
             target = self._path / f"part-{self._first_part + prepared:08d}-{self._instance:04d}.{self._format.value}"
             with _disk(target, self._operation):
                 try:
-                    self._pending_path(prepared).replace(target)
-                    published = True
+                    (self._path / _PENDING / self._prepared[prepared]).replace(target)
                 except FileNotFoundError:
-                    if prepared in self._prepared and not target.exists():
+                    if known and not target.exists():
                         raise
-            self._prepared.discard(prepared)
-        if published:
+            del self._prepared[prepared]
+        if ready:
             with _disk(self._path, self._operation):
                 _sync_directory(self._path)
-        return None
-
-    def restore(self, epoch: int, snapshot: bytes | None) -> None:
-        del snapshot
-        self.commit(epoch)
-        later = re.compile(re.escape(self._name) + r"-(\d+)\." + self._format.value)
-        for path in _listed(self._path / _PENDING):
-            match = later.fullmatch(path.name)
-            if match and int(match[1]) > epoch:
+        for path in self._left:
+            if path.name not in self._prepared.values():
                 with _disk(path, self._operation):
                     path.unlink(missing_ok=True)
+        self._left.clear()
 
     def close(self) -> None:
         if self._open is not None:
@@ -272,10 +282,7 @@ class _FilesWriter(SinkWriter):
 
     @property
     def _open_path(self) -> Path:
-        return self._path / _PENDING / f"{self._name}-open.{self._format.value}"
-
-    def _pending_path(self, epoch: int) -> Path:
-        return self._path / _PENDING / f"{self._name}-{epoch:08d}.{self._format.value}"
+        return self._path / _PENDING / f"{self._name}-open-{self._token}.{self._format.value}"
 
     def _opened(self) -> _File:
         if self._open is None:

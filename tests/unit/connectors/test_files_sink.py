@@ -70,6 +70,26 @@ def test_output_appears_on_commit_epoch_by_epoch(tmp_path: Path) -> None:
     assert list((out / ".pending").iterdir()) == []
 
 
+def test_a_writer_that_was_replaced_and_runs_on_changes_nothing(tmp_path: Path) -> None:
+    sink = files(tmp_path)
+    old = _writer(sink)
+    old.write(_rows(1))
+    old.prepare(1)
+    held = old.snapshot(1)
+    old.write(_rows(2))
+    new = _writer(sink)
+    new.restore(1, held)
+    new.write(_rows(20))
+    old.commit(1)  # an order that was under way to it
+    new.prepare(2)
+    stale = _writer(sink)
+    stale.write(_rows(2))
+    stale.prepare(2)
+    old.close()
+    new.commit(2)
+    assert _parts(tmp_path) == {"part-00000001-0000.jsonl": [1], "part-00000002-0000.jsonl": [20]}
+
+
 def test_commit_is_idempotent_and_takes_earlier_epochs_along(tmp_path: Path) -> None:
     writer = _writer(files(tmp_path))
     for epoch in (3, 4, 5):
@@ -87,10 +107,11 @@ def test_next_writer_commits_what_was_prepared(tmp_path: Path) -> None:
     first = _writer(sink)
     first.write(_rows(1))
     first.prepare(0)
+    held = first.snapshot(0)
     first.write(_rows(2))
     first.close()
     second = _writer(sink)
-    second.commit(0)
+    second.restore(0, held)
     _commit(second, 1, 3)
     assert _parts(tmp_path) == {"part-00000000-0000.jsonl": [1], "part-00000001-0000.jsonl": [3]}
 
