@@ -140,6 +140,15 @@ class BadRecord(PenstockError):
     code = "BAD_RECORD"
 
 
+class PoisonRecord(PenstockError):
+    """A record has ended its process again and again, and is kept from its operation."""
+
+    code = "POISON_RECORD"
+
+    def __init__(self, *, operation: str) -> None:
+        super().__init__("the record has ended the process more than once.", operation=operation)
+
+
 class ArithmeticFailed(PenstockError):
     """An expression overflowed or divided by zero."""
 

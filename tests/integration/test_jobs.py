@@ -13,7 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.bench.workloads import WORKLOADS, replay
-from penstock.errors import OperationFailed, SinkFailed, SparkFailed, WorkerLost
+from penstock.errors import OperationFailed, SinkFailed
 
 pytestmark = pytest.mark.spark
 
@@ -152,19 +152,17 @@ def test_a_failing_sink_is_named() -> None:
     assert raised.value.operation == "store"
 
 
-def test_a_killed_worker_fails_the_job_and_leaves_no_process(eventually) -> None:
-    source = ps.generator({"n": ps.fields.sequence()}, rate=1_000, format="columns")
-    with ps.start(ps.stream("numbers", source).to(ps.memory()), parallelism=2, name="killed") as job:
-        eventually(lambda: len(job.status().workers) == 2)
-        pids = [worker.pid for worker in job.status().workers]
-        os.kill(pids[0], signal.SIGKILL)
-        with pytest.raises((SparkFailed, WorkerLost)):
-            job.wait()
-    eventually(lambda: not any(_is_worker(pid) for pid in pids[:1]))
-
-
-def _is_worker(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+def test_a_killed_worker_is_replaced_and_nothing_is_lost(eventually) -> None:
+    total, sink = 10_000, ps.memory()
+    source = ps.generator({"n": ps.fields.sequence()}, rate=4_000, total=total, format="columns", partitions=2)
+    with ps.start(ps.stream("numbers", source).to(sink), parallelism=2, name="killed") as job:
+        eventually(lambda: len(job.status().workers) == 2 and job.status().epoch > 0)
+        killed = job.status().workers[0].pid
+        os.kill(killed, signal.SIGKILL)
+        report = job.wait()
+    assert sorted(row.n for row in sink.rows) == list(range(total))
+    assert (report.events_in, report.lost, report.duplicated, report.reordered) == (total, 0, 0, 0)
+    eventually(lambda: not psutil.pid_exists(killed) or psutil.Process(killed).status() == psutil.STATUS_ZOMBIE)
 
 
 def test_two_jobs_share_one_spark() -> None:
@@ -176,3 +174,46 @@ def test_two_jobs_share_one_spark() -> None:
     for job in jobs:
         job.wait()
     assert [sink.rows[0].n for sink in sinks] == [0, 1]
+
+
+def kill_on_777(record: object) -> tuple[int]:
+    if record.n == 777:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return (record.n,)
+
+
+def test_a_record_that_kills_its_process_is_quarantined() -> None:
+    sink, dead = ps.memory(), ps.memory()
+    source = ps.generator({"n": ps.fields.sequence()}, rate=4_000, total=4_000, format="columns", partitions=2)
+    deadly = ps.stream("numbers", source).key_by("n")
+    pipeline = deadly.map(kill_on_777, schema="n bigint", name="deadly", on_error="dead_letter").to(sink)
+    report = ps.run(pipeline, dead_letters=dead, parallelism=2, name="poison")
+    assert sorted(row.n for row in sink.rows) == [n for n in range(4_000) if n != 777]
+    assert [(row.operation, row.record) for row in dead.rows] == [("deadly", '{"n":777}')]
+    assert "POISON_RECORD" in dead.rows[0].error
+    assert (report.events_in, report.results_out, report.dead_letters) == (4_000, 3_999, 1)
+    assert (report.lost, report.duplicated, report.reordered) == (0, 0, 0)
+
+
+def test_a_drained_job_goes_on_where_it_was(tmp_path: Path, eventually) -> None:
+    total = 20_000
+    fields = {"k": ps.fields.integers(0, 9), "t": ps.fields.event_time()}
+    source = ps.generator(fields, rate=5_000, total=total, format="columns", partitions=2)
+
+    def pipeline() -> ps.Pipeline:
+        windows = ps.stream("events", source).key_by("k").window(ps.tumbling("1s", on="t", lateness="1s"))
+        return windows.count().to(ps.files(tmp_path / "out"))
+
+    with ps.start(pipeline(), checkpoint=tmp_path / "checkpoint", parallelism=2, name="resumed") as job:
+        eventually(lambda: any(op.records_in > 4_000 for op in job.status().operations))
+        job.drain()
+        first = job.wait()
+    assert first.events_in < total
+    report = ps.run(pipeline(), checkpoint=tmp_path / "checkpoint", parallelism=2, name="resumed")
+    assert report.events_in == total
+    got = Counter()
+    rows = rows_of(tmp_path / "out")
+    for row in rows:
+        got[row["k"], row["window_start"]] += row["count"]
+    assert len(rows) == len(got)
+    assert sum(got.values()) + report.late == total

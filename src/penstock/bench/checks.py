@@ -171,7 +171,7 @@ def _drive(plan: Any, events: int) -> float:
     from penstock.protocol import messages as m
 
     worker = Worker(replace(plan, start_us=now_us()), 0, 1, now_ns)
-    worker.start(m.Start([m.Peer(0, 1, "")], now_us(), 0, None), {})
+    worker.start(m.Start([m.Peer(0, 1, "")], now_us(), 0, None, False), {})
     began = time.perf_counter()
     while worker.units[0].stats.records_in < events:  # type: ignore[attr-defined]
         worker.step(now_us())

@@ -25,12 +25,13 @@ any          HostEnded                              Finish(error), or Finish in 
 any          StopRequested                          Stop to all, Finish                             ENDED
 ===========  =====================================  ==============================================  ===========
 
-*Recovering* is no phase of its own but a generation that not everyone has confirmed: the phase before goes on after it. A
-message from an incarnation that is not the registered one is refused and counted, and its sender is told to stop.
+*Recovering* is no phase of its own but a generation that not everyone has confirmed: the phase before goes on after
+it. A message from an incarnation that is not the registered one is refused and counted.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -115,7 +116,8 @@ class Scheduler:
         self._final: dict[int, list[m.Stored]] = {}
         self._lost: set[int] = set()
         """Workers that came back while a commit was being recorded: their recovery must know how that ends."""
-        self._losses = 0
+        self._losses: Counter[int] = Counter()
+        """Losses of each worker since the last commit."""
         self._last_epoch: int | None = None
         """The epoch after which a job that can be resumed ends."""
 
@@ -207,11 +209,11 @@ class Scheduler:
         self._heard_us[message.worker] = now_us
         if self.phase is Phase.STARTING:
             return self._start(now_us) if len(self.peers) == self._plan.workers else []
-        self._losses += 1
-        if self._losses > LOSSES_MAX:
+        self._losses[message.worker] += 1
+        if self._losses.total() > LOSSES_MAX:
             return self._stop(
                 WorkerLost(
-                    f"workers were lost {self._losses} times since the last commit; the last one was {message.worker}.",
+                    f"workers were lost {self._losses.total()} times since the last commit, {message.worker} last.",
                     hint="A record or a function may be killing the process; see the workers' log.",
                 )
             )
@@ -228,7 +230,7 @@ class Scheduler:
         if self._resumed:
             return self._recover(everything(self._plan), set(self.peers))
         self.start_us = now_us + START_DELAY_US
-        return self._all(m.Start(self._peers(), self.start_us, self.generation, None))
+        return self._all(m.Start(self._peers(), self.start_us, self.generation, None, False))
 
     def _peers(self) -> list[m.Peer]:
         return [self.peers[worker] for worker in sorted(self.peers)]
@@ -251,7 +253,8 @@ class Scheduler:
         commands: list[Command] = []
         for worker in sorted(self._waiting_rollback):
             if worker in self._unbuilt:
-                message: m.ToWorker = m.Start(self._peers(), self.start_us, self.generation, restore)
+                careful = self._losses[worker] > 1
+                message: m.ToWorker = m.Start(self._peers(), self.start_us, self.generation, restore, careful)
             else:
                 message = m.Rollback(self._peers(), self.generation, restore)
             commands.append(Send(worker, message))
@@ -329,7 +332,7 @@ class Scheduler:
         self._recording = None
         self.committed_epoch = epoch
         self.epoch_us_last = now_us - self._epoch_us
-        self._losses = 0
+        self._losses.clear()
         if epoch == self._last_epoch:
             self.phase = Phase.ENDING
         commands = self._all(m.Commit(epoch, self.phase is Phase.ENDING))

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
+from penstock.engine.guard import Guard
 from penstock.engine.snapshot import OpCounters, UnitSnapshot
-from penstock.errors import OperationFailed, PenstockError, SinkFailed
+from penstock.errors import OperationFailed, PenstockError, PoisonRecord, SinkFailed
 from penstock.metrics import OpStats
 from penstock.metrics.stats import StatsMessage
+from penstock.metrics.times import later
 from penstock.operators import DEAD_LETTERS, MAIN, Errors, Form, Operator, StatefulOperator
 from penstock.operators.errors import ErrorCounts, describe_error, user_traceback
 from penstock.pipeline.plan import OpSpec, Plan, UnitSpec
@@ -73,6 +75,8 @@ class Chain:
         self._clock_ns = clock_ns
         self._unit = unit
         self._instance = instance
+        self.guard: Guard | None = None
+        """Set in careful mode."""
         self.stages = [self._stage(spec, plan) for spec in unit.ops]
         self.sinks = [s.operator for s in self.stages if isinstance(s.operator, SinkOperator)]
         first = self.stages[0].operator if self.stages else None
@@ -99,6 +103,8 @@ class Chain:
 
     def push(self, rows: list[Record], due_us: int, first: int = 0) -> list[Record]:
         """Run records through the chain from operation ``first`` on; return what leaves it."""
+        if self.guard is not None:
+            return self._push_carefully(self.guard, rows, first)
         clock_ns = self._clock_ns
         before_ns = clock_ns()
         if self._event_time is not None:
@@ -129,6 +135,27 @@ class Chain:
                 # Every record is charged with the wait of the block's oldest one: an upper bound, never flattering.
                 stats.latency_us.record(after_ns // 1000 - due_us, count)
             before_ns = after_ns
+        return rows
+
+    def _push_carefully(self, guard: Guard, rows: list[Record], first: int) -> list[Record]:
+        """Run one record at a time through each operation, noted before; quarantined ones go to the error policy."""
+        newest: int | None = None
+        for stage in self.stages[first:]:
+            results: list[Record] = []
+            for row in rows:
+                stage.stats.records_in += 1
+                if guard.admits(stage.stats.name, row):
+                    results += stage.process([row])
+                    newest = later(newest, self.event_time_us_max)
+                else:
+                    killed = PoisonRecord(operation=stage.stats.name)
+                    while stage.errors.handle(row, killed):
+                        pass
+            guard.done()
+            stage.stats.records_out += len(results)
+            rows = results
+        if self._event_time is not None:
+            self._event_time.us_max = newest
         return rows
 
     def advance(self, event_time_us: int | None, due_us: int) -> list[Record]:

@@ -7,19 +7,13 @@ from abc import ABC, abstractmethod
 from penstock.dataset import Block, Log, Mark, Receiver, Retention
 from penstock.dataset.log import RETAINED_RECORDS_MAX
 from penstock.engine.snapshot import InputState
+from penstock.metrics.times import later
 from penstock.operators.keys import Partitioner
 from penstock.pipeline.plan import EdgeSpec, Mode, Plan
 from penstock.types import Record
 
 READER = "edge"
 """Name of the one reader of an edge's log: the neighbour in this process, or the channel's sender."""
-
-
-def later(known_us: int | None, shown_us: int | None) -> int | None:
-    """Return the later of two event times, either of which may be unknown."""
-    if known_us is None or shown_us is None:
-        return shown_us if known_us is None else known_us
-    return max(known_us, shown_us)
 
 
 class Span:

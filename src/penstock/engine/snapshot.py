@@ -1,4 +1,4 @@
-"""What an instance is at a marker, and how often all of it is written down; units take snapshots, workers store them."""
+"""What an instance is at a marker, and how often all of it is written; units take snapshots, workers store them."""
 
 from __future__ import annotations
 

@@ -23,10 +23,11 @@ import msgspec
 from penstock.connectors.base import SourceReader
 from penstock.dataset import Block, Mark
 from penstock.engine.chain import Chain, ClockNs
-from penstock.engine.edges import EdgeInput, EdgeOutput, Span, later
+from penstock.engine.edges import EdgeInput, EdgeOutput, Span
 from penstock.engine.snapshot import Compaction, InputState, OpCounters, UnitSnapshot
 from penstock.metrics import OpStats
 from penstock.metrics.stats import StatsMessage
+from penstock.metrics.times import later
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.types import Record
 

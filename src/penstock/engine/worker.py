@@ -10,6 +10,7 @@ import msgspec
 from penstock.dataset import Ack, Block, ChannelId, Mark, Receiver, Sender
 from penstock.engine.chain import ClockNs
 from penstock.engine.edges import READER, EdgeInput, EdgeOutput, LocalInput, RemoteInput
+from penstock.engine.guard import Guard
 from penstock.engine.snapshot import InputState, InstanceId, UnitSnapshot, decode_snapshot, encode_snapshot
 from penstock.engine.unit import InputUnit, SourceUnit, Unit
 from penstock.errors import LimitExceeded, ProtocolError
@@ -78,8 +79,11 @@ class Worker:
 
     # --- construction and recovery ------------------------------------------------------------------------------------
 
-    def start(self, message: m.Start, snapshots: Snapshots) -> None:
-        """Build everything this worker hosts, from nothing or from snapshots; in a recovery, wait for Resume with it."""
+    def start(self, message: m.Start, snapshots: Snapshots, guard: Guard | None = None) -> None:
+        """Build everything this worker hosts, from nothing or from snapshots; in a recovery, wait for Resume with it.
+
+        With a guard the records are handled in careful mode until the next commit.
+        """
         everything = [(unit.id, i) for unit in self._plan.units for i in range(unit.instances)]
         restore = message.restore or m.Restore(0, everything, [])
         self._peers = {peer.worker: peer.incarnation for peer in message.peers}
@@ -87,6 +91,8 @@ class Worker:
         mine = [(unit.id, instance) for unit, instance in self._plan.instances(self.worker)]
         # A new worker has lost all it hosts, whatever else is in the recovery.
         self._rebuild(frozenset(restore.instances) | frozenset(mine), restore.epoch, snapshots)
+        for unit in self.units:
+            unit.chain.guard = guard
         if message.generation:
             self._held = frozenset(restore.instances)
             self._to_driver.append(m.RolledBack(self.worker, self.incarnation, message.generation))
@@ -134,7 +140,7 @@ class Worker:
         self._stored = [stored for stored in self._stored if (stored.unit, stored.instance) != key]
 
     def _connect_outputs(self, unit: UnitSpec, i: int, instances: frozenset[InstanceId], epoch: int) -> None:
-        """Make the senders of channels into ``instances``; a log whose producer lives on is replayed after ``epoch``."""
+        """Make the senders of channels into ``instances``; logs of producers that live on are replayed after ``epoch``."""
         for edge in self._plan.outputs(unit.id):
             output = self._outputs[edge.id, i]
             for consumer, log in zip(output.consumers, output.logs, strict=True):
@@ -216,7 +222,7 @@ class Worker:
                 pass
 
     def on_peer(self, message: m.PeerMessage, payload: bytes | None, now_us: int) -> None:
-        """Take a block or an acknowledgement from another worker, if it is of its present incarnation and generation."""
+        """Take a block or an acknowledgement of another worker's present incarnation and the channel's generation."""
         channel = ChannelId(message.edge, message.producer, message.consumer)
         if isinstance(message, m.Acknowledge):
             sender = self._senders.get(channel)
@@ -322,11 +328,12 @@ class Worker:
         self._committed = max(self._committed, epoch)
         self._stored = [stored for stored in self._stored if stored.epoch > epoch]
         for unit in self.units:
+            unit.chain.guard = None
             unit.commit(epoch)
             self._deliver(unit, epoch)
 
     def _deliver(self, unit: Unit, epoch: int) -> None:
-        """Commit a unit's sinks, and hand over what belongs into the driver's process, named by when it was prepared."""
+        """Commit a unit's sinks; hand over what belongs into the driver's process, named by when it was prepared."""
         prepared = min(epoch, unit.done_epoch)
         for sink in unit.chain.sinks:
             rows = sink.commit(epoch)

@@ -160,6 +160,8 @@ class Start(_Message):
     start_us: int
     generation: int
     restore: Restore | None
+    careful: bool
+    """The worker was lost more than once since the last commit: find the record that does it."""
 
 
 class Rollback(_Message):

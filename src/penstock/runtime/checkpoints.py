@@ -1,6 +1,7 @@
 """Snapshots and commit records on disk: written whole or not at all, checked when read; workers and the driver use it.
 
-``snapshots/NAME`` is a worker's; ``commits/EPOCH.json`` is the driver's, the last write of an epoch: what it names is all there.
+``snapshots/NAME`` is a worker's; ``commits/EPOCH.json`` is the driver's, the last write of an epoch: what it names is
+all there.
 """
 
 from __future__ import annotations

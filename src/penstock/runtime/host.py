@@ -20,6 +20,7 @@ from penstock.protocol import messages as m
 from penstock.runtime.checkpoints import CheckpointStore
 from penstock.runtime.clock import now_ns, now_us
 from penstock.runtime.storing import SnapshotWriter
+from penstock.runtime.suspects import open_guard
 from penstock.runtime.transport import LOOPBACK, Keys, Kind, Node
 
 HEARTBEAT_US = 500_000
@@ -126,7 +127,8 @@ class _Host:
             self._connect(message.peers)
             plan = replace(self._plan, start_us=message.start_us)
             self._worker = Worker(plan, self._id, self._incarnation, now_ns)
-            self._worker.start(message, self._read(message.restore))
+            guard = open_guard(plan.options.checkpoint, self._id) if message.careful else None
+            self._worker.start(message, self._read(message.restore), guard)
             early, self._early = self._early, []
             for each in early:
                 self._take(each, now)

@@ -70,6 +70,7 @@ class Job:
             self._scratch = tempfile.TemporaryDirectory(prefix=f"penstock-{plan.options.name}-")
             plan = replace(plan, options=replace(plan.options, checkpoint=self._scratch.name))
         self._plan = plan
+        resumption = self._resumption()
         self._keys = Keys.create()
         with held_interrupts() as interrupts:
             self._session = open_session(plan.options.master, plan.workers, plan.options.name)
@@ -81,8 +82,7 @@ class Job:
                 raise KeyboardInterrupt
             host = socket.gethostbyname(self._session.conf.get("spark.driver.host") or LOOPBACK)
             self._node = Node(self._keys, host)
-            resumption = self._resumption()
-            self._driver = Driver(self._plan, self._node, lambda worker: self._hosting.replace(worker), resumption)
+            self._driver = Driver(self._plan, self._node, self._replace_worker, resumption)
             assignment = Assignment(self._node.endpoint, self._keys, host if _is_loopback(host) else "")
             self._hosting = Hosting(
                 self._session, self._plan, assignment, lambda error: self._driver.post(HostEnded(error))
@@ -92,6 +92,9 @@ class Job:
             raise
         self._driver.start()
         self._hosting.start()
+
+    def _replace_worker(self, worker: int) -> None:
+        self._hosting.replace(worker)
 
     def _resumption(self) -> Resumption | None:
         """What the checkpoint directory has to go on from, if it was written by this pipeline."""
