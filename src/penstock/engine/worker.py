@@ -140,7 +140,7 @@ class Worker:
         self._stored = [stored for stored in self._stored if (stored.unit, stored.instance) != key]
 
     def _connect_outputs(self, unit: UnitSpec, i: int, instances: frozenset[InstanceId], epoch: int) -> None:
-        """Make the senders of channels into ``instances``; logs of producers that live on are replayed after ``epoch``."""
+        """Make the senders of channels into ``instances``; what a producer that lives on holds is replayed."""
         for edge in self._plan.outputs(unit.id):
             output = self._outputs[edge.id, i]
             for consumer, log in zip(output.consumers, output.logs, strict=True):
