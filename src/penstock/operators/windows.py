@@ -51,7 +51,8 @@ def tumbling(size: str | float, *, on: str, lateness: str | float = 0, emit: str
     """Windows of a fixed size over event time, aligned to the epoch.
 
     Results have the columns ``window_start`` (in the window) and ``window_end`` (the first moment after it) after
-    the key. When the input ends, or Ctrl-C drains the job, windows that are still open close with what they have.
+    the key. When the input ends, or a job without a checkpoint drains, windows that are still open close with what
+    they have.
 
     Parameters
     ----------
