@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -14,6 +15,7 @@ import penstock as ps
 from penstock.connectors.memory import At, Memory
 from penstock.control.events import Tick
 from penstock.control.recovery import downstream, hosted
+from penstock.control.scheduler import Resumption
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
 from penstock.testing.cluster import Cluster
@@ -116,7 +118,7 @@ def running(total: int, partitions: int) -> Case:
     stream = ps.stream("in", source).key_by("k").aggregate(c=ps.agg.count(), s=ps.agg.sum("n"))
 
     def check(case: Case, rows: list[Any], cluster: Cluster) -> None:
-        counts, sums = Counter(row.k for row in rows), Counter()
+        counts, sums = Counter(row.k for row in rows), Counter[str]()
         for row in rows:
             sums[row.k] += row.n
         shown: dict[str, list[int]] = defaultdict(list)
@@ -126,7 +128,7 @@ def running(total: int, partitions: int) -> Case:
             last[row.k] = (row.c, row.s)
         assert last == {k: (counts[k], sums[k]) for k in counts}
         for values in shown.values():
-            assert all(a < b for a, b in zip(values, values[1:], strict=False)), "per key, updates are in order, once"
+            assert all(a < b for a, b in pairwise(values)), "per key, updates are in order, once"
 
     return Case(stream.to(sink), {"out": sink}, check, source)
 
@@ -235,3 +237,144 @@ def test_the_output_is_that_of_an_undisturbed_run(make: Any, width: int, seed: i
     assert figure(cluster, "in", "records_in") == total
     assert figure(cluster, "in", "records_out") == total
     sound(cluster)
+
+
+# --- particular moments -----------------------------------------------------------------------------------------------
+
+EVENT = "k string, t timestamp"
+
+
+def counted(partitions: list[list[Any]], sink: Memory, **window: str) -> ps.Pipeline:
+    stream = ps.stream("in", ps.records(partitions=partitions, schema=EVENT)).key_by("k")
+    return stream.window(ps.tumbling("1s", on="t", **window)).count().to(sink)
+
+
+def window_counts(partitions: list[list[Any]]) -> Counter[Any]:
+    rows = [row for rows in partitions for row in rows if not isinstance(row, At)]
+    groups = Counter((k, t - t % S) for k, t in rows)
+    return bag([(k, w, w + S, c) for (k, w), c in groups.items()])
+
+
+def run_to_end(cluster: Cluster) -> None:
+    cluster.run_until(1 << 62)
+    assert cluster.ended
+
+
+def cluster_of(pipeline: ps.Pipeline, width: int, epoch: str = "1s") -> Cluster:
+    return Cluster(Plan.of(pipeline.graph(), Options.of(parallelism=width, epoch=epoch)))
+
+
+def test_a_restored_source_waits_for_its_slowest_partition_again() -> None:
+    ahead, behind = [], []
+    for i in range(200):
+        ahead += [At(i / 10), (f"a{i % 3}", i * S // 10 + 5 * S)]
+        behind += [At(i / 10), (f"b{i % 3}", i * S // 10)]
+    sink = ps.memory()
+    cluster = cluster_of(counted([ahead, behind], sink), 1)
+    cluster.run_until(cluster.start_us + 10 * S + S // 4)
+    cluster.crash(0)
+    run_to_end(cluster)
+    assert figure(cluster, "count", "late") == 0
+    assert bag(sink.rows) == window_counts([ahead, behind])
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_source_that_was_idle_at_the_commit_is_waited_for_again(lost: int) -> None:
+    """It woke up after the commit: until it has said so again, nobody may take it for idle."""
+    busy: list[Any] = []
+    for i in range(400):
+        busy += [At(i / 10), (f"a{i % 5}", i * S // 10)]
+    quiet: list[Any] = [("q", 0)]
+    for i in range(120, 300):
+        quiet += [At(i / 10), (f"q{i % 5}", i * S // 10)]
+    sink = ps.memory()
+    cluster = cluster_of(counted([busy, quiet], sink, lateness="100ms"), 2, epoch="10s")
+    cluster.run_until(cluster.start_us + 19 * S)
+    assert cluster.committed_epoch == 1
+    cluster.crash(lost)
+    run_to_end(cluster)
+    assert figure(cluster, "count", "late") == 0
+    assert bag(sink.rows) == window_counts([busy, quiet])
+
+
+@pytest.mark.parametrize("make", [windowed, fan_out])
+@pytest.mark.parametrize("lost", [[0], [1], [2], [0, 2], [2, 1, 0]])
+def test_losses_at_the_very_end(make: Any, lost: list[int]) -> None:
+    case = make(500, 3)
+    cluster = Cluster(plan_of(case, 3, "200ms"))
+    while not (cluster.commits and cluster.commits[-1].final):
+        step(cluster)
+    for worker in lost:
+        if not cluster.ended and worker in cluster._scheduler._waiting_stop:
+            cluster.crash(worker)
+    run_to_end(cluster)
+    case.check(case, case.source.records(0, 500, cluster.start_us), cluster)
+    assert figure(cluster, "in", "records_in") == 500
+
+
+def test_losses_before_the_first_commit_begin_anew() -> None:
+    case = windowed(1000, 2)
+    cluster = Cluster(plan_of(case, 2, "1h"))
+    cluster.run_until(cluster.start_us + S // 4)
+    for worker in (0, 1, 1, 0):
+        cluster.crash(worker)
+        for _ in range(3):
+            step(cluster)
+    run_to_end(cluster)
+    assert len(cluster.commits) == 1
+    case.check(case, case.source.records(0, 1000, cluster.start_us), cluster)
+
+
+def test_a_drain_during_a_recovery_is_not_forgotten() -> None:
+    case = running(10_000_000, 2)
+    cluster = Cluster(plan_of(case, 2, "200ms"))
+    cluster.run_until(cluster.start_us + S)
+    cluster.crash(1)
+    cluster.drain()
+    run_to_end(cluster)
+    read = figure(cluster, "in", "records_in")
+    shown = {row.k: row.c for row in case.sinks["out"].rows}
+    assert sum(shown.values()) == read
+    assert 0 < read < 10_000
+
+
+def test_a_branch_that_is_not_downstream_of_the_loss_goes_on() -> None:
+    """Worker 1 hosts the second partition of `wide` only; `narrow` lives on worker 0 and must not be built anew."""
+    narrow_sink, wide_sink = ps.memory(), ps.memory()
+    rows = [[("a", i) for i in range(500)], [("b", i) for i in range(500)]]
+    paced = [[each for i, row in enumerate(part) for each in (At(i / 100), row)] for part in rows]
+    narrow = ps.stream("narrow", ps.records(partitions=paced[:1], schema=EVENT)).to(narrow_sink, name="left")
+    wide = ps.stream("wide", ps.records(partitions=paced, schema=EVENT)).to(wide_sink, name="right")
+    plan = Plan.of((narrow + wide).graph(), Options.of(parallelism=2, epoch="500ms"))
+    cluster = Cluster(plan)
+    cluster.run_until(cluster.start_us + S)
+    before = set(map(id, cluster._workers[0].units))
+    concerned = downstream(plan, hosted(plan, 1))
+    assert {plan.units[unit].name for unit, _ in concerned} == {"wide"}
+    assert {instance for _, instance in concerned} == {1}
+    cluster.crash(1)
+    for _ in range(5):
+        step(cluster)
+    assert set(map(id, cluster._workers[0].units)) == before
+    run_to_end(cluster)
+    assert bag(narrow_sink.rows) == bag(rows[0])
+    assert bag(wide_sink.rows) == bag(rows[0] + rows[1])
+    assert [row.t for row in wide_sink.rows if row.k == "b"] == list(range(500)), "in order"
+
+
+def test_a_job_that_is_started_again_goes_on_from_its_last_commit() -> None:
+    case = windowed(3000, 3)
+    plan = plan_of(case, 3, "200ms")
+    first = Cluster(plan)
+    first.run_until(first.start_us + S)
+    last = first.commits[-1]
+    resumption = Resumption(last.epoch, last.start_us, last.generation, last.snapshots)
+    delivered = case.sinks["out"].rows
+    second = Cluster(plan, resumption, first.disk)
+    run_to_end(second)
+    assert second.start_us == first.start_us
+    # A memory sink begins anew with its process: what the last commit had prepared is delivered to it once more.
+    rows = bag(case.sinks["out"].rows)
+    expected = set(rows)
+    assert set(bag(delivered)) <= expected
+    assert figure(second, "in", "records_in") == 3000

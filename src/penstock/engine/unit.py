@@ -387,6 +387,9 @@ class SourceUnit(Unit):
             return self._end()
         if self._paused or now_us < self._not_before_us or not self.has_room:
             return False
+        if not self._active_us:
+            # Partitions are waited for from the first read on: a restored source has been silent for its recovery.
+            self._shown = {p: (max(now_us, shown_us), seen_us) for p, (shown_us, seen_us) in self._shown.items()}
         worked = False
         open_partitions = False
         for partition, reader in self.readers.items():

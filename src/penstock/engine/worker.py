@@ -161,7 +161,7 @@ class Worker:
         if unit.source is not None:
             made = self._sources[key] = SourceUnit(unit, i, self._plan, outputs, self._clock_ns)
         else:
-            inputs = self._inputs(unit, i, state[-1].inputs if state else None)
+            inputs = self._inputs(unit, i, state[-1].inputs if state else None, instances)
             made = self._units[key] = InputUnit(unit, i, self._plan, inputs, outputs, self._clock_ns)
         if state:
             made.restore(state)
@@ -171,12 +171,17 @@ class Worker:
     def _window(self) -> int:
         return max(1, self._plan.options.queue_records // 2)
 
-    def _inputs(self, unit: UnitSpec, instance: int, states: list[InputState] | None) -> list[EdgeInput]:
+    def _inputs(
+        self, unit: UnitSpec, instance: int, states: list[InputState] | None, instances: frozenset[InstanceId]
+    ) -> list[EdgeInput]:
         inputs: list[EdgeInput] = []
         for edge in self._plan.inputs(unit.id):
             for producer in edge.producers(self._plan, instance):
                 state = states[len(inputs)] if states is not None else None
                 first_id = state.next_id if state is not None else 0
+                if state is not None and (edge.producer, producer) in instances:
+                    # It may have woken up since: it is waited for until it says again that it is idle.
+                    state.idle = False
                 if self._plan.worker_of(producer) == self.worker:
                     output = self._outputs[edge.id, producer]
                     log = output.logs[output.consumers.index(instance)]

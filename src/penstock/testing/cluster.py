@@ -36,10 +36,12 @@ STEPS_MAX = 10_000_000
 class Cluster:
     """Runs a plan step by step; time moves only when nothing can be done at the present moment."""
 
-    def __init__(self, plan: Plan, resumption: Resumption | None = None) -> None:
+    def __init__(
+        self, plan: Plan, resumption: Resumption | None = None, disk: dict[str, bytes] | None = None
+    ) -> None:
         self.now_us = START_US
         self.error: PenstockError | None = None
-        self.disk: dict[str, bytes] = {}
+        self.disk: dict[str, bytes] = dict(disk or {})
         self.commits: list[RecordCommit] = []
         self._plan = plan
         self._scheduler = Scheduler(plan, self.now_us, resumption)
