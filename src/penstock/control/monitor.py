@@ -60,6 +60,12 @@ class Status(msgspec.Struct):
     epoch_ms: float
     operations: list[OperationFigures]
     workers: list[WorkerFigures]
+    recoveries: int = 0
+    """Times that instances were built anew from snapshots."""
+    resumed_us: int = 0
+    """When the last of these was over."""
+    committed_us: int = 0
+    """When the last epoch was committed."""
 
 
 class _Totals:

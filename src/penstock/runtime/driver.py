@@ -18,7 +18,7 @@ from penstock.protocol import messages as m
 from penstock.runtime.checkpoints import CheckpointStore, new_record
 from penstock.runtime.clock import now_us
 from penstock.runtime.status import StatusFile
-from penstock.runtime.transport import Kind, Node
+from penstock.runtime.transport import LINGER_MS, Kind, Node
 
 WAIT_US_MAX = 100_000
 STATUS_US = 500_000
@@ -43,6 +43,8 @@ class Driver:
         self._scheduler = Scheduler(plan, now_us(), resumption)
         self._monitor = Monitor(plan)
         self._pids: dict[int, int] = {}
+        self._replaced: set[int] = set()
+        self._resumed_us = self._committed_us = 0
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._status = StatusFile(plan.options.name)
         self._status_us = 0
@@ -99,6 +101,9 @@ class Driver:
                 epoch_ms=self._scheduler.epoch_us_last / 1000,
                 operations=self._monitor.operations(),
                 workers=self._monitor.workers(self._pids),
+                recoveries=self._scheduler.recoveries,
+                resumed_us=self._resumed_us,
+                committed_us=self._committed_us,
             )
 
     def _run(self) -> None:
@@ -129,22 +134,31 @@ class Driver:
             self._node.wait(min(max(0, self._scheduler.wake_us(now) - now), WAIT_US_MAX))
 
     def _on_message(self, message: m.FromWorker) -> None:
+        peer = self._scheduler.peers.get(message.worker)
+        current = peer is not None and peer.incarnation == message.incarnation
         match message:
             case m.Register(endpoint=endpoint, pid=pid, worker=worker):
-                former = self._scheduler.peers.get(worker)
-                if former is not None and former.endpoint != endpoint:
-                    self._node.disconnect(former.endpoint)
+                if peer is not None and peer.endpoint != endpoint:
+                    self._part_from(peer)
                 self._node.connect(endpoint)
                 self._pids[worker] = pid
-            case m.Heartbeat():
+            case m.Heartbeat() if current:
                 with self._lock:
                     self._monitor.on_heartbeat(message)
-            case m.Deliver():
+            case m.Deliver() if current:
                 self.results_delivered += self._deliveries.take(message)
                 self.first_result_us = self.first_result_us or now_us()
             case _:
                 pass
         self._handle(FromWorker(message))
+
+    def _part_from(self, peer: m.Peer) -> None:
+        """Forget a worker that has a successor; one that was only silent may wake up, and finds that it is to stop."""
+        if peer.worker in self._replaced:
+            self._node.send(peer.endpoint, Kind.DRIVER, [m.encode(m.Stop())])
+            self._node.disconnect(peer.endpoint, linger_ms=LINGER_MS)
+        else:
+            self._node.disconnect(peer.endpoint)
 
     def _handle(self, event: Event) -> None:
         for command in self._scheduler.handle(event, now_us()):
@@ -152,9 +166,12 @@ class Driver:
                 case Send(worker=worker, message=message):
                     endpoint = self._scheduler.peers[worker].endpoint
                     self._node.send(endpoint, Kind.DRIVER, [m.encode(message)])
+                    if isinstance(message, m.Resume):
+                        self._resumed_us = now_us()
                 case RecordCommit():
                     self._record(command)
                 case Replace(worker=worker):
+                    self._replaced.add(worker)
                     self._replace(worker)
                 case Finish(error=error):
                     self.error = error
@@ -174,4 +191,5 @@ class Driver:
             )
         )
         self._handle(CommitRecorded(command.epoch))
+        self._committed_us = now_us()
         self._store.clean(command.snapshots, command.epoch)

@@ -172,6 +172,7 @@ class Job:
                 return
             self._open = False
             unfinished = self._hasty or self._driver.error is not None or not self.start_us
+            unfinished = unfinished or self._hosting.has_replaced
             if not self._hosting.join(STOP_S if unfinished else END_S):
                 self._hosting.cancel()
                 self._hosting.join(END_S)

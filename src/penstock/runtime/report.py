@@ -38,7 +38,8 @@ class Report(msgspec.Struct):
     ``lost`` and ``duplicated`` compare, over every edge, the records written with the records read; ``reordered``
     counts blocks that were taken out of order. Latency counts from a record's scheduled time to the update of the last
     stateful operation, or to the sink where there is none. ``offsets`` says for every source how far each partition
-    was read: together with ``start_us`` it tells exactly which input the results are made of.
+    was read: together with ``start_us`` it tells exactly which input the results are made of. ``recoveries`` counts how
+    often lost workers were built anew from the last commit.
     """
 
     job: str
@@ -61,6 +62,7 @@ class Report(msgspec.Struct):
     workers: list[WorkerFigures]
     audit: Audit
     switches: list[object]
+    recoveries: int = 0
 
 
 def measured_operations(plan: Plan) -> list[str]:
@@ -105,4 +107,5 @@ def make_report(plan: Plan, driver: Driver) -> Report:
         workers=status.workers,
         audit=audit,
         switches=[],
+        recoveries=status.recoveries,
     )

@@ -126,13 +126,14 @@ class Hosting:
         self._on_end = on_end
         self._group = f"penstock-{plan.options.name}-{id(self)}"
         self._threads: list[threading.Thread] = []
+        self._ended: list[range] = []
 
     def start(self) -> None:
         """Submit the job; returns at once."""
         self._submit(range(self._plan.workers))
 
     def replace(self, worker: int) -> None:
-        """Start another task for a worker whose own does not answer."""
+        """Start another task for a worker whose own does not answer, in a Spark job of its own."""
         self._submit(range(worker, worker + 1))
 
     def _submit(self, workers: range) -> None:
@@ -156,7 +157,15 @@ class Hosting:
         except Exception as error:
             self._on_end(_short(error))
         else:
-            self._on_end(None)
+            # The first job may end before the job of a task that took another's place.
+            self._ended.append(workers)
+            if len(self._ended) == len(self._threads):
+                self._on_end(None)
+
+    @property
+    def has_replaced(self) -> bool:
+        """Whether there may be a task that does not answer, and does not end."""
+        return len(self._threads) > 1
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the tasks to end."""

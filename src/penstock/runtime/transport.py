@@ -98,11 +98,11 @@ class Node:
             socket.connect(endpoint)
             self._outs[endpoint] = socket
 
-    def disconnect(self, endpoint: str | None) -> None:
-        """Give up a way to an inbox that is gone, with what waits for it."""
+    def disconnect(self, endpoint: str | None, linger_ms: int = 0) -> None:
+        """Give up a way to an inbox that is gone; what waits for it has so long to get there."""
         socket = self._outs.pop(endpoint, None) if endpoint else None
         if socket is not None:
-            socket.close(linger=0)
+            socket.close(linger=linger_ms)
 
     def send(self, endpoint: str, kind: Kind, frames: Sequence[bytes]) -> None:
         """Send one message; it waits in the socket until the other side is there."""
