@@ -157,8 +157,12 @@ class Scheduler:
         built = self._waiting_stop - self._unbuilt - self._lost
         return [Send(worker, message) for worker in sorted(self.peers) if worker in built]
 
+    def _everyone(self, message: m.ToWorker) -> list[Command]:
+        """Also to those that wait for their Start."""
+        return [Send(worker, message) for worker in sorted(self.peers) if worker in self._waiting_stop]
+
     def _stop(self, error: PenstockError | None) -> list[Command]:
-        commands = self._all(m.Stop())
+        commands = self._everyone(m.Stop())
         self.phase = Phase.ENDED
         return [*commands, Finish(error)]
 
@@ -194,6 +198,9 @@ class Scheduler:
                 if not self._waiting_stop:
                     self.phase = Phase.ENDED
                     return [Finish(None)]
+                if worker in self._waiting_rollback:
+                    # It had its last commit and was gone before it heard of the recovery.
+                    return self._on_rolled_back(worker, self.generation, now_us)
             case _:
                 pass
         return []
@@ -363,7 +370,7 @@ class Scheduler:
                 commands.append(Replace(worker))
         if now_us - self._alive_us >= ALIVE_US:
             self._alive_us = now_us
-            commands += self._all(m.Alive())
+            commands += self._everyone(m.Alive())
         return commands + self._begin_epoch(now_us)
 
     def wake_us(self, now_us: int) -> int:

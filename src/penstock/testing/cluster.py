@@ -36,9 +36,7 @@ STEPS_MAX = 10_000_000
 class Cluster:
     """Runs a plan step by step; time moves only when nothing can be done at the present moment."""
 
-    def __init__(
-        self, plan: Plan, resumption: Resumption | None = None, disk: dict[str, bytes] | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, resumption: Resumption | None = None, disk: dict[str, bytes] | None = None) -> None:
         self.now_us = START_US
         self.error: PenstockError | None = None
         self.disk: dict[str, bytes] = dict(disk or {})
@@ -103,6 +101,8 @@ class Cluster:
             incarnation = next(peer.incarnation for peer in decoded.peers if peer.worker == worker)
             self._workers[worker] = Worker(plan, worker, incarnation, lambda: self.now_us * 1000)
             self._workers[worker].start(decoded, self._read(decoded.restore))
+        elif self._workers[worker].stopping:
+            pass  # its process is gone
         elif isinstance(decoded, m.Rollback):
             self._workers[worker].roll_back(decoded, self._read(decoded.restore))
         else:
