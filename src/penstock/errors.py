@@ -97,8 +97,11 @@ class InvalidOption(PenstockError):
 
     code = "INVALID_OPTION"
 
-    def __init__(self, *, option: str, given: object, allowed: str, operation: str | None = None) -> None:
-        super().__init__(f"option {option}={given!r} is not allowed.", operation=operation, hint=f"Allowed: {allowed}.")
+    def __init__(
+        self, *, option: str, given: object, allowed: str, operation: str | None = None, hint: str = ""
+    ) -> None:
+        what = f"option {option}={given!r} is not allowed."
+        super().__init__(what, operation=operation, hint=f"Allowed: {allowed}.{hint}")
         self.option = option
 
 
@@ -236,6 +239,12 @@ class SparkFailed(PenstockError):
     """Spark could not start or ended the job."""
 
     code = "SPARK"
+
+
+class WorkerFailed(PenstockError):
+    """A worker could not begin or go on."""
+
+    code = "WORKER_FAILED"
 
 
 class WorkerLost(PenstockError):

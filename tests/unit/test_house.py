@@ -73,7 +73,12 @@ def test_pure_rooms_know_no_clock_no_socket_and_no_chance(room: str) -> None:
 
 def test_nothing_is_unpickled_but_by_spark() -> None:
     for path in SOURCE.rglob("*.py"):
-        assert not re.search(r"pickle\.loads?\(|recv_pyobj|\bmarshal\b|shelve", path.read_text()), path
+        text = path.read_text()
+        if path == SOURCE / "runtime" / "host.py":
+            # The one exception: the plan, which Spark itself has brought.
+            assert text.count("pickle.loads(packed)") == 1
+            text = text.replace("pickle.loads(packed)", "")
+        assert not re.search(r"pickle\.loads?\(|recv_pyobj|\bmarshal\b|shelve", text), path
 
 
 def test_modules_are_of_a_readable_size() -> None:

@@ -134,6 +134,12 @@ class Sink(ABC):
     def check(self, schema: Schema) -> None:
         """Raise a PenstockError if the sink cannot take this schema or place; called before Spark starts."""
 
+    def claim(self) -> None:
+        """Make sure, in the driver, that no other running job writes to the same place; held until `release`."""
+
+    def release(self) -> None:
+        """Give the place up."""
+
     def state(self) -> dict[str, object]:
         """What a resumed run must know of this one; plain values."""
         return {}

@@ -24,11 +24,13 @@ class DeliveringWriter(SinkWriter):
         self._open = []
 
     def snapshot(self, epoch: int) -> bytes | None:
-        return msgspec.msgpack.encode(self._prepared.get(epoch, []))
+        # Earlier ones too: the word that they are committed may come only after this.
+        return msgspec.msgpack.encode({each: rows for each, rows in self._prepared.items() if each <= epoch})
 
     def restore(self, epoch: int, snapshot: bytes | None) -> None:
         if snapshot is not None:
-            self._prepared[epoch] = msgspec.msgpack.decode(snapshot, type=list[self._schema.record_type])  # type: ignore[name-defined]
+            kind = dict[int, list[self._schema.record_type]]  # type: ignore[name-defined]
+            self._prepared = msgspec.msgpack.decode(snapshot, type=kind)
 
     def commit(self, epoch: int) -> list[Record] | None:
         ready = sorted(prepared for prepared in self._prepared if prepared <= epoch)

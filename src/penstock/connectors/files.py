@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import IO, Protocol, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -20,6 +21,7 @@ from penstock.errors import InvalidOption, SinkFailed
 from penstock.types import Record, Schema
 
 _PENDING = ".pending"
+_LOCK = "lock"
 _PART = re.compile(r"part-(\d{8,})-\d{4,}\.(jsonl|parquet)")
 _BUFFER_BYTES = 256 * 1024
 _ROW_GROUP_RECORDS = 16 * 1024
@@ -50,6 +52,7 @@ class Files(Sink):
         # Both are found by check() in the driver. Parts are numbered on from the ones that are there, so that
         # the old files can go at any time without taking a new one along.
         self._first_part = 0
+        self._claim: IO[str] | None = None
         self._replaced: tuple[str, ...] = ()
 
     @property
@@ -79,7 +82,32 @@ class Files(Sink):
             )
         self._first_part = max((int(match[1]) + 1 for match in parts.values()), default=0)
         if self._existing is Existing.REPLACE:
-            self._replaced = tuple(map(str, [*parts, *_listed(self._path / _PENDING)]))
+            self._replaced = tuple(
+                map(str, [*parts, *(each for each in _listed(self._path / _PENDING) if each.name != _LOCK)])
+            )
+
+    def claim(self) -> None:
+        with _disk(self._path, "sink"):
+            (self._path / _PENDING).mkdir(parents=True, exist_ok=True)
+            self._claim = (self._path / _PENDING / _LOCK).open("w")
+        try:
+            # The system gives the lock back when the process ends, however it ends.
+            fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.release()
+            raise SinkFailed(
+                sink=f"files('{self._path}')",
+                cause="another running job writes to this directory",
+                hint="Give each job a directory of its own.",
+            ) from None
+
+    def release(self) -> None:
+        if self._claim is not None:
+            self._claim.close()
+            self._claim = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_claim": None}  # the claim stays in the driver
 
     def state(self) -> dict[str, object]:
         return {"first_part": self._first_part}

@@ -177,6 +177,8 @@ class Scheduler:
         if isinstance(message, m.Register):
             return self._on_register(message, now_us)
         peer = self.peers.get(message.worker)
+        if isinstance(message, m.Failed) and self.phase is Phase.STARTING:
+            return self._stop(_failure(message))  # it may not even have come to register
         if peer is None or peer.incarnation != message.incarnation:
             self.refused_messages += 1
             return []

@@ -61,11 +61,11 @@ class Stage:
 
     __slots__ = ("errors", "operator", "process", "stats")
 
-    def __init__(self, operator: Operator, errors: Errors) -> None:
+    def __init__(self, name: str, operator: Operator, errors: Errors) -> None:
         self.operator = operator
         self.errors = errors
         self.process = operator.process
-        self.stats = OpStats(errors.operation, Form.RECORD.value)
+        self.stats = OpStats(name, Form.RECORD.value)
 
 
 class Chain:
@@ -84,12 +84,13 @@ class Chain:
         self._event_time = self.stages[-1].operator.event_time if self.stages else None
 
     def _stage(self, spec: OpSpec, plan: Plan) -> Stage:
-        errors = Errors(spec.name, spec.on_error)
+        # Users know the two halves of an aggregation by one name.
+        errors = Errors(spec.name.removesuffix(".combine"), spec.on_error)
         if isinstance(spec.operation, Sink):
             context = WriterContext(plan.options.name, spec.name, self._instance, self._unit.instances)
             writer = spec.operation.writer(spec.schema, context)
-            return Stage(SinkOperator(spec.name, spec.operation.kind, writer, spec.schema), errors)
-        return Stage(spec.operation.build(spec.schema, errors), errors)
+            return Stage(spec.name, SinkOperator(spec.name, spec.operation.kind, writer, spec.schema), errors)
+        return Stage(spec.name, spec.operation.build(spec.schema, errors), errors)
 
     @property
     def has_event_time(self) -> bool:
@@ -148,7 +149,7 @@ class Chain:
                     results += stage.process([row])
                     newest = later(newest, self.event_time_us_max)
                 else:
-                    killed = PoisonRecord(operation=stage.stats.name)
+                    killed = PoisonRecord(operation=stage.errors.operation)
                     while stage.errors.handle(row, killed):
                         pass
             guard.done()

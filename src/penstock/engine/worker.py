@@ -341,12 +341,14 @@ class Worker:
         """Commit a unit's sinks; hand over what belongs into the driver's process, named by when it was prepared."""
         prepared = min(epoch, unit.done_epoch)
         for sink in unit.chain.sinks:
-            rows = sink.commit(epoch)
-            for part, at in enumerate(range(0, len(rows), DELIVER_ROWS_MAX)):
-                packed = self._encode(rows[at : at + DELIVER_ROWS_MAX])
-                self._to_driver.append(
-                    m.Deliver(self.worker, self.incarnation, sink.name, unit.instance, prepared, part, packed)
-                )
+            # The end, or a marker, may come before the word that the epoch before it is committed.
+            for each in (prepared - 1, prepared):
+                rows = sink.commit(each)
+                for part, at in enumerate(range(0, len(rows), DELIVER_ROWS_MAX)):
+                    packed = self._encode(rows[at : at + DELIVER_ROWS_MAX])
+                    self._to_driver.append(
+                        m.Deliver(self.worker, self.incarnation, sink.name, unit.instance, each, part, packed)
+                    )
 
     # --- messages out -------------------------------------------------------------------------------------------------
 

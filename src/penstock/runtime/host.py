@@ -10,10 +10,11 @@ import socket
 from dataclasses import replace
 
 import msgspec
+from pyspark import cloudpickle
 
 from penstock.engine.snapshot import InstanceId
 from penstock.engine.worker import Worker
-from penstock.errors import OperationFailed, PenstockError
+from penstock.errors import OperationFailed, PenstockError, WorkerFailed
 from penstock.operators.errors import describe_error, user_traceback
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
@@ -39,25 +40,42 @@ class Assignment(msgspec.Struct, frozen=True):
     """Where the worker listens; empty: at its machine's address towards the driver."""
 
 
-def run_worker(plan: Plan, worker: int, assignment: Assignment) -> None:
-    """Host one worker until the job ends; called in a Spark task."""
+def run_worker(packed: bytes, worker: int, assignment: Assignment) -> None:
+    """Host one worker until the job ends; called in a Spark task, which has brought the plan along, packed."""
     # Ctrl-C reaches the whole process group; only the driver decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Records are not tracked by the collector; what is left is long-lived, so passes may be rare.
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
-    host = _Host(plan, worker, assignment)
+    incarnation = int.from_bytes(os.urandom(6), "big")
+    try:
+        plan: Plan = cloudpickle.loads(packed)  # from Spark's own closure, never from a socket
+    except Exception as error:
+        _tell_why(assignment, worker, incarnation, error)
+        return
+    host = _Host(plan, worker, incarnation, assignment)
     try:
         host.serve()
     finally:
         host.close()
 
 
+def _tell_why(assignment: Assignment, worker: int, incarnation: int, error: Exception) -> None:
+    """The plan cannot be opened here: tell the driver what is missing, and end in order."""
+    what = f"a worker cannot open the pipeline: {describe_error(error)}."
+    hint = "Modules that the pipeline imports must be installed, or lie beside the program, on every worker's machine."
+    node = Node(assignment.keys, assignment.host or _own_address(assignment.driver))
+    node.connect(assignment.driver)
+    failed = m.Failed(worker, incarnation, WorkerFailed.code, None, what, hint, "")
+    node.send(assignment.driver, Kind.WORKER, [m.encode(failed)])
+    node.close()
+
+
 class _Host:
-    def __init__(self, plan: Plan, worker: int, assignment: Assignment) -> None:
+    def __init__(self, plan: Plan, worker: int, incarnation: int, assignment: Assignment) -> None:
         self._plan = plan
         self._id = worker
-        self._incarnation = int.from_bytes(os.urandom(6), "big")
+        self._incarnation = incarnation
         self._driver = assignment.driver
         self._node = Node(assignment.keys, assignment.host or _own_address(assignment.driver))
         self._node.connect(self._driver)
@@ -79,7 +97,8 @@ class _Host:
         try:
             while not self._ended:
                 self._turn()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            # A function that calls sys.exit has failed like one that raises; it must not look like a lost process.
             self._tell(_failed(self._id, self._incarnation, error))
 
     def _turn(self) -> None:
@@ -203,9 +222,9 @@ def _rss_bytes() -> int:
         return int(file.read().split()[1]) * _PAGE_BYTES
 
 
-def _failed(worker: int, incarnation: int, error: Exception) -> m.Failed:
+def _failed(worker: int, incarnation: int, error: BaseException) -> m.Failed:
     if isinstance(error, PenstockError):
         trace = error.user_traceback if isinstance(error, OperationFailed) else ""
         return m.Failed(worker, incarnation, error.code, error.operation, error.what, error.hint, trace)
     text = f"a worker failed: {describe_error(error)}.\n{user_traceback(error)}"
-    return m.Failed(worker, incarnation, PenstockError.code, None, text, "", "")
+    return m.Failed(worker, incarnation, WorkerFailed.code, None, text, "", "")

@@ -49,9 +49,7 @@ def plan_of(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: A
     known = list(inspect.signature(Options.of).parameters)
     for name, value in options.items():
         if name not in known:
-            raise InvalidOption(
-                option=name, given=value, allowed=f"the options {', '.join(known)}{nearest(name, known)}"
-            )
+            raise InvalidOption(option=name, given=value, allowed=", ".join(known), hint=nearest(name, known))
     checked = Options.of(**options)
     last = CheckpointStore(checked.checkpoint, durable=True).last_commit() if checked.durable else None
     plan = Plan.of(whole.graph(last.sinks if last else None), checked, dead_letters or whole.dead_letters)
@@ -75,11 +73,14 @@ class Job:
         with held_interrupts() as interrupts:
             self._session = open_session(plan.options.master, plan.workers, plan.options.name)
         self._closed = threading.Lock()
+        self._sinks = [op.operation for unit in plan.units for op in unit.ops if isinstance(op.operation, Sink)]
         self._open = True
         self._hasty = False
         try:
             if interrupts:
                 raise KeyboardInterrupt
+            for sink in self._sinks:
+                sink.claim()
             host = socket.gethostbyname(self._session.conf.get("spark.driver.host") or LOOPBACK)
             self._node = Node(self._keys, host)
             self._driver = Driver(self._plan, self._node, self._replace_worker, resumption)
@@ -88,6 +89,8 @@ class Job:
                 self._session, self._plan, assignment, lambda error: self._driver.post(HostEnded(error))
             )
         except BaseException:
+            for sink in self._sinks:
+                sink.release()
             close_session()
             raise
         self._driver.start()
@@ -178,6 +181,8 @@ class Job:
                 self._hosting.join(END_S)
             self._node.close(linger_ms=0)
             close_session()
+            for sink in self._sinks:
+                sink.release()
             if self._scratch is not None:
                 self._scratch.cleanup()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import warnings
@@ -73,6 +74,11 @@ def _start(builder: Any, master: str, workers: int, name: str) -> SparkSession:
             "spark.driver.memory": "512m",
             "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {logging}",
         }
+    # Workers import what lies beside the user's program, as the program itself can.
+    beside = os.path.dirname(os.path.abspath(sys.argv[0])) if sys.argv[0] else ""  # noqa: PTH100, PTH120
+    known = os.environ.get("PYTHONPATH", "")
+    if beside and beside in sys.path and beside not in known.split(os.pathsep):
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [beside, known]))
     # Workers run this Python, with these packages, unless the user has named another; Spark reads it from here alone.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = builder.master(master)
@@ -142,12 +148,16 @@ class Hosting:
         thread.start()
 
     def _run(self, workers: range) -> None:
-        plan, assignment = self._plan, self._assignment
+        from pyspark.cloudpickle import dumps
+
+        # The plan travels as bytes that the worker opens itself, so that it can tell the driver why it cannot: a task
+        # that fails before it speaks would only be started again and again.
+        packed, assignment = dumps(self._plan), self._assignment
 
         def host(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for worker in batch.column(0).to_pylist():
-                    run_worker(plan, worker, assignment)
+                    run_worker(packed, worker, assignment)
                 yield batch
 
         try:
@@ -182,5 +192,7 @@ class Hosting:
 def _short(error: Exception) -> str:
     """The line of a Spark error that says what happened."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if "Error" in line or "Exception" in line or "crashed" in line]
-    return (telling or lines or [type(error).__name__])[-1][:500]
+    # A Python exception's last line, rather than one of the JVM's frames or a line of somebody's source.
+    telling = [line for line in lines if re.match(r"([\w.]+\.)?\w*(Error|Exception|Exit|Interrupt)\b:", line)]
+    telling = telling or [line for line in lines if "crashed" in line]
+    return (telling or lines or [type(error).__name__])[-1].rstrip(".")[:500]
