@@ -1,4 +1,4 @@
-"""The command line: `penstock run`, `demo`, `top`, `explain`. Each command has a module of its own; here they meet."""
+"""The command line: `penstock run`, `demo`, `chaos`, `top`, `explain`: a module for each; here they meet."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.chaos import chaos
 from penstock.cli.demo import demo
 from penstock.cli.explain import explain
 from penstock.cli.run import run
@@ -20,7 +21,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, demo, top, explain):
+for command in (run, demo, chaos, top, explain):
     app.command()(command)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from time import monotonic
 
@@ -25,8 +26,11 @@ LINE_S = 5.0
 RUNNING_NOTE = "Ctrl-C drains and ends"
 
 
-def execute(plan: Plan, seconds: float | None, *, view: bool) -> Report:
-    """Run a plan to its end and return the report; a second Ctrl-C leaves with its exit code instead."""
+def execute(plan: Plan, seconds: float | None, *, view: bool, meanwhile: Callable[[Job], None] | None = None) -> Report:
+    """Run a plan to its end and return the report; a second Ctrl-C leaves with its exit code instead.
+
+    ``meanwhile`` is called some ten times a second, and once at the end.
+    """
     console = Console(highlight=False)
     with ExitStack() as stack:
         watch: LiveView | Lines
@@ -37,7 +41,13 @@ def execute(plan: Plan, seconds: float | None, *, view: bool) -> Report:
         else:
             job = stack.enter_context(Job(plan))
             watch = Lines(job)
-        report = attend(job, seconds, watch=watch)
+
+        def look(interrupts: int) -> None:
+            watch(interrupts)
+            if meanwhile is not None:
+                meanwhile(job)
+
+        report = attend(job, seconds, watch=look)
     if watch.interrupts and not report.start_us:
         raise KeyboardInterrupt
     if watch.interrupts > 1:

@@ -21,6 +21,10 @@ ParallelismOption = Annotated[
     int | None, typer.Option("--parallelism", metavar="N", help="Workers. Default: the number of cores, at most 8.")
 ]
 JsonOption = Annotated[Path | None, typer.Option("--json", metavar="OUT", help="Write the report to this file.")]
+CheckpointOption = Annotated[
+    Path | None,
+    typer.Option("--checkpoint", metavar="DIR", help="Keep snapshots here; a job started again with it goes on."),
+]
 TopOption = Annotated[bool, typer.Option("--top/--no-top", help="Show the live view where there is a terminal.")]
 
 
@@ -35,6 +39,7 @@ def run(
     dead_letters: Annotated[
         Path | None, typer.Option(metavar="DIR", help='Where bad records of operations with "dead_letter" go.')
     ] = None,
+    checkpoint: CheckpointOption = None,
     top: TopOption = True,
 ) -> None:
     """Run the pipelines of a file until their sources end, for a time, or until Ctrl-C.
@@ -51,7 +56,9 @@ def run(
         if dead_letters is not None:
             sink = files(str(dead_letters), existing="append")
             sink.check(DEAD_LETTER_SCHEMA)
-        plan = loaded.plan(dead_letters=sink, name=name, master=master, parallelism=parallelism, epoch=epoch)
+        plan = loaded.plan(
+            dead_letters=sink, name=name, master=master, parallelism=parallelism, epoch=epoch, checkpoint=checkpoint
+        )
     with told(Exit.FAILED):
         report = execute(plan, seconds, view=top)
         out.write(report)

@@ -54,7 +54,7 @@ def test_version() -> None:
     assert (result.exit_code, result.output) == (0, f"penstock {penstock.__version__}\n")
 
 
-@pytest.mark.parametrize("command", ["run", "demo", "top", "explain"])
+@pytest.mark.parametrize("command", ["run", "demo", "chaos", "top", "explain"])
 def test_every_command_has_help(command: str) -> None:
     result = call(command, "--help")
     assert result.exit_code == 0
@@ -101,6 +101,23 @@ def test_bad_options_are_refused_before_the_start(file: Path, options: list[str]
     result = call("run", file, *options)
     assert result.exit_code == Exit.REFUSED
     assert result.stderr.startswith("[INVALID_OPTION] ")
+
+
+@pytest.mark.parametrize(
+    "options", [["--for", "x"], ["--kill-every", "10ms"], ["--kill-every", "0s"], ["--parallelism", "0"]]
+)
+def test_chaos_refuses_absurd_options(file: Path, options: list[str]) -> None:
+    result = call("chaos", file, *options)
+    assert result.exit_code == Exit.REFUSED
+    assert result.stderr.startswith("[INVALID_OPTION] ")
+
+
+def test_chaos_kills_nobody_on_other_machines(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(PIPELINE + "ps.run(p, master='spark://elsewhere:7077')\n")
+    result = call("chaos", path)
+    assert result.exit_code == Exit.REFUSED
+    assert "master" in result.stderr
 
 
 @pytest.mark.parametrize("options", [["--rate", "-1"], ["--rate", "nan"], ["--for", "x"], ["--parallelism", "-2"]])

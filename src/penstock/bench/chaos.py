@@ -1,0 +1,178 @@
+"""Faults on purpose: kills a running job's workers at random and measures how soon it goes on; for `penstock chaos`.
+
+`Campaign` decides and measures and is pure; `Killer` looks at the job and sends the signals.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import signal
+from collections.abc import Sequence
+
+import msgspec
+import psutil
+
+from penstock.control.monitor import Status, WorkerFigures
+from penstock.errors import InvalidOption
+from penstock.pipeline.plan import Plan
+from penstock.runtime.clock import now_us
+from penstock.runtime.job import Job
+from penstock.runtime.report import Report
+
+KILL_EVERY_US_MIN = 1_000_000
+"""A worker needs about as long to come back; killed more often, the job would get nowhere."""
+
+
+class Kill(msgspec.Struct):
+    """One worker that was killed."""
+
+    at_us: int
+    worker: int
+    pid: int
+    resumed_s: float | None = None
+    """Until the first epoch after its recovery was committed: every instance has worked and shown its output again."""
+
+
+class Resumption(msgspec.Struct):
+    """How long the job took to go on, over all kills, in seconds."""
+
+    p50: float
+    p95: float
+    max: float
+
+
+class Findings(msgspec.Struct):
+    """What a campaign has come to."""
+
+    seed: int
+    kills: list[Kill]
+    recoveries: int
+    epochs: int
+    resumed_s: Resumption | None
+    """None if no kill was recovered from."""
+    unresumed: int
+    """Kills after which nothing was seen to go on."""
+    lost: int
+    duplicated: int
+    reordered: int
+
+    @property
+    def passed(self) -> bool:
+        """Whether faults were injected, the job went on after each, and nothing was lost, doubled or reordered."""
+        return bool(self.kills and self.epochs) and not (
+            self.unresumed or self.lost or self.duplicated or self.reordered
+        )
+
+    @property
+    def lines(self) -> list[str]:
+        """The findings as text."""
+        took = self.resumed_s
+        resumed = f"p50 {took.p50:.2f} s   p95 {took.p95:.2f} s   max {took.max:.2f} s" if took else "never"
+        rows = [
+            ("seed", str(self.seed)),
+            ("kills", f"{len(self.kills):,}" + (f"   ({self.unresumed:,} without recovery)" if self.unresumed else "")),
+            ("recoveries", f"{self.recoveries:,}"),
+            ("epochs", f"{self.epochs:,}"),
+            ("resumed", resumed),
+        ]
+        return [f"{name:<13} {value}" for name, value in rows]
+
+
+class Campaign:
+    """Decides when which worker is killed, and finds in the job's status when each loss was made good. Pure.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of the moments and of the choice of workers.
+    every_us : int
+        Mean time between kills; each interval is drawn from half to one and a half of it.
+    """
+
+    def __init__(self, seed: int, every_us: int) -> None:
+        self.kills: list[Kill] = []
+        self._seed = seed
+        self._every_us = every_us
+        self._random = random.Random(seed)
+        self._next_us: int | None = None
+
+    def choose(self, status: Status) -> WorkerFigures | None:
+        """Return the worker to be killed now, if it is time to."""
+        self._observe(status)
+        if status.phase != "running":
+            return None
+        if self._next_us is None:
+            self._next_us = status.at_us + self._interval_us()
+        # A pid that was killed is shown until its successor registers; it is nobody's then, or a stranger's.
+        dead = {kill.pid for kill in self.kills}
+        alive = [worker for worker in status.workers if worker.pid and worker.pid not in dead]
+        if status.at_us < self._next_us or not alive:
+            return None
+        self._next_us = status.at_us + self._interval_us()
+        return self._random.choice(alive)
+
+    def killed(self, worker: WorkerFigures, at_us: int) -> None:
+        """Take note of a kill."""
+        self.kills.append(Kill(at_us, worker.worker, worker.pid))
+
+    def _interval_us(self) -> int:
+        return int(self._every_us * self._random.uniform(0.5, 1.5))
+
+    def _observe(self, status: Status) -> None:
+        present = {worker.pid for worker in status.workers}
+        for kill in self.kills:
+            recovered = kill.pid not in present and kill.at_us < status.resumed_us < status.committed_us
+            if kill.resumed_s is None and recovered:
+                kill.resumed_s = (status.committed_us - kill.at_us) / 1e6
+
+    def findings(self, report: Report) -> Findings:
+        """Sum up."""
+        took = sorted(kill.resumed_s for kill in self.kills if kill.resumed_s is not None)
+        return Findings(
+            seed=self._seed,
+            kills=self.kills,
+            recoveries=report.recoveries,
+            epochs=report.epochs,
+            resumed_s=Resumption(quantile(took, 0.5), quantile(took, 0.95), took[-1]) if took else None,
+            unresumed=len(self.kills) - len(took),
+            lost=report.lost,
+            duplicated=report.duplicated,
+            reordered=report.reordered,
+        )
+
+
+def quantile(ascending: Sequence[float], q: float) -> float:
+    """Smallest of the values that at least the share ``q`` of them does not exceed."""
+    return ascending[max(0, math.ceil(q * len(ascending)) - 1)]
+
+
+class Killer:
+    """Carries a campaign out on a job whose workers run on this machine, below this process."""
+
+    def __init__(self, campaign: Campaign) -> None:
+        self._campaign = campaign
+
+    @staticmethod
+    def check(plan: Plan, every_us: int) -> None:
+        """Refuse what cannot be done, before the start."""
+        if not plan.options.master.startswith("local"):
+            raise InvalidOption(
+                option="master", given=plan.options.master, allowed="local: only processes of this machine are killed"
+            )
+        if every_us < KILL_EVERY_US_MIN:
+            raise InvalidOption(option="--kill-every", given=f"{every_us / 1e6:g}s", allowed="1s or longer")
+
+    def __call__(self, job: Job) -> None:
+        """Look at the job, and kill a worker if it is time to; called again and again while it runs."""
+        chosen = self._campaign.choose(job.status())
+        if chosen is None:
+            return
+        try:
+            process = psutil.Process(chosen.pid)
+            if os.getpid() in {parent.pid for parent in process.parents()}:
+                process.send_signal(signal.SIGKILL)
+                self._campaign.killed(chosen, now_us())
+        except psutil.NoSuchProcess:
+            return  # it has ended by itself
