@@ -1,0 +1,132 @@
+"""The driver process of the simulation: what `runtime.driver` does around the scheduler, in made-up time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.control.deliveries import Deliveries
+from penstock.control.events import (
+    CommitRecorded,
+    DrainRequested,
+    Event,
+    Finish,
+    FromWorker,
+    RecordCommit,
+    Replace,
+    Send,
+    Tick,
+)
+from penstock.control.scheduler import Phase, Resumption, Scheduler
+from penstock.errors import PenstockError
+from penstock.protocol import messages as m
+from penstock.testing.simulation.faults import Moment
+from penstock.testing.simulation.network import Connection
+from penstock.testing.simulation.world import Violation
+
+if TYPE_CHECKING:
+    from penstock.testing.simulation.run import Simulation
+
+TICK_US_MIN = 1_000
+_LIVE = (Phase.STARTING, Phase.RUNNING, Phase.DRAINING)
+"""Before the end begins: afterwards a worker that has ended may be started again for nothing."""
+
+
+class DriverProcess:
+    """One life of the driver, from a start or a restart to its end."""
+
+    def __init__(self, simulation: Simulation, life: int) -> None:
+        self.name = f"driver#{life}"
+        self.dead = False
+        self.finished = False
+        self.error: PenstockError | None = None
+        self._simulation = simulation
+        self._world = simulation.world
+        last = simulation.disk.last_commit()
+        resumption = Resumption(last.epoch, last.start_us, last.generation, last.snapshots) if last else None
+        self.scheduler = Scheduler(simulation.plan, self._world.now_us, resumption)
+        self._deliveries = Deliveries(simulation.plan)
+        self._connections: dict[str, Connection] = {}
+        self._incarnations: dict[int, list[int]] = {}
+        """By worker: all that have registered, the present one last."""
+        self._committed_epoch = self.scheduler.committed_epoch
+        self._tick()
+
+    def _tick(self) -> None:
+        if self.dead or self.finished:
+            return
+        self._handle(Tick())
+        now_us = self._world.now_us
+        self._world.at(max(self.scheduler.wake_us(now_us), now_us + TICK_US_MIN), "tick", self._tick)
+
+    def drain(self) -> None:
+        """The user wants the job to end."""
+        self._handle(DrainRequested())
+
+    def on_message(self, message: m.FromWorker) -> None:
+        """Take a message of a worker, as the driver's shell does."""
+        if self.finished:
+            return
+        known = self._incarnations.setdefault(message.worker, [])
+        if isinstance(message, m.Register):
+            if message.incarnation not in known:
+                known.append(message.incarnation)
+        elif isinstance(message, m.Deliver):
+            if message.epoch > self._simulation.disk.committed_epoch:
+                raise Violation(f"{message.sink} delivers epoch {message.epoch} before its commit")
+            self._deliveries.take(message)
+        before = self._state()
+        self._handle(FromWorker(message))
+        if not isinstance(message, m.Register) and message.incarnation != known[-1] and self._state() != before:
+            raise Violation(f"the scheduler listens to a {type(message).__name__} of a worker that was replaced")
+
+    def _state(self) -> tuple[object, ...]:
+        """What a message of somebody who was replaced must not change."""
+        s = self.scheduler
+        waiting = (s._waiting_epoch, s._waiting_finish, s._waiting_stop, s._waiting_rollback)
+        return (*(len(each) for each in waiting), s.phase, s.generation, s.begun_epoch, s._recording is None)
+
+    def _handle(self, event: Event) -> None:
+        for command in self.scheduler.handle(event, self._world.now_us):
+            if self.dead:
+                return
+            match command:
+                case Send(worker=worker, message=message):
+                    self._send(worker, message)
+                case RecordCommit():
+                    self._record(command)
+                case Replace(worker=worker):
+                    self._world.note(f"replaces {worker}")
+                    self._simulation.spawn(worker, self)
+                case Finish(error=error):
+                    self.finished = True
+                    self.error = error
+        if self.scheduler.committed_epoch < self._committed_epoch:
+            raise Violation(f"epoch {self._committed_epoch} was committed, now it is {self.scheduler.committed_epoch}")
+        self._committed_epoch = self.scheduler.committed_epoch
+        for worker, peer in self.scheduler.peers.items():
+            if peer.incarnation not in self._incarnations[worker][-1:] and self.scheduler.phase in _LIVE:
+                raise Violation(f"{peer} counts, but {self._incarnations[worker][-1]} has registered after it")
+        if isinstance(event, FromWorker) and isinstance(event.message, m.Register) and self.scheduler.recovering:
+            self._simulation.reach(Moment.REGISTERED, None)
+
+    def _send(self, worker: int, message: m.ToWorker) -> None:
+        target = self.scheduler.peers[worker].endpoint
+        if target not in self._connections:
+            self._connections[target] = self._simulation.network.connection(self.name, target)
+        packed = m.encode(message)
+        process = self._simulation.processes[target]
+        self._connections[target].send(type(message).__name__, lambda: process.take(m.decode_to_worker(packed)))
+
+    def _record(self, command: RecordCommit) -> None:
+        instances = {(stored.unit, stored.instance) for stored in command.snapshots}
+        for unit in self._simulation.plan.units:
+            for i in range(unit.instances):
+                if (unit.id, i) not in instances:
+                    raise Violation(f"the commit of epoch {command.epoch} lacks {unit.name}.{i}")
+
+        def recorded() -> None:
+            self._handle(CommitRecorded(command.epoch))
+            self._simulation.reach(Moment.RECORDED, None)
+
+        self._simulation.disk.write_commit(self, command, recorded)
+        self._simulation.reach(Moment.RECORDING, None)

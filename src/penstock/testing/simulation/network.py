@@ -1,0 +1,100 @@
+"""The simulated network: links between workers delay, lose, repeat and reorder; connections to the driver only delay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.testing.simulation.world import World
+
+
+@dataclass(frozen=True)
+class Weather:
+    """How the network behaves in one run."""
+
+    delay_us_max: int
+    loss: float = 0.0
+    duplication: float = 0.0
+    reorders: bool = True
+
+
+@dataclass(frozen=True)
+class _Cut:
+    one: str
+    other: str | None
+    until_us: int
+
+
+class Network:
+    """Delivers messages between addresses, sooner or later."""
+
+    def __init__(self, world: World, weather: Weather) -> None:
+        self.lost = 0
+        self.repeated = 0
+        self._world = world
+        self._weather = weather
+        self._cuts: list[_Cut] = []
+        self._last_us: dict[tuple[str, str], int] = {}
+
+    def cut(self, one: str, other: str | None, until_us: int) -> None:
+        """Hold what passes between two addresses, or one and all others, until a time."""
+        self._cuts.append(_Cut(one, other, until_us))
+
+    def _released_us(self, source: str, target: str) -> int:
+        now_us = self._world.now_us
+        released_us = now_us
+        if self._cuts:
+            self._cuts = [cut for cut in self._cuts if cut.until_us > now_us]
+            for cut in self._cuts:
+                if cut.one in (source, target) and (cut.other is None or cut.other in (source, target)):
+                    released_us = max(released_us, cut.until_us)
+        return released_us
+
+    def datagram(self, source: str, target: str, label: str, deliver: Callable[[], None]) -> None:
+        """Send between workers: may be lost, repeated, overtaken."""
+        world, weather = self._world, self._weather
+        if world.chance(weather.loss):
+            self.lost += 1
+            return
+        copies = 1
+        if world.chance(weather.duplication):
+            self.repeated += 1
+            copies = 2
+        released_us = self._released_us(source, target)
+        for _ in range(copies):
+            at_us = released_us + world.between(10, weather.delay_us_max)
+            if not weather.reorders:
+                at_us = self._last_us[source, target] = max(at_us, self._last_us.get((source, target), 0))
+            world.at(at_us, label, deliver)
+
+    def connection(self, source: str, target: str) -> Connection:
+        """Open one direction of a connection to or from the driver."""
+        return Connection(self, self._world, source, target, self._weather.delay_us_max)
+
+
+class Connection:
+    """One direction of a connection: in order, nothing lost while both ends live."""
+
+    def __init__(self, network: Network, world: World, source: str, target: str, delay_us_max: int) -> None:
+        self._network = network
+        self._world = world
+        self._source = source
+        self._target = target
+        self._delay_us_max = delay_us_max
+        self._last_us = 0
+        self._broken = False
+
+    def send(self, label: str, deliver: Callable[[], None]) -> None:
+        """Send after what was sent before."""
+        released_us = self._network._released_us(self._source, self._target)
+        self._last_us = max(self._last_us, released_us + self._world.between(10, self._delay_us_max))
+
+        def arrive() -> None:
+            if not self._broken:
+                deliver()
+
+        self._world.at(self._last_us, f"{self._source}>{self._target} {label}", arrive)
+
+    def break_off(self) -> None:
+        """Lose what is under way."""
+        self._broken = True

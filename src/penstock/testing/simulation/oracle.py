@@ -1,0 +1,115 @@
+"""What the output must be, worked out from the input alone; knows nothing of the engine but its output."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+
+from penstock.testing.simulation.world import Violation
+
+SCHEMA = "partition bigint, seq bigint, key string, key_seq bigint, at timestamp"
+WINDOW_US = 100_000
+
+Row = tuple[int, int, str, int, int]
+"""Partition, number in the partition, key, number of the key in the partition, event time in microseconds."""
+Output = Mapping[str, Sequence[tuple[int, Sequence[object]]]]
+"""By sink: instance and record (as a tuple), in the order in which they became visible."""
+
+
+class Shape(Enum):
+    """The pipelines that are simulated."""
+
+    STATELESS = "filter"
+    KEYED = "shuffle, then filter"
+    RUNNING = "running count by key"
+    WINDOW = "windowed count by key"
+    LATE = "windowed count by key; what is late goes to another sink"
+    SPLIT = "split, two branches, merge"
+    FANOUT = "one stream into a sink and into a running count"
+    DEEP = "windowed count by key, then a running sum of the counts"
+
+
+def check(shape: Shape, rows: Sequence[Row], output: Output) -> None:
+    """Raise Violation unless the output is exactly that of an undisturbed run."""
+    match shape:
+        case Shape.STATELESS | Shape.KEYED | Shape.SPLIT:
+            _check_records(rows, output["out"])
+        case Shape.RUNNING:
+            _check_running(_totals(rows), output["out"])
+        case Shape.WINDOW:
+            _check_windows(_by_window(rows), [record for _, record in output["out"]])
+        case Shape.LATE:
+            _check_late(rows, output)
+        case Shape.FANOUT:
+            _check_records(rows, output["out"])
+            _check_running(_totals(rows), output["counts"])
+        case Shape.DEEP:
+            _check_running(_totals(rows), output["out"])
+
+
+def _check_records(rows: Sequence[Row], output: Sequence[tuple[int, Sequence[object]]]) -> None:
+    _same(Counter(rows), Counter(tuple(record) for _, record in output), "records")
+    last: dict[object, object] = {}
+    home: dict[object, int] = {}
+    for instance, (partition, _, key, key_seq, _) in output:
+        place = partition, key
+        if home.setdefault(place, instance) != instance:
+            raise Violation(f"{place} comes out of instance {home[place]} and of instance {instance}")
+        if place in last and not int(str(last[place])) < int(str(key_seq)):
+            raise Violation(f"reordered: {key_seq} of {place} comes after {last[place]}")
+        last[place] = key_seq
+
+
+def _same(expected: Counter[tuple[object, ...]] | Counter[Row], found: Counter[tuple[object, ...]], what: str) -> None:
+    wanted: Counter[tuple[object, ...]] = Counter(dict(expected))
+    phantom = [each for each in found if each not in wanted]
+    lost = wanted - found
+    doubled = found - wanted
+    if phantom or lost or doubled:
+        few = f"phantom {phantom[:3]}, lost {list(lost)[:3]}, doubled {list(doubled)[:3]}"
+        raise Violation(f"{what}: {len(phantom)} phantom, {lost.total()} lost, {doubled.total()} doubled: {few}")
+
+
+def _totals(rows: Iterable[Row]) -> dict[object, tuple[int, int]]:
+    """Count and sum of ``seq`` by key."""
+    totals: dict[object, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for _, seq, key, _, _ in rows:
+        totals[key] = totals[key][0] + 1, totals[key][1] + seq
+    return dict(totals)
+
+
+def _by_window(rows: Iterable[Row]) -> Counter[tuple[object, ...]]:
+    totals: dict[tuple[str, int], tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for _, seq, key, _, at_us in rows:
+        group = key, at_us - at_us % WINDOW_US
+        totals[group] = totals[group][0] + 1, totals[group][1] + seq
+    return Counter((key, start, start + WINDOW_US, *both) for (key, start), both in totals.items())
+
+
+def _check_running(totals: Mapping[object, tuple[int, int]], output: Sequence[tuple[int, Sequence[object]]]) -> None:
+    """The counts of a key only grow, and end at the total."""
+    last: dict[object, tuple[int, int]] = {}
+    for _, (key, count, total) in output:
+        now = int(str(count)), int(str(total))
+        if key in last and now[0] <= last[key][0]:
+            raise Violation(f"the count of {key} goes from {last[key][0]} to {now[0]}")
+        last[key] = now
+    if last != totals:
+        wrong = {key: (last.get(key), totals.get(key)) for key in {**last, **totals} if last.get(key) != totals.get(key)}
+        raise Violation(f"running totals, found and expected: {wrong}")
+
+
+def _check_windows(expected: Counter[tuple[object, ...]], output: Iterable[Sequence[object]]) -> None:
+    _same(expected, Counter(tuple(record) for record in output), "windows")
+
+
+def _check_late(rows: Sequence[Row], output: Output) -> None:
+    """Every record is in its window's result or among the late ones."""
+    late = [tuple(record) for _, record in output["late"]]
+    on_time = Counter(rows)
+    for row in late:
+        if not on_time[row]:  # type: ignore[index]
+            raise Violation(f"{row} is late twice, or was never there")
+        on_time[row] -= 1  # type: ignore[index]
+    _check_windows(_by_window(on_time.elements()), [record for _, record in output["out"]])

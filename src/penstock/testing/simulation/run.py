@@ -1,0 +1,222 @@
+"""One run: driver, workers, network and disk of a scenario, from the start to the end, with everything checked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from penstock.errors import PenstockError
+from penstock.testing.simulation.disk import Disk
+from penstock.testing.simulation.driver import DriverProcess
+from penstock.testing.simulation.faults import Action, Fault, Moment
+from penstock.testing.simulation.network import Network
+from penstock.testing.simulation.oracle import check
+from penstock.testing.simulation.process import Process
+from penstock.testing.simulation.scenario import Scenario
+from penstock.testing.simulation.watchdog import describe
+from penstock.testing.simulation.world import START_US, Violation, World
+
+STEPS_MAX = 60_000
+TIME_US_MAX = 600_000_000
+DRIVER_RESTART_US_MAX = 2_000_000
+
+
+@dataclass
+class Outcome:
+    """What a run has gone through."""
+
+    scenario: Scenario
+    trace: int
+    """Hash of everything that happened; equal seeds have equal ones."""
+    steps: int
+    epochs: int
+    recoveries: int
+    injected: list[Fault]
+    moments: Counter[Moment] = field(default_factory=Counter)
+    """Faults by the step at which they struck."""
+    refused: int = 0
+    """Messages of replaced workers that were refused."""
+
+
+class Simulation:
+    """The parts of a run, and the hand of fate."""
+
+    def __init__(self, scenario: Scenario, *, keep_lines: bool = False) -> None:
+        self.scenario = scenario
+        self.world = World(scenario.seed)
+        if keep_lines:
+            self.world.lines = []
+        self.network = Network(self.world, scenario.weather)
+        self.disk = Disk(self.world, scenario.write_us_max)
+        self.plan, self._sinks = scenario.plan(self.disk)
+        self.processes: dict[str, Process] = {}
+        self.driver = DriverProcess(self, 1)
+        self.injected: list[Fault] = []
+        self.recoveries = 0
+        self.refused = 0
+        self._lives = 1
+        self._drained = False
+        self._waiting = [fault for fault in scenario.faults if fault.moment is not None]
+        self._reached: Counter[Moment] = Counter()
+        for fault in scenario.faults:
+            if fault.moment is None:
+                self.world.after(fault.at_us, f"fault {fault.action.name}", lambda fault=fault: self._strike(fault, None))  # type: ignore[misc]
+        for worker in range(self.plan.workers):
+            self.spawn(worker, self.driver)
+
+    # --- processes ----------------------------------------------------------------------------------------------------
+
+    def spawn(self, worker: int, driver: DriverProcess) -> None:
+        """Have Spark start a process for a worker, sooner or later."""
+
+        def start() -> None:
+            if driver.dead or driver.finished:
+                return
+            process = Process(self, driver, worker, len(self.processes) + 1)
+            self.processes[process.name] = process
+
+        self.world.after(self.world.between(100, self.scenario.restart_us_max), f"spawn {worker}", start)
+
+    def send_peer(self, source: Process, target: str, frames: list[bytes]) -> None:
+        """Send between workers."""
+        process = self.processes[target]
+        self.network.datagram(source.name, target, f"{source.name}>{target}", lambda: process.take(list(frames)))
+
+    # --- fate ---------------------------------------------------------------------------------------------------------
+
+    def reach(self, moment: Moment, process: Process | None) -> None:
+        """Somebody is at a step of the protocol: strike, if that was planned."""
+        if not self._waiting:
+            return
+        self._reached[moment] += 1
+        for fault in self._waiting:
+            if fault.moment is moment and self._reached[moment] >= fault.nth and not self.driver.finished:
+                self._waiting.remove(fault)
+                self._strike(fault, process)
+                return
+
+    def _strike(self, fault: Fault, process: Process | None) -> None:
+        live = [each for each in self.processes.values() if not each.dead and each.driver is self.driver]
+        if self.driver.finished or self.driver.dead or not live:
+            return
+        it = process if process is not None else self.world.random.choice(live)
+        others = [each for each in live if each.id != it.id] or [it]
+        other = self.world.random.choice(others)
+        self.world.note(f"{fault.action.name} {it.name} {fault.moment.name if fault.moment else ''}")
+        self.injected.append(fault)
+        until_us = self.world.now_us + fault.duration_us
+        match fault.action:
+            case Action.KILL_IT:
+                self._kill(it)
+            case Action.KILL_OTHER:
+                self._kill(other)
+            case Action.KILL_TWO:
+                self._kill(it)
+                if other is not it:
+                    self._kill(other)
+            case Action.FREEZE:
+                it.freeze(until_us)
+            case Action.ISOLATE:
+                self.network.cut(it.name, self.driver.name, until_us)
+            case Action.CUT:
+                for each in live:
+                    if each is not it:
+                        self.network.cut(it.name, each.name, until_us)
+            case Action.RETRY:
+                self.spawn(it.id, self.driver)
+            case Action.KILL_DRIVER:
+                self._kill_driver()
+            case Action.DRAIN:
+                self._drained = True
+                self.driver.drain()
+
+    def _kill(self, process: Process) -> None:
+        process.kill(lose=self.world.chance(0.5))
+        self.spawn(process.id, process.driver)
+
+    def _kill_driver(self) -> None:
+        self.driver.dead = True
+        self._restart_driver()
+
+    def _restart_driver(self) -> None:
+        self._count(self.driver)
+
+        def start() -> None:
+            self._lives += 1
+            self.driver = DriverProcess(self, self._lives)
+            for worker in range(self.plan.workers):
+                self.spawn(worker, self.driver)
+
+        self.world.after(self.world.between(1_000, DRIVER_RESTART_US_MAX), "the driver starts again", start)
+
+    def _count(self, driver: DriverProcess) -> None:
+        self.recoveries += driver.scheduler.recoveries
+        self.refused += driver.scheduler.refused_messages
+
+    # --- the run ------------------------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Run to the end; raise Violation if anything is not as it must be."""
+        while self.driver.dead or not self.driver.finished:
+            self._step()
+            if self.driver.finished and self._drained and self.driver.error is None:
+                # The job was to end early: it goes on as another one.
+                self._drained = False
+                self._kill_driver()
+        if self.driver.error is not None:
+            raise Violation(f"the job failed: {self.driver.error}")
+        self._count(self.driver)
+        while any(not process.dead for process in self.processes.values()):
+            self._step()  # those who were replaced wake up, find nobody, and end
+        self._check_output()
+        self.refused += sum(each.worker.refused_messages for each in self.processes.values() if each.worker)
+        return Outcome(
+            self.scenario,
+            self.world.trace,
+            self.world.steps,
+            self.disk.committed_epoch,
+            self.recoveries,
+            self.injected,
+            Counter(fault.moment for fault in self.injected if fault.moment),
+            self.refused,
+        )
+
+    def _step(self) -> None:
+        world = self.world
+        if world.steps > STEPS_MAX or world.now_us - START_US > TIME_US_MAX or not world.step():
+            raise Violation(f"the job does not end:\n{describe(self)}")
+
+    def _check_output(self) -> None:
+        if self.disk.committed_epoch < 1:
+            raise Violation("no epoch was committed")
+        output: dict[str, list[tuple[int, tuple[object, ...]]]] = {"out": [], "late": [], "counts": []}
+        for name, sink in self._sinks.items():
+            # Which instance it was is not told in the driver's process; a key's records still have their order.
+            output[name] = [(0, _values(record)) for record in sink.rows]
+        for (name, instance, _), rows in sorted(self.disk.published.items(), key=lambda part: part[0]):
+            output[name] += [(instance, _values(record)) for record in rows]
+        check(self.scenario.shape, self.scenario.rows, output)
+
+
+def _values(record: object) -> tuple[object, ...]:
+    return tuple(getattr(record, name) for name in record.__struct_fields__)  # type: ignore[attr-defined]
+
+
+def simulate(seed: int) -> Outcome:
+    """Run the scenario of a seed.
+
+    Raises
+    ------
+    Violation
+        If anything was lost, doubled, reordered or made up, a rule was broken, or the run did not end; the
+        message says how to see it again.
+    """
+    simulation: Simulation | None = None
+    try:
+        simulation = Simulation(Scenario.of(seed))
+        return simulation.run()
+    except (PenstockError, AssertionError, LookupError, AttributeError, TypeError, ValueError) as error:
+        what = str(error) if isinstance(error, Violation) else f"{type(error).__name__}: {error}"
+        raise Violation(f"{what}\nagain: make simulate SEED={seed}") from error
+
+
