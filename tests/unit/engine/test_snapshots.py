@@ -1,0 +1,91 @@
+"""When a whole snapshot is due, and what one holds of a memory sink whose commits are late."""
+
+from __future__ import annotations
+
+import penstock as ps
+from penstock.control.recovery import everything
+from penstock.engine.snapshot import DELTAS_MAX, Compaction
+from penstock.engine.worker import Persist, Worker
+from penstock.pipeline.options import Options
+from penstock.pipeline.plan import Plan
+from penstock.protocol import messages as m
+
+
+def test_the_first_snapshot_is_whole_and_so_is_one_after_many_changes() -> None:
+    compaction = Compaction()
+    written = []
+    for _ in range(2 * (DELTAS_MAX + 1) + 1):
+        full = compaction.wants_full()
+        compaction.wrote(full, 1000 if full else 1)
+        written.append(full)
+    assert written == [True, *[False] * DELTAS_MAX] * 2 + [True]
+
+
+def test_changes_that_outweigh_the_state_make_a_whole_one() -> None:
+    compaction = Compaction()
+    compaction.wrote(True, 100)
+    compaction.wrote(False, 60)
+    assert not compaction.wants_full()
+    compaction.wrote(False, 40)
+    assert not compaction.wants_full(), "as heavy is not heavier"
+    compaction.wrote(False, 1)
+    assert compaction.wants_full()
+    compaction.wrote(True, 300)
+    assert not compaction.wants_full()
+
+
+class Alone:
+    """The only worker of a plan, run by hand; keeps what it stores and says."""
+
+    def __init__(self, plan: Plan, incarnation: int, generation: int = 0, restore: m.Restore | None = None) -> None:
+        self.now_us = 1_000_000
+        self.worker = Worker(plan, 0, incarnation, lambda: self.now_us * 1000)
+        self.disk: dict[str, Persist] = {}
+        self.said: list[m.FromWorker] = []
+        self._message = m.Start([m.Peer(0, incarnation, "")], 0, generation, restore, False)
+
+    def start(self, snapshots: dict[tuple[int, int], list[bytes]]) -> None:
+        self.worker.start(self._message, snapshots)
+        self.said += self.worker.to_driver()
+
+    def run(self) -> None:
+        worked = True
+        while worked:
+            self.now_us += 1000
+            worked = self.worker.step(self.now_us)
+            for persist in self.worker.to_store():
+                worked = True
+                self.disk[persist.name] = persist
+                p = persist
+                self.worker.on_stored(m.Stored(p.unit, p.instance, p.epoch, p.full, p.name, 0))
+            said = self.worker.to_driver()
+            worked = worked or bool(said)
+            self.said += said
+
+    def delivered(self) -> list[tuple[int, int, bytes]]:
+        return [(d.epoch, d.part, d.rows) for d in self.said if isinstance(d, m.Deliver)]
+
+
+def test_the_end_before_the_word_of_the_last_commit_loses_nothing() -> None:
+    """Epoch 1 is committed, but the worker ends, and dies, before it hears so: the final commit has both."""
+    rows = [{"n": i} for i in range(200)]
+    plan = Plan.of(
+        ps.stream("in", ps.records(rows, schema="n bigint")).to(ps.memory()).graph(), Options.of(parallelism=1)
+    )
+    first = Alone(plan, 1)
+    first.start({})
+    first.worker.step(first.now_us)  # reads the first block only
+    first.worker.on_driver(m.BeginEpoch(1))
+    first.run()
+    (finished,) = [each for each in first.said if isinstance(each, m.Finished)]
+    assert [stored.epoch for stored in finished.stored] == [1, 2]
+    first.worker.on_driver(m.Commit(1, False))
+    first.run()
+    first.worker.on_driver(m.Commit(2, True))
+    first.run()
+
+    restore = m.Restore(2, sorted(everything(plan)), finished.stored[-1:])
+    second = Alone(plan, 2, 1, restore)
+    second.start({(0, 0): [first.disk[finished.stored[-1].name].data]})
+    assert [(epoch, part) for epoch, part, _ in first.delivered()] == [(1, 0), (2, 0)]
+    assert second.delivered() == first.delivered(), "named alike, so that the driver takes each part once"
