@@ -71,6 +71,8 @@ class Worker:
         self._generation = 0
         self._held: frozenset[InstanceId] = frozenset()
         """Instances of the whole job that are being recovered: they, and what is sent to them, wait for Resume."""
+        self._recovering = False
+        """Until Resume: the driver hears of no epoch and of no end before, though nothing may be held here."""
         self._epoch_pending: int | None = None
         self._epoch_wanted = 0
         self._committed = 0
@@ -95,6 +97,7 @@ class Worker:
             unit.chain.guard = guard
         if message.generation:
             self._held = frozenset(restore.instances)
+            self._recovering = True
             self._to_driver.append(m.RolledBack(self.worker, self.incarnation, message.generation))
 
     def roll_back(self, message: m.Rollback, snapshots: Snapshots) -> None:
@@ -102,6 +105,7 @@ class Worker:
         self._peers = {peer.worker: peer.incarnation for peer in message.peers}
         self._generation = message.generation
         self._held = frozenset(message.restore.instances)
+        self._recovering = True
         self._finished = False
         self._epoch_pending = None
         self._rebuild(self._held, message.restore.epoch, snapshots)
@@ -209,6 +213,7 @@ class Worker:
             case m.Resume(generation=generation):
                 if generation == self._generation:
                     self._held = frozenset()
+                    self._recovering = False
             case m.BeginEpoch(epoch=epoch):
                 self._epoch_pending = epoch
                 for source in self._sources.values():
@@ -304,7 +309,7 @@ class Worker:
         if self._epoch_wanted <= self._committed and any(output.is_filling for output in self._outputs.values()):
             self._epoch_wanted = self._committed + 1
             self._to_driver.append(m.EpochWanted(self.worker, self.incarnation))
-        if self._storing or self._held:
+        if self._storing or self._recovering:
             return
         epoch = self._epoch_pending
         if epoch is not None and all(unit.finished or unit.done_epoch >= epoch for unit in units):
