@@ -95,7 +95,7 @@ class Scheduler:
         """How long the last epoch took from its beginning to its commit."""
         self.recoveries = 0
         self.generation = resumption.generation + 1 if resumption else 0
-        self._resumed = resumption is not None
+        self._resumed = self._renumber = resumption is not None
         self._plan = plan
         self._options = plan.options
         self._chains = SnapshotChains(resumption.snapshots if resumption else ())
@@ -251,7 +251,9 @@ class Scheduler:
         self.recoveries += 1
         self.generation += 1
         self._recovering |= concerned
-        restore = m.Restore(self.committed_epoch, sorted(self._recovering), self._chains.of(self._recovering))
+        restore = m.Restore(
+            self.committed_epoch, sorted(self._recovering), self._chains.of(self._recovering), self._renumber
+        )
         self._waiting_rollback = set(self.peers) & self._waiting_stop
         self._waiting_epoch.clear()
         self._new.clear()
@@ -270,7 +272,7 @@ class Scheduler:
         return commands
 
     def _on_rolled_back(self, worker: int, generation: int, now_us: int) -> list[Command]:
-        if generation != self.generation:
+        if generation != self.generation or worker not in self._waiting_rollback:
             return []
         self._unbuilt.discard(worker)
         self._waiting_rollback.discard(worker)
@@ -340,6 +342,7 @@ class Scheduler:
         self._chains = SnapshotChains(self._recording.snapshots)
         self._recording = None
         self.committed_epoch = epoch
+        self._renumber = False
         self.epoch_us_last = now_us - self._epoch_us
         self._losses.clear()
         if epoch == self._last_epoch:

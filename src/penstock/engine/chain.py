@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
@@ -214,6 +214,7 @@ class Chain:
         """Counters of every operation."""
         return [
             OpCounters(
+                stage.stats.name,
                 stage.stats.records_in,
                 stage.stats.records_out,
                 stage.errors.counts.skipped,
@@ -226,13 +227,20 @@ class Chain:
     def restore(self, snapshots: Sequence[UnitSnapshot]) -> None:
         """Go on from the last of these snapshots; the first holds the whole state, the others what changed."""
         last = snapshots[-1]
-        for stage, counters in zip(self.stages, last.operations, strict=True):
-            stage.stats.records_in, stage.stats.records_out = counters.records_in, counters.records_out
-            stage.errors.counts = ErrorCounts(counters.skipped, counters.retried, counters.dead_letters)
+        by_name = {counters.name: counters for counters in last.operations}
+        for stage in self.stages:
+            counters = by_name.get(stage.stats.name)
+            if counters is not None:
+                stage.stats.records_in, stage.stats.records_out = counters.records_in, counters.records_out
+                stage.errors.counts = ErrorCounts(counters.skipped, counters.retried, counters.dead_letters)
         if self.stateful is not None:
             self.stateful.restore([each.state for each in snapshots if each.state is not None])
-        for sink, held in zip(self.sinks, last.sinks, strict=True):
-            sink.writer.restore(last.epoch, held)
+        self.restore_sinks(last.epoch, last.sinks)
+
+    def restore_sinks(self, epoch: int, held: Mapping[str, bytes | None]) -> None:
+        """Have the sinks go on after ``epoch``."""
+        for sink in self.sinks:
+            sink.writer.restore(epoch, held.get(sink.name))
 
     def close(self) -> None:
         """Close the sinks' writers."""

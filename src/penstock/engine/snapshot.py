@@ -24,6 +24,7 @@ class InputState(msgspec.Struct, array_like=True):
 class OpCounters(msgspec.Struct, array_like=True):
     """Counters of one operation, so that a report counts a record that was replayed once."""
 
+    name: str
     records_in: int
     records_out: int
     skipped: int
@@ -46,8 +47,16 @@ class UnitSnapshot(msgspec.Struct, array_like=True):
     offsets: dict[int, int]
     """Next offset of each source partition."""
     operations: list[OpCounters]
-    sinks: list[bytes | None]
+    sinks: dict[str, bytes | None]
     state: bytes | None
+
+
+def renumbered(snapshot: UnitSnapshot) -> UnitSnapshot:
+    """The snapshot for a job that begins anew: at a marker nothing is under way, so all ids may begin at 0 again.
+
+    What had ended finds its end again.
+    """
+    return msgspec.structs.replace(snapshot, finished=False, next_id=0, inputs=[], written=[])
 
 
 encode_snapshot = msgspec.msgpack.Encoder().encode

@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
 from penstock.connectors.base import SourceReader
 from penstock.dataset import Block, Mark
 from penstock.engine.chain import Chain, ClockNs
@@ -82,7 +80,7 @@ class Unit:
             full = self._compaction.wants_full()
             state = stateful.snapshot(full)
             self._compaction.wrote(full, len(state))
-        sinks = [sink.writer.snapshot(epoch) for sink in self.chain.sinks]
+        sinks = {sink.name: sink.writer.snapshot(epoch) for sink in self.chain.sinks}
         written = [output.records_written for output in self.outputs]
         return UnitSnapshot(
             epoch,
@@ -113,9 +111,15 @@ class Unit:
         self.snapshots.clear()
         self.done_epoch = last.epoch
         self.finished = last.finished
-        for output, written in zip(self.outputs, last.written, strict=True):
+        for output, written in zip(self.outputs, last.written or [0] * len(self.outputs), strict=True):
             output.records_written = written
         self._span.epoch = last.epoch + 1
+
+    def begin_after(self, epoch: int) -> None:
+        """Begin with nothing in a job that goes on after ``epoch``: a unit that the last run did not have."""
+        self.chain.restore_sinks(epoch, {})
+        self.done_epoch = epoch
+        self._span.epoch = epoch + 1
 
     def close(self) -> None:
         """Free what the unit holds."""
@@ -345,13 +349,14 @@ class SourceUnit(Unit):
         return self.offsets
 
     def _counters(self) -> list[OpCounters]:
-        return [OpCounters(self.stats.records_in, self.stats.records_out, 0, 0, 0), *super()._counters()]
+        own = OpCounters(self.stats.name, self.stats.records_in, self.stats.records_out, 0, 0, 0)
+        return [own, *super()._counters()]
 
     def restore(self, snapshots: Sequence[UnitSnapshot]) -> None:
         last = snapshots[-1]
         own = last.operations[0]
         self.stats.records_in, self.stats.records_out = own.records_in, own.records_out
-        super().restore([msgspec.structs.replace(each, operations=each.operations[1:]) for each in snapshots])
+        super().restore(snapshots)
         self._next_id = last.next_id
         for partition, offset in last.offsets.items():
             self.readers[partition].seek(offset)

@@ -11,7 +11,7 @@ from penstock.dataset import Ack, Block, ChannelId, Mark, Receiver, Sender
 from penstock.engine.chain import ClockNs
 from penstock.engine.edges import READER, EdgeInput, EdgeOutput, LocalInput, RemoteInput
 from penstock.engine.guard import Guard
-from penstock.engine.snapshot import InputState, InstanceId, UnitSnapshot, decode_snapshot, encode_snapshot
+from penstock.engine.snapshot import InputState, InstanceId, UnitSnapshot, decode_snapshot, encode_snapshot, renumbered
 from penstock.engine.unit import InputUnit, SourceUnit, Unit
 from penstock.errors import LimitExceeded, ProtocolError
 from penstock.metrics.stats import StatsMessage
@@ -87,12 +87,12 @@ class Worker:
         With a guard the records are handled in careful mode until the next commit.
         """
         everything = [(unit.id, i) for unit in self._plan.units for i in range(unit.instances)]
-        restore = message.restore or m.Restore(0, everything, [])
+        restore = message.restore or m.Restore(0, everything, [], False)
         self._peers = {peer.worker: peer.incarnation for peer in message.peers}
         self._generation = message.generation
         mine = [(unit.id, instance) for unit, instance in self._plan.instances(self.worker)]
         # A new worker has lost all it hosts, whatever else is in the recovery.
-        self._rebuild(frozenset(restore.instances) | frozenset(mine), restore.epoch, snapshots)
+        self._rebuild(frozenset(restore.instances) | frozenset(mine), restore.epoch, snapshots, restore.renumber)
         for unit in self.units:
             unit.chain.guard = guard
         if message.generation:
@@ -108,10 +108,10 @@ class Worker:
         self._recovering = True
         self._finished = False
         self._epoch_pending = None
-        self._rebuild(self._held, message.restore.epoch, snapshots)
+        self._rebuild(self._held, message.restore.epoch, snapshots, message.restore.renumber)
         self._to_driver.append(m.RolledBack(self.worker, self.incarnation, message.generation))
 
-    def _rebuild(self, instances: frozenset[InstanceId], epoch: int, snapshots: Snapshots) -> None:
+    def _rebuild(self, instances: frozenset[InstanceId], epoch: int, snapshots: Snapshots, renumber: bool) -> None:
         """Build the instances among ``instances`` that live here, and every channel that leads into one of them."""
         self._committed = max(self._committed, epoch)
         mine = list(self._plan.instances(self.worker))
@@ -121,6 +121,8 @@ class Worker:
             key = (unit.id, i)
             self._forget(key)
             states[key] = [decode_snapshot(packed) for packed in snapshots.get(key, ())]
+            if renumber:
+                states[key] = [renumbered(each) for each in states[key]]
             first_id = states[key][-1].next_id if states[key] else 0
             for edge in self._plan.outputs(unit.id):
                 self._outputs[edge.id, i] = EdgeOutput(edge, self._plan, i, first_id)
@@ -165,11 +167,13 @@ class Worker:
         if unit.source is not None:
             made = self._sources[key] = SourceUnit(unit, i, self._plan, outputs, self._clock_ns)
         else:
-            inputs = self._inputs(unit, i, state[-1].inputs if state else None, instances)
+            inputs = self._inputs(unit, i, (state[-1].inputs or None) if state else None, instances)
             made = self._units[key] = InputUnit(unit, i, self._plan, inputs, outputs, self._clock_ns)
         if state:
             made.restore(state)
             self._deliver(made, epoch)
+        elif epoch:
+            made.begin_after(epoch)
 
     @property
     def _window(self) -> int:

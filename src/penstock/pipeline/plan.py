@@ -255,19 +255,6 @@ class _Planner:
         self.edges.append(EdgeSpec(len(self.edges), producer.id, index, port, consumer.id, mode, keys, schema))
 
 
-def plan_shape(plan: Plan) -> list[str]:
-    """Describe what a checkpoint depends on: units, instances, operations with their schemas, and edges."""
-    lines = []
-    for unit in plan.units:
-        lines.append(f"unit {unit.id}: {unit.name}, {unit.instances} instances, {unit.partitions} partitions")
-        for op in unit.ops:
-            lines.append(f"operation {op.name}: {op.operation.kind} ({op.schema.ddl}) → ({op.output.ddl})")
-    for edge in plan.edges:
-        keys = f" by {', '.join(edge.keys)}" if edge.keys else ""
-        lines.append(f"edge {edge.producer} → {edge.consumer}: {edge.mode.value}{keys}")
-    return lines
-
-
 def check_serializable(plan: Plan, dumps: object) -> None:
     """Raise NotSerializable naming the operation whose function cannot be sent to the workers."""
     assert callable(dumps)

@@ -151,6 +151,8 @@ class Restore(msgspec.Struct, array_like=True, frozen=True):
     instances: list[tuple[int, int]]
     snapshots: list[Stored]
     """For each instance a whole one and the changes after it, in order."""
+    renumber: bool
+    """The snapshots are another run's: block ids begin anew."""
 
 
 class Start(_Message):

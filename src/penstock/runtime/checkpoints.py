@@ -13,6 +13,7 @@ from zlib import crc32
 
 import msgspec
 
+from penstock.control.resume import Anchor
 from penstock.errors import CheckpointDamaged
 from penstock.protocol import messages as m
 
@@ -29,8 +30,8 @@ class CommitRecord(msgspec.Struct):
     generation: int
     start_us: int
     final: bool
-    shape: list[str]
-    """The pipeline's units and operations, to be compared before a resume."""
+    anchors: list[Anchor]
+    """What holds state and offsets, to be compared before a resume."""
     sinks: dict[str, dict[str, object]]
     """State of each sink that the next run must know."""
     snapshots: list[m.Stored]
@@ -131,12 +132,12 @@ def new_record(
     generation: int,
     start_us: int,
     final: bool,
-    shape: list[str],
+    anchors: list[Anchor],
     sinks: dict[str, dict[str, object]],
     snapshots: list[m.Stored],
 ) -> CommitRecord:
     """Make a record in the present format."""
-    return CommitRecord(_FORMAT, job, epoch, generation, start_us, final, shape, sinks, snapshots)
+    return CommitRecord(_FORMAT, job, epoch, generation, start_us, final, anchors, sinks, snapshots)
 
 
 def _epoch_of(name: str) -> int | None:

@@ -11,9 +11,10 @@ from penstock.connectors.base import Sink
 from penstock.control.deliveries import Deliveries
 from penstock.control.events import CommitRecorded, Event, Finish, FromWorker, RecordCommit, Replace, Send, Tick
 from penstock.control.monitor import Monitor, Status
+from penstock.control.resume import anchors
 from penstock.control.scheduler import Phase, Resumption, Scheduler
 from penstock.errors import PenstockError
-from penstock.pipeline.plan import Plan, plan_shape
+from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.runtime.checkpoints import CheckpointStore, new_record
 from penstock.runtime.clock import now_us
@@ -39,7 +40,7 @@ class Driver:
         self._node = node
         self._store = CheckpointStore(plan.options.checkpoint, durable=plan.options.durable)
         self._store.create()
-        self._shape = plan_shape(plan)
+        self._anchors = anchors(plan)
         self._scheduler = Scheduler(plan, now_us(), resumption)
         self._monitor = Monitor(plan)
         self._pids: dict[int, int] = {}
@@ -185,7 +186,7 @@ class Driver:
                 generation=command.generation,
                 start_us=command.start_us,
                 final=command.final,
-                shape=self._shape,
+                anchors=self._anchors,
                 sinks=self._sinks,
                 snapshots=command.snapshots,
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import socket
 import tempfile
@@ -15,11 +14,12 @@ from typing import Any
 from penstock.connectors.base import Sink
 from penstock.control.events import DrainRequested, HostEnded, StopRequested
 from penstock.control.monitor import Status
+from penstock.control.resume import match, moved
 from penstock.control.scheduler import Resumption
 from penstock.durations import parse_us
-from penstock.errors import CheckpointMismatch, InvalidGraph, InvalidOption, TypeMismatch, nearest
+from penstock.errors import InvalidGraph, InvalidOption, TypeMismatch, nearest
 from penstock.pipeline.options import Options
-from penstock.pipeline.plan import Plan, check_serializable, plan_shape
+from penstock.pipeline.plan import Plan, check_serializable
 from penstock.pipeline.stream import Pipeline
 from penstock.runtime.capture import capture
 from penstock.runtime.checkpoints import CheckpointStore
@@ -105,14 +105,8 @@ class Job:
         last = CheckpointStore(options.checkpoint, durable=True).last_commit() if options.durable else None
         if last is None:
             return None
-        shape = plan_shape(self._plan)
-        if last.shape != shape:
-            changes = [line for line in difflib.ndiff(last.shape, shape) if line[0] in "+-"]
-            raise CheckpointMismatch(
-                f"'{options.checkpoint}' was written by another pipeline:\n  " + "\n  ".join(changes[:20]) + "\n",
-                hint="Run the pipeline as it was, or give this one a checkpoint directory of its own.",
-            )
-        return Resumption(last.epoch, last.start_us, last.generation, last.snapshots)
+        units = match(last.anchors, self._plan, options.checkpoint)
+        return Resumption(last.epoch, last.start_us, last.generation, moved(last.snapshots, units))
 
     @property
     def name(self) -> str:

@@ -1,0 +1,65 @@
+"""Whether a pipeline can go on from another run's checkpoint: what held state or offsets is matched by name. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from penstock.errors import CheckpointMismatch
+from penstock.operators import Merge
+from penstock.pipeline.plan import Plan
+from penstock.protocol import messages as m
+
+
+class Anchor(msgspec.Struct, frozen=True):
+    """A source or a stateful operation: what a checkpoint is about. Operations without state may come and go."""
+
+    name: str
+    unit: int
+    instances: int
+    signature: str
+    is_source: bool
+
+
+def anchors(plan: Plan) -> list[Anchor]:
+    """What a checkpoint of this plan depends on."""
+    found = []
+    for unit in plan.units:
+        if unit.source is not None:
+            signature = f"{unit.source.kind} of {unit.partitions} partitions ({unit.source.schema.ddl})"
+            found.append(Anchor(unit.name, unit.id, unit.instances, signature, True))
+        for spec in unit.ops:
+            if isinstance(spec.operation, Merge):
+                signature = f"{spec.operation.describe()} ({spec.operation.input.ddl}) → ({spec.output.ddl})"
+                found.append(Anchor(spec.name, unit.id, unit.instances, signature, False))
+    return found
+
+
+def match(stored: Iterable[Anchor], plan: Plan, place: str) -> dict[int, int]:
+    """Return which unit of the plan each stored unit has become, or raise CheckpointMismatch naming the difference."""
+    present = {anchor.name: anchor for anchor in anchors(plan)}
+    units: dict[int, int] = {}
+    problems = []
+    for old in stored:
+        new = present.get(old.name)
+        if new is None:
+            if not old.is_source:
+                problems.append(f"operation '{old.name}' held state and is gone")
+        elif new.signature != old.signature:
+            problems.append(f"'{old.name}' was {old.signature}, now {new.signature}")
+        elif new.instances != old.instances:
+            problems.append(f"'{old.name}' had {old.instances} instances, now {new.instances}")
+        else:
+            units[old.unit] = new.unit
+    if problems:
+        raise CheckpointMismatch(
+            f"the checkpoint in '{place}' does not fit this pipeline: {'; '.join(problems)}.",
+            hint="Run the pipeline as it was, with the same parallelism, or give it a checkpoint directory of its own.",
+        )
+    return units
+
+
+def moved(snapshots: Iterable[m.Stored], units: dict[int, int]) -> list[m.Stored]:
+    """Give snapshots the unit ids of the new plan, and leave out those of units that are gone."""
+    return [msgspec.structs.replace(each, unit=units[each.unit]) for each in snapshots if each.unit in units]
