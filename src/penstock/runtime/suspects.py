@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import mmap
+import tempfile
 from pathlib import Path
+from zlib import crc32
 
 import msgspec
 
@@ -19,7 +21,9 @@ class _Counted(msgspec.Struct):
 
 def open_guard(checkpoint: str, worker: int) -> Guard:
     """Judge what the lost process of this worker was at, and open a new note."""
-    directory = Path(checkpoint) / "suspects"
+    # A mapped file needs a file system: beside an object store, this machine's own.
+    beside = Path(tempfile.gettempdir()) / f"penstock-{crc32(checkpoint.encode()):08x}"
+    directory = (beside if "://" in checkpoint else Path(checkpoint)) / "suspects"
     directory.mkdir(parents=True, exist_ok=True)
     note = directory / f"worker-{worker}.note"
     _judge(directory, note)
