@@ -84,7 +84,7 @@ def test_the_end_before_the_word_of_the_last_commit_loses_nothing() -> None:
     first.worker.on_driver(m.Commit(2, True))
     first.run()
 
-    restore = m.Restore(2, sorted(everything(plan)), finished.stored[-1:])
+    restore = m.Restore(2, sorted(everything(plan)), finished.stored[-1:], False)
     second = Alone(plan, 2, 1, restore)
     second.start({(0, 0): [first.disk[finished.stored[-1].name].data]})
     assert [(epoch, part) for epoch, part, _ in first.delivered()] == [(1, 0), (2, 0)]

@@ -1,0 +1,186 @@
+"""Snapshots and commit records on disk: whole or not there, refused by name when damaged, removed when not needed."""
+
+from __future__ import annotations
+
+import select
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.engine.worker import Persist
+from penstock.errors import CheckpointDamaged
+from penstock.protocol import messages as m
+from penstock.runtime.checkpoints import KEPT_COMMITS, CheckpointStore, CommitRecord, new_record
+from penstock.runtime.storing import SnapshotWriter
+
+
+@pytest.fixture(params=[False, True], ids=["fast", "durable"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStore:
+    made = CheckpointStore(str(tmp_path / "deep" / "checkpoint"), durable=request.param)
+    made.create()
+    return made
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "checkpoint"
+
+
+def name_of(epoch: int, unit: int = 0) -> str:
+    return f"u{unit}-i0-e{epoch:08d}-abc-0"
+
+
+def write(store: CheckpointStore, epoch: int, data: bytes = b"state", *, full: bool = True, unit: int = 0) -> m.Stored:
+    name = name_of(epoch, unit)
+    return m.Stored(unit, 0, epoch, full, name, store.write_snapshot(name, data))
+
+
+def record(epoch: int, *snapshots: m.Stored) -> CommitRecord:
+    return new_record(
+        job="job",
+        epoch=epoch,
+        generation=2,
+        start_us=5,
+        final=False,
+        anchors=[],
+        sinks={"out": {"first_part": 3}},
+        snapshots=list(snapshots),
+    )
+
+
+def test_what_is_written_is_read(store: CheckpointStore, root: Path) -> None:
+    stored = write(store, 1, b"\x00state")
+    assert store.read_snapshot(stored) == b"\x00state"
+    assert write(store, 1, b"later").crc != stored.crc, "written again after a rollback"
+    assert [path.name for path in (root / "snapshots").iterdir()] == [name_of(1)], "nothing half-written is left"
+
+
+def test_a_missing_or_damaged_snapshot_is_named(store: CheckpointStore, root: Path) -> None:
+    stored = write(store, 1, b"state of the job")
+    path = root / "snapshots" / stored.name
+    for damaged in (b"state of the jab", b"state", b""):
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointDamaged, match=f"{path}.*checksum"):
+            store.read_snapshot(stored)
+    path.unlink()
+    with pytest.raises(CheckpointDamaged, match=f"{path}.*No such file"):
+        store.read_snapshot(stored)
+
+
+def test_a_half_written_file_has_another_name(store: CheckpointStore, root: Path) -> None:
+    """A process that died in the middle leaves its temporary file, which nobody reads."""
+    store.write_commit(record(1))
+    (root / "commits" / "0000000002.json.tmp").write_bytes(b"0")
+    last = store.last_commit()
+    assert last is not None
+    assert last.epoch == 1
+
+
+def test_the_newest_commit_counts(store: CheckpointStore) -> None:
+    assert store.last_commit() is None
+    for epoch in (1, 2, 10):
+        store.write_commit(record(epoch, write(store, epoch)))
+    assert store.last_commit() == record(10, write(store, 10))
+
+
+def test_a_new_directory_has_no_commit(tmp_path: Path) -> None:
+    assert CheckpointStore(str(tmp_path / "none"), durable=True).last_commit() is None
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda data: data[:-10], "checksum"),
+        (lambda data: data.replace(b'"epoch":1', b'"epoch":7'), "checksum"),
+        (lambda data: b"", "cannot be read"),
+        (lambda data: b"not a record at all", "cannot be read"),
+    ],
+)
+def test_a_damaged_commit_record_is_named(store: CheckpointStore, root: Path, damage: Any, says: str) -> None:
+    store.write_commit(record(1))
+    path = root / "commits" / "0000000001.json"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(CheckpointDamaged, match=f"{path}.*{says}"):
+        store.last_commit()
+
+
+def test_a_record_of_another_format_is_named(store: CheckpointStore) -> None:
+    other = record(1)
+    other.format = 99
+    store.write_commit(other)
+    with pytest.raises(CheckpointDamaged, match="format 99"):
+        store.last_commit()
+
+
+def test_cleaning_keeps_what_the_last_commit_needs_and_what_is_under_way(store: CheckpointStore, root: Path) -> None:
+    chain: list[m.Stored] = []
+    for epoch in range(1, 13):
+        full = epoch in (1, 4)
+        chain = [*([] if full else chain), write(store, epoch, full=full)]
+        write(store, epoch, unit=1)
+        store.write_commit(record(epoch, *chain, m.Stored(1, 0, epoch, True, name_of(epoch, 1), 0)))
+        write(store, epoch + 1, unit=2)  # the next epoch is already being written
+        store.clean([*chain, m.Stored(1, 0, epoch, True, name_of(epoch, 1), 0)], epoch)
+        for each in chain:
+            assert store.read_snapshot(each) == b"state"
+        assert (root / "snapshots" / name_of(epoch + 1, 2)).exists()
+        commits = sorted((root / "commits").iterdir())
+        assert [path.name for path in commits] == [
+            f"{kept:010d}.json" for kept in range(max(1, epoch - KEPT_COMMITS + 1), epoch + 1)
+        ]
+    names = {path.name for path in (root / "snapshots").iterdir()}
+    assert name_of(3) not in names, "before the whole one"
+    assert name_of(5, 1) not in names
+    assert len(names) < 9 + 2 * (KEPT_COMMITS + 2)
+
+
+def test_cleaning_leaves_strange_files_alone(store: CheckpointStore, root: Path) -> None:
+    for name in ("README", "u1-i0", "u1-i0-exyz-1-0"):
+        (root / "snapshots" / name).write_bytes(b"mine")
+    store.clean([], 1000)
+    assert len(list((root / "snapshots").iterdir())) == 3
+
+
+# --- the thread that writes -------------------------------------------------------------------------------------------
+
+
+def persist(epoch: int, data: bytes = b"state") -> Persist:
+    return Persist(0, 0, epoch, True, name_of(epoch), data)
+
+
+def wait_for(writer: SnapshotWriter, count: int) -> list[m.Stored]:
+    """Wait as a worker does: until the descriptor is readable."""
+    found: list[m.Stored] = []
+    while len(found) < count:
+        assert select.select([writer.fileno], [], [], 10)[0], "the writer says nothing"
+        found += writer.stored()
+    return found
+
+
+def test_snapshots_are_stored_in_order(store: CheckpointStore) -> None:
+    writer = SnapshotWriter(store)
+    assert writer.stored() == []
+    for epoch in range(1, 51):
+        writer.submit(persist(epoch, b"%d" % epoch))
+    found = wait_for(writer, 50)
+    assert [each.epoch for each in found] == list(range(1, 51))
+    assert [store.read_snapshot(each) for each in found] == [b"%d" % epoch for epoch in range(1, 51)]
+    assert writer.stored() == []
+    writer.close()
+
+
+def test_closing_finishes_what_was_submitted(store: CheckpointStore, root: Path) -> None:
+    writer = SnapshotWriter(store)
+    for epoch in range(1, 21):
+        writer.submit(persist(epoch))
+    writer.close()
+    assert len(list((root / "snapshots").iterdir())) == 20
+
+
+def test_what_the_disk_answers_is_raised(tmp_path: Path) -> None:
+    writer = SnapshotWriter(CheckpointStore(str(tmp_path / "was never made"), durable=False))
+    writer.submit(persist(1))
+    with pytest.raises(OSError, match="was never made"):
+        wait_for(writer, 1)
+    writer.close()
