@@ -51,12 +51,12 @@ class UnitSnapshot(msgspec.Struct, array_like=True):
     state: bytes | None
 
 
-def renumbered(snapshot: UnitSnapshot) -> UnitSnapshot:
+def renumbered(snapshot: UnitSnapshot, epoch: int) -> UnitSnapshot:
     """The snapshot for a job that begins anew: at a marker nothing is under way, so all ids may begin at 0 again.
 
-    What had ended finds its end again.
+    What had ended, perhaps some epochs ago, goes on after ``epoch`` as all others do, and finds its end again.
     """
-    return msgspec.structs.replace(snapshot, finished=False, next_id=0, inputs=[], written=[])
+    return msgspec.structs.replace(snapshot, epoch=epoch, finished=False, next_id=0, inputs=[], written=[])
 
 
 encode_snapshot = msgspec.msgpack.Encoder().encode

@@ -122,7 +122,7 @@ class Worker:
             self._forget(key)
             states[key] = [decode_snapshot(packed) for packed in snapshots.get(key, ())]
             if renumber:
-                states[key] = [renumbered(each) for each in states[key]]
+                states[key] = [renumbered(each, epoch) for each in states[key]]
             first_id = states[key][-1].next_id if states[key] else 0
             for edge in self._plan.outputs(unit.id):
                 self._outputs[edge.id, i] = EdgeOutput(edge, self._plan, i, first_id)
