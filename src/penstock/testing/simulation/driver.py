@@ -49,14 +49,23 @@ class DriverProcess:
         self._incarnations: dict[int, list[int]] = {}
         """By worker: all that have registered, the present one last."""
         self._committed_epoch = self.scheduler.committed_epoch
-        self._tick()
-
-    def _tick(self) -> None:
-        if self.dead or self.finished:
-            return
+        self._tick_us: int | None = None
         self._handle(Tick())
+
+    def _wake(self) -> None:
+        """Keep the next tick in step with what the scheduler waits for."""
         now_us = self._world.now_us
-        self._world.at(max(self.scheduler.wake_us(now_us), now_us + TICK_US_MIN), "tick", self._tick)
+        at_us = max(self.scheduler.wake_us(now_us), now_us + TICK_US_MIN)
+        if self.finished or (self._tick_us is not None and self._tick_us <= at_us):
+            return
+        self._tick_us = at_us
+
+        def tick() -> None:
+            if self._tick_us == at_us and not self.dead:
+                self._tick_us = None
+                self._handle(Tick())
+
+        self._world.at(at_us, "tick", tick)
 
     def drain(self) -> None:
         """The user wants the job to end."""
@@ -100,6 +109,7 @@ class DriverProcess:
                 case Finish(error=error):
                     self.finished = True
                     self.error = error
+        self._wake()
         if self.scheduler.committed_epoch < self._committed_epoch:
             raise Violation(f"epoch {self._committed_epoch} was committed, now it is {self.scheduler.committed_epoch}")
         self._committed_epoch = self.scheduler.committed_epoch

@@ -18,8 +18,8 @@ class Audit:
         self._seen: dict[Log, tuple[int, int]] = {}
         """By log: how many blocks were looked at, and the next id after them."""
 
-    def check(self, worker: Worker) -> None:
-        """Raise Violation if something cannot be."""
+    def check(self, worker: Worker, committed_epoch: int) -> None:
+        """Raise Violation if something cannot be, now that ``committed_epoch`` is on record."""
         for output in worker._outputs.values():
             for log in output.logs:
                 self._check_log(log)
@@ -28,8 +28,9 @@ class Audit:
             if receiver.queued_records > max(self._window, largest):
                 raise Violation(f"{channel}: {receiver.queued_records} records wait, the window is {self._window}")
         for each in worker.units:
-            if each.done_epoch > worker._committed + 2:
-                raise Violation(f"{each.spec.name} is at epoch {each.done_epoch}, {worker._committed} is committed")
+            # The next epoch's marker may have passed, and the end after it.
+            if each.done_epoch > committed_epoch + 2:
+                raise Violation(f"{each.spec.name} is at epoch {each.done_epoch}, {committed_epoch} is committed")
             for i, source in enumerate(getattr(each, "inputs", ())):
                 if source.disordered_blocks:
                     raise Violation(f"input {i} of {each.spec.name}.{each.instance} took a block out of order")

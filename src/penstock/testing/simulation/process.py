@@ -99,10 +99,22 @@ class Process:
                     self._turn()
                 except Died:
                     pass
+                except Exception as error:
+                    self._fail(error)
             elif self._turn_us == at_us:
                 self._turn_us = None
 
         self._world.at(at_us, self.name, turn)
+
+    def _fail(self, error: Exception) -> None:
+        """End with an error, which must not happen to a worker that counts; the driver is told, and must not care."""
+        peer = self.driver.scheduler.peers.get(self.id)
+        counts = peer is not None and peer.incarnation == self.incarnation
+        if counts and not (self.driver.dead or self.driver.finished):
+            raise error
+        self._world.note(f"{self.name} fails: {type(error).__name__}")
+        self._tell(m.Failed(self.id, self.incarnation, "FAILED", None, str(error), "", ""))
+        self.dead = True
 
     def _reach(self, moment: Moment) -> None:
         self._simulation.reach(moment, self)
@@ -153,7 +165,7 @@ class Process:
             self._reach(Moment.STORING)
         for target, frames in worker.to_peers(now_us):
             self._simulation.send_peer(self, self._endpoints[target], frames)
-        self._audit.check(worker)
+        self._audit.check(worker, self._simulation.disk.committed_epoch)
         for message in worker.to_driver():
             self._tell(message)
             sent = _SENT.get(type(message))

@@ -9,6 +9,7 @@ from random import Random
 from penstock.connectors import memory, records
 from penstock.connectors.base import Sink, Source
 from penstock.connectors.memory import At, Memory
+from penstock.control.scheduler import START_DELAY_US
 from penstock.expr import col
 from penstock.operators import Tumbling
 from penstock.operators import aggregates as agg
@@ -25,6 +26,8 @@ from penstock.testing.simulation.world import START_US
 HOUR_US = 3_600_000_000
 SILENCE_US = 2_500_000
 _MOMENTS = list(Moment)
+_OFTEN = [Moment.MARKER, Moment.STORING, Moment.STORED, Moment.EPOCH_DONE, Moment.RECORDED, Moment.COMMIT]
+_RECOVERY = [Moment.REGISTERED, Moment.RESTART, Moment.ROLLBACK, Moment.ROLLED_BACK, Moment.RESUME]
 _AT_ONE = [Action.KILL_IT, Action.KILL_IT, Action.KILL_IT, Action.KILL_OTHER, Action.KILL_TWO, Action.FREEZE]
 _AT_ANY_TIME = [*_AT_ONE, Action.ISOLATE, Action.CUT, Action.RETRY]
 _OF_DRIVER = [Action.KILL_DRIVER, Action.KILL_DRIVER, Action.DRAIN]
@@ -57,7 +60,8 @@ class Scenario:
         random = Random(f"scenario {seed}")
         shape = random.choice(list(Shape))
         driver_dies = random.random() < 0.3
-        faults = _faults(seed, random, driver_dies)
+        length_us = random.choice([50_000, 300_000, 1_000_000])
+        faults = _faults(seed, random, driver_dies, length_us)
         options = Options(
             name="simulated",
             parallelism=random.choice([1, 2, 2, 2, 3]),
@@ -72,7 +76,7 @@ class Scenario:
         return Scenario(
             seed,
             shape,
-            _partitions(random, late=shape is Shape.LATE),
+            _partitions(random, length_us, late=shape is Shape.LATE),
             options,
             _weather(random),
             faults,
@@ -109,10 +113,9 @@ class Scenario:
         return records(schema=SCHEMA, partitions=scripts)
 
 
-def _partitions(random: Random, *, late: bool) -> list[list[Row]]:
+def _partitions(random: Random, length_us: int, *, late: bool) -> list[list[Row]]:
     """Records at random times; event time is the time at which they are due, or before it where some may be late."""
     keys = [f"k{i}" for i in range(random.choice([1, 3, 8]))]
-    length_us = random.choice([50_000, 300_000, 1_000_000])
     partitions: list[list[Row]] = []
     for partition in range(random.choice([1, 2, 3, 4])):
         counts: Counter[str] = Counter()
@@ -137,20 +140,27 @@ def _weather(random: Random) -> Weather:
     return Weather(delay_us_max, loss, random.choice([0.0, 0.01, 0.2]), random.random() < 0.7)
 
 
-def _faults(seed: int, random: Random, driver_dies: bool) -> list[Fault]:
+def _faults(seed: int, random: Random, driver_dies: bool, length_us: int) -> list[Fault]:
     """The first fault's step goes through all steps as seeds go on, so that a range of seeds covers every one."""
+    first = _MOMENTS[seed % len(_MOMENTS)]
+    moments: list[Moment | None] = [first]
+    for _ in range(random.choice([0, 0, 1, 2, 3])):
+        moments.append(random.choice([*_MOMENTS, *[None] * 8]))
+    if first in _RECOVERY:
+        moments.append(random.choice([None, *_OFTEN]))  # which brings a recovery about
     faults = []
-    for n in range(random.choice([1, 1, 2, 3, 4])):
-        moment = _MOMENTS[seed % len(_MOMENTS)] if n == 0 else random.choice([*_MOMENTS, *[None] * 8])
+    for n, moment in enumerate(moments):
         action = random.choice(_AT_ONE if moment else _AT_ANY_TIME)
         if driver_dies and (n == 1 or random.random() < 0.5):
             action = random.choice(_OF_DRIVER)
+        if first in _RECOVERY and n == len(moments) - 1:
+            action = Action.KILL_IT
         faults.append(
             Fault(
                 action,
                 moment,
-                random.choice([1, 1, 2, 3, 6]),
-                random.randrange(1_500_000),
+                random.choice([1, 1, 1, 2, 5]) if moment in _OFTEN else random.choice([1, 1, 2]),
+                random.randrange(START_DELAY_US, START_DELAY_US + length_us),
                 random.choice([20_000, 800_000, SILENCE_US + 500_000, SILENCE_US + 3_000_000]),
             )
         )
