@@ -133,6 +133,16 @@ class LogMachine(RuleBasedStateMachine):
         with pytest.raises(OffsetGap):
             self.log.seek(who, bad)
 
+    @rule(who=reader, behind=st.integers(-1, 3))
+    def seek_after_epoch(self, who: str, behind: int) -> None:
+        epoch = max(0, self.epoch - behind)
+        at = self.base
+        while at < len(self.blocks) and self.blocks[at].epoch <= epoch:
+            at += 1
+        position = self.log.seek_after_epoch(who, epoch)
+        assert position == (self.blocks[at].first if at < len(self.blocks) else self.next_id())
+        self.next[who] = self.consumed[who] = at
+
     @rule(behind=st.integers(-1, 2))
     def commit(self, behind: int) -> None:
         epoch = max(0, self.epoch - behind)
@@ -181,3 +191,33 @@ def test_a_replay_gives_the_same_blocks() -> None:
     log.seek("r", 3)
     assert log.unread_records("r") == 3
     assert [log.read("r") for _ in range(4)] == [*blocks[3:], None]
+
+
+def test_a_restored_producer_goes_on_where_it_was() -> None:
+    log = Log("restored", ["r"], retention=Retention.COMMITTED, first_id=40)
+    assert (log.next_id, log.bounds, log.position("r"), log.peek("r")) == (40, (40, 40), 40, None)
+    with pytest.raises(OffsetGap):
+        log.append(Block(0, 0, 3))
+    log.append(Block(40, 41, 3, ["x"], None, 1))
+    assert log.position("r") == 40
+    assert log.next_id == 42
+    log.seek("r", 42)
+    with pytest.raises(OffsetGap):
+        log.seek("r", 39)
+
+
+def test_a_replay_begins_with_the_first_block_after_the_epoch() -> None:
+    log = Log("replay", ["r"], retention=Retention.COMMITTED, unread_records_max=4)
+    for i in range(9):
+        mark = Mark.EPOCH if i % 3 == 2 else Mark.NONE
+        log.append(Block(i, i, 1 + i // 3, None if mark else [i], None, 0 if mark else 1, mark=mark))
+        log.read("r")
+        log.consume("r", i)
+    log.commit(1)
+    assert log.seek_after_epoch("r", 1) == 3
+    assert log.unread_records("r") == 6
+    assert not log.has_room, "what is replayed counts against the bound again"
+    assert [log.read("r").first for _ in range(6)] == [3, 4, 5, 6, 7, 8]  # type: ignore[union-attr]
+    assert log.seek_after_epoch("r", 3) == 9
+    assert log.unread_records("r") == 0
+    assert log.seek_after_epoch("r", 0) == 3, "what is committed and consumed is gone"
