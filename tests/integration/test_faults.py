@@ -1,0 +1,245 @@
+"""Real faults on real Spark: workers killed or suspended, a killed driver, damaged checkpoints; exact output."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+import penstock as ps
+from penstock.bench.chaos import Campaign, Killer
+from penstock.bench.measure import read_rows
+from penstock.bench.workloads import WORKLOADS, replay
+from penstock.errors import CheckpointDamaged, CheckpointMismatch
+from penstock.runtime.job import Job, attend, plan_of
+from penstock.runtime.report import Report
+
+pytestmark = pytest.mark.spark
+
+PENSTOCK = str(Path(sys.executable).with_name("penstock"))
+YAHOO = WORKLOADS["yahoo-updates"]
+"""A row for every count that changes: a loss, a repetition or a wrong order anywhere shows."""
+Eventually = Callable[[Callable[[], object]], None]
+
+
+def assert_exact(out: Path, report: Report, rate_eps: float, seconds: float) -> None:
+    """Every event is counted once, in order; nothing uncommitted is left."""
+    source = YAHOO.source(rate_eps, seconds=seconds)
+    found = YAHOO.compare(
+        YAHOO.expected(replay(source, report.start_us)), read_rows(out), len(report.offsets["events"])
+    )
+    assert found.exact, found
+    assert report.events_in == source.total
+    assert (report.lost, report.duplicated, report.reordered, report.late) == (0, 0, 0, 0)
+    assert report.epochs > 0
+    assert [path.name for path in (out / ".pending").iterdir() if path.name != "lock"] == []
+
+
+def pids(job: Job) -> dict[int, int]:
+    return {worker.worker: worker.pid for worker in job.status().workers}
+
+
+def going_on(job: Job, since_us: int) -> bool:
+    """Whether a recovery was completed after that time, and an epoch committed after it."""
+    status = job.status()
+    return since_us < status.resumed_us < status.committed_us
+
+
+def test_workers_killed_at_random_times(tmp_path: Path) -> None:
+    rate_eps, seconds, seed = 10_000, 7, int.from_bytes(os.urandom(4), "big")
+    print("seed", seed)
+    campaign = Campaign(seed, 1_400_000)
+    kill = Killer(campaign)
+    with ps.start(YAHOO.pipeline(rate_eps, ps.files(tmp_path), seconds=seconds), parallelism=2, name="kills") as job:
+        report = attend(job, watch=lambda _: kill(job))
+    found = campaign.findings(report)
+    assert_exact(tmp_path, report, rate_eps, seconds)
+    assert found.passed, found
+    assert len(found.kills) >= 2
+    assert report.recoveries >= 2
+
+
+def test_two_of_three_workers_killed_at_once(tmp_path: Path, eventually: Eventually) -> None:
+    rate_eps, seconds = 5_000, 4
+    with ps.start(YAHOO.pipeline(rate_eps, ps.files(tmp_path), seconds=seconds), parallelism=3, name="two") as job:
+        eventually(lambda: job.status().epoch >= 1 and len(pids(job)) == 3)
+        before = pids(job)
+        for worker in (0, 2):
+            os.kill(before[worker], signal.SIGKILL)
+        report = job.wait()
+        after = pids(job)
+    assert [worker for worker in before if before[worker] != after[worker]] == [0, 2]
+    assert_exact(tmp_path, report, rate_eps, seconds)
+
+
+def test_a_worker_killed_while_it_is_being_recovered(tmp_path: Path, eventually: Eventually) -> None:
+    rate_eps, seconds = 5_000, 5
+    with ps.start(YAHOO.pipeline(rate_eps, ps.files(tmp_path), seconds=seconds), parallelism=2, name="again") as job:
+        eventually(lambda: job.status().epoch >= 1 and len(pids(job)) == 2)
+        lost, other = pids(job).values()
+        # The recovery cannot be completed while the other worker does not answer.
+        os.kill(other, signal.SIGSTOP)
+        try:
+            os.kill(lost, signal.SIGKILL)
+            eventually(lambda: pids(job)[0] != lost)
+            successor = pids(job)[0]
+            os.kill(successor, signal.SIGKILL)
+            eventually(lambda: pids(job)[0] != successor)
+            status = job.status()
+            assert (status.recoveries, status.resumed_us) == (2, 0)
+        finally:
+            os.kill(other, signal.SIGCONT)
+        report = job.wait()
+    assert report.recoveries == 2
+    assert_exact(tmp_path, report, rate_eps, seconds)
+
+
+def test_nothing_is_accepted_from_a_worker_that_was_suspended_and_replaced(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    rate_eps, seconds = 5_000, 9
+    plan = plan_of(YAHOO.pipeline(rate_eps, ps.files(tmp_path), seconds=seconds), parallelism=2, name="suspended")
+    with Job(replace(plan, options=replace(plan.options, silence_us=3_000_000))) as job:
+        eventually(lambda: job.status().epoch >= 1 and len(pids(job)) == 2)
+        suspended = pids(job)[0]
+        os.kill(suspended, signal.SIGSTOP)
+        try:
+            eventually(lambda: pids(job)[0] != suspended and going_on(job, 0))
+        finally:
+            os.kill(suspended, signal.SIGCONT)
+        epoch = job.status().epoch
+        eventually(lambda: job.status().epoch > epoch)
+        assert pids(job)[0] != suspended
+        report = job.wait()
+    assert report.recoveries >= 1
+    assert_exact(tmp_path, report, rate_eps, seconds)
+
+
+PROGRAM = """
+import sys
+import penstock as ps
+from penstock.bench.workloads import WORKLOADS
+pipeline = WORKLOADS["yahoo-updates"].pipeline(5_000, ps.files("out", existing="fail"), seconds=5)
+report = ps.run(pipeline, parallelism=2, checkpoint="checkpoint", name="restarted")
+import msgspec
+sys.stdout.buffer.write(msgspec.json.encode(report))
+"""
+
+
+def test_a_killed_driver_leaves_no_process_and_goes_on_when_it_is_started_again(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "program.py"],
+            cwd=tmp_path,
+            env={**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")},
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    first = start()
+    orphans: list[psutil.Process] = []
+    try:
+        eventually(lambda: len(list(tmp_path.glob("out/part-*"))) >= 4)
+        orphans = psutil.Process(first.pid).children(recursive=True)
+        assert len(orphans) >= 4  # the JVM, pyspark's daemon, two workers
+    finally:
+        first.kill()
+        first.communicate()
+    second = start()  # at once: the orphans may still be there
+    out, _ = second.communicate(timeout=60)
+    assert second.returncode == 0
+    _, alive = psutil.wait_procs(orphans, timeout=60)
+    assert not alive
+    report = msgspec.json.decode(out, type=Report)
+    assert report.recoveries == 1
+    assert_exact(tmp_path / "out", report, 5_000, 5)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint of a job that has ended."""
+    directory = tmp_path_factory.mktemp("checkpoint")
+    ps.run(words(), checkpoint=directory, parallelism=2, name="words")
+    return directory
+
+
+def words(**more: ps.Column) -> ps.Pipeline:
+    rows = [{"word": f"w{i % 7}"} for i in range(100)]
+    stream = ps.stream("words", ps.records(rows, schema="word string"))
+    for name, column in more.items():
+        stream = stream.filter(column, name=name)
+    return stream.key_by("word").count().to(ps.memory())
+
+
+@pytest.mark.parametrize(
+    ("kind", "damage"),
+    [("commits", "flip"), ("commits", "cut"), ("snapshots", "flip"), ("snapshots", "cut"), ("snapshots", "remove")],
+)
+def test_a_damaged_checkpoint_is_refused_by_the_name_of_the_file(
+    checkpoint: Path, tmp_path: Path, kind: str, damage: str
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(checkpoint, copy)
+    commit = max((copy / "commits").iterdir())
+    if kind == "commits":
+        path = commit
+    else:
+        named = json.loads(commit.read_bytes().split(b"\n")[1])["snapshots"]
+        path = copy / "snapshots" / named[-1][4]
+    data = bytearray(path.read_bytes())
+    if damage == "flip":
+        data[len(data) // 2] ^= 1
+    path.write_bytes(data if damage == "flip" else data[: len(data) // 2])
+    if damage == "remove":
+        path.unlink()
+    with pytest.raises(CheckpointDamaged) as raised:
+        ps.run(words(), checkpoint=copy, parallelism=2, name="words")
+    assert str(path) in str(raised.value)
+
+
+def test_another_pipeline_is_refused_with_the_difference(checkpoint: Path) -> None:
+    with pytest.raises(CheckpointMismatch) as raised:
+        ps.run(words(), checkpoint=checkpoint, parallelism=1, name="words")
+    assert "'count' had 2 instances, now 1" in str(raised.value)
+
+
+def test_chaos_reports_kills_recoveries_and_the_oracle(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(
+        "import penstock as ps\n"
+        "numbers = ps.generator({'n': ps.fields.sequence()}, rate=2_000, format='columns')\n"
+        "pipeline = ps.stream('numbers', numbers).key_by('n').map(lambda r: (r.n,), schema='n bigint')"
+        ".to(ps.files('out'))\n"
+    )
+    done = subprocess.run(
+        [PENSTOCK, "chaos", "job.py", "--for", "4s", "--kill-every", "1500ms", "--seed", "3", "--json", "chaos.json"],
+        cwd=tmp_path,
+        env={**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads((tmp_path / "chaos.json").read_bytes())
+    numbers = [row["n"] for row in read_rows(tmp_path / "out")]
+    read = told["offsets"]["numbers"]
+    assert sorted(numbers) == sorted(n * len(read) + i for i, count in enumerate(read) for n in range(count))
+    assert told["chaos"]["seed"] == 3
+    assert len(told["chaos"]["kills"]) >= 1
+    assert told["chaos"]["recoveries"] >= 1
+    assert told["chaos"]["resumed_s"]["max"] > 0
+    assert {line[:13].strip() for line in done.stdout.splitlines()} >= {"kills", "recoveries", "resumed", "lost"}
