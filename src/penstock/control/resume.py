@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from penstock.connectors.base import Sink
 from penstock.errors import CheckpointMismatch
 from penstock.operators import Merge
 from penstock.pipeline.plan import Plan
@@ -13,13 +14,17 @@ from penstock.protocol import messages as m
 
 
 class Anchor(msgspec.Struct, frozen=True):
-    """A source or a stateful operation: what a checkpoint is about. Operations without state may come and go."""
+    """What a checkpoint is about: a source, a stateful operation, or a sink in a unit of its own.
+
+    Other operations may come and go.
+    """
 
     name: str
     unit: int
     instances: int
     signature: str
-    is_source: bool
+    may_go: bool
+    """Whether a pipeline without it can be resumed: a source or a sink that nobody wants any more."""
 
 
 def anchors(plan: Plan) -> list[Anchor]:
@@ -33,6 +38,9 @@ def anchors(plan: Plan) -> list[Anchor]:
             if isinstance(spec.operation, Merge):
                 signature = f"{spec.operation.describe()} ({spec.operation.input.ddl}) → ({spec.output.ddl})"
                 found.append(Anchor(spec.name, unit.id, unit.instances, signature, False))
+            elif isinstance(spec.operation, Sink) and not any(anchor.unit == unit.id for anchor in found):
+                # Its last output may be prepared, committed, and not visible yet.
+                found.append(Anchor(spec.name, unit.id, unit.instances, spec.operation.kind, True))
     return found
 
 
@@ -44,7 +52,7 @@ def match(stored: Iterable[Anchor], plan: Plan, place: str) -> dict[int, int]:
     for old in stored:
         new = present.get(old.name)
         if new is None:
-            if not old.is_source:
+            if not old.may_go:
                 problems.append(f"operation '{old.name}' held state and is gone")
         elif new.signature != old.signature:
             problems.append(f"'{old.name}' was {old.signature}, now {new.signature}")
