@@ -138,3 +138,52 @@ def test_a_lost_last_acknowledgement_does_not_close_the_window_for_ever() -> Non
     assert not receiver.accept(probe, wake_us)
     sender.on_ack(receiver.ack(wake_us), wake_us)
     assert [sender.next(wake_us).first, sender.next(wake_us).first] == [2, 3]
+
+
+@given(COUNTS, st.integers(1, 20), st.integers(1, 5), st.data())
+def test_a_channel_begun_anew_carries_what_follows_the_epoch(
+    counts: list[int], window: int, generation: int, data: st.DataObject
+) -> None:
+    """The consumer is lost: the log goes back to the first block after the epoch, both ends begin anew there."""
+    log = Log("replayed", ["edge"], retention=Retention.COMMITTED, first_id=7)
+    blocks = []
+    for i, count in enumerate(counts):
+        first = log.next_id
+        blocks.append(Block(first, first + i % 2, 1 + i // 4, list(range(count)) or None, None, count))
+        log.append(blocks[-1])
+    sender, receiver = Sender(CHANNEL, log, "edge", window), Receiver(CHANNEL, window, first_id=7)
+    for _ in range(data.draw(st.integers(0, 3 * len(counts)))):
+        if (block := sender.next(0)) is not None:
+            assert receiver.accept(block, 0)
+        if receiver.peek() is not None and data.draw(st.booleans()):
+            receiver.pop()
+            sender.on_ack(receiver.ack(1_000_000) or Ack(-1, -1), 0)
+    epoch = data.draw(st.integers(0, 1 + len(counts) // 4))
+    first_id = log.seek_after_epoch("edge", epoch)
+    sender = Sender(CHANNEL, log, "edge", window, generation)
+    receiver = Receiver(CHANNEL, window, generation, first_id)
+    assert sender.generation == receiver.generation == generation
+    assert sender.in_flight_records == 0
+    assert receiver.ack(1_000_000) is None, "there is nothing to acknowledge yet"
+    got, now_us = [], 0
+    for _ in range(4 * len(counts)):
+        now_us += 50_000
+        while (block := sender.next(now_us)) is not None:
+            assert receiver.accept(block, now_us)
+        if receiver.peek() is not None:
+            got.append(receiver.pop())
+        if (ack := receiver.ack(now_us + 50_000)) is not None:
+            sender.on_ack(ack, now_us)
+    assert got == [block for block in blocks if block.epoch > epoch]
+    assert sender.resent_blocks == 0
+    assert log.unread_records("edge") == 0
+
+
+def test_a_receiver_refuses_what_lies_before_its_beginning() -> None:
+    receiver = Receiver(CHANNEL, first_id=5)
+    assert not receiver.accept(Block(4, 4, 1), 0)
+    assert receiver.duplicate_blocks == 1
+    assert receiver.ack(0) == Ack(4, 4)
+    assert not receiver.accept(Block(6, 6, 1), 0)
+    assert receiver.ack(0) == Ack(4, 4, gap=True)
+    assert receiver.accept(Block(5, 5, 1), 0)

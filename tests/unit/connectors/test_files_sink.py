@@ -256,3 +256,55 @@ def test_lost_pending_file_is_an_error(tmp_path: Path) -> None:
 def test_bad_options_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(InvalidOption):
         files("out", **options)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_restore_drops_what_was_prepared_later_and_makes_the_committed_epoch_visible(tmp_path: Path, form: str) -> None:
+    sink = files(tmp_path, format=form)
+    first, neighbour = _writer(sink), _writer(sink, instance=1)
+    _commit(first, 1, 1)
+    held = None
+    for epoch in (2, 3, 4):
+        first.write(_rows(epoch))
+        first.prepare(epoch)
+        held = first.snapshot(epoch) if epoch == 2 else held
+    first.write(_rows(99))
+    neighbour.write(_rows(7))
+    neighbour.prepare(3)
+    # The process dies here: epoch 2 is recorded as committed, nobody was told.
+    second = _writer(sink)
+    second.restore(2, held)
+    names = {path.name for path in tmp_path.glob("part-*")}
+    assert names == {f"part-00000001-0000.{form}", f"part-00000002-0000.{form}"}
+    second.restore(2, held)
+    second.commit(2)
+    assert {path.name for path in tmp_path.glob("part-*")} == names, "again is the same"
+    for epoch in (3, 4):
+        second.prepare(epoch)
+        second.commit(epoch)
+    assert {path.name for path in tmp_path.glob("part-*")} == names, "this time they are without output"
+    neighbour.commit(3)
+    assert f"part-00000003-0001.{form}" in {path.name for path in tmp_path.glob("part-*")}, "others are left alone"
+
+
+def test_a_snapshot_tells_of_earlier_epochs_whose_commit_is_still_to_come(tmp_path: Path) -> None:
+    first = _writer(files(tmp_path))
+    for epoch in (1, 2):
+        first.write(_rows(epoch))
+        first.prepare(epoch)
+    held = first.snapshot(2)
+    _writer(files(tmp_path)).restore(2, held)
+    assert _parts(tmp_path) == {"part-00000001-0000.jsonl": [1], "part-00000002-0000.jsonl": [2]}
+
+
+def test_a_restored_writer_does_not_miss_what_a_reader_has_taken_away(tmp_path: Path) -> None:
+    first = _writer(files(tmp_path))
+    first.write(_rows(1))
+    first.prepare(1)
+    held = first.snapshot(1)
+    first.commit(1)
+    (tmp_path / "part-00000001-0000.jsonl").unlink()
+    second = _writer(files(tmp_path))
+    second.restore(1, held)
+    _commit(second, 2, 2)
+    assert _parts(tmp_path) == {"part-00000002-0000.jsonl": [2]}
