@@ -6,6 +6,7 @@ all there.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from zlib import crc32
 
@@ -50,6 +51,8 @@ class CheckpointStore:
     def __init__(self, path: str, *, durable: bool) -> None:
         self._snapshots = open_place(path, "snapshots", durable=durable)
         self._commits = open_place(path, "commits", durable=durable)
+        self._needed: deque[set[str]] = deque(maxlen=KEPT_COMMITS)
+        """Names of the snapshots that each of the kept commits needs."""
 
     def create(self) -> None:
         """Make the directories."""
@@ -98,7 +101,8 @@ class CheckpointStore:
         """Remove commit records but the newest, and snapshots of committed epochs that none of the kept ones needs."""
         for name in self._commits.names()[:-KEPT_COMMITS]:
             self._commits.remove(name)
-        names = {stored.name for stored in needed}
+        self._needed.append({stored.name for stored in needed})
+        names = set().union(*self._needed)
         for name in self._snapshots.names():
             written_in = _epoch_of(name)
             if name not in names and written_in is not None and written_in < epoch - KEPT_COMMITS:

@@ -115,14 +115,16 @@ def test_a_record_of_another_format_is_named(store: CheckpointStore) -> None:
 
 def test_cleaning_keeps_what_the_last_commit_needs_and_what_is_under_way(store: CheckpointStore, root: Path) -> None:
     chain: list[m.Stored] = []
+    before: list[m.Stored] = []
     for epoch in range(1, 13):
         full = epoch in (1, 4)
+        before = chain
         chain = [*([] if full else chain), write(store, epoch, full=full)]
         write(store, epoch, unit=1)
         store.write_commit(record(epoch, *chain, m.Stored(1, 0, epoch, True, name_of(epoch, 1), 0)))
         write(store, epoch + 1, unit=2)  # the next epoch is already being written
         store.clean([*chain, m.Stored(1, 0, epoch, True, name_of(epoch, 1), 0)], epoch)
-        for each in chain:
+        for each in [*chain, *before]:
             assert store.read_snapshot(each) == b"state"
         assert (root / "snapshots" / name_of(epoch + 1, 2)).exists()
         commits = sorted((root / "commits").iterdir())
