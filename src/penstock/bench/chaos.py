@@ -9,7 +9,7 @@ import math
 import os
 import random
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import psutil
@@ -31,16 +31,27 @@ class Kill(msgspec.Struct):
     at_us: int
     worker: int
     pid: int
+    restored_s: float | None = None
+    """Until everyone concerned was restored and told to go on."""
     resumed_s: float | None = None
     """Until the first epoch after its recovery was committed: every instance has worked and shown its output again."""
 
 
-class Resumption(msgspec.Struct):
-    """How long the job took to go on, over all kills, in seconds."""
+class Times(msgspec.Struct):
+    """How long something took, over all kills, in seconds."""
 
     p50: float
     p95: float
     max: float
+
+    @staticmethod
+    def of(values: Iterable[float | None]) -> Times | None:
+        """Sum up those that are known, if any."""
+        known = sorted(each for each in values if each is not None)
+        return Times(quantile(known, 0.5), quantile(known, 0.95), known[-1]) if known else None
+
+    def __str__(self) -> str:
+        return f"p50 {self.p50:.2f} s   p95 {self.p95:.2f} s   max {self.max:.2f} s"
 
 
 class Findings(msgspec.Struct):
@@ -50,7 +61,8 @@ class Findings(msgspec.Struct):
     kills: list[Kill]
     recoveries: int
     epochs: int
-    resumed_s: Resumption | None
+    restored_s: Times | None
+    resumed_s: Times | None
     """None if no kill was recovered from."""
     unresumed: int
     """Kills after which nothing was seen to go on."""
@@ -68,14 +80,13 @@ class Findings(msgspec.Struct):
     @property
     def lines(self) -> list[str]:
         """The findings as text."""
-        took = self.resumed_s
-        resumed = f"p50 {took.p50:.2f} s   p95 {took.p95:.2f} s   max {took.max:.2f} s" if took else "never"
         rows = [
             ("seed", str(self.seed)),
             ("kills", f"{len(self.kills):,}" + (f"   ({self.unresumed:,} without recovery)" if self.unresumed else "")),
             ("recoveries", f"{self.recoveries:,}"),
             ("epochs", f"{self.epochs:,}"),
-            ("resumed", resumed),
+            ("restored", str(self.restored_s or "never")),
+            ("output again", str(self.resumed_s or "never")),
         ]
         return [f"{name:<13} {value}" for name, value in rows]
 
@@ -123,20 +134,23 @@ class Campaign:
     def _observe(self, status: Status) -> None:
         present = {worker.pid for worker in status.workers}
         for kill in self.kills:
-            recovered = kill.pid not in present and kill.at_us < status.resumed_us < status.committed_us
-            if kill.resumed_s is None and recovered:
+            if kill.pid in present or status.resumed_us < kill.at_us:
+                continue
+            if kill.restored_s is None:
+                kill.restored_s = (status.resumed_us - kill.at_us) / 1e6
+            if kill.resumed_s is None and status.committed_us > status.resumed_us:
                 kill.resumed_s = (status.committed_us - kill.at_us) / 1e6
 
     def findings(self, report: Report) -> Findings:
         """Sum up."""
-        took = sorted(kill.resumed_s for kill in self.kills if kill.resumed_s is not None)
         return Findings(
             seed=self._seed,
             kills=self.kills,
             recoveries=report.recoveries,
             epochs=report.epochs,
-            resumed_s=Resumption(quantile(took, 0.5), quantile(took, 0.95), took[-1]) if took else None,
-            unresumed=len(self.kills) - len(took),
+            restored_s=Times.of(kill.restored_s for kill in self.kills),
+            resumed_s=Times.of(kill.resumed_s for kill in self.kills),
+            unresumed=sum(kill.resumed_s is None for kill in self.kills),
             lost=report.lost,
             duplicated=report.duplicated,
             reordered=report.reordered,

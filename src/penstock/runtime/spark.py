@@ -56,6 +56,7 @@ def _start(builder: Any, master: str, workers: int, name: str) -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.task.maxFailures": str(TASK_FAILURES_MAX),
         "spark.python.worker.reuse": "true",
+        "spark.python.daemon.module": "penstock.runtime.daemon",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
     }
     if master.startswith("local"):

@@ -70,6 +70,7 @@ def test_recovered_means_replaced_resumed_and_committed(
     campaign.killed(WorkerFigures(0, 10, 0.0, 0.0), 500)
     campaign.choose(status(800, {0: pid}, resumed_us=resumed_us, committed_us=committed_us))
     assert campaign.kills[0].resumed_s == expected
+    assert (campaign.kills[0].restored_s is not None) == (pid == 12 and resumed_us == 600)
 
 
 def test_quantiles_are_values_that_were_measured() -> None:
@@ -85,6 +86,6 @@ def test_quantiles_are_values_that_were_measured() -> None:
 def test_a_run_without_faults_or_with_losses_does_not_pass(
     kills: int, epochs: int, lost: int, unresumed: int, passed: bool
 ) -> None:
-    found = Findings(0, [Kill(0, 0, 1)] * kills, kills, epochs, None, unresumed, lost, 0, 0)
+    found = Findings(0, [Kill(0, 0, 1)] * kills, kills, epochs, None, None, unresumed, lost, 0, 0)
     assert found.passed is passed
     assert found.lines[1].startswith("kills")
