@@ -14,6 +14,7 @@ from rich.table import Table
 
 from penstock.bench import structured_streaming
 from penstock.bench.checks import check_idle, check_overhead, check_slow_consumer, check_start
+from penstock.bench.failure import check_cost, measure_kills
 from penstock.bench.measure import BACKLOG_S_MAX, STEP_S, WARM_UP_S, measure_latency, measure_sustained
 from penstock.bench.rows import Check, ResultRow, Results, make_header
 from penstock.bench.workloads import WORKLOADS
@@ -35,6 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--seconds", type=float, default=15.0, help="length of each latency measurement")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/latest.json"))
+    parser.add_argument("--kills", type=int, default=12, help="workers killed in the measurement of recovery")
     parser.add_argument("--no-peer", action="store_true", help="leave Structured Streaming out")
     options = parser.parse_args()
     options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -71,6 +73,10 @@ def main() -> None:
     try:
         check(check_idle(10.0, PARALLELISM))
         check(check_slow_consumer(12.0, PARALLELISM))
+        row, resumed = measure_kills(options.kills, PARALLELISM)
+        add(row)
+        check(resumed)
+        check(check_cost(8.0, PARALLELISM))
         for name, rates in LATENCY_RATES.items():
             for rate in rates:
                 add(measure_latency(WORKLOADS[name], rate, options.seconds, PARALLELISM))

@@ -33,26 +33,24 @@ def wait_for_start(job: ps.Job) -> None:
 
 
 def measure_latency(
-    workload: Workload[Any], rate: float, seconds: float, parallelism: int, verify: bool = True
+    workload: Workload[Any], rate: float, seconds: float, parallelism: int, **options: Any
 ) -> ResultRow:
-    """Offer events at a fixed rate, and compare every result with the exact one."""
+    """Offer events at a fixed rate, and compare every result with the exact one; ``options`` go to `ps.start`."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
-        sink = ps.files(Path(directory) / "out") if verify else ps.foreach(_discard)
-        pipeline = workload.pipeline(rate, sink, seconds=WARM_UP_S + seconds)
-        with ps.start(pipeline, name=f"bench-{workload.name}", parallelism=parallelism) as job, ProcessMeter() as meter:
+        pipeline = workload.pipeline(rate, ps.files(Path(directory) / "out"), seconds=WARM_UP_S + seconds)
+        started = ps.start(pipeline, name=f"bench-{workload.name}", parallelism=parallelism, **options)
+        with started as job, ProcessMeter() as meter:
             wait_for_start(job)
             time.sleep(WARM_UP_S)
             job.begin_measuring()
             meter.restart()
             report = job.wait()
         assert report is not None
-        lost = duplicated = reordered = None
-        if verify:
-            source = workload.source(rate, seconds=WARM_UP_S + seconds)
-            exact = workload.expected(replay(source, report.start_us))
-            found = workload.compare(exact, read_rows(Path(directory) / "out"), parallelism)
-            lost, duplicated = found.lost + report.lost, found.duplicated + found.wrong + report.duplicated
-            reordered = found.reordered + report.reordered
+        source = workload.source(rate, seconds=WARM_UP_S + seconds)
+        exact = workload.expected(replay(source, report.start_us))
+        found = workload.compare(exact, read_rows(Path(directory) / "out"), parallelism)
+        lost, duplicated = found.lost + report.lost, found.duplicated + found.wrong + report.duplicated
+        reordered = found.reordered + report.reordered
     return latency_row(workload.name, rate, report, meter, lost, duplicated, reordered)
 
 
