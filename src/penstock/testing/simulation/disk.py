@@ -162,5 +162,5 @@ class _LedgerWriter(SinkWriter):
         return _encode({each: name for each, name in self._prepared.items() if each <= epoch})
 
     def restore(self, epoch: int, snapshot: bytes | None) -> None:
-        assert snapshot is not None
-        self._prepared = msgspec.msgpack.decode(snapshot, type=dict[int, str])
+        if snapshot is not None:
+            self._prepared = msgspec.msgpack.decode(snapshot, type=dict[int, str])

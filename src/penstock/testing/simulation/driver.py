@@ -16,6 +16,7 @@ from penstock.control.events import (
     Send,
     Tick,
 )
+from penstock.control.resume import anchors, match, moved
 from penstock.control.scheduler import Phase, Resumption, Scheduler
 from penstock.errors import PenstockError
 from penstock.protocol import messages as m
@@ -41,10 +42,12 @@ class DriverProcess:
         self.error: PenstockError | None = None
         self._simulation = simulation
         self._world = simulation.world
-        last = simulation.disk.last_commit()
-        resumption = Resumption(last.epoch, last.start_us, last.generation, last.snapshots) if last else None
-        self.scheduler = Scheduler(simulation.plan, self._world.now_us, resumption)
-        self._deliveries = Deliveries(simulation.plan)
+        last, plan, resumption = simulation.disk.last_commit(), simulation.plan, None
+        if last is not None:
+            snapshots = moved(last.snapshots, match(anchors(plan), plan, "the simulated disk"))
+            resumption = Resumption(last.epoch, last.start_us, last.generation, snapshots)
+        self.scheduler = Scheduler(plan, self._world.now_us, resumption)
+        self._deliveries = Deliveries(plan)
         self._connections: dict[str, Connection] = {}
         self._incarnations: dict[int, list[int]] = {}
         """By worker: all that have registered, the present one last."""
@@ -70,6 +73,13 @@ class DriverProcess:
     def drain(self) -> None:
         """The user wants the job to end."""
         self._handle(DrainRequested())
+
+    def kill(self, *, lose: bool) -> None:
+        """End at once; what is on its way to the workers may be lost."""
+        self.dead = True
+        if lose:
+            for connection in self._connections.values():
+                connection.break_off()
 
     def on_message(self, message: m.FromWorker) -> None:
         """Take a message of a worker, as the driver's shell does."""

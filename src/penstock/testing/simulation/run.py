@@ -125,7 +125,7 @@ class Simulation:
             case Action.RETRY:
                 self.spawn(it.id, self.driver)
             case Action.KILL_DRIVER:
-                self._kill_driver()
+                self._restart_driver()
             case Action.DRAIN:
                 self._drained = True
                 self.driver.drain()
@@ -134,11 +134,8 @@ class Simulation:
         process.kill(lose=self.world.chance(0.5))
         self.spawn(process.id, process.driver)
 
-    def _kill_driver(self) -> None:
-        self.driver.dead = True
-        self._restart_driver()
-
     def _restart_driver(self) -> None:
+        self.driver.kill(lose=self.world.chance(0.5))
         self._count(self.driver)
 
         def start() -> None:
@@ -162,7 +159,7 @@ class Simulation:
             if self.driver.finished and self._drained and self.driver.error is None:
                 # The job was to end early: it goes on as another one.
                 self._drained = False
-                self._kill_driver()
+                self._restart_driver()
         if self.driver.error is not None:
             raise Violation(f"the job failed: {self.driver.error}")
         self._count(self.driver)
