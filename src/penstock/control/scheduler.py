@@ -287,7 +287,6 @@ class Scheduler:
             commands += self._all(m.BeginEpoch(self.begun_epoch))
         if self.phase is Phase.DRAINING:
             commands += self._drain(now_us)
-        self._epoch_us = now_us
         return commands
 
     # --- epochs -------------------------------------------------------------------------------------------------------
