@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test lint bench clean lock
+.PHONY: setup demo test lint simulate bench clean lock
 
 setup: $(STAMP)
 
@@ -22,6 +22,10 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+simulate: setup ## a job under faults in made-up time: SEED=7 replays one seed, FIRST=0 COUNT=1000 runs a range
+	$(BIN)/python -m penstock.testing.simulation \
+		$(if $(SEED),--seed $(SEED),--first $(or $(FIRST),0) --count $(or $(COUNT),1000))
 
 bench: setup ## the short set of measurements; writes benchmarks/results/latest.json
 	$(BIN)/python -m penstock.bench

@@ -1,4 +1,4 @@
-"""The simulated network: links between workers delay, lose, repeat and reorder; connections to the driver only delay."""
+"""The simulated network: links between workers delay, lose, repeat and reorder; those to the driver only delay."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ class Weather:
     """How the network behaves in one run."""
 
     delay_us_max: int
+    driver_delay_us_max: int
+    """On connections to and from the driver."""
     loss: float = 0.0
     duplication: float = 0.0
     reorders: bool = True
@@ -69,7 +71,7 @@ class Network:
 
     def connection(self, source: str, target: str) -> Connection:
         """Open one direction of a connection to or from the driver."""
-        return Connection(self, self._world, source, target, self._weather.delay_us_max)
+        return Connection(self, self._world, source, target, self._weather.driver_delay_us_max)
 
 
 class Connection:

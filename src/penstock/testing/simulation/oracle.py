@@ -96,7 +96,9 @@ def _check_running(totals: Mapping[object, tuple[int, int]], output: Sequence[tu
             raise Violation(f"the count of {key} goes from {last[key][0]} to {now[0]}")
         last[key] = now
     if last != totals:
-        wrong = {key: (last.get(key), totals.get(key)) for key in {**last, **totals} if last.get(key) != totals.get(key)}
+        wrong = {
+            key: (last.get(key), totals.get(key)) for key in {**last, **totals} if last.get(key) != totals.get(key)
+        }
         raise Violation(f"running totals, found and expected: {wrong}")
 
 

@@ -1,4 +1,4 @@
-"""A worker process of the simulation: what `runtime.host` does with sockets, threads and the wall clock, without them."""
+"""A worker process of the simulation: what `runtime.host` does, without sockets, threads and the wall clock."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 
 from penstock.errors import PenstockError
 from penstock.testing.simulation.disk import Disk
@@ -16,8 +17,8 @@ from penstock.testing.simulation.scenario import Scenario
 from penstock.testing.simulation.watchdog import describe
 from penstock.testing.simulation.world import START_US, Violation, World
 
-STEPS_MAX = 60_000
-TIME_US_MAX = 600_000_000
+STEPS_MAX = 40_000
+TIME_US_MAX = 200_000_000
 DRIVER_RESTART_US_MAX = 2_000_000
 
 
@@ -60,7 +61,7 @@ class Simulation:
         self._reached: Counter[Moment] = Counter()
         for fault in scenario.faults:
             if fault.moment is None:
-                self.world.after(fault.at_us, f"fault {fault.action.name}", lambda fault=fault: self._strike(fault, None))  # type: ignore[misc]
+                self.world.after(fault.at_us, f"fault {fault.action.name}", partial(self._strike, fault, None))
         for worker in range(self.plan.workers):
             self.spawn(worker, self.driver)
 
@@ -215,5 +216,3 @@ def simulate(seed: int) -> Outcome:
     except (PenstockError, AssertionError, LookupError, AttributeError, TypeError, ValueError) as error:
         what = str(error) if isinstance(error, Violation) else f"{type(error).__name__}: {error}"
         raise Violation(f"{what}\nagain: make simulate SEED={seed}") from error
-
-

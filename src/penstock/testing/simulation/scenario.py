@@ -133,11 +133,11 @@ def _partitions(random: Random, length_us: int, *, late: bool) -> list[list[Row]
 
 
 def _weather(random: Random) -> Weather:
-    delay_us_max = random.choice([100, 2_000, 50_000])
+    delay_us_max, driver_delay_us_max = random.choices([100, 2_000, 50_000], k=2)
     if random.random() < 0.3:
-        return Weather(delay_us_max, reorders=False)
-    loss = random.choice([0.0, 0.01, 0.1])
-    return Weather(delay_us_max, loss, random.choice([0.0, 0.01, 0.2]), random.random() < 0.7)
+        return Weather(delay_us_max, driver_delay_us_max, reorders=False)
+    loss, duplication = random.choice([0.0, 0.01, 0.1]), random.choice([0.0, 0.01, 0.2])
+    return Weather(delay_us_max, driver_delay_us_max, loss, duplication, random.random() < 0.7)
 
 
 def _faults(seed: int, random: Random, driver_dies: bool, length_us: int) -> list[Fault]:
@@ -168,7 +168,7 @@ def _faults(seed: int, random: Random, driver_dies: bool, length_us: int) -> lis
 
 
 def _pipeline(shape: Shape, source: Source, out: Sink, late: Sink, counts: Sink) -> Pipeline:
-    both = {"n": agg.count(), "total": agg.sum("seq")}
+    count, total = agg.count(), agg.sum("seq")
     window = Tumbling(WINDOW_US, "at")
     records = stream("in", source)
     match shape:
@@ -177,11 +177,11 @@ def _pipeline(shape: Shape, source: Source, out: Sink, late: Sink, counts: Sink)
         case Shape.KEYED:
             return records.key_by("key").filter(col("seq") >= 0).to(out, name="out")
         case Shape.RUNNING:
-            return records.key_by("key").aggregate(**both).to(out, name="out")
+            return records.key_by("key").aggregate(n=count, total=total).to(out, name="out")
         case Shape.WINDOW:
-            return records.key_by("key").window(window).aggregate(**both).to(out, name="out")
+            return records.key_by("key").window(window).aggregate(n=count, total=total).to(out, name="out")
         case Shape.LATE:
-            closed = records.key_by("key").window(window).aggregate(**both)
+            closed = records.key_by("key").window(window).aggregate(n=count, total=total)
             return closed.to(out, name="out") + closed.late.to(late, name="late")
         case Shape.SPLIT:
             branches = records.split(some=col("key") < "k2")
@@ -189,8 +189,10 @@ def _pipeline(shape: Shape, source: Source, out: Sink, late: Sink, counts: Sink)
             return some.merge(branches["rest"].filter(col("key_seq") >= 0)).to(out, name="out")
         case Shape.FANOUT:
             kept = records.filter(col("seq") >= 0)
-            return kept.to(out, name="out") + kept.key_by("key").aggregate(**both).to(counts, name="counts")
+            return kept.to(out, name="out") + kept.key_by("key").aggregate(n=count, total=total).to(
+                counts, name="counts"
+            )
         case Shape.DEEP:
-            closed = records.key_by("key").window(window).aggregate(**both)
+            closed = records.key_by("key").window(window).aggregate(n=count, total=total)
             again = closed.key_by("key").aggregate(n=agg.sum("n"), total=agg.sum("total"))
             return again.to(out, name="out")

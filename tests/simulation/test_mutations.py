@@ -1,0 +1,339 @@
+"""The simulator is worth something only if it finds bugs: each of these, planted into the real code, is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+from zlib import crc32
+
+import msgspec
+import pytest
+
+from penstock.connectors.deliver import DeliveringWriter
+from penstock.control import resume, scheduler
+from penstock.control.deliveries import Deliveries
+from penstock.control.events import Command
+from penstock.control.recovery import InstanceId, SnapshotChains
+from penstock.control.scheduler import Scheduler
+from penstock.dataset import Block, Log, Receiver
+from penstock.dataset.channel import Ack, Sender
+from penstock.engine import worker as worker_module
+from penstock.engine.snapshot import UnitSnapshot, encode_snapshot
+from penstock.engine.unit import InputUnit, SourceUnit, Unit
+from penstock.engine.worker import Persist, Worker
+from penstock.operators.aggregation import MergeOperator
+from penstock.protocol import messages as m
+from penstock.testing.simulation import simulate
+
+SEEDS_MAX = 1_000
+
+Patch = pytest.MonkeyPatch
+Mutation = Callable[[Patch], None]
+MUTATIONS: list[Mutation] = []
+
+
+def planted(mutation: Mutation) -> Mutation:
+    MUTATIONS.append(mutation)
+    return mutation
+
+
+# --- channels and logs ------------------------------------------------------------------------------------------------
+
+
+@planted
+def acknowledgements_are_dropped(patch: Patch) -> None:
+    patch.setattr(Receiver, "ack", lambda self, now_us: None)
+
+
+@planted
+def a_lost_block_is_never_sent_again(patch: Patch) -> None:
+    patch.setattr(Sender, "_go_back", lambda self, now_us: None)
+
+
+@planted
+def duplicates_are_taken(patch: Patch) -> None:
+    def accept(self: Receiver, block: Block, now_us: int) -> bool:
+        self._received = max(self._received, block.last)
+        self._queue.append(block)
+        self.queued_records += block.count
+        self._ack_since_us = self._ack_since_us or now_us
+        return True
+
+    patch.setattr(Receiver, "accept", accept)
+
+
+@planted
+def a_gap_is_jumped_over(patch: Patch) -> None:
+    original = Receiver.accept
+
+    def accept(self: Receiver, block: Block, now_us: int) -> bool:
+        if block.first > self._received:
+            self._received = block.first - 1
+        return original(self, block, now_us)
+
+    patch.setattr(Receiver, "accept", accept)
+
+
+@planted
+def what_is_sent_counts_as_consumed(patch: Patch) -> None:
+    original = Sender.on_ack
+    patch.setattr(Sender, "on_ack", lambda self, ack, now_us: original(self, Ack(self._sent, self._sent), now_us))
+
+
+@planted
+def logs_are_truncated_before_the_commit(patch: Patch) -> None:
+    original = Log._truncate
+
+    def truncate(self: Log) -> None:
+        self._committed_epoch, known = 1 << 40, self._committed_epoch
+        original(self)
+        self._committed_epoch = known
+
+    patch.setattr(Log, "_truncate", truncate)
+    consume = Log.consume
+
+    def consumed(self: Log, reader: str, last: int) -> None:
+        consume(self, reader, last)
+        truncate(self)
+
+    patch.setattr(Log, "consume", consumed)
+
+
+@planted
+def logs_are_not_replayed(patch: Patch) -> None:
+    patch.setattr(Log, "seek_after_epoch", lambda self, reader, epoch: self.position(reader))
+
+
+# --- incarnations and generations -------------------------------------------------------------------------------------
+
+
+@planted
+def workers_listen_to_old_incarnations_and_generations(patch: Patch) -> None:
+    patch.setattr(Worker, "_is_current", lambda self, instance, message, generation: True)
+
+
+@planted
+def workers_listen_to_old_generations(patch: Patch) -> None:
+    def is_current(self: Worker, instance: int, message: m.PeerMessage, generation: int) -> bool:
+        return self._peers.get(self._plan.worker_of(instance)) == message.incarnation
+
+    patch.setattr(Worker, "_is_current", is_current)
+
+
+@planted
+def the_scheduler_listens_to_old_incarnations(patch: Patch) -> None:
+    original = Scheduler._on_message
+
+    def on_message(self: Scheduler, message: m.FromWorker, now_us: int) -> list[Command]:
+        peer = self.peers.get(message.worker)
+        if peer is not None and not isinstance(message, m.Register):
+            message = msgspec.structs.replace(message, incarnation=peer.incarnation)
+        return original(self, message, now_us)
+
+    patch.setattr(Scheduler, "_on_message", on_message)
+
+
+@planted
+def a_recovery_keeps_the_generation(patch: Patch) -> None:
+    original = Scheduler._recover
+
+    def recover(self: Scheduler, concerned: set[InstanceId], new: set[int]) -> list[Command]:
+        if self.generation:
+            self.generation -= 1
+        return original(self, concerned, new)
+
+    patch.setattr(Scheduler, "_recover", recover)
+
+
+# --- snapshots and restoring ------------------------------------------------------------------------------------------
+
+
+@planted
+def an_epoch_is_reported_before_its_snapshots_are_stored(patch: Patch) -> None:
+    def store(self: Worker, unit: Unit) -> None:
+        for snapshot in unit.snapshots:
+            spec, instance, epoch = unit.spec.id, unit.instance, snapshot.epoch
+            name = f"{worker_module._prefix(spec, instance)}{epoch:08d}-{self.incarnation:x}-{self._generation}"
+            packed = encode_snapshot(snapshot)
+            self._to_store.append(Persist(spec, instance, epoch, snapshot.full, name, packed))
+            self._stored.append(m.Stored(spec, instance, epoch, snapshot.full, name, crc32(packed)))
+        unit.snapshots.clear()
+
+    patch.setattr(Worker, "_store", store)
+
+
+@planted
+def state_is_not_restored(patch: Patch) -> None:
+    patch.setattr(MergeOperator, "restore", lambda self, snapshots: None)
+
+
+@planted
+def a_snapshot_of_changes_lacks_them(patch: Patch) -> None:
+    original = MergeOperator.snapshot
+
+    def snapshot(self: MergeOperator, full: bool) -> bytes:
+        self._changed.clear()
+        return original(self, full)
+
+    patch.setattr(MergeOperator, "snapshot", snapshot)
+
+
+@planted
+def an_older_snapshot_is_restored(patch: Patch) -> None:
+    original = SnapshotChains.of
+
+    def of(self: SnapshotChains, instances: Iterable[InstanceId]) -> list[m.Stored]:
+        kept = original(self, instances)
+        newest = {(each.unit, each.instance): each.epoch for each in kept if not each.full}
+        return [each for each in kept if newest.get((each.unit, each.instance)) != each.epoch]
+
+    patch.setattr(SnapshotChains, "of", of)
+
+
+@planted
+def positions_of_inputs_are_forgotten(patch: Patch) -> None:
+    original = Worker._inputs
+    patch.setattr(Worker, "_inputs", lambda self, unit, i, states, instances: original(self, unit, i, None, instances))
+
+
+@planted
+def sources_begin_anew(patch: Patch) -> None:
+    original = SourceUnit.restore
+
+    def restore(self: SourceUnit, snapshots: Sequence[UnitSnapshot]) -> None:
+        original(self, snapshots)
+        for reader in self.readers.values():
+            reader.seek(0)
+
+    patch.setattr(SourceUnit, "restore", restore)
+
+
+@planted
+def what_is_restored_is_not_published(patch: Patch) -> None:
+    original = Worker._build
+
+    def build(self: Worker, *arguments: Any) -> None:
+        patch.setattr(Worker, "_deliver", lambda self, unit, epoch: None)
+        original(self, *arguments)
+        patch.setattr(Worker, "_deliver", deliver)
+
+    deliver = Worker._deliver
+    patch.setattr(Worker, "_build", build)
+
+
+@planted
+def a_snapshot_holds_the_output_of_its_own_epoch_only(patch: Patch) -> None:
+    def snapshot(self: DeliveringWriter, epoch: int) -> bytes:
+        return msgspec.msgpack.encode({epoch: self._prepared.get(epoch, [])})
+
+    patch.setattr(DeliveringWriter, "snapshot", snapshot)
+
+
+# --- epochs, recovery, the driver -------------------------------------------------------------------------------------
+
+
+@planted
+def a_marker_passes_without_alignment(patch: Patch) -> None:
+    def align(self: InputUnit, first: int, last: int, rows: list[Any]) -> None:
+        for each in self.inputs:
+            each.aligned = each.aligned or any(other.aligned for other in self.inputs)
+        original(self, first, last, rows)
+
+    original = InputUnit._align
+    patch.setattr(InputUnit, "_align", align)
+
+
+@planted
+def the_commit_is_announced_before_it_is_recorded(patch: Patch) -> None:
+    original = Scheduler._record
+
+    def record(self: Scheduler, epoch: int, *, final: bool) -> list[Command]:
+        return [*self._all(m.Commit(epoch, False)), *original(self, epoch, final=final)]
+
+    patch.setattr(Scheduler, "_record", record)
+
+
+@planted
+def what_is_downstream_of_a_loss_goes_on(patch: Patch) -> None:
+    patch.setattr(scheduler, "downstream", lambda plan, lost: set(lost))
+
+
+@planted
+def a_recovery_does_not_wait_for_a_commit_that_is_being_recorded(patch: Patch) -> None:
+    original = Scheduler._on_register
+
+    def on_register(self: Scheduler, message: m.Register, now_us: int) -> list[Command]:
+        self._recording, recording = None, self._recording
+        commands = original(self, message, now_us)
+        self._recording = recording
+        return commands
+
+    patch.setattr(Scheduler, "_on_register", on_register)
+
+
+@planted
+def a_loss_during_a_recovery_forgets_the_first_one(patch: Patch) -> None:
+    original = Scheduler._recover
+
+    def recover(self: Scheduler, concerned: set[InstanceId], new: set[int]) -> list[Command]:
+        self._recovering.clear()
+        return original(self, concerned, new)
+
+    patch.setattr(Scheduler, "_recover", recover)
+
+
+@planted
+def a_recovery_that_concerns_nothing_is_not_waited_for(patch: Patch) -> None:
+    original = Worker._progress
+
+    def progress(self: Worker) -> None:
+        self._recovering = bool(self._held)
+        original(self)
+
+    patch.setattr(Worker, "_progress", progress)
+
+
+@planted
+def deliveries_are_taken_again(patch: Patch) -> None:
+    original = Deliveries.take
+
+    def take(self: Deliveries, message: m.Deliver) -> int:
+        self._seen.clear()
+        return original(self, message)
+
+    patch.setattr(Deliveries, "take", take)
+
+
+@planted
+def a_job_resumes_from_the_wrong_epoch(patch: Patch) -> None:
+    original = Scheduler.__init__
+
+    def init(self: Scheduler, plan: Any, now_us: int, resumption: Any = None) -> None:
+        original(self, plan, now_us, resumption)
+        if resumption is not None:
+            self.committed_epoch = self.begun_epoch = resumption.epoch - 1
+
+    patch.setattr(Scheduler, "__init__", init)
+
+
+@planted
+def a_resumed_job_forgets_sinks_in_units_of_their_own(patch: Patch) -> None:
+    patch.setattr(resume, "Sink", type(None))
+
+
+@planted
+def what_had_ended_resumes_in_its_old_epoch(patch: Patch) -> None:
+    original = worker_module.renumbered
+    patch.setattr(worker_module, "renumbered", lambda snapshot, epoch: original(snapshot, snapshot.epoch))
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
+def test_some_seed_finds(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutation(monkeypatch)
+    for seed in range(SEEDS_MAX):
+        try:
+            simulate(seed)
+        except Exception as found:
+            print(f"SEED={seed}: {str(found).splitlines()[0]}")
+            return
+    pytest.fail(f"no seed below {SEEDS_MAX} finds it")
