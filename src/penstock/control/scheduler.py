@@ -213,7 +213,8 @@ class Scheduler:
             return []
         if message.worker not in self._waiting_stop:
             # Its work is done and committed; Spark started its task again for nothing.
-            return []
+            self.peers[message.worker] = m.Peer(message.worker, message.incarnation, message.endpoint)
+            return [Send(message.worker, m.Stop())]
         self.peers[message.worker] = m.Peer(message.worker, message.incarnation, message.endpoint)
         self._heard_us[message.worker] = now_us
         if self.phase is Phase.STARTING:

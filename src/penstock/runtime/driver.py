@@ -23,6 +23,7 @@ from penstock.runtime.transport import LINGER_MS, Kind, Node
 
 WAIT_US_MAX = 100_000
 STATUS_US = 500_000
+DISMISS_S = 0.1
 
 
 class Driver:
@@ -63,6 +64,17 @@ class Driver:
     def start(self) -> None:
         """Begin to listen."""
         self._thread.start()
+
+    def dismiss(self) -> None:
+        """Send home who comes after the end: Spark starts a task again whose process was killed in the last moment."""
+        self._thread.join(DISMISS_S)
+        if self._thread.is_alive():
+            return
+        for frames in self._node.receive():
+            message = m.decode_from_worker(frames[1])
+            if isinstance(message, m.Register):
+                self._node.connect(message.endpoint)
+                self._node.send(message.endpoint, Kind.DRIVER, [m.encode(m.Stop())])
 
     def post(self, event: Event) -> None:
         """Hand an event in from another thread."""

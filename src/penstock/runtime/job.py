@@ -32,6 +32,8 @@ from penstock.runtime.transport import LOOPBACK, Keys, Node
 
 END_S = 20.0
 """How long Spark may take to see its tasks end."""
+JOIN_S = 0.1
+"""Between two looks for workers that came too late."""
 STOP_S = 2.0
 """How long they may take when the job was not to finish its work: a function that hangs is not waited for."""
 
@@ -170,7 +172,10 @@ class Job:
             self._open = False
             unfinished = self._hasty or self._driver.error is not None or not self.start_us
             unfinished = unfinished or self._hosting.has_replaced
-            if not self._hosting.join(STOP_S if unfinished else END_S):
+            deadline = monotonic() + (STOP_S if unfinished else END_S)
+            while not (ended := self._hosting.join(JOIN_S)) and monotonic() < deadline:
+                self._driver.dismiss()
+            if not ended:
                 self._hosting.cancel()
                 self._hosting.join(END_S)
             self._node.close(linger_ms=0)
