@@ -20,7 +20,7 @@ import penstock as ps
 from penstock.bench.chaos import Campaign, Killer
 from penstock.bench.measure import read_rows
 from penstock.bench.workloads import WORKLOADS, replay
-from penstock.errors import CheckpointDamaged, CheckpointMismatch
+from penstock.errors import CheckpointDamaged, CheckpointMismatch, SinkFailed
 from penstock.runtime.job import Job, attend, plan_of
 from penstock.runtime.report import Report
 
@@ -209,6 +209,25 @@ def test_a_damaged_checkpoint_is_refused_by_the_name_of_the_file(
     with pytest.raises(CheckpointDamaged) as raised:
         ps.run(words(), checkpoint=copy, parallelism=2, name="words")
     assert str(path) in str(raised.value)
+
+
+def into(directory: Path) -> ps.Pipeline:
+    lines = [b'{"n": %d}' % n for n in range(100)] + [b"oops"]
+    parsed = ps.stream("lines", ps.records(lines, schema="value binary")).parse_json("n int", on_error="dead_letter")
+    return parsed.to(ps.files(directory / "out"), dead_letters=ps.files(directory / "dead"))
+
+
+def test_a_finished_job_started_again_adds_nothing_and_an_older_checkpoint_is_refused(tmp_path: Path) -> None:
+    options = {"checkpoint": tmp_path / "checkpoint", "parallelism": 2, "name": "older", "epoch": "10ms"}
+    for _ in range(2):
+        report = ps.run(into(tmp_path), **options)
+        assert (report.results_out, report.dead_letters) == (100, 1)
+        assert sorted(row["n"] for row in read_rows(tmp_path / "out")) == list(range(100))
+        assert len(read_rows(tmp_path / "dead")) == 1
+    newest = max((tmp_path / "out").glob("part-*"))
+    newest.rename(newest.with_name(f"part-{report.epochs + 1:08d}-0000.jsonl"))
+    with pytest.raises(SinkFailed, match=rf"part-{report.epochs + 1:08d}-0000.jsonl' is newer than the checkpoint"):
+        ps.run(into(tmp_path), **options)
 
 
 def test_another_pipeline_is_refused_with_the_difference(checkpoint: Path) -> None:

@@ -145,7 +145,7 @@ class Sink(ABC):
         return {}
 
     def resume(self, state: dict[str, object]) -> None:
-        """Take the place of `check` in a run that goes on from a checkpoint."""
+        """Take the place of `check` in a run that goes on from a checkpoint; ``epoch`` in it is the last one."""
 
     @abstractmethod
     def writer(self, schema: Schema, context: WriterContext) -> SinkWriter:

@@ -114,6 +114,15 @@ class Files(Sink):
 
     def resume(self, state: dict[str, object]) -> None:
         self._first_part = int(str(state.get("first_part", 0)))
+        last = self._first_part + int(str(state["epoch"]))
+        newer = [path for path in _listed(self._path) if (match := _PART.fullmatch(path.name)) and int(match[1]) > last]
+        if newer:
+            # Its records would be written a second time, or over what is not of this job.
+            raise SinkFailed(
+                sink=f"files('{self._path}')",
+                cause=f"'{newer[0].name}' is newer than the checkpoint, which ends with part {last:08d}",
+                hint="Restore the newest checkpoint, or remove the parts that are newer, or give another path.",
+            )
 
     def writer(self, schema: Schema, context: WriterContext) -> SinkWriter:
         with _disk(self._path, context.operation):

@@ -142,10 +142,11 @@ def _bind(node: Node, ports: dict[tuple[str, str], Schema], sinks: Mapping[str, 
             )
         ports[node.name, MAIN] = schemas[0]
     elif isinstance(body, Sink):
-        if sinks is None:
+        state = sinks.get(node.name) if sinks is not None else None
+        if state is None:
             body.check(schemas[0])
         else:
-            body.resume(sinks.get(node.name, {}))
+            body.resume(state)
     else:
         ports[node.name, MAIN] = body.bind(schemas[0])
         for port, schema in body.side_ports(schemas[0]).items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -127,12 +127,18 @@ class Plan:
                     yield unit, instance
 
     @staticmethod
-    def of(graph: Graph, options: Options, dead_letters: Sink | None = None, start_us: int = 0) -> Plan:
-        """Lay a checked graph out."""
+    def of(
+        graph: Graph,
+        options: Options,
+        dead_letters: Sink | None = None,
+        start_us: int = 0,
+        sinks: Mapping[str, dict[str, object]] | None = None,
+    ) -> Plan:
+        """Lay a checked graph out; ``sinks`` are the sinks' states of the run that is resumed, if one is."""
         planner = _Planner(graph, options)
         for node in graph.nodes:
             planner.place(node)
-        planner.place_dead_letters(dead_letters)
+        planner.place_dead_letters(dead_letters, (sinks or {}).get(DEAD_LETTERS))
         _check_places(planner.units)
         return Plan(options, planner.units, planner.edges, start_us)
 
@@ -210,7 +216,7 @@ class _Planner:
         mode = Mode.SHUFFLE if edge.keys else Mode.FORWARD
         self._edge(producer, index, edge.port, consumer, mode, edge.keys, self._graph.schema(edge))
 
-    def place_dead_letters(self, sink: Sink | None) -> None:
+    def place_dead_letters(self, sink: Sink | None, state: dict[str, object] | None) -> None:
         dead = [
             (unit, i, op)
             for unit in self.units
@@ -231,7 +237,10 @@ class _Planner:
                 operation=DEAD_LETTERS,
                 hint="Give this operation another name=….",
             )
-        sink.check(DEAD_LETTER_SCHEMA)
+        if state is None:
+            sink.check(DEAD_LETTER_SCHEMA)
+        else:
+            sink.resume(state)
         target = self._unit(DEAD_LETTERS, DEAD_LETTER_SCHEMA, 1)
         target.ops.append(OpSpec(DEAD_LETTERS, sink, DEAD_LETTER_SCHEMA, DEAD_LETTER_SCHEMA))
         for unit, index, _ in dead:

@@ -54,7 +54,8 @@ def plan_of(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: A
             raise InvalidOption(option=name, given=value, allowed=", ".join(known), hint=nearest(name, known))
     checked = Options.of(**options)
     last = CheckpointStore(checked.checkpoint, durable=True).last_commit() if checked.durable else None
-    plan = Plan.of(whole.graph(last.sinks if last else None), checked, dead_letters or whole.dead_letters)
+    sinks = {name: {**state, "epoch": last.epoch} for name, state in last.sinks.items()} if last else None
+    plan = Plan.of(whole.graph(sinks), checked, dead_letters or whole.dead_letters, sinks=sinks)
     from pyspark.cloudpickle import dumps
 
     check_serializable(plan, dumps)
