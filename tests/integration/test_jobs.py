@@ -98,7 +98,7 @@ def test_drain_commits_everything_that_was_read(tmp_path: Path, eventually) -> N
     numbers = sorted(row["n"] for row in rows_of(tmp_path / "out"))
     assert len(numbers) == report.events_in == report.results_out
     assert len(set(numbers)) == len(numbers)
-    assert not list((tmp_path / "out" / ".pending").glob("*"))
+    assert not list((tmp_path / "out" / ".pending").glob("*.jsonl"))
 
 
 def test_stop_ends_at_once_and_shows_nothing_uncommitted(tmp_path: Path, eventually) -> None:

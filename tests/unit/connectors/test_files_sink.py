@@ -216,6 +216,25 @@ def test_existing_output(tmp_path: Path) -> None:
     assert (tmp_path / "README").exists()
 
 
+def test_replace_leaves_the_claim_of_the_running_job(tmp_path: Path) -> None:
+    sink = files(tmp_path, existing="replace")
+    sink.claim()
+    sink.release()
+    sink.check(_SCHEMA)
+    sink.claim()
+    _writer(sink)
+    with pytest.raises(SinkFailed, match="another running job"):
+        files(tmp_path, existing="replace").claim()
+    sink.release()
+
+
+def test_a_checkpoint_that_is_older_than_the_output_is_refused(tmp_path: Path) -> None:
+    _commit(_writer(files(tmp_path)), 3, 1)
+    files(tmp_path).resume({"first_part": 0, "epoch": 3})
+    with pytest.raises(SinkFailed, match=r"part-00000003-0000\.jsonl' is newer"):
+        files(tmp_path).resume({"first_part": 0, "epoch": 2})
+
+
 def test_path_that_is_a_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("")
