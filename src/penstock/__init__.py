@@ -1,6 +1,6 @@
 """Penstock: a Python stream processor on Apache Spark. ``import penstock as ps``."""
 
-from penstock.connectors import console, fields, files, foreach, generator, json_files, memory, rates, records
+from penstock.connectors import console, fields, files, foreach, generator, json_files, memory, rates, records, sqlite
 from penstock.errors import PenstockError
 from penstock.expr import coalesce, col, lit, when
 from penstock.operators import aggregates as agg
@@ -32,6 +32,7 @@ __all__ = [
     "rates",
     "records",
     "run",
+    "sqlite",
     "start",
     "stream",
     "table",

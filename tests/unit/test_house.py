@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "penstock"
 PUBLIC = """
     Job Pipeline PenstockError Stream agg coalesce col console fields files foreach generator json_files lit memory op
-    rates records run start stream table testing tumbling when
+    rates records run sqlite start stream table testing tumbling when
 """.split()
 # Lower rooms first; a module may import its own room and those above it in this list.
 ROOMS = ["errors", "durations", "types", "expr", "metrics", "dataset", "operators", "connectors", "pipeline"]

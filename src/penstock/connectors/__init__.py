@@ -8,6 +8,7 @@ from penstock.connectors.foreach import foreach
 from penstock.connectors.generator import generator
 from penstock.connectors.json_files import json_files
 from penstock.connectors.memory import At, memory, records
+from penstock.connectors.sqlite import sqlite
 
 __all__ = [
     "At",
@@ -26,4 +27,5 @@ __all__ = [
     "memory",
     "rates",
     "records",
+    "sqlite",
 ]
