@@ -350,8 +350,9 @@ class Worker:
         """Commit a unit's sinks; hand over what belongs into the driver's process, named by when it was prepared."""
         prepared = min(epoch, unit.done_epoch)
         for sink in unit.chain.sinks:
-            # The end, or a marker, may come before the word that the epoch before it is committed.
-            for each in (prepared - 1, prepared):
+            # A marker, and the end after it, may come before the word that the epoch before them is committed. Each
+            # epoch goes under its own name: what was delivered before a crash is recognised by it.
+            for each in range(prepared - 2, prepared + 1):
                 rows = sink.commit(each)
                 for part, at in enumerate(range(0, len(rows), DELIVER_ROWS_MAX)):
                     packed = self._encode(rows[at : at + DELIVER_ROWS_MAX])
