@@ -132,7 +132,9 @@ class Sender:
         self._resend_us = RESEND_US_MIN
 
     def _go_back(self, now_us: int) -> None:
-        self._log.seek(self._reader, self._received + 1)
+        # Never forward: what is being sent again and was skipped would be missing from what is in flight.
+        if self._log.position(self._reader) > self._received + 1:
+            self._log.seek(self._reader, self._received + 1)
         while self._in_flight and self._in_flight[-1].last > self._received:
             self._in_flight_records -= self._in_flight.pop().weight
         self._progress_us = now_us
