@@ -20,8 +20,10 @@ from penstock.dataset import Block, Log, Receiver
 from penstock.dataset.channel import Ack, Sender
 from penstock.engine import worker as worker_module
 from penstock.engine.chain import Chain
+from penstock.engine.input_unit import InputUnit
 from penstock.engine.snapshot import UnitSnapshot, encode_snapshot
-from penstock.engine.unit import InputUnit, SourceUnit, Unit
+from penstock.engine.source_unit import SourceUnit
+from penstock.engine.unit import Unit
 from penstock.engine.worker import Persist, Worker
 from penstock.operators.aggregation import MergeOperator
 from penstock.protocol import messages as m

@@ -11,8 +11,10 @@ from penstock.dataset import Ack, Block, ChannelId, Mark, Receiver, Sender
 from penstock.engine.chain import ClockNs
 from penstock.engine.edges import READER, EdgeInput, EdgeOutput, LocalInput, RemoteInput
 from penstock.engine.guard import Guard
+from penstock.engine.input_unit import InputUnit
 from penstock.engine.snapshot import InputState, InstanceId, UnitSnapshot, decode_snapshot, encode_snapshot, renumbered
-from penstock.engine.unit import InputUnit, SourceUnit, Unit
+from penstock.engine.source_unit import SourceUnit
+from penstock.engine.unit import Unit
 from penstock.errors import LimitExceeded, ProtocolError
 from penstock.metrics.stats import StatsMessage
 from penstock.pipeline.plan import Plan, UnitSpec

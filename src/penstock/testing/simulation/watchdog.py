@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.engine.edges import EdgeInput
-from penstock.engine.unit import InputUnit
+from penstock.engine.input_unit import InputUnit
 from penstock.engine.worker import Worker
 from penstock.testing.simulation.world import START_US
 

@@ -1,0 +1,199 @@
+"""A unit that reads other units: pieces of blocks, event time, alignment of markers.
+
+How an input unit treats a block, after its records have gone through the chain:
+
+==========  =================================================  =====================================================
+mark        when                                               then
+==========  =================================================  =====================================================
+none        always                                             event time advances to the least of the active inputs
+epoch n     some other input has not brought its marker        this input waits (its blocks stay in their log)
+epoch n     every input has brought it or ended                sinks prepare n, the marker goes on, all inputs resume
+end         other inputs are still open                        the input no longer counts
+end         it was the last one                                windows close, sinks prepare, the end goes on
+==========  =================================================  =====================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from penstock.dataset import Block, Mark
+from penstock.engine.chain import ClockNs
+from penstock.engine.edges import EdgeInput, EdgeOutput
+from penstock.engine.snapshot import InputState, UnitSnapshot
+from penstock.engine.unit import BLOCK_RECORDS_MAX, Unit, fit_records
+from penstock.metrics.stats import StatsMessage
+from penstock.metrics.times import later
+from penstock.pipeline.plan import Plan, UnitSpec
+from penstock.types import Record
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A block that is being worked on, piece by piece."""
+
+    source: EdgeInput
+    block: Block
+    rows: list[Record]
+    at: int = 0
+    results: list[Record] = field(default_factory=list)
+    event_time_us_max: int | None = None
+
+
+class InputUnit(Unit):
+    """A unit that reads other units."""
+
+    def __init__(
+        self,
+        spec: UnitSpec,
+        instance: int,
+        plan: Plan,
+        inputs: list[EdgeInput],
+        outputs: list[EdgeOutput],
+        clock_ns: ClockNs,
+    ) -> None:
+        super().__init__(spec, instance, plan, outputs, clock_ns)
+        self.inputs = inputs
+        self._open = len(inputs)
+        self._begun: _Begun | None = None
+        self._piece_records = BLOCK_RECORDS_MAX
+        self._clock_ns = clock_ns
+        self._work_us = plan.options.block_work_us
+        self._idle_us = plan.options.idle_us
+        self._shown_us = 0
+        self._turn = 0
+        self._next_id = 0
+        # With one input and no state, block i of the input is block i of the output.
+        self._same_ids = len(inputs) == 1 and self.chain.stateful is None
+        if not inputs:
+            # An instance that nobody sends to (fewer producers than instances) has nothing to wait for.
+            self._mark(Mark.END, 0, 0, [])
+
+    def step(self) -> bool:
+        """Handle one block, if there is one and room for its results."""
+        if self.finished or not self.has_room:
+            return False
+        if self._begun is not None:
+            self._go_on(self._begun)
+            return True
+        inputs = self.inputs
+        for i in range(self._turn, self._turn + len(inputs)):
+            each = inputs[i % len(inputs)]
+            if not each.aligned and not each.ended and each.peek() is not None:
+                self._turn = (i + 1) % len(inputs)
+                self._handle(each, each.pop())
+                return True
+        return False
+
+    def _go_on(self, begun: _Begun) -> None:
+        """Run the next piece of a block whose records take long, so that the worker stays responsive between pieces."""
+        count, before_ns = self._piece_records, self._clock_ns()
+        piece = begun.rows[begun.at : begun.at + count]
+        begun.at += count
+        begun.results += self.chain.push(piece, begun.block.due_us)
+        begun.event_time_us_max = later(begun.event_time_us_max, self.chain.event_time_us_max)
+        self._piece_records = fit_records(count, len(piece), self._clock_ns() - before_ns, self._work_us)
+        if begun.at >= len(begun.rows):
+            self._begun = None
+            self._span.event_time_us_max = begun.event_time_us_max
+            self._finish_block(begun.source, begun.block, begun.results)
+
+    def _input_states(self) -> list[InputState]:
+        return [each.state() for each in self.inputs]
+
+    def restore(self, snapshots: Sequence[UnitSnapshot]) -> None:
+        super().restore(snapshots)
+        self._next_id = snapshots[-1].next_id
+        self._open = sum(not each.ended for each in self.inputs)
+
+    def queued_records(self) -> int:
+        """Records that wait before the unit."""
+        return sum(each.queued_records() for each in self.inputs)
+
+    def _handle(self, source: EdgeInput, block: Block) -> None:
+        self._span.due_us = block.due_us
+        source.audit(block)
+        if block.count:
+            self._begun = begun = _Begun(source, block, block.as_rows(self.spec.schema))
+            self._go_on(begun)
+        else:
+            self._span.event_time_us_max = None
+            self._finish_block(source, block, [])
+
+    def _finish_block(self, source: EdgeInput, block: Block, rows: list[Record]) -> None:
+        """Let event time pass, and send the block's results or its marker on."""
+        chain, span = self.chain, self._span
+        now_us = self._clock_ns() // 1000
+        source.idle = block.idle
+        if chain.stateful is not None:
+            source.saw_event_time(block.event_time_us_max)
+            reached = self._event_time_us(now_us)
+            if reached is not None:
+                rows = rows + chain.advance(reached, block.due_us)
+                # Results that go into another window have brought event time of their own.
+                span.event_time_us_max = later(span.event_time_us_max, chain.event_time_us_max)
+        elif chain.has_event_time:
+            if span.event_time_us_max is not None:
+                source.shown_us = now_us
+            source.saw_event_time(span.event_time_us_max)
+            span.event_time_us_max = self._event_time_us(now_us)
+        span.idle = all(each.idle or each.ended for each in self.inputs)
+        if chain.has_event_time:
+            # Whoever waits for this unit's event time must not wait for ever when filters or keys leave it none.
+            if span.event_time_us_max is not None or not self._shown_us:
+                self._shown_us = now_us
+            span.idle = span.idle or now_us - self._shown_us >= self._idle_us
+        first, last = self._ids(block)
+        if block.mark is Mark.NONE:
+            span.first, span.last = first, last
+            self._emit(rows)
+            return
+        if block.mark is Mark.END:
+            source.ended = True
+            self._open -= 1
+        else:
+            source.aligned = True
+        self._align(first, last, rows)
+
+    def _ids(self, block: Block) -> tuple[int, int]:
+        if self._same_ids:
+            return block.first, block.last
+        self._next_id += 1
+        return self._next_id - 1, self._next_id - 1
+
+    def _event_time_us(self, now_us: int) -> int | None:
+        """Least event time of the inputs that count; None while one of them has shown none."""
+        reached: int | None = None
+        tells = self.chain.stateful is None
+        for each in self.inputs:
+            if each.ended or each.idle:
+                continue
+            if tells:
+                # Event time is read off the records here: an input whose records show none for a while does not count.
+                each.shown_us = each.shown_us or now_us
+                if now_us - each.shown_us >= self._idle_us:
+                    continue
+            if each.event_time_us is None:
+                return None
+            if reached is None or each.event_time_us < reached:
+                reached = each.event_time_us
+        return reached
+
+    def _align(self, first: int, last: int, rows: list[Record]) -> None:
+        if self._open == 0:
+            if self.chain.stateful is not None:
+                rows = rows + self.chain.advance(None, self._span.due_us)
+            self._mark(Mark.END, first, last, rows)
+        elif all(each.aligned or each.ended for each in self.inputs):
+            for each in self.inputs:
+                each.aligned = False
+            self._mark(Mark.EPOCH, first, last, rows)
+        else:
+            self._span.first, self._span.last = first, last
+            self._emit(rows)
+
+    def figures(self) -> list[StatsMessage]:
+        if self.chain.stages:
+            self.chain.stages[0].stats.queue_records = self.queued_records()
+        return super().figures()
