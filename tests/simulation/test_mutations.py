@@ -10,7 +10,7 @@ from zlib import crc32
 import msgspec
 import pytest
 
-from penstock.connectors.deliver import DeliveringWriter
+from penstock.connectors.buffered import DeliveringWriter
 from penstock.control import resume, scheduler
 from penstock.control.deliveries import Deliveries
 from penstock.control.events import Command

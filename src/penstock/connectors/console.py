@@ -6,7 +6,7 @@ import sys
 import threading
 
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
-from penstock.connectors.deliver import DeliveringWriter
+from penstock.connectors.buffered import DeliveringWriter
 from penstock.connectors.plain import plain_dicts
 from penstock.errors import InvalidOption
 from penstock.types import Record, Schema

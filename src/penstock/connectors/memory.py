@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.connectors.base import Sink, SinkWriter, Source, SourceBatch, SourceReader, WriterContext
-from penstock.connectors.deliver import DeliveringWriter
+from penstock.connectors.buffered import DeliveringWriter
 from penstock.durations import parse_us
 from penstock.errors import InvalidOption, LimitExceeded, PenstockError
 from penstock.types import Record, Schema, record_dict

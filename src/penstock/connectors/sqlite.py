@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
-from penstock.connectors.deliver import PreparedRows
+from penstock.connectors.buffered import BufferedWriter
 from penstock.errors import InvalidOption, SinkFailed, TypeMismatch
 from penstock.types import Record, Schema, TypeKind
 
@@ -86,9 +86,9 @@ def _store(path: Path, operation: str | None) -> Iterator[None]:
         raise SinkFailed(sink=f"sqlite('{path}')", cause=error, hint=hint, operation=operation) from error
 
 
-class _SqliteWriter(SinkWriter):
+class _SqliteWriter(BufferedWriter):
     def __init__(self, path: Path, table: str, key: tuple[str, ...], schema: Schema, context: WriterContext) -> None:
-        self._rows = PreparedRows(schema)
+        super().__init__(schema)
         self._path = path
         self._operation = context.operation
         self._owner = (context.job, context.operation, context.instance)
@@ -100,20 +100,8 @@ class _SqliteWriter(SinkWriter):
         action = f"DO UPDATE SET {rest}" if rest else "DO NOTHING"
         self._upsert = f"INSERT INTO {table} ({names}) VALUES ({marks}) ON CONFLICT ({conflict}) {action}"
 
-    def write(self, rows: list[Record]) -> None:
-        self._rows.write(rows)
-
-    def prepare(self, epoch: int) -> None:
-        self._rows.prepare(epoch)
-
-    def snapshot(self, epoch: int) -> bytes | None:
-        return self._rows.snapshot(epoch)
-
-    def restore(self, epoch: int, snapshot: bytes | None) -> None:
-        self._rows.restore(snapshot)
-
     def commit(self, epoch: int) -> list[Record] | None:
-        ready = self._rows.take(epoch)
+        ready = self._take(epoch)
         if not ready:
             return None
         with _store(self._path, self._operation), self._connection:
