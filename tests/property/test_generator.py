@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.connectors import fields, generator, rates
+from penstock.connectors.generator import Context, Generator
 from penstock.connectors.rates import RateSchedule, Segment
+from penstock.errors import InvalidOption
 
 _RATES = st.one_of(
     st.sampled_from([0.1, 1 / 3, 0.7, 1.0, 7.0, 999.0, 1e4, 123_456.789, 3e6]),
@@ -136,3 +139,107 @@ def test_any_range_is_the_same_alone(first: int, count: int, skip: int) -> None:
     source = generator(_FIELDS, rate=rates.burst(base=10, peak=1000), seed=5)
     rows = source.records(first, count, 0)
     assert source.records(first + min(skip, count), count, 0)[: count - min(skip, count)] == rows[skip:]
+
+
+def _by_function(ctx: Context) -> dict[str, object]:
+    return {"n": ctx.offset, "at": ctx.time_us, "u": ctx.random.random()}
+
+
+_EVERY_FIELD: dict[str, object] = {
+    **_FIELDS,
+    "user": fields.choice(["", 'quo"te', "é", "\\", "100%", None], weights=[1, 2, 3, 4, 5, 6]),
+    "many": fields.choice([f"value {i}" for i in range(5000)]),
+    "flag": fields.choice([True, False, None]),
+    "price": fields.choice([1, 2.5, None]),
+    "raw": fields.choice([b"", b"\xff", b"a"]),
+    "list": fields.choice([[], [1, None], [3], None]),
+    "numbers": fields.integers(-(1 << 63), (1 << 63) - 1),
+    "small": fields.integers(-3, 3),
+    "ratio": fields.uniform(-1, 1e9),
+    "tiny": fields.uniform(0, 1e-300),
+    "sentence": fields.words(["", "a", "é", 'b"', "\\n"], 3, zipf=1.0),
+    "one_word": fields.words(["alpha", "beta"], 1),
+    "letters": fields.text(7),
+    "seconds": fields.event_time(unit="s"),
+    "millis": fields.event_time(unit="ms", jitter="3s"),
+    "constant": [1, 2.5],
+}
+
+
+def _sources(rate: float | None, seed: int, total: int | None) -> dict[str, Generator]:
+    common: dict[str, Any] = {"rate": rate, "seed": seed, "total": total}
+    return {
+        "json": generator(_EVERY_FIELD, **common),
+        "json, one field": generator({"n": fields.sequence()}, **common),
+        "json, no field": generator({"same": 1, "other": "%d"}, **common),
+        "json of a function": generator(_by_function, **common),
+        "text": generator(fields.words(["a", "", "é"], 4), format="text", **common),
+        "text, constant": generator({"value": "é"}, format="text", **common),
+        "columns": generator(_EVERY_FIELD, format="columns", **common),
+        "columns of a function": generator(_by_function, schema="n bigint, at timestamp, u double", **common),
+    }
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    rate=st.sampled_from([0.3, 50.0, 5000.0, 3e6, None]),
+    name=st.sampled_from(sorted(_sources(None, 0, None))),
+    partitions=st.integers(1, 5),
+    partition=st.integers(0, 4),
+    seed=st.integers(0, 2**63 - 1),
+    total=st.sampled_from([None, 0, 700]),
+    steps=st.lists(
+        st.tuples(st.sampled_from(["poll", "read", "seek"]), st.integers(0, 300_000), st.integers(0, 700)),
+        max_size=12,
+    ),
+)
+def test_columns_are_the_polled_records(
+    rate: float | None,
+    name: str,
+    partitions: int,
+    partition: int,
+    seed: int,
+    total: int | None,
+    steps: list[tuple[str, int, int]],
+) -> None:
+    """Whatever is read as columns, in turn with polls and at any place, is what `records` makes, and due when it is."""
+    source = _sources(rate, seed, total)[name]
+    start_us, now_us = 1_000_000_000, 1_000_000_000
+    reader = source.reader(partition % partitions, partitions, start_us)
+    end = 1 << 62 if total is None else len(range(partition % partitions, total, partitions))
+    for step, amount, count in steps:
+        now_us += amount
+        offset = reader.offset
+        due, wake_us = reader.due_records(now_us), reader.wake_us(now_us)
+        assert due is not None
+        assert 0 <= due <= end - offset
+        if rate is None:
+            assert due == min(end - offset, 1 << 30)
+        else:
+            assert due == reader.backlog_records(now_us)
+        if step == "seek":
+            reader.seek(min(count, end))
+            continue
+        if step == "poll":
+            polled = reader.poll(now_us, count + 1)
+            got = [] if polled is None else polled.rows
+            due_us = None if polled is None else polled.due_us
+        else:
+            count = min(count, end - offset)
+            if count == 0:
+                with pytest.raises(InvalidOption, match="count"):
+                    reader.read(end - offset + 1 if total is not None else 0)
+                continue
+            read = reader.read(count)
+            read.columns.validate(full=True)
+            assert read.columns.schema == source.schema.arrow
+            assert read.columns.num_rows == count
+            got, due_us = source.schema.to_rows(read.columns), read.due_us
+            if rate is None:
+                assert due_us == 0
+        first = offset * partitions + partition % partitions
+        expected = source.records(first, (len(got) - 1) * partitions + 1, start_us)[::partitions] if got else []
+        assert got == expected
+        assert reader.offset == offset + len(got)
+        if got and rate is not None:
+            assert due_us == wake_us

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.errors import InvalidOption
 from penstock.types import Record, Schema
 
 
@@ -24,6 +25,23 @@ class SourceBatch:
     """
 
     rows: list[Record]
+    due_us: int
+
+
+@dataclass(slots=True)
+class SourceColumns:
+    """Records read at once, as columns.
+
+    Attributes
+    ----------
+    columns : pyarrow.RecordBatch
+        Records of the source's schema, in offset order.
+    due_us : int
+        When the oldest of them was scheduled; 0 for "now" where the source has no schedule: whoever reads knows
+        the time and fills it in.
+    """
+
+    columns: pa.RecordBatch
     due_us: int
 
 
@@ -49,8 +67,31 @@ class SourceReader(ABC):
         del now_us
         return 0
 
+    def due_records(self, now_us: int) -> int | None:
+        """How many records from ``offset`` on are due, if any reader of the partition can make them again.
+
+        None (the default) where that is not known without reading them, or where only `poll` can read. Records beyond
+        the partition's end are never counted; an endless source without a schedule names a large number.
+        """
+        del now_us
+        return None
+
+    def read(self, count: int) -> SourceColumns:
+        """Return exactly the next ``count`` records as columns and move on, whether they are due or not.
+
+        Only where `due_records` is not None, and not beyond the partition's end; at least one.
+        """
+        del count
+        raise NotImplementedError("due_records is None: this source is read by poll only")
+
     def close(self) -> None:
         """Free what the reader holds."""
+
+
+def check_count(count: int, left: int | None) -> None:
+    """Refuse a ``count`` that `SourceReader.read` cannot give out; ``left`` is what there is up to the end, if any."""
+    if count < 1 or (left is not None and count > left):
+        raise InvalidOption(option="count", given=count, allowed="from 1" + ("" if left is None else f" to {left}"))
 
 
 class Source(ABC):

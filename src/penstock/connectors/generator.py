@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.connectors.base import Source
 from penstock.connectors.draws import Draw, FieldSpec, Times, Words, random_words, stream_keys
-from penstock.connectors.generator_reader import Chunks, GeneratorReader
+from penstock.connectors.generator_reader import Chunks, Columns, GeneratorReader
 from penstock.connectors.rates import RateSchedule, as_schedule
 from penstock.connectors.specs import Constant
 from penstock.errors import InvalidOption
@@ -115,6 +115,7 @@ class Generator(Source):
     def reader(self, partition: int, partitions: int, start_us: int) -> GeneratorReader:
         return GeneratorReader(
             self._chunks(start_us),
+            self._columns(start_us),
             self._schedule,
             partition=partition,
             partitions=partitions,
@@ -153,6 +154,10 @@ class Generator(Source):
             return make(offsets, times_us + start_us), times_us.tolist()
 
         return chunk
+
+    def _columns(self, start_us: int) -> Columns:
+        chunks, schema = self._chunks(start_us), self._schema
+        return lambda first, count, stride: schema.to_batch(chunks(first, count, stride)[0])
 
     def _compile(self) -> Make:
         """Return the function that makes records from their offsets and scheduled times."""

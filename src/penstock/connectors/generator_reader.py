@@ -5,13 +5,16 @@ from __future__ import annotations
 import bisect
 from typing import Protocol
 
-from penstock.connectors.base import SourceBatch, SourceReader
+import pyarrow as pa
+
+from penstock.connectors.base import SourceBatch, SourceColumns, SourceReader, check_count
 from penstock.connectors.rates import RateSchedule
 from penstock.types import Record
 
 # While the schedule is kept up with, chunks are small, so that no poll takes long; larger ones, which cost
 # less per record, are made when that many are due already.
 _CHUNK_RECORDS_CALM = 128
+_ENDLESS_RECORDS = 1 << 30
 
 
 class Chunks(Protocol):
@@ -20,12 +23,19 @@ class Chunks(Protocol):
     def __call__(self, first: int, count: int, stride: int) -> tuple[list[Record], list[int]]: ...
 
 
+class Columns(Protocol):
+    """Makes the same records as columns."""
+
+    def __call__(self, first: int, count: int, stride: int) -> pa.RecordBatch: ...
+
+
 class GeneratorReader(SourceReader):
     """Reads one partition of a generator: the global offsets ``offset * partitions + partition``."""
 
     def __init__(
         self,
         chunks: Chunks,
+        columns: Columns,
         schedule: RateSchedule | None,
         *,
         partition: int,
@@ -35,6 +45,7 @@ class GeneratorReader(SourceReader):
         chunk_records_max: int,
     ) -> None:
         self._chunks = chunks
+        self._columns = columns
         self._schedule = schedule
         self._partition = partition
         self._partitions = partitions
@@ -86,6 +97,19 @@ class GeneratorReader(SourceReader):
             return 0 if self._end is None else self._end - self.offset
         due = self._share(self._schedule.due(now_us - self._start_us))
         return max((due if self._end is None else min(due, self._end)) - self.offset, 0)
+
+    def due_records(self, now_us: int) -> int:
+        if self._schedule is None and self._end is None:
+            return _ENDLESS_RECORDS
+        return self.backlog_records(now_us)
+
+    def read(self, count: int) -> SourceColumns:
+        check_count(count, None if self._end is None else self._end - self.offset)
+        first = self.offset * self._partitions + self._partition
+        columns = self._columns(first, count, self._partitions)
+        due_us = 0 if self._schedule is None else self._start_us + self._schedule.time_us(first)
+        self.seek(self.offset + count)
+        return SourceColumns(columns, due_us)
 
     def _share(self, count: int) -> int:
         """How many of the first ``count`` global offsets are this partition's."""

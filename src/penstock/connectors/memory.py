@@ -7,7 +7,16 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.connectors.base import Sink, SinkWriter, Source, SourceBatch, SourceReader, WriterContext
+from penstock.connectors.base import (
+    Sink,
+    SinkWriter,
+    Source,
+    SourceBatch,
+    SourceColumns,
+    SourceReader,
+    WriterContext,
+    check_count,
+)
 from penstock.connectors.buffered import DeliveringWriter
 from penstock.durations import parse_us
 from penstock.errors import InvalidOption, LimitExceeded, PenstockError
@@ -64,6 +73,7 @@ class Records(Source):
 
 class _RecordsReader(SourceReader):
     def __init__(self, script: _Script, schema: Schema, start_us: int) -> None:
+        self._schema = schema
         self._rows = [schema.record_type(*row) for row in script.rows]
         self._times_us = script.times_us
         self._end_us = script.end_us
@@ -88,6 +98,16 @@ class _RecordsReader(SourceReader):
 
     def backlog_records(self, now_us: int) -> int:
         return max(self._due(now_us) - self.offset, 0)
+
+    def due_records(self, now_us: int) -> int:
+        return self.backlog_records(now_us)
+
+    def read(self, count: int) -> SourceColumns:
+        at = self.offset
+        check_count(count, len(self._rows) - at)
+        self.offset += count
+        columns = self._schema.to_batch(self._rows[at : at + count])
+        return SourceColumns(columns, self._start_us + self._times_us[at])
 
     def _due(self, now_us: int) -> int:
         return bisect.bisect_right(self._times_us, now_us - self._start_us)
