@@ -115,6 +115,26 @@ def windowed(total: int, partitions: int) -> Case:
     return Case(stream.to(sink), {"out": sink}, check, source)
 
 
+def overlapping(total: int, partitions: int) -> Case:
+    source, sink = events(total, partitions), ps.memory()
+    stream = ps.stream("in", source).key_by("k").window("500ms", on="t", slide="200ms", lateness="500ms")
+
+    def check(case: Case, rows: list[Any], cluster: Cluster) -> None:
+        groups: dict[Any, list[int]] = defaultdict(list)
+        slide = S // 5
+        for row in rows:
+            for start in range(row.t - row.t % slide - 2 * slide, row.t + 1, slide):
+                if start + S // 2 > row.t:
+                    groups[row.k, start].append(row.n)
+        expected = [(k, w, w + S // 2, len(ns), sum(ns), max(ns)) for (k, w), ns in groups.items()]
+        assert sum(len(ns) for ns in groups.values()) > 2 * total
+        assert bag(sink.rows) == bag(expected)
+        assert figure(cluster, "aggregate", "late") == 0
+
+    counted = stream.aggregate(c=ps.agg.count(), s=ps.agg.sum("n"), m=ps.agg.max("n"))
+    return Case(counted.to(sink), {"out": sink}, check, source)
+
+
 def running(total: int, partitions: int) -> Case:
     source, sink = events(total, partitions), ps.memory()
     stream = ps.stream("in", source).key_by("k").aggregate(c=ps.agg.count(), s=ps.agg.sum("n"))
@@ -219,7 +239,7 @@ def two_stages(total: int, partitions: int) -> Case:
     return Case(second.to(sink), {"out": sink}, check, source)
 
 
-PIPELINES = [windowed, running, stateless, split_and_merge, fan_out, dead_letters, two_stages]
+PIPELINES = [windowed, overlapping, running, stateless, split_and_merge, fan_out, dead_letters, two_stages]
 
 
 def plan_of(case: Case, width: int, epoch: str) -> Plan:

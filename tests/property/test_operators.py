@@ -31,6 +31,7 @@ from penstock.operators import (
     Split,
     TimeUnit,
     op,
+    sliding,
     table,
     tumbling,
 )
@@ -536,7 +537,12 @@ AGGREGATES: dict[str, agg.Aggregate] = {
     **{f"first_{c}": agg.first(c) for c in GROUPED.names},
     **{f"last_{c}": agg.last(c) for c in GROUPED.names},
 }
-WINDOWS = [None, tumbling("10s", on="at"), tumbling("7us", on="at", lateness="1s", emit="update")]
+WINDOWS = [
+    None,
+    tumbling("10s", on="at"),
+    tumbling("7us", on="at", lateness="1s", emit="update"),
+    sliding("10s", slide="4s", on="at"),
+]
 KEYS = st.lists(st.sampled_from(["k", "i", "b", "raw", "day"]), unique=True, max_size=3).map(tuple)
 
 

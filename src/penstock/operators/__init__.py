@@ -8,7 +8,7 @@ from penstock.operators.keys import Partitioner, check_keys
 from penstock.operators.lookup import How, Lookup, Table, table
 from penstock.operators.parse import ParseJson, TimeUnit
 from penstock.operators.user import Apply, Function, as_function, op
-from penstock.operators.windows import Emit, Tumbling, tumbling
+from penstock.operators.windows import Emit, Sliding, Tumbling, Window, sliding, tumbling
 
 __all__ = [
     "DEAD_LETTERS",
@@ -34,14 +34,17 @@ __all__ = [
     "ParseJson",
     "Partitioner",
     "Project",
+    "Sliding",
     "Split",
     "StatefulOperator",
     "Table",
     "TimeUnit",
     "Tumbling",
+    "Window",
     "as_function",
     "check_keys",
     "op",
+    "sliding",
     "table",
     "tumbling",
 ]

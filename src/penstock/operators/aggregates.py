@@ -32,6 +32,8 @@ class Aggregate(ABC):
     word: ClassVar[str]
     arrow_functions: tuple[str, ...] = ()
     """Arrow's grouped functions that give the slots, or none if only the loop can."""
+    ordered: ClassVar[bool] = False
+    """Whether the result depends on the order in which records come."""
 
     @property
     def column(self) -> str | None:
@@ -243,6 +245,7 @@ class First(_OfColumn):
     """The first value to arrive that is not null."""
 
     word = "first"
+    ordered = True
 
     def merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
         return [f"if {slots[0]} is None: {slots[0]} = {other[0]}"]
@@ -252,6 +255,7 @@ class Last(_OfColumn):
     """The last value to arrive that is not null."""
 
     word = "last"
+    ordered = True
 
     def merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
         return [f"if {other[0]} is not None: {slots[0]} = {other[0]}"]
@@ -287,6 +291,7 @@ class Custom(Aggregate):
     of: Mergeable
     type: DataType
     word = "custom"
+    ordered = True  # its merge is associative; nobody says that it is commutative
 
     def check(self, schema: Schema) -> None:
         missing = [name for name in ("init", "add", "merge", "result") if not callable(getattr(self.of, name, None))]

@@ -17,7 +17,8 @@ from penstock.operators.base import BatchForm, BatchKind, EventTime, Operation, 
 from penstock.operators.errors import Errors, describe_error, user_traceback
 from penstock.operators.keys import check_keys, key_source
 from penstock.operators.loop import compile_loop
-from penstock.operators.windows import Emit, Tumbling
+from penstock.operators.panes import spread_source
+from penstock.operators.windows import Emit, Sliding, Window
 from penstock.types import BIGINT, TIMESTAMP, Field, Record, Schema
 
 LATE = "late"
@@ -35,7 +36,7 @@ class Aggregation(Operation):
 
     keys: tuple[str, ...]
     aggregates: tuple[tuple[str, Aggregate], ...]
-    window: Tumbling | None = None
+    window: Window | None = None
     kind = "aggregate"
     stateful = True
 
@@ -72,6 +73,11 @@ class Aggregation(Operation):
     def partial_keys(self) -> tuple[str, ...]:
         """Names of the key columns in the partials."""
         return tuple(f"_k{i}" for i in range(len(self.keys)))
+
+    @property
+    def needs_records(self) -> bool:
+        """Whether the records themselves must travel: panes of a block would tell only the order within each."""
+        return isinstance(self.window, Sliding) and any(aggregate.ordered for _, aggregate in self.aggregates)
 
     def build(self, schema: Schema, errors: Errors) -> Operator:
         raise NotImplementedError("the planner runs an aggregation as Combine and Merge")
@@ -126,8 +132,8 @@ class Aggregation(Operation):
         return {k: v for _, aggregate in self.aggregates for k, v in aggregate.names.items()}
 
 
-def _window_source(window: Tumbling) -> list[str]:
-    return [f"t = r.{window.on}", f"if t is None: no_time({window.on!r})", f"w = t - t % {window.size_us}"]
+def _window_source(window: Window) -> list[str]:
+    return [f"t = r.{window.on}", f"if t is None: no_time({window.on!r})", f"w = t - t % {window.pane_us}"]
 
 
 @dataclass(frozen=True)
@@ -200,7 +206,7 @@ class Combine(Operation):
                 if times.null_count:
                     raise BadRecord("a window time is null.")
                 micros = times.cast(pa.int64()).to_numpy()
-                starts = pa.array(micros - micros % window.size_us)
+                starts = pa.array(micros - micros % window.pane_us)
                 event_time.us_max = int(micros.max()) if len(micros) else None
             if whole:
                 return batch
@@ -335,18 +341,24 @@ class MergeOperator(StatefulOperator):
         of, window = self._of, self._of.window
         update = window is None or window.emit is Emit.UPDATE
         body = []
+        count = ["closed.late_records += 1", "late(r)"] if whole else ["closed.late_records += r._n"]
+        keys = of.keys if whole else of.partial_keys()
+        key = f"k = {key_source(keys) if keys else '()'}"
+        values = of.of_record() if whole else of.of_partial()
         if window:
             body += _window_source(window) if whole else ["w = r._w"]
-            body += ["if w <= closed.until_us:", f"    closed.late_records += {'1' if whole else 'r._n'}"]
-            body += ["    late(r)", "    continue"] if whole else ["    continue"]
-            body += ["s = windows.get(w)", "if s is None: s = windows[w] = {}"]
+        if isinstance(window, Sliding):
+            body += [key, *spread_source([each for _, each in of.aggregates], of.slot_places(0), values)]
+            body += ["if starts(w)[0] <= closed.until_us:", *(f"    {line}" for line in count)]
         else:
-            body += ["s = only"]
-        keys = of.keys if whole else of.partial_keys()
-        body.append(f"k = {key_source(keys) if keys else '()'}")
-        body += of.accumulate("s.get(k)", "s[k]", of.of_record() if whole else of.of_partial())
+            if window:
+                body += ["if w <= closed.until_us:", *(f"    {line}" for line in count), "    continue"]
+                body += ["s = windows.get(w)", "if s is None: s = windows[w] = {}"]
+            else:
+                body += ["s = only"]
+            body += [key, *of.accumulate("s.get(k)", "s[k]", values)]
+            body.append(f"touched[{'w' if window else '0'}, k] = a")
         before, after = ["touched = {}"], ["changed.update(touched)"]
-        body.append(f"touched[{'w' if window else '0'}, k] = a")
         if update:
             after.append(f"for (w, k), a in touched.items(): append(row(k, {'w' if window else 'None'}, a))")
         names: dict[str, object] = {
@@ -359,6 +371,8 @@ class MergeOperator(StatefulOperator):
         }
         if whole:
             names["late"] = ports[LATE].append
+        if isinstance(window, Sliding):
+            names["starts"] = window.starts
         if window is None:
             names["only"] = self._windows.setdefault(0, {})
         return compile_loop(errors.operation, body, names, errors, before=before, after=after)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from enum import Enum
+from math import gcd
 
 from penstock.durations import format_us, parse_us
 from penstock.errors import InvalidOption, TypeMismatch
 from penstock.types import TIMESTAMP, Field, Schema
+
+OVERLAP_MAX = 1_000
+"""How many windows a record may be in."""
 
 
 class Emit(Enum):
@@ -20,31 +25,76 @@ class Emit(Enum):
 
 
 @dataclass(frozen=True)
-class Tumbling:
-    """Windows of one size that follow each other without a gap, aligned to the epoch."""
+class Window(ABC):
+    """Windows of one size over event time, aligned to the epoch; the kinds differ in how far apart they start."""
 
     size_us: int
     on: str
     lateness_us: int = 0
     emit: Emit = Emit.CLOSE
 
+    @property
+    @abstractmethod
+    def pane_us(self) -> int:
+        """Length of the pieces that no window divides: all records of a piece are in the same windows."""
+
     def check(self, schema: Schema) -> None:
         """Check that the time column is one."""
-        found = schema.field(self.on).type
-        if found != TIMESTAMP:
-            raise TypeMismatch(
-                what=f"the window's time column '{self.on}' is {found.ddl}.",
-                hint="Declare or cast it as timestamp.",
-            )
+        check_time(schema, self.on, "the window's time column")
 
     @property
     def fields(self) -> tuple[Field, ...]:
         """Columns that a window adds to its results."""
         return Field("window_start", TIMESTAMP, False), Field("window_end", TIMESTAMP, False)
 
+    def _told(self, kind: str) -> str:
+        return f"{kind} on {self.on}, lateness {format_us(self.lateness_us) if self.lateness_us else '0'}"
+
+
+@dataclass(frozen=True)
+class Tumbling(Window):
+    """Windows that follow each other without a gap: every record is in one."""
+
+    @property
+    def pane_us(self) -> int:
+        return self.size_us
+
     def __str__(self) -> str:
-        lateness = format_us(self.lateness_us) if self.lateness_us else "0"
-        return f"tumbling {format_us(self.size_us)} on {self.on}, lateness {lateness}"
+        return self._told(f"tumbling {format_us(self.size_us)}")
+
+
+@dataclass(frozen=True)
+class Sliding(Window):
+    """Windows that overlap: one starts every ``slide_us``, so a record is in several."""
+
+    slide_us: int = field(kw_only=True)
+
+    @property
+    def pane_us(self) -> int:
+        return gcd(self.size_us, self.slide_us)
+
+    def starts(self, time_us: int) -> range:
+        """Starts of the windows that a time is in, the oldest first."""
+        newest = time_us - time_us % self.slide_us
+        older = (newest - (time_us - self.size_us) - 1) // self.slide_us
+        return range(newest - older * self.slide_us, newest + 1, self.slide_us)
+
+    def __str__(self) -> str:
+        return self._told(f"sliding {format_us(self.size_us)} every {format_us(self.slide_us)}")
+
+
+def check_time(schema: Schema, column: str, what: str) -> None:
+    """Check that a column holds event time; ``what`` names it in the error."""
+    found = schema.field(column).type
+    if found != TIMESTAMP:
+        raise TypeMismatch(what=f"{what} '{column}' is {found.ddl}.", hint="Declare or cast it as timestamp.")
+
+
+def _emit(value: str) -> Emit:
+    try:
+        return Emit(value)
+    except ValueError:
+        raise InvalidOption(option="emit", given=value, allowed="close, update") from None
 
 
 def tumbling(size: str | float, *, on: str, lateness: str | float = 0, emit: str = "close") -> Tumbling:
@@ -68,8 +118,38 @@ def tumbling(size: str | float, *, on: str, lateness: str | float = 0, emit: str
     emit : {"close", "update"}
         One result when the window closes, or the value so far after every change.
     """
-    try:
-        when = Emit(emit)
-    except ValueError:
-        raise InvalidOption(option="emit", given=emit, allowed="close, update") from None
-    return Tumbling(parse_us(size, option="size"), on, parse_us(lateness, option="lateness", allow_zero=True), when)
+    lateness_us = parse_us(lateness, option="lateness", allow_zero=True)
+    return Tumbling(parse_us(size, option="size"), on, lateness_us, _emit(emit))
+
+
+def sliding(
+    size: str | float, *, slide: str | float, on: str, lateness: str | float = 0, emit: str = "close"
+) -> Sliding:
+    """Windows of a fixed size over event time that overlap: one starts at every multiple of ``slide``.
+
+    A record is in ``size / slide`` windows (in one more or less where the slide does not divide the size). Results,
+    and what happens at the end of the input, are as with :func:`tumbling`. A record that comes when the first of its
+    windows has closed is late: counted once, and in those of its windows that are still open; no late records
+    therefore means that every result is complete.
+
+    Parameters
+    ----------
+    size : str or number
+        Length, such as ``"10s"``.
+    slide : str or number
+        How far apart windows start: at most the size, and at least a thousandth of it.
+    on, lateness, emit
+        As for :func:`tumbling`.
+
+    Examples
+    --------
+    >>> window = sliding("10s", slide="4s", on="time")
+    >>> list(window.starts(9_000_000))
+    [0, 4000000, 8000000]
+    """
+    size_us, slide_us = parse_us(size, option="size"), parse_us(slide, option="slide")
+    if not size_us <= slide_us * OVERLAP_MAX <= size_us * OVERLAP_MAX:
+        allowed = f"at most the size, {format_us(size_us)}, and at least 1/{OVERLAP_MAX} of it"
+        raise InvalidOption(option="slide", given=slide, allowed=allowed)
+    lateness_us = parse_us(lateness, option="lateness", allow_zero=True)
+    return Sliding(size_us, on, lateness_us, _emit(emit), slide_us=slide_us)

@@ -92,6 +92,10 @@ class UnitSpec:
         """Schema of what leaves the chain."""
         return self.ops[-1].output if self.ops else self.schema
 
+    def schema_at(self, index: int) -> Schema:
+        """Schema of what enters the operation at ``index``; the source's own at -1."""
+        return self.ops[index].schema if 0 <= index < len(self.ops) else self.schema if index < 0 else self.output
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -187,7 +191,7 @@ class _Planner:
 
     def _place_aggregation(self, node: Node, body: Aggregation) -> None:
         schema = self._graph.schema(node.inputs[0])
-        whole = bool(self._graph.consumers(node.name, LATE))
+        whole = body.needs_records or bool(self._graph.consumers(node.name, LATE))
         combine = Combine(body, whole)
         partial = combine.bind(schema)
         unit = self._add(node.inputs[0], OpSpec(f"{node.name}.combine", combine, schema, partial, node.on_error), None)

@@ -27,9 +27,11 @@ from penstock.operators import (
     Split,
     Table,
     TimeUnit,
-    Tumbling,
+    Window,
     as_function,
     check_keys,
+    sliding,
+    tumbling,
 )
 from penstock.operators import aggregates as agg
 from penstock.operators.aggregates import Aggregate
@@ -167,6 +169,10 @@ class Stream:
     @property
     def _edge(self) -> tuple[Step, Input]:
         return self._from, Input(self._from.node.name, self._port, self._keys)
+
+    @property
+    def _unkeyed(self) -> Stream:
+        return Stream(self._from, self._port, self.schema)
 
     def _then(self, operation: Operation, name: str | None, on_error: str = "fail") -> Stream:
         step = _step(operation, (self._edge,), name, operation.kind, on_error)
@@ -309,13 +315,34 @@ class Stream:
         except PenstockError as error:
             raise error.at("key_by") from None
 
-    def window(self, window: Tumbling) -> Grouped:
-        """Cut the whole stream into windows; give the key with :meth:`key_by` before, if there is one."""
-        return Grouped(self, (), window)
+    def window(
+        self,
+        window: Window | str | float,
+        *,
+        on: str | None = None,
+        slide: str | float | None = None,
+        lateness: str | float = 0,
+        emit: str = "close",
+    ) -> Grouped:
+        """Cut each key's records, or the whole stream where there is no :meth:`key_by` before, into windows.
+
+        ``window("10s", on="time")`` is ``window(ps.tumbling("10s", on="time"))``; with ``slide="2s"`` a window of
+        10 seconds begins every 2 seconds, and each record is in five of them. See :func:`penstock.tumbling`.
+        """
+        if isinstance(window, str | int | float):
+            if on is None:
+                raise InvalidOption(option="on", given=on, allowed="the timestamp column", operation="window")
+            options: dict[str, Any] = {"on": on, "lateness": lateness, "emit": emit}
+            window = tumbling(window, **options) if slide is None else sliding(window, slide=slide, **options)
+        elif (on, slide, lateness, emit) != (None, None, 0, "close"):
+            raise InvalidOption(
+                option="window", given=window, allowed="a size, where on, slide, lateness or emit is given"
+            )
+        return Grouped(self._unkeyed, self._keys, window)
 
     def aggregate(self, *, name: str | None = None, on_error: str = "fail", **aggregates: Aggregate) -> Aggregated:
-        """Aggregate the whole stream; the result so far is sent on after every change."""
-        return Grouped(self, (), None).aggregate(name=name, on_error=on_error, **aggregates)
+        """Aggregate each key, or the whole stream; the result so far is sent on after every change."""
+        return Grouped(self._unkeyed, self._keys, None).aggregate(name=name, on_error=on_error, **aggregates)
 
     def to(self, sink: Sink, *, name: str | None = None, dead_letters: Sink | None = None) -> Pipeline:
         """End the stream in a sink; ``dead_letters`` takes the bad records of operations with that policy."""
@@ -344,33 +371,21 @@ def _columns(columns: tuple[str | Column, ...], named: Mapping[str, Any], operat
 class KeyedStream(Stream):
     """A stream dealt out by key."""
 
-    def window(self, window: Tumbling) -> Grouped:
-        """Cut each key's records into windows."""
-        return Grouped(self._unkeyed, self._keys, window)
-
-    def aggregate(self, *, name: str | None = None, on_error: str = "fail", **aggregates: Aggregate) -> Aggregated:
-        """Aggregate each key; the result so far is sent on after every change."""
-        return Grouped(self._unkeyed, self._keys, None).aggregate(name=name, on_error=on_error, **aggregates)
-
     def count(self, *, name: str | None = None) -> Aggregated:
         """Running count of each key."""
         made = self.aggregate(name=name, count=agg.count())
         return made if name else made._named("count")
 
-    @property
-    def _unkeyed(self) -> Stream:
-        return Stream(self._from, self._port, self.schema)
-
 
 class Grouped:
     """Records grouped by key and window, waiting for their aggregates."""
 
-    def __init__(self, stream: Stream, keys: tuple[str, ...], window: Tumbling | None) -> None:
-        if window is not None and not isinstance(window, Tumbling):
+    def __init__(self, stream: Stream, keys: tuple[str, ...], window: Window | None) -> None:
+        if window is not None and not isinstance(window, Window):
             raise TypeMismatch(
                 what=f"{window!r} is not a window.",
                 operation="window",
-                hint='Use ps.tumbling("10s", on="…").',
+                hint='Give a size, window("10s", on="…"), or ps.tumbling("10s", on="…").',
             )
         self._stream = stream
         self._keys = keys

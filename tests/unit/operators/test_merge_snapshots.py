@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import PenstockError
-from penstock.operators import Aggregation, Combine, ErrorPolicy, Errors, Merge, tumbling
+from penstock.operators import Aggregation, Combine, ErrorPolicy, Errors, Merge, sliding, tumbling
 from penstock.operators import aggregates as agg
 from penstock.operators.aggregates import Mergeable
 from penstock.operators.aggregation import LATE, MergeOperator
@@ -56,6 +56,8 @@ AGGREGATES = {
 WINDOWS: dict[str, Any] = {
     "closing": tumbling("10us", on="at", lateness="3us"),
     "updating": tumbling("10us", on="at", lateness="3us", emit="update"),
+    "sliding": sliding("10us", slide="4us", on="at", lateness="3us"),
+    "sliding updates": sliding("10us", slide="5us", on="at", lateness="3us", emit="update"),
     "running": None,
 }
 KEYS: list[tuple[str, ...]] = [("k",), ("k", "j"), ()]

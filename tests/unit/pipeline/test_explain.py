@@ -47,6 +47,12 @@ def test_the_whole_of_a_keyed_pipeline() -> None:
     ]
 
 
+def test_a_sliding_window_tells_how_often_one_starts() -> None:
+    counted = events().key_by("k").window("10s", on="t", slide="2s", lateness="1s").count()
+    lines = [line.strip() for line in explain_plan(plan_of(counted.to(ps.memory()))).splitlines()]
+    assert "count=count() by k; sliding 10s every 2s on t, lateness 1s" in lines
+
+
 def test_split_merge_gather_late_and_dead_letters() -> None:
     parts = events().split(big=ps.col("v") > 10)
     both = parts["big"].merge(parts["rest"])

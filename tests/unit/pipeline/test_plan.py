@@ -58,6 +58,16 @@ def test_a_side_output_of_late_records_makes_whole_records_travel() -> None:
     assert plan.edges[0].schema.names == ("k", "n", "at")
 
 
+def test_panes_travel_unless_the_order_of_records_counts() -> None:
+    grouped = source().key_by("k").window("10s", on="at", slide="2s")
+    plan = plan_of(grouped.aggregate(n=ps.agg.count(), mean=ps.agg.mean("n")).to(ps.memory()))
+    assert plan.edges[0].keys == ("_k0",)
+    assert "_w" in plan.edges[0].schema
+    plan = plan_of(grouped.aggregate(n=ps.agg.count(), last=ps.agg.last("n")).to(ps.memory()))
+    assert plan.edges[0].keys == ("k",)
+    assert plan.edges[0].schema.names == ("k", "n", "at")
+
+
 def test_without_keys_everything_is_gathered() -> None:
     units, edges = shape(plan_of(source().aggregate(n=ps.agg.count()).to(ps.memory())))
     assert units["aggregate"] == (1, ["aggregate", "to_memory"])

@@ -1,0 +1,44 @@
+"""Source of a merge into overlapping windows, for `aggregation`: a pane goes into every window that it is part of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.operators.aggregates import Aggregate
+
+
+def spread_source(
+    aggregates: Sequence[Aggregate], places: Sequence[tuple[str, ...]], values: Sequence[tuple[str, ...]]
+) -> list[str]:
+    """Statements that merge ``values`` into the accumulators of key ``k`` in all windows of pane ``w`` that are open.
+
+    The names are those of a `MergeOperator`: ``starts`` gives a pane's windows, ``windows`` the accumulators.
+    Everything that may raise comes before the first change: a bad record is in all of its windows or in none.
+    The values are made anew for each window, because a user's state may be changed in place.
+    """
+    names = [tuple(f"x{i}_{j}" for j in range(len(each))) for i, each in enumerate(values)]
+    made = [
+        f"{name} = {value}"
+        for group, each in zip(names, values, strict=True)
+        for name, value in zip(group, each, strict=True)
+    ]
+    flat = ", ".join(name for group in names for name in group)
+    merges = list(zip(aggregates, places, names, strict=True))
+    checked = [line for each, slots, other in merges for line in each.before_merge(slots, other)]
+    merged = [line for each, slots, other in merges for line in each.merge(slots, other)]
+    return [
+        "todo = []",
+        "for u in starts(w):",
+        "    if u <= closed.until_us: continue",
+        *(f"    {line}" for line in made),
+        "    s = windows.get(u)",
+        "    a = None if s is None else s.get(k)",
+        *(["    if a is not None:", *(f"        {line}" for line in checked)] if checked else []),
+        f"    todo.append((u, a, {flat}))",
+        f"for u, a, {flat} in todo:",
+        "    if a is None:",
+        f"        a = windows.setdefault(u, {{}})[k] = [{flat}]",
+        "    else:",
+        *(f"        {line}" for line in merged),
+        "    touched[u, k] = a",
+    ]
