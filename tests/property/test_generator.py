@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.connectors import fields, generator, rates
+from penstock.connectors.draws import Picker, unit
 from penstock.connectors.generator import Context, Generator
 from penstock.connectors.rates import RateSchedule, Segment
 from penstock.errors import InvalidOption
+from penstock.types import record_dict
 
 _RATES = st.one_of(
     st.sampled_from([0.1, 1 / 3, 0.7, 1.0, 7.0, 999.0, 1e4, 123_456.789, 3e6]),
@@ -139,6 +143,44 @@ def test_any_range_is_the_same_alone(first: int, count: int, skip: int) -> None:
     source = generator(_FIELDS, rate=rates.burst(base=10, peak=1000), seed=5)
     rows = source.records(first, count, 0)
     assert source.records(first + min(skip, count), count, 0)[: count - min(skip, count)] == rows[skip:]
+
+
+_SHOWN_IN = {"at": 1, "seconds": 1_000_000, "millis": 1_000}
+"""Microseconds in the unit in which JSON shows a time of `_EVERY_FIELD`."""
+
+
+@settings(deadline=None)
+@given(
+    rate=st.sampled_from([0.3, 5000.0, 3e6, None]),
+    seed=st.integers(0, 2**63 - 1),
+    first=st.integers(0, 10**9),
+    count=st.integers(1, 50),
+)
+def test_json_is_the_columns_as_the_encoder_writes_them(rate: float | None, seed: int, first: int, count: int) -> None:
+    as_json, as_columns = (generator(_EVERY_FIELD, rate=rate, seed=seed, format=form) for form in ("json", "columns"))
+    expected = []
+    for record in as_columns.records(first, count, 10**15):
+        members = record_dict(record)
+        members |= {name: members[name] // unit_us for name, unit_us in _SHOWN_IN.items()}  # type: ignore[operator]
+        expected.append(msgspec.json.encode(members))
+    assert [record.value for record in as_json.records(first, count, 10**15)] == expected
+
+
+@given(
+    weights=st.lists(st.floats(0, 1), min_size=1, max_size=40).filter(any),
+    words=st.lists(st.integers(0, 2**64 - 1), max_size=50),
+    near=st.lists(st.tuples(st.integers(0, 2**16 - 1), st.integers(-2, 2)), max_size=20),
+)
+def test_a_weighted_pick_is_found_as_a_search_finds_it(
+    weights: list[float], words: list[int], near: list[tuple[int, int]]
+) -> None:
+    picker = Picker(len(weights), weights, None)
+    assert picker.cumulative is not None
+    edges = [min(max((cell << 48) + away, 0), 2**64 - 1) for cell, away in near]
+    bounds = [min(int(bound * 2**64), 2**64 - 1) for bound in picker.cumulative.tolist()]
+    drawn = np.array([words + edges + bounds], dtype=np.uint64)
+    assert picker(drawn).tolist() == np.searchsorted(picker.cumulative, unit(drawn), side="right").tolist()
+    assert all(weights[place] > 0 for place in picker(drawn[0]).tolist())
 
 
 def _by_function(ctx: Context) -> dict[str, object]:

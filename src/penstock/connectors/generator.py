@@ -7,16 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from itertools import repeat
 from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
 from penstock.connectors.base import Source
 from penstock.connectors.draws import Draw, FieldSpec, Times, Words, random_words, stream_keys
 from penstock.connectors.generator_reader import Chunks, Columns, GeneratorReader
 from penstock.connectors.rates import RateSchedule, as_schedule
+from penstock.connectors.rendering import Piece, Renderer, byte_strings
 from penstock.connectors.specs import Constant
 from penstock.errors import InvalidOption
 from penstock.types import STRING, Field, Record, Schema
@@ -65,6 +66,8 @@ class Context:
         return random.Random(self.seed << 64 | self.offset)
 
 
+Offsets = Callable[[int, int, int], tuple[Words, Times]]
+"""Global offsets of a chunk (first, count, stride) and when they are scheduled, since the epoch."""
 Make = Callable[[Words, Times], list[Record]]
 UserFunction = Callable[[Context], Any]
 
@@ -141,57 +144,86 @@ class Generator(Source):
         words = sum(spec.words for spec in self._make.values())
         return max(min(_CHUNK_WORDS_MAX // max(words, 1), _CHUNK_RECORDS_MAX), 1)
 
-    def _chunks(self, start_us: int) -> Chunks:
-        make, schedule = self._compile(), self._schedule
+    def _offsets(self, start_us: int) -> Offsets:
+        schedule = self._schedule
 
-        def chunk(first: int, count: int, stride: int) -> tuple[list[Record], list[int]]:
-            offsets = np.arange(first, first + count * stride, stride, dtype=np.uint64)
+        def offsets(first: int, count: int, stride: int) -> tuple[Words, Times]:
+            numbers = np.arange(first, first + count * stride, stride, dtype=np.uint64)
             if schedule is None:
                 # A time that depends on the reading could not be made again: count a record per microsecond.
-                times_us = offsets.astype(np.int64)
-            else:
-                times_us = schedule.times_us(first, count, stride)
-            return make(offsets, times_us + start_us), times_us.tolist()
+                return numbers, numbers.astype(np.int64) + start_us
+            return numbers, schedule.times_us(first, count, stride) + start_us
+
+        return offsets
+
+    def _chunks(self, start_us: int) -> Chunks:
+        make, offsets = self._compile(), self._offsets(start_us)
+
+        def chunk(first: int, count: int, stride: int) -> tuple[list[Record], list[int]]:
+            numbers, times_us = offsets(first, count, stride)
+            return make(numbers, times_us), (times_us - start_us).tolist()
 
         return chunk
 
     def _columns(self, start_us: int) -> Columns:
-        chunks, schema = self._chunks(start_us), self._schema
-        return lambda first, count, stride: schema.to_batch(chunks(first, count, stride)[0])
+        offsets, arrow = self._offsets(start_us), self._schema.arrow
+        if not isinstance(self._make, dict):
+            chunks, to_batch = self._chunks(start_us), self._schema.to_batch
+            return lambda first, count, stride: to_batch(chunks(first, count, stride)[0])
+        if self._format is Format.JSON:
+            texts = self._texts()
+            return lambda *chunk: pa.RecordBatch.from_arrays([texts(*offsets(*chunk))], schema=arrow)
+        draw = self._draws()
+        columns = [spec.arrow() for spec in self._make.values()]
+
+        def make(first: int, count: int, stride: int) -> pa.RecordBatch:
+            draws = draw(*offsets(first, count, stride))
+            drawn = [column(each) for column, each in zip(columns, draws, strict=True)]
+            return pa.RecordBatch.from_arrays(drawn, schema=arrow)
+
+        return make
+
+    def _draws(self) -> Callable[[Words, Times], list[Draw]]:
+        """Return the function that draws the random bits of every field."""
+        assert isinstance(self._make, dict)
+        keys: list[int] = []
+        rows: list[slice] = []
+        for name, spec in self._make.items():
+            rows.append(slice(len(keys), len(keys) + spec.words))
+            keys += stream_keys(self._seed, name, spec.words)
+        all_keys = np.array(keys, dtype=np.uint64)
+
+        def draw(offsets: Words, times_us: Times) -> list[Draw]:
+            words = random_words(all_keys, offsets)
+            return [Draw(offsets, times_us, words[own]) for own in rows]
+
+        return draw
+
+    def _texts(self) -> Callable[[Words, Times], pa.Array]:
+        """Return the function that makes records as JSON."""
+        assert isinstance(self._make, dict)
+        draw = self._draws()
+        pieces: list[tuple[int, Piece]] = []
+        for i, (name, spec) in enumerate(self._make.items()):
+            pieces.append((i, (b"," if i else b"{") + msgspec.json.encode(name) + b":"))
+            pieces += [(i, piece) for piece in spec.json()]
+        render = Renderer([*pieces, (0, b"}")], pa.binary())
+        return lambda offsets, times_us: render(draw(offsets, times_us), offsets.size)
 
     def _compile(self) -> Make:
         """Return the function that makes records from their offsets and scheduled times."""
         if not isinstance(self._make, dict):
             return self._compile_function(self._make)
-        keys = np.array(
-            [key for name, spec in self._make.items() for key in stream_keys(self._seed, name, spec.words)],
-            dtype=np.uint64,
-        )
-        template = b""
-        columns: list[tuple[int, int, Callable[[Draw], list[Any]]]] = []
-        at = 0
-        for name, spec in self._make.items():
-            template += (b"," if template else b"{") + _escape(msgspec.json.encode(name)) + b":"
-            if self._format is Format.JSON and isinstance(spec, Constant):
-                template += _escape(msgspec.json.encode(spec.value))
-                continue
-            template += b"%b"
-            columns.append((at, at + spec.words, spec.json() if self._format is Format.JSON else spec.values()))
-            at += spec.words
-        render = (template + b"}").__mod__
-        record_type, as_json = self._schema.record_type, self._format is Format.JSON
+        record_type = self._schema.record_type
+        if self._format is Format.JSON:
+            texts = self._texts()
+            return lambda offsets, times_us: list(map(record_type, byte_strings(texts(offsets, times_us))))
+        draw = self._draws()
+        columns = [spec.values() for spec in self._make.values()]
 
         def make(offsets: Words, times_us: Times) -> list[Record]:
-            words = random_words(keys, offsets)
-            drawn = [column(Draw(offsets, times_us, words[start:end])) for start, end, column in columns]
-            if as_json:
-                return list(
-                    map(
-                        record_type,
-                        map(render, zip(*drawn, strict=True) if drawn else repeat((), offsets.size)),
-                    )
-                )
-            return list(map(record_type, *drawn))
+            draws = draw(offsets, times_us)
+            return list(map(record_type, *(column(each) for column, each in zip(columns, draws, strict=True))))
 
         return make
 
@@ -206,10 +238,6 @@ class Generator(Source):
             ]
 
         return make
-
-
-def _escape(text: bytes) -> bytes:
-    return text.replace(b"%", b"%%")
 
 
 def _json_bytes(value: object) -> bytes:

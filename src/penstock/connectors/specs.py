@@ -10,18 +10,25 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from penstock.connectors.draws import Column, Draw, FieldSpec, Picker, Times, Words, below, unit
+from penstock.connectors.draws import ArrowColumn, Column, Draw, FieldSpec, Picker, Times, Words, below, unit
+from penstock.connectors.rendering import (
+    Made,
+    Picked,
+    Piece,
+    Places,
+    Renderer,
+    fixed_texts,
+    float_texts,
+    integer_texts,
+)
 from penstock.errors import InvalidOption
 from penstock.types import BIGINT, BINARY, BOOLEAN, DOUBLE, STRING, TIMESTAMP, DataType, array_of
 
 _HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), dtype=np.uint16)
-_QUOTE = ord('"')
-
-
-def _number_texts(numbers: list[Any]) -> list[bytes]:
-    # One call for the column and a split is twice as fast as a call per number.
-    return msgspec.json.encode(numbers)[1:-1].split(b",")
+# A list of texts that is chosen from is copied for every chunk, unless it is longer than this.
+_KNOWN_BYTES_MAX = 128 * 1024
 
 
 def _objects(values: Sequence[object]) -> npt.NDArray[np.object_]:
@@ -41,8 +48,17 @@ class _Numbers(FieldSpec):
     def values(self) -> Column:
         return lambda draw: self.numbers(draw).tolist()
 
-    def json(self) -> Column:
-        return lambda draw: _number_texts(self.numbers(draw).tolist())
+    def arrow(self) -> ArrowColumn:
+        data_type = self.type.arrow
+        return lambda draw: pa.array(self.numbers(draw)).cast(data_type)
+
+    def json(self) -> tuple[Piece, ...]:
+        return (Made(self._texts),)
+
+    def _texts(self, draw: Draw) -> tuple[pa.Array, Places]:
+        numbers = self.numbers(draw)
+        texts = float_texts(numbers) if numbers.dtype == np.float64 else integer_texts(numbers)
+        return texts, np.arange(numbers.size)
 
 
 def python_field_type(values: Sequence[object], *, option: str) -> DataType:
@@ -83,15 +99,23 @@ class Choice(FieldSpec):
     def type(self) -> DataType:
         return self._type
 
-    def _column(self, table: npt.NDArray[np.object_]) -> Column:
-        picker = self._picker
-        return lambda draw: table[picker(draw.words[0])].tolist()
+    def _places(self, draw: Draw) -> Places:
+        return self._picker(draw.words[0])
 
     def values(self) -> Column:
-        return self._column(_objects(self._values))
+        table = _objects(self._values)
+        return lambda draw: table[self._places(draw)].tolist()
 
-    def json(self) -> Column:
-        return self._column(_objects([msgspec.json.encode(value) for value in self._values]))
+    def arrow(self) -> ArrowColumn:
+        table = pa.array(self._values, self._type.arrow)
+        return lambda draw: table.take(pa.array(self._places(draw)))
+
+    def json(self) -> tuple[Piece, ...]:
+        texts = [msgspec.json.encode(value) for value in self._values]
+        if sum(map(len, texts)) <= _KNOWN_BYTES_MAX:
+            return (Picked(texts, self._places),)
+        table = pa.array(texts, pa.binary())
+        return (Made(lambda draw: (table.take(pa.array(self._places(draw))), np.arange(draw.offsets.size))),)
 
 
 class Phrase(FieldSpec):
@@ -110,9 +134,19 @@ class Phrase(FieldSpec):
         table, picker = _objects(self._vocabulary), self._picker
         return lambda draw: [" ".join(row) for row in table[picker(draw.words.T)].tolist()]
 
-    def json(self) -> Column:
-        table, picker = _objects([msgspec.json.encode(word)[1:-1] for word in self._vocabulary]), self._picker
-        return lambda draw: [b'"%b"' % b" ".join(row) for row in table[picker(draw.words.T)].tolist()]
+    def arrow(self) -> ArrowColumn:
+        render = Renderer([(0, self._pieces([word.encode() for word in self._vocabulary]))], pa.string())
+        return lambda draw: render([draw], draw.offsets.size)
+
+    def json(self) -> tuple[Piece, ...]:
+        return b'"', self._pieces([msgspec.json.encode(word)[1:-1] for word in self._vocabulary]), b'"'
+
+    def _pieces(self, texts: list[bytes]) -> Picked:
+        picker, spaced = self._picker, np.full(self.words, len(texts))
+        spaced[0] = 0  # the first word has no space before it
+        return Picked(
+            [*texts, *(b" " + text for text in texts)], lambda draw: picker(draw.words.T) + spaced, self.words
+        )
 
 
 class Integers(_Numbers):
@@ -171,8 +205,8 @@ class Counter(_Numbers):
     def type(self) -> DataType:
         return BIGINT
 
-    def numbers(self, draw: Draw) -> Words:
-        return draw.offsets
+    def numbers(self, draw: Draw) -> npt.NDArray[np.int64]:
+        return draw.offsets.view(np.int64)
 
 
 class EventTime(_Numbers):
@@ -195,6 +229,18 @@ class EventTime(_Numbers):
     def values(self) -> Column:
         # A timestamp is in microseconds whatever the unit, which only sets how fine it is.
         return lambda draw: (self.numbers(draw) * self._unit_us).tolist()
+
+    def arrow(self) -> ArrowColumn:
+        data_type = self.type.arrow
+        return lambda draw: pa.array(self.numbers(draw) * self._unit_us).cast(data_type)
+
+    def _texts(self, draw: Draw) -> tuple[pa.Array, Places]:
+        # Many records follow each other within a millisecond: each time is written once.
+        numbers = self.numbers(draw)
+        changes = np.empty(numbers.size, dtype=np.bool_)
+        changes[:1] = True
+        np.not_equal(numbers[1:], numbers[:-1], out=changes[1:])
+        return integer_texts(numbers[changes]), np.cumsum(changes) - 1
 
 
 class _Fixed(FieldSpec):
@@ -220,16 +266,12 @@ class _Fixed(FieldSpec):
 
         return column
 
-    def json(self) -> Column:
-        width = self._length + 2
+    def arrow(self) -> ArrowColumn:
+        return lambda draw: fixed_texts(self.letters(draw.words), pa.string())
 
-        def column(draw: Draw) -> list[bytes]:
-            quoted = np.full((draw.offsets.size, width), _QUOTE, dtype=np.uint8)
-            quoted[:, 1:-1] = self.letters(draw.words)
-            texts: list[bytes] = quoted.view(f"S{width}").ravel().tolist()
-            return texts
-
-        return column
+    def json(self) -> tuple[Piece, ...]:
+        made = Made(lambda draw: (fixed_texts(self.letters(draw.words), pa.binary()), np.arange(draw.offsets.size)))
+        return b'"', made, b'"'
 
 
 class Letters(_Fixed):
@@ -273,6 +315,9 @@ class Constant(FieldSpec):
     def values(self) -> Column:
         return lambda draw: [self.value] * draw.offsets.size
 
-    def json(self) -> Column:
-        text = msgspec.json.encode(self.value)
-        return lambda draw: [text] * draw.offsets.size
+    def arrow(self) -> ArrowColumn:
+        value = pa.array([self.value], self.type.arrow)
+        return lambda draw: value.take(pa.array(np.zeros(draw.offsets.size, dtype=np.int64)))
+
+    def json(self) -> tuple[Piece, ...]:
+        return (msgspec.json.encode(self.value),)
