@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 import math
-import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import Enum
+from operator import attrgetter
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as paj
 
 from penstock.errors import BadRecord, TypeMismatch
 from penstock.operators.base import BatchForm, Operation, Operator
 from penstock.operators.errors import Errors
 from penstock.operators.loop import compile_loop
-from penstock.types import BINARY, STRING, Schema, TypeKind, python_type
+from penstock.types import BINARY, STRING, Field, Schema, TypeKind, python_type
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _TIMESTAMP_US_MAX = 1 << 62
-# Arrow reads these although they are not JSON, and any depth; the strict decoder does not.
-_NOT_JSON = re.compile(rb"[:,\[][ \t\r]*-?(?:NaN|Inf)")
-_BRACKETS_MAX = 100
-_FAST_KINDS = {
-    TypeKind.BOOLEAN,
-    TypeKind.BIGINT,
-    TypeKind.INT,
-    TypeKind.SMALLINT,
-    TypeKind.TINYINT,
-    TypeKind.DOUBLE,
-    TypeKind.STRING,
-    TypeKind.TIMESTAMP,
-}
+_BATCH_RECORDS = 8192
+"""Records decoded at once: few enough that what is decoded is still in the cache when it goes into columns."""
 
 
 class TimeUnit(Enum):
@@ -106,39 +96,21 @@ class ParseJson(Operation):
         process = compile_loop(errors.operation, body, names, errors)
         return Operator(process, schema=schema, output=self.schema, vectorised=self._vectorised(schema))
 
-    def _vectorised(self, schema: Schema) -> BatchForm | None:
-        if any(field.type.kind not in _FAST_KINDS for field in self.schema.fields):
-            return None
+    def _vectorised(self, schema: Schema) -> BatchForm:
         at = schema.names.index(self.column)
-        unit_us, output = self.timestamp_unit.us, self.schema
-        read_as = pa.schema(
-            (f.name, pa.int64() if f.type.kind is TypeKind.TIMESTAMP else f.type.arrow) for f in output.fields
-        )
-        options = paj.ParseOptions(explicit_schema=read_as, unexpected_field_behavior="ignore")
+        decode_lines, output = _decoder(self.schema).decode_lines, self.schema
+        columns = [_column(field, self.timestamp_unit.us) for field in output.fields]
+
+        def part(values: pa.Array) -> pa.RecordBatch:
+            objects = decode_lines(_lines(values))
+            if len(objects) != len(values):
+                raise BadRecord("not one JSON object per record.")
+            return pa.RecordBatch.from_arrays([column(objects) for column in columns], schema=output.arrow)
 
         def vectorised(batch: pa.RecordBatch) -> pa.RecordBatch:
-            text = _lines(batch.column(at))
-            read = paj.ReadOptions(use_threads=False, block_size=max(len(text) + 1, 1024))
-            table = paj.read_json(pa.BufferReader(text), read_options=read, parse_options=options)
-            if table.num_rows != batch.num_rows:
-                raise BadRecord("not one JSON object per record.")
-            columns = []
-            for field in output.fields:
-                column = table.column(field.name).combine_chunks()
-                if not field.nullable and column.null_count:
-                    raise BadRecord(f"column '{field.name}' is null.")
-                if field.type.kind is TypeKind.STRING:
-                    column.validate(full=True)
-                elif field.type.kind is TypeKind.DOUBLE:
-                    if not pc.all(pc.is_finite(column), min_count=0).as_py():
-                        raise BadRecord("a number is out of range.")
-                elif field.type.kind is TypeKind.TIMESTAMP:
-                    limit = _TIMESTAMP_US_MAX // unit_us
-                    if pc.any(pc.greater_equal(pc.abs_checked(column), limit), min_count=0).as_py():
-                        raise BadRecord("a time is out of range.")
-                    column = pc.multiply_checked(column, unit_us).cast(field.type.arrow)
-                columns.append(column)
-            return pa.RecordBatch.from_arrays(columns, schema=output.arrow)
+            values = batch.column(at)
+            parts = [part(values.slice(first, _BATCH_RECORDS)) for first in range(0, len(values), _BATCH_RECORDS)]
+            return pa.concat_batches(parts) if parts else output.to_batch([])
 
         return vectorised
 
@@ -170,22 +142,44 @@ def _converted(name: str, kind: TypeKind) -> str:
     return value
 
 
-def _lines(column: pa.Array) -> bytes:
-    """One text with a line per value, or BadRecord if the values are not obviously one object each."""
-    if column.null_count:
+def _lines(values: pa.Array) -> memoryview:
+    """One text with a line per value, or BadRecord if decoding the lines could differ from decoding each value alone.
+
+    Objects that begin and end with their line cannot run on into the next: between ``}`` and ``{`` the decoder
+    takes no line break, neither inside an object nor in a string.
+    """
+    if values.null_count:
         raise BadRecord("a value is null.")
-    if not len(column):
-        raise BadRecord("no values.")
-    lines = column.cast(pa.binary()).to_pylist()
-    text = b"\n".join(lines)
-    if text.count(b"\n") != len(lines) - 1 or b"\\" in text:
-        # A line break inside a value would shift the rows; escapes are left to the strict decoder.
-        raise BadRecord("values with line breaks or escapes.")
-    if _NOT_JSON.search(text):
-        raise BadRecord("a number that is not JSON.")
-    nested = text.count(b"[") + text.count(b"{") > len(lines) + _BRACKETS_MAX
-    if nested and any(line.count(b"[") + line.count(b"{") > _BRACKETS_MAX for line in lines):
-        raise BadRecord("a value may be nested deeply.")
-    if not all(line[:1] == b"{" and line[-1:] == b"}" for line in lines):
+    _, offsets, data = values.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int32)[values.offset : values.offset + len(values) + 1]
+    text = np.frombuffer(data, dtype=np.uint8) if data is not None else np.zeros(0, dtype=np.uint8)
+    if (ends[1:] == ends[:-1]).any():
+        raise BadRecord("a value is empty.")
+    if not ((text[ends[:-1]] == ord("{")) & (text[ends[1:] - 1] == ord("}"))).all():
         raise BadRecord("a value is not an object.")
-    return text
+    if (text[ends[0] : ends[-1]] == ord("\n")).any():
+        raise BadRecord("a value has several lines.")
+    one_list = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values.cast(pa.binary()))
+    return memoryview(pc.binary_join(one_list, b"\n").buffers()[2])
+
+
+def _column(field: Field, unit_us: int) -> Callable[[list[Any]], pa.Array]:
+    """Return the function that turns a member of decoded objects into a column."""
+    member, kind, data_type = attrgetter(field.name), field.type.kind, field.type.arrow
+    limit = _TIMESTAMP_US_MAX // unit_us
+
+    def times(objects: list[Any]) -> pa.Array:
+        values = list(map(member, objects))
+        if set(map(type, values)) == {int}:
+            numbers = np.array(values, dtype=np.int64)
+            if -limit < numbers.min() and numbers.max() < limit:
+                return pa.array(numbers * unit_us).cast(data_type)
+        micros = [None if value is None else timestamp_us(value, unit_us) for value in values]
+        return pa.array(micros, pa.int64()).cast(data_type)
+
+    def dates(objects: list[Any]) -> pa.Array:
+        days = [None if value is None else date_days(value) for value in map(member, objects)]
+        return pa.array(days, pa.int32()).cast(data_type)
+
+    converters = {TypeKind.TIMESTAMP: times, TypeKind.DATE: dates}
+    return converters.get(kind) or (lambda objects: pa.array(list(map(member, objects)), data_type))
