@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from operator import attrgetter
 from typing import Annotated, Any
 
 import msgspec
@@ -125,7 +126,11 @@ class Schema:
         """Return the schema of these columns, in this order."""
         return Schema(tuple(self.field(name) for name in names))
 
-    @property
+    def __getstate__(self) -> dict[str, object]:
+        # What is generated from the columns is made anew where they arrive: there, too, equal schemas share one class.
+        return {"fields": self.fields}
+
+    @cached_property
     def record_type(self) -> type[Record]:
         """The record class; equal schemas share one."""
         return _record_type(self)
@@ -137,7 +142,7 @@ class Schema:
 
     def to_batch(self, rows: list[Record]) -> pa.RecordBatch:
         """Turn rows into columns."""
-        columns = [pa.array([getattr(row, field.name) for row in rows], type=field.type.arrow) for field in self.fields]
+        columns = [pa.array(list(map(attrgetter(f.name), rows)), type=f.type.arrow) for f in self.fields]
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
 
     def to_rows(self, batch: pa.RecordBatch) -> list[Record]:
@@ -156,12 +161,12 @@ class Schema:
         A single-column schema also takes the bare value.
         """
         record_type = self.record_type
+        if type(value) is record_type:
+            return self.check(value)
         try:
-            if type(value) is record_type:
-                record = value
-            elif isinstance(value, dict):
+            if isinstance(value, dict):
                 record = record_type(**value)
-            elif isinstance(value, tuple | list):
+            elif isinstance(value, (tuple, list)):
                 if len(value) != len(self.fields):
                     raise BadRecord(f"{value!r} has {len(value)} values, not {len(self.fields)} as ({self.ddl}).")
                 record = record_type(*value)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark import cloudpickle
 
 from penstock.errors import BadRecord
 from penstock.types import Schema, parse_type, record_dict
@@ -136,3 +137,13 @@ def test_arrow_types() -> None:
     assert parse_type("array<date>").arrow == pa.list_(pa.date32())
     assert parse_type("tinyint").bounds() == (-128, 127)
     assert parse_type("date").bounds() == (-(1 << 31), (1 << 31) - 1)
+
+
+def test_a_schema_that_travels_makes_the_same_records() -> None:
+    used = Schema.parse("k string, n bigint not null")
+    record = used.coerce(("a", 1))
+    assert used.to_rows(used.to_batch([record])) == [record]
+    there = cloudpickle.loads(cloudpickle.dumps(used))
+    assert there == used
+    assert there.record_type is used.record_type
+    assert there.coerce({"k": "a", "n": 1}) == record
