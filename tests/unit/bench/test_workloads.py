@@ -16,6 +16,7 @@ from penstock.bench.workloads import WORKLOADS, Comparison, Workload, replay, sc
 from penstock.bench.workloads.base import time_us
 from penstock.bench.workloads.grep import GREP, NEEDLE
 from penstock.errors import InvalidOption
+from penstock.operators import Aggregation, Combine, Errors, Operation
 from penstock.types import Record
 
 _START_US = 1_700_000_000_000_000
@@ -217,3 +218,25 @@ def test_replay_of_a_run_that_was_stopped() -> None:
     assert [record.number for record in replay(WORKLOADS["identity"].source(1, total=20_000), 0)] == list(range(20_000))
     with pytest.raises(InvalidOption, match="read"):
         list(replay(source, 0))
+
+
+@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
+def test_batches_go_through_the_vectorised_forms_and_give_the_same_records(workload: Workload[Any]) -> None:
+    source = workload.source(200, total=_TOTAL)
+    reader, schema = source.reader(0, 1, _START_US), source.schema
+    rows = source.records(0, _TOTAL, _START_US)
+    batch = reader.read(_TOTAL).columns
+    assert schema.to_rows(batch) == rows
+    for node in workload.build(ps.stream("events", source)).to(ps.memory()).graph().nodes:
+        if not isinstance(node.body, Operation):
+            continue
+        operation = Combine(node.body) if isinstance(node.body, Aggregation) else node.body
+        operator = operation.build(schema, Errors(node.name))
+        rows, batch = operator.process(rows), operator.process_batch(batch)
+        assert operator.batch_fallbacks == 0, operation.kind
+        schema = operation.bind(schema)
+        if operation.kind == "map":
+            assert [row.score for row in schema.to_rows(batch)] == pytest.approx([row.score for row in rows], rel=1e-12)
+        else:
+            assert schema.to_rows(batch) == rows
+    assert rows
