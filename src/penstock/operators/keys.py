@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import Any
 from zlib import crc32
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import InvalidOption, TypeMismatch
@@ -91,20 +93,36 @@ class Partitioner:
 
     def columns(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """Return one batch for each instance, in order."""
-        keys: list[object]
-        if len(self._names) == 1:
-            codes = batch.column(self._names[0]).dictionary_encode(null_encoding="encode")
-            keys = _key_values(codes.dictionary)
-            at = codes.indices.to_numpy(zero_copy_only=False)
-            owners = np.array([self._owner(key) for key in keys] or [0], dtype=np.int64)[at]
-        else:
-            columns = [_key_values(batch.column(name)) for name in self._names]
-            owners = np.array([self._owner(key) for key in zip(*columns, strict=True)], dtype=np.int64)
-        return [batch.filter(pa.array(owners == i)) for i in range(self._instances)]
+        if self._instances == 1:
+            return [batch]
+        # A byte holds any instance, and NumPy sorts bytes in a single pass; equal ones keep their order.
+        owners = self._owners_of([batch.column(name) for name in self._names])
+        dealt = batch.take(pa.array(np.argsort(owners, kind="stable")))
+        ends = np.cumsum(np.bincount(owners, minlength=self._instances)).tolist()
+        return [dealt.slice(start, end - start) for start, end in pairwise([0, *ends])]
+
+    def _owners_of(self, columns: list[pa.Array]) -> npt.NDArray[np.uint8]:
+        """Return each row's owner, found once for every key that is there."""
+        codes = _codes(columns[0])
+        for column in columns[1:]:
+            more = _codes(column)
+            pairs = codes.astype(np.int64) * (int(more.max(initial=0)) + 1) + more
+            codes = _codes(pa.array(pairs))
+        rows = np.zeros(int(codes.max(initial=-1)) + 1, dtype=np.int64)
+        rows[codes] = np.arange(codes.size)
+        values = [_key_values(column.take(pa.array(rows))) for column in columns]
+        keys = values[0] if len(values) == 1 else zip(*values, strict=True)
+        return np.array([self._owner(key) for key in keys], dtype=np.uint8)[codes]
 
     def _owner(self, key: object) -> int:
         found = self._owners.get(key)
         return self._find(key) if found is None else found
+
+
+def _codes(column: pa.Array) -> npt.NDArray[np.int32]:
+    """Number the distinct values of a column, a null among them, from 0."""
+    codes: npt.NDArray[np.int32] = column.dictionary_encode(null_encoding="encode").indices.to_numpy()
+    return codes
 
 
 def _key_values(column: pa.Array) -> list[object]:
