@@ -272,3 +272,14 @@ class PipelineFileRefused(PenstockError):
     """A file given to the command line cannot be read for its pipelines."""
 
     code = "PIPELINE_FILE"
+
+
+def rebuilt(code: str, what: str, operation: str | None, hint: str, user_traceback: str) -> PenstockError:
+    """Return the error that another process has met: the same class, code and text."""
+    known = {kind.code: kind for kind in PenstockError.__subclasses__()}
+    kind = known.get(code, PenstockError)
+    error = kind.__new__(kind)
+    PenstockError.__init__(error, what, operation=operation, hint=hint)
+    if isinstance(error, OperationFailed):
+        error.user_traceback = user_traceback
+    return error

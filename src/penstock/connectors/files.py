@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.connectors.base import Sink, SinkWriter, WriterContext
+from penstock.connectors.base import Sink, SinkWriter, Stager, WriterContext
 from penstock.connectors.plain import plain_dicts
 from penstock.errors import InvalidOption, SinkFailed
 from penstock.types import Record, Schema
@@ -124,6 +124,12 @@ class Files(Sink):
                 hint="Restore the newest checkpoint, or remove the parts that are newer, or give another path.",
             )
 
+    def stager(self, schema: Schema, operation: str) -> Stager:
+        if self._format is not FileFormat.JSONL:
+            return super().stager(schema, operation)
+        dicts, encoder = plain_dicts(schema), msgspec.json.Encoder()
+        return lambda batch: encoder.encode_lines(dicts(schema.to_rows(batch)))
+
     def writer(self, schema: Schema, context: WriterContext) -> SinkWriter:
         with _disk(self._path, context.operation):
             (self._path / _PENDING).mkdir(parents=True, exist_ok=True)
@@ -182,6 +188,10 @@ class _JsonLinesFile:
 
     def write(self, rows: list[Record]) -> None:
         self._file.write(self._encoder.encode_lines(self._dicts(rows)))
+
+    def write_lines(self, lines: bytes) -> None:
+        """Take rows that are encoded already."""
+        self._file.write(lines)
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
         self.write(self._schema.to_rows(batch))
@@ -263,6 +273,15 @@ class _FilesWriter(SinkWriter):
         if batch.num_rows:
             with _disk(self._open_path, self._operation):
                 self._opened().write_batch(batch)
+
+    def adopt(self, staged: bytes, schema: Schema) -> None:
+        if self._format is not FileFormat.JSONL:
+            super().adopt(staged, schema)
+            return
+        with _disk(self._open_path, self._operation):
+            opened = self._opened()
+            assert isinstance(opened, _JsonLinesFile)
+            opened.write_lines(staged)
 
     def prepare(self, epoch: int) -> None:
         if self._open is None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.connectors.base import Sink, SinkWriter, WriterContext
+import pyarrow as pa
+
+from penstock.connectors.base import Sink, SinkWriter, Stager, WriterContext
 from penstock.errors import InvalidOption, SinkFailed
 from penstock.types import Record, Schema
 
@@ -25,11 +27,24 @@ class Foreach(Sink):
         del schema
         return _ForeachWriter(self._function, context.operation)
 
+    def stager(self, schema: Schema, operation: str) -> Stager:
+        # It promises no more than "at least once" anyway, so a slot may call the function itself.
+        writer = _ForeachWriter(self._function, operation)
+
+        def stage(batch: pa.RecordBatch) -> bytes:
+            writer.write(schema.to_rows(batch))
+            return b""
+
+        return stage
+
 
 class _ForeachWriter(SinkWriter):
     def __init__(self, function: Callback, operation: str) -> None:
         self._function = function
         self._operation = operation
+
+    def adopt(self, staged: bytes, schema: Schema) -> None:
+        """The slot has called the function."""
 
     def write(self, rows: list[Record]) -> None:
         function = self._function

@@ -50,7 +50,7 @@ from penstock.control.events import (
     Tick,
 )
 from penstock.control.recovery import InstanceId, SnapshotChains, downstream, everything, hosted
-from penstock.errors import OperationFailed, PenstockError, SparkFailed, WorkerLost
+from penstock.errors import PenstockError, SparkFailed, WorkerLost, rebuilt
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 
@@ -391,10 +391,4 @@ class Scheduler:
 
 def _failure(message: m.Failed) -> PenstockError:
     """Rebuild a worker's error so that the user meets the same class, code and text."""
-    known = {kind.code: kind for kind in PenstockError.__subclasses__()}
-    kind = known.get(message.code, PenstockError)
-    error = kind.__new__(kind)
-    PenstockError.__init__(error, message.what, operation=message.operation, hint=message.hint)
-    if isinstance(error, OperationFailed):
-        error.user_traceback = message.user_traceback
-    return error
+    return rebuilt(message.code, message.what, message.operation, message.hint, message.user_traceback)

@@ -33,8 +33,9 @@ class Block:
         Block ids covered, both included.
     epoch : int
         Epoch the records belong to.
-    rows, columns :
-        The records in one of two equal forms; a block without records has neither.
+    rows, columns, packed :
+        The records in one of three equal forms; a block without records has none. ``packed`` are columns in bytes, as
+        they travel: whoever only passes them on does not open them.
     count : int
         Number of records.
     due_us : int
@@ -57,21 +58,35 @@ class Block:
     event_time_us_max: int | None = None
     idle: bool = False
     mark: Mark = Mark.NONE
+    packed: bytes | None = None
 
     def as_rows(self, schema: Schema) -> list[Record]:
         """Return the records as rows."""
         if self.rows is not None:
             return self.rows
-        return schema.to_rows(self.columns) if self.columns is not None else []
+        return schema.to_rows(self.as_columns(schema)) if self.count else []
 
     def as_columns(self, schema: Schema) -> pa.RecordBatch:
         """Return the records as columns."""
-        return self.columns if self.columns is not None else schema.to_batch(self.rows or [])
+        if self.columns is not None:
+            return self.columns
+        return unpack(self.packed, schema) if self.packed is not None else schema.to_batch(self.rows or [])
 
     @property
     def weight(self) -> int:
         """What the block counts for against a log's bound; an empty one is not free."""
         return self.count or 1
+
+
+def pack(batch: pa.RecordBatch) -> bytes:
+    """Return columns as bytes; the schema is known to whoever opens them."""
+    packed: bytes = batch.serialize().to_pybytes()
+    return packed
+
+
+def unpack(packed: bytes, schema: Schema) -> pa.RecordBatch:
+    """Open what `pack` has made."""
+    return pa.ipc.read_record_batch(pa.py_buffer(packed), schema.arrow)
 
 
 def join_columns(blocks: list[Block], schema: Schema) -> pa.RecordBatch:

@@ -38,6 +38,10 @@ class SinkOperator(Operator):
         """Make the epoch's output durable."""
         self._call(self.writer.prepare, epoch)
 
+    def adopt(self, staged: bytes) -> None:
+        """Take what a slot has made ready for the writer."""
+        self._call(lambda packed: self.writer.adopt(packed, self.schema), staged)
+
     def commit(self, epoch: int) -> list[Record]:
         """Make the epoch's output visible; return what the driver shall take."""
         return self._call(self.writer.commit, epoch) or []
@@ -102,15 +106,15 @@ class Chain:
         """Largest event time of the last block, if the chain ends before a window's shuffle."""
         return self._event_time.us_max if self._event_time is not None else None
 
-    def push(self, rows: list[Record], due_us: int, first: int = 0) -> list[Record]:
-        """Run records through the chain from operation ``first`` on; return what leaves it."""
+    def push(self, rows: list[Record], due_us: int, first: int = 0, until: int | None = None) -> list[Record]:
+        """Run records through the chain from operation ``first`` on, up to ``until``; return what leaves it."""
         if self.guard is not None:
             return self._push_carefully(self.guard, rows, first)
         clock_ns = self._clock_ns
         before_ns = clock_ns()
         if self._event_time is not None:
             self._event_time.us_max = None
-        for stage in self.stages[first:] if first else self.stages:
+        for stage in self.stages[first:until] if first or until is not None else self.stages:
             if not rows:
                 break
             stats = stage.stats
@@ -134,7 +138,10 @@ class Chain:
             stats.busy_ns += after_ns - before_ns
             if due_us:
                 # Every record is charged with the wait of the block's oldest one: an upper bound, never flattering.
-                stats.latency_us.record(after_ns // 1000 - due_us, count)
+                latency_us = after_ns // 1000 - due_us
+                stats.latency_us.record(latency_us, count)
+                stats.entered_us += (before_ns // 1000 - due_us) * count
+                stats.left_us += latency_us * count
             before_ns = after_ns
         return rows
 
@@ -159,7 +166,7 @@ class Chain:
             self._event_time.us_max = newest
         return rows
 
-    def advance(self, event_time_us: int | None, due_us: int) -> list[Record]:
+    def advance(self, event_time_us: int | None, due_us: int, until: int | None = None) -> list[Record]:
         """Let event time pass in the stateful operation, or end it (None); return what leaves the chain."""
         assert self.stateful is not None
         before_ns = self._clock_ns()
@@ -169,7 +176,7 @@ class Chain:
         stats = self.stages[0].stats
         stats.busy_ns += self._clock_ns() - before_ns
         stats.records_out += len(rows)
-        return self.push(rows, due_us, first=1)
+        return self.push(rows, due_us, 1, until)
 
     def side(self, op_index: int, port: str, rows: list[Record]) -> list[Record]:
         """Return what goes to an output: the chain's result, or a copy of what an operation put aside."""
@@ -206,6 +213,11 @@ class Chain:
                 s.errors.counts.dead_letters,
                 s.stats.latency_us.counts,
                 s.stats.latency_us.maximum,
+                s.stats.entered_us,
+                s.stats.left_us,
+                s.stats.wait_us,
+                s.stats.schedule_us,
+                s.stats.fallbacks,
             )
             for s in self.stages
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
 from penstock.dataset import Block, Log, Mark, Receiver, Retention
 from penstock.dataset.log import RETAINED_RECORDS_MAX
@@ -88,12 +89,24 @@ class EdgeOutput:
             for i in range(len(self.logs)):
                 self._write(i, span, rows)
 
-    def _write(self, i: int, span: Span, rows: list[Record]) -> None:
+    def emit_parts(self, span: Span, parts: Mapping[int, tuple[int, bytes]]) -> None:
+        """Write packed records of a span that a slot has dealt out already: count and columns by consumer."""
+        self._next_id = span.last + 1
+        self._epoch = span.epoch
+        for i in range(len(self.logs)):
+            count, packed = parts.get(i, (0, None))
+            self.records_written += count
+            self._write(i, span, [], count, packed)
+
+    def _write(
+        self, i: int, span: Span, rows: list[Record], packed_count: int = 0, packed: bytes | None = None
+    ) -> None:
         newest = span.event_time_us_max
         held = self._event_time[i]
         if held is not None and (newest is None or held > newest):
             newest = held
-        if not rows and span.mark is Mark.NONE and span.idle == self._idle[i]:
+        count = len(rows) or packed_count
+        if not count and span.mark is Mark.NONE and span.idle == self._idle[i]:
             self._event_time[i] = newest
             return
         log = self.logs[i]
@@ -104,11 +117,12 @@ class EdgeOutput:
                 span.epoch,
                 rows or None,
                 None,
-                len(rows),
-                span.due_us if rows else 0,
+                count,
+                span.due_us if count else 0,
                 newest,
                 span.idle,
                 span.mark,
+                packed,
             )
         )
         self._idle[i] = span.idle

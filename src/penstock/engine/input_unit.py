@@ -20,9 +20,12 @@ from dataclasses import dataclass, field
 
 from penstock.dataset import Block, Mark
 from penstock.engine.chain import ClockNs
+from penstock.engine.detour import Detour, Item, Marker
 from penstock.engine.edges import EdgeInput, EdgeOutput
+from penstock.engine.pool import SlotPool
+from penstock.engine.rerouting import ReroutableUnit
 from penstock.engine.snapshot import InputState, UnitSnapshot
-from penstock.engine.unit import BLOCK_RECORDS_MAX, Unit, fit_records
+from penstock.engine.unit import BLOCK_RECORDS_MAX, fit_records
 from penstock.metrics.stats import StatsMessage
 from penstock.metrics.times import later
 from penstock.pipeline.plan import Plan, UnitSpec
@@ -41,7 +44,7 @@ class _Begun:
     event_time_us_max: int | None = None
 
 
-class InputUnit(Unit):
+class InputUnit(ReroutableUnit):
     """A unit that reads other units."""
 
     def __init__(
@@ -52,13 +55,14 @@ class InputUnit(Unit):
         inputs: list[EdgeInput],
         outputs: list[EdgeOutput],
         clock_ns: ClockNs,
+        pool: SlotPool,
+        owner: tuple[int, int],
     ) -> None:
-        super().__init__(spec, instance, plan, outputs, clock_ns)
+        super().__init__(spec, instance, plan, outputs, clock_ns, pool, owner)
         self.inputs = inputs
         self._open = len(inputs)
         self._begun: _Begun | None = None
         self._piece_records = BLOCK_RECORDS_MAX
-        self._clock_ns = clock_ns
         self._work_us = plan.options.block_work_us
         self._idle_us = plan.options.idle_us
         self._shown_us = 0
@@ -77,6 +81,18 @@ class InputUnit(Unit):
         if self._begun is not None:
             self._go_on(self._begun)
             return True
+        if self._order is not None:
+            self._settle(self._clock_ns() // 1000)
+        if self.detour is not None:
+            return self._step_detour(self.detour, self._clock_ns() // 1000)
+        if self._take_block():
+            return True
+        if self._hand_over is not None:
+            self._nothing_to_do(self._clock_ns() // 1000)
+        return False
+
+    def _take_block(self) -> bool:
+        """Handle the next block of the input whose turn it is."""
         inputs = self.inputs
         for i in range(self._turn, self._turn + len(inputs)):
             each = inputs[i % len(inputs)]
@@ -91,7 +107,8 @@ class InputUnit(Unit):
         count, before_ns = self._piece_records, self._clock_ns()
         piece = begun.rows[begun.at : begun.at + count]
         begun.at += count
-        begun.results += self.chain.push(piece, begun.block.due_us)
+        until = self.detour.route.first if self.detour is not None else None
+        begun.results += self.chain.push(piece, begun.block.due_us, 0, until)
         begun.event_time_us_max = later(begun.event_time_us_max, self.chain.event_time_us_max)
         self._piece_records = fit_records(count, len(piece), self._clock_ns() - before_ns, self._work_us)
         if begun.at >= len(begun.rows):
@@ -114,8 +131,13 @@ class InputUnit(Unit):
     def _handle(self, source: EdgeInput, block: Block) -> None:
         self._span.due_us = block.due_us
         source.audit(block)
-        if block.count:
+        if self.detour is not None and self.detour.route.first == 0:
+            # Nothing is before the range: the block goes there as it is.
+            self._enter(self.detour, source, block, block)
+        elif block.count:
             self._begun = begun = _Begun(source, block, block.as_rows(self.spec.schema))
+            if self._tapped is not None:
+                self._tapped += begun.rows
             self._go_on(begun)
         else:
             self._span.event_time_us_max = None
@@ -125,6 +147,9 @@ class InputUnit(Unit):
         """Let event time pass, and send the block's results or its marker on."""
         chain, span = self.chain, self._span
         now_us = self._clock_ns() // 1000
+        if self.detour is not None:
+            self._leave_chain(self.detour, source, block, rows)
+            return
         source.idle = block.idle
         if chain.stateful is not None:
             source.saw_event_time(block.event_time_us_max)
@@ -138,23 +163,32 @@ class InputUnit(Unit):
                 source.shown_us = now_us
             source.saw_event_time(span.event_time_us_max)
             span.event_time_us_max = self._event_time_us(now_us)
-        span.idle = all(each.idle or each.ended for each in self.inputs)
-        if chain.has_event_time:
-            # Whoever waits for this unit's event time must not wait for ever when filters or keys leave it none.
-            if span.event_time_us_max is not None or not self._shown_us:
-                self._shown_us = now_us
-            span.idle = span.idle or now_us - self._shown_us >= self._idle_us
+        self._show_idle(now_us)
         first, last = self._ids(block)
         if block.mark is Mark.NONE:
             span.first, span.last = first, last
             self._emit(rows)
-            return
+        else:
+            self._note_mark(source, block)
+            self._align(first, last, rows)
+        if self._hand_over is not None and block.count:
+            self._output(block.due_us, self._clock_ns() // 1000)
+
+    def _show_idle(self, now_us: int) -> None:
+        span = self._span
+        span.idle = all(each.idle or each.ended for each in self.inputs)
+        if self.chain.has_event_time:
+            # Whoever waits for this unit's event time must not wait for ever when filters or keys leave it none.
+            if span.event_time_us_max is not None or not self._shown_us:
+                self._shown_us = now_us
+            span.idle = span.idle or now_us - self._shown_us >= self._idle_us
+
+    def _note_mark(self, source: EdgeInput, block: Block) -> None:
         if block.mark is Mark.END:
             source.ended = True
             self._open -= 1
         else:
             source.aligned = True
-        self._align(first, last, rows)
 
     def _ids(self, block: Block) -> tuple[int, int]:
         if self._same_ids:
@@ -166,8 +200,9 @@ class InputUnit(Unit):
         """Least event time of the inputs that count; None while one of them has shown none."""
         reached: int | None = None
         tells = self.chain.stateful is None
+        detour = self.detour
         for each in self.inputs:
-            if each.ended or each.idle:
+            if (each.ended or each.idle) and not (detour is not None and detour.holds(each)):
                 continue
             if tells:
                 # Event time is read off the records here: an input whose records show none for a while does not count.
@@ -192,6 +227,113 @@ class InputUnit(Unit):
         else:
             self._span.first, self._span.last = first, last
             self._emit(rows)
+
+    # --- the detour ---------------------------------------------------------------------------------------------------
+
+    def _step_detour(self, detour: Detour, now_us: int) -> bool:
+        worked = self._release(detour, now_us)
+        if self.finished or self._ending:
+            return worked
+        for key in detour.ripe(now_us):
+            if detour.room > 0 or detour.closing:
+                self._cut(detour, key, now_us)
+                worked = True
+        full = any(held.count >= detour.records_max for held in detour.gathering.values())
+        if not detour.closing and not full and self._take_block():
+            worked = True
+        if self._hand_over is not None and not worked:
+            self._nothing_to_do(now_us)
+        return worked
+
+    def _leave_chain(self, detour: Detour, source: EdgeInput, block: Block, rows: list[Record]) -> None:
+        """Let event time pass before the range, and gather what the operations there have left of a block."""
+        chain, first, now_us = self.chain, detour.route.first, self._clock_ns() // 1000
+        if chain.stateful is not None:
+            source.idle = block.idle
+            source.saw_event_time(block.event_time_us_max)
+            reached = self._event_time_us(now_us)
+            if reached is not None:
+                rows = rows + chain.advance(reached, block.due_us, first)
+        self._enter(
+            detour, source, block, Block(block.first, block.last, 0, rows or None, None, len(rows), block.due_us)
+        )
+
+    def _enter(self, detour: Detour, source: EdgeInput, came: Block, block: Block) -> None:
+        """Gather a block for the range; behind its marker comes nothing before the marker is through."""
+        now_us = self._clock_ns() // 1000
+        if self.chain.stateful is None:
+            source.idle = came.idle
+        key = self.inputs.index(source)
+        detour.gather(key, source, block, self._sides(detour), now_us)
+        if came.mark is Mark.NONE:
+            return
+        self._note_mark(source, came)
+        if self._open == 0:
+            mark = Mark.END
+            if self.chain.stateful is not None:
+                rows = self.chain.advance(None, came.due_us, detour.route.first)
+                last = Block(0, 0, 0, rows or None, None, len(rows), came.due_us)
+                detour.gather(key, source, last, self._sides(detour), now_us)
+        elif all(each.aligned or each.ended for each in self.inputs):
+            mark = Mark.EPOCH
+            for each in self.inputs:
+                each.aligned = False
+        else:
+            return
+        for other in [each for each in detour.gathering if each != key]:
+            self._cut(detour, other, now_us)
+        if self._same_ids:
+            # The marker and its block's records have one id.
+            capture = self._capture(self._before(detour.route))
+            self._cut(detour, key, now_us, Marker(mark, block.last, block.last, capture))
+            self._ending = mark is Mark.END
+        else:
+            self._cut(detour, key, now_us)
+            self._next_id += 1
+            self._in_line(detour, mark, (self._next_id - 1, self._next_id - 1))
+
+    def _sides(self, detour: Detour) -> dict[int, list[Record]]:
+        first = detour.route.first
+        sides = {
+            output.edge.id: held
+            for output in self.outputs
+            if output.edge.op_index < first and (held := self.chain.side(output.edge.op_index, output.edge.port, []))
+        }
+        self.chain.clear_sides()
+        return sides
+
+    def _cut(self, detour: Detour, key: int, now_us: int, marker: Marker | None = None) -> None:
+        if self._same_ids:
+            blocks = detour.gathering[key].blocks
+            ids = blocks[0].first, blocks[-1].last
+        else:
+            ids = self._next_id, self._next_id
+            self._next_id += 1
+        detour.cut(key, ids, self.spec.schema_at(detour.route.first), now_us, marker)
+
+    def _passed(self, item: Item, event_time_us_max: int | None, now_us: int) -> None:
+        span = self._span
+        span.event_time_us_max = event_time_us_max
+        if self.chain.stateful is None and self.chain.has_event_time:
+            assert isinstance(item.origin, EdgeInput)
+            if event_time_us_max is not None:
+                item.origin.shown_us = now_us
+            item.origin.saw_event_time(event_time_us_max)
+            span.event_time_us_max = self._event_time_us(now_us)
+        self._show_idle(now_us)
+
+    def waiting_records(self, now_us: int) -> int:
+        del now_us
+        return self.queued_records()
+
+    def arrived_records(self, now_us: int) -> int:
+        return sum(each.records_read for each in self.inputs) + self.waiting_records(now_us)
+
+    def wake_us(self) -> int | None:
+        """When a micro-batch has gathered long enough; None: only a message brings work."""
+        if self.detour is None or self.finished or self._ending:
+            return None
+        return self.detour.wake_us() if self.detour.room > 0 else None
 
     def figures(self) -> list[StatsMessage]:
         if self.chain.stages:

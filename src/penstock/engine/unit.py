@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from penstock.dataset import Mark
 from penstock.engine.chain import Chain, ClockNs
@@ -25,6 +26,19 @@ def fit_records(records_max: int, count: int, took_ns: int, work_us: int) -> int
     return max(1, (records_max + fitting) // 2) if fitting < records_max else records_max
 
 
+@dataclass(slots=True)
+class Capture:
+    """What a snapshot takes when the marker comes to a unit; the rest is taken when the marker leaves it."""
+
+    full: bool
+    state: bytes | None
+    inputs: list[InputState]
+    offsets: dict[int, int]
+    operations: list[OpCounters]
+    before: int
+    """How many of the operations are as they were then; the others have handled what came before the marker later."""
+
+
 class Unit:
     """What both kinds of unit share: the chain, the outputs, the epoch."""
 
@@ -40,6 +54,7 @@ class Unit:
         """Taken and not yet handed over to be stored."""
         self._span = Span()
         self._compaction = Compaction()
+        self._clock_ns = clock_ns
 
     @property
     def has_room(self) -> bool:
@@ -54,37 +69,51 @@ class Unit:
 
     def _mark(self, mark: Mark, first: int, last: int, rows: list[Record]) -> None:
         """Send a marker on, after what belongs before it."""
+        capture = self._capture()
+        self._begin_mark(mark, first, last)
+        self._emit(rows)
+        self._end_mark(mark, capture)
+
+    def _begin_mark(self, mark: Mark, first: int, last: int) -> None:
         span = self._span
         span.first, span.last, span.mark = first, last, mark
-        epoch = span.epoch
         for sink in self.chain.sinks:
-            sink.prepare(epoch)
-        self._emit(rows)
+            sink.prepare(span.epoch)
+
+    def _end_mark(self, mark: Mark, capture: Capture) -> None:
+        span = self._span
         span.mark = Mark.NONE
-        self.done_epoch = epoch
+        epoch = self.done_epoch = span.epoch
         span.epoch = epoch + 1
         self.finished = mark is Mark.END
-        self.snapshots.append(self._snapshot(epoch, last + 1))
+        self.snapshots.append(self._snapshot(epoch, span.last + 1, capture))
 
-    def _snapshot(self, epoch: int, next_id: int) -> UnitSnapshot:
+    def _capture(self, before: int | None = None) -> Capture:
+        """Take what the marker finds; ``before``: only so many operations have handled all that came before it."""
         stateful, full, state = self.chain.stateful, True, None
         if stateful is not None:
             full = self._compaction.wants_full()
             state = stateful.snapshot(full)
             self._compaction.wrote(full, len(state))
+        operations = self._counters()
+        before = len(operations) if before is None else before
+        return Capture(full, state, self._input_states(), self._offsets(), operations, before)
+
+    def _snapshot(self, epoch: int, next_id: int, capture: Capture) -> UnitSnapshot:
         sinks = {sink.name: sink.writer.snapshot(epoch) for sink in self.chain.sinks}
         written = [output.records_written for output in self.outputs]
+        operations = capture.operations[: capture.before] + self._counters()[capture.before :]
         return UnitSnapshot(
             epoch,
-            full,
+            capture.full,
             self.finished,
             next_id,
-            self._input_states(),
+            capture.inputs,
             written,
-            self._offsets(),
-            self._counters(),
+            capture.offsets,
+            operations,
             sinks,
-            state,
+            capture.state,
         )
 
     def _input_states(self) -> list[InputState]:

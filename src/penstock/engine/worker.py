@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
-from penstock.dataset import Ack, Block, ChannelId, Mark, Receiver, Sender
+from penstock.dataset import Ack, ChannelId, Receiver, Sender
 from penstock.engine.chain import ClockNs
+from penstock.engine.detour import Route
 from penstock.engine.edges import READER, EdgeInput, EdgeOutput, LocalInput, RemoteInput
 from penstock.engine.guard import Guard
 from penstock.engine.input_unit import InputUnit
+from penstock.engine.pool import SlotFrames
+from penstock.engine.rerouting import Order
+from penstock.engine.slot_desk import SlotDesk
 from penstock.engine.snapshot import InputState, InstanceId, UnitSnapshot, decode_snapshot, encode_snapshot, renumbered
 from penstock.engine.source_unit import SourceUnit
 from penstock.engine.unit import Unit
-from penstock.errors import LimitExceeded, ProtocolError
+from penstock.engine.wire import Wire
+from penstock.errors import ProtocolError
 from penstock.metrics.stats import StatsMessage
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.protocol import messages as m
+from penstock.protocol import slots as s
 
 UNIT_BLOCKS_PER_STEP = 64
 STEP_US_MAX = 5_000
@@ -62,14 +66,11 @@ class Worker:
         self._to_store: list[Persist] = []
         self._storing: set[str] = set()
         self._stored: list[m.Stored] = []
-        self._encode = msgspec.msgpack.Encoder().encode
-        self._decoders = {
-            edge.id: msgspec.msgpack.Decoder(list[edge.schema.record_type]).decode  # type: ignore[name-defined]
-            for edge in plan.edges
-        }
+        self._wire = Wire(plan, incarnation)
         self._outputs: dict[tuple[int, int], EdgeOutput] = {}
         self._sources: dict[InstanceId, SourceUnit] = {}
         self._units: dict[InstanceId, InputUnit] = {}
+        self._desk = SlotDesk(worker, incarnation)
         self._generation = 0
         self._held: frozenset[InstanceId] = frozenset()
         """Instances of the whole job that are being recovered: they, and what is sent to them, wait for Resume."""
@@ -141,6 +142,7 @@ class Worker:
         for units in (self._sources, self._units):
             unit = units.pop(key, None)
             if unit is not None:
+                unit.forget()
                 unit.close()
         names = {persist.name for persist in self._to_store if (persist.unit, persist.instance) == key}
         self._to_store = [persist for persist in self._to_store if persist.name not in names]
@@ -163,14 +165,16 @@ class Worker:
     def _build(
         self, unit: UnitSpec, i: int, state: list[UnitSnapshot], instances: frozenset[InstanceId], epoch: int
     ) -> None:
-        key = (unit.id, i)
+        key, owner = (unit.id, i), (self.worker, self.incarnation)
         outputs = [self._outputs[edge.id, i] for edge in self._plan.outputs(unit.id)]
         made: SourceUnit | InputUnit
         if unit.source is not None:
-            made = self._sources[key] = SourceUnit(unit, i, self._plan, outputs, self._clock_ns)
+            made = self._sources[key] = SourceUnit(unit, i, self._plan, outputs, self._clock_ns, self._desk.pool, owner)
         else:
             inputs = self._inputs(unit, i, (state[-1].inputs or None) if state else None, instances)
-            made = self._units[key] = InputUnit(unit, i, self._plan, inputs, outputs, self._clock_ns)
+            made = self._units[key] = InputUnit(
+                unit, i, self._plan, inputs, outputs, self._clock_ns, self._desk.pool, owner
+            )
         if state:
             made.restore(state)
             self._deliver(made, epoch)
@@ -207,7 +211,7 @@ class Worker:
         return inputs
 
     @property
-    def units(self) -> list[Unit]:
+    def units(self) -> list[SourceUnit | InputUnit]:
         """All unit instances of this worker."""
         return [*self._sources.values(), *self._units.values()]
 
@@ -232,10 +236,25 @@ class Worker:
             case m.Drain(keep=keep):
                 for source in self._sources.values():
                     source.pause() if keep else source.drain()
+            case m.Reroute():
+                route = Route(message.first, message.last, message.interval_us)
+                for unit in self.units:
+                    if unit.spec.id == message.unit:
+                        unit.order(Order(message.switch, route if route.first <= route.last else None))
+            case m.Calibrate(unit=unit_id, records=records):
+                for unit in self.units:
+                    if unit.spec.id == unit_id and unit.instance == 0:
+                        self._desk.calibrate(unit, records)
+            case m.GroupEnded(group=group):
+                self._desk.pool.on_group_ended(group)
             case m.Stop():
                 self.stopping = True
             case _:
                 pass
+
+    def on_slot(self, message: s.FromSlot, payloads: Sequence[bytes]) -> None:
+        """Take a word, or a result, of a slot."""
+        self._desk.on_slot(message, payloads, self.units)
 
     def on_peer(self, message: m.PeerMessage, payload: bytes | None, now_us: int) -> None:
         """Take a block or an acknowledgement of another worker's present incarnation and the channel's generation."""
@@ -249,22 +268,7 @@ class Worker:
         receiver = self._receivers.get(channel)
         if receiver is None or not self._is_current(message.producer, message, receiver.generation):
             return
-        rows = self._decoders[message.edge](payload) if payload else None
-        receiver.accept(
-            Block(
-                message.first,
-                message.last,
-                message.epoch,
-                rows,
-                None,
-                message.count,
-                message.due_us,
-                message.event_time_us_max,
-                message.idle,
-                Mark(message.mark),
-            ),
-            now_us,
-        )
+        receiver.accept(self._wire.block(message, payload), now_us)
 
     def _is_current(self, instance: int, message: m.PeerMessage, generation: int) -> bool:
         known = self._peers.get(self._plan.worker_of(instance))
@@ -279,6 +283,8 @@ class Worker:
         """Do a bounded piece of what can be done now; say whether there was any."""
         worked = False
         held = self._held
+        if self._desk.take_back(self.units):
+            worked = True
         until_ns = now_us * 1000 + STEP_US_MAX * 1000
         for key, unit in self._units.items():
             if held and key in held:
@@ -294,6 +300,7 @@ class Worker:
                 worked = True
         self._announce(now_us)
         self._progress()
+        self._to_driver += self._desk.hand_overs(self.units)
         return worked
 
     def _announce(self, now_us: int) -> None:
@@ -357,7 +364,7 @@ class Worker:
             for each in range(prepared - 2, prepared + 1):
                 rows = sink.commit(each)
                 for part, at in enumerate(range(0, len(rows), DELIVER_ROWS_MAX)):
-                    packed = self._encode(rows[at : at + DELIVER_ROWS_MAX])
+                    packed = m.encode(rows[at : at + DELIVER_ROWS_MAX])
                     self._to_driver.append(
                         m.Deliver(self.worker, self.incarnation, sink.name, unit.instance, each, part, packed)
                     )
@@ -385,7 +392,7 @@ class Worker:
                 block = sender.next(now_us)
                 if block is None:
                     break
-                yield self._plan.worker_of(channel.consumer), self._frames(channel, block, sender.generation)
+                yield self._plan.worker_of(channel.consumer), self._wire.frames(channel, block, sender.generation)
         for channel, receiver in self._receivers.items():
             ack = receiver.ack(now_us)
             if ack is not None:
@@ -394,34 +401,16 @@ class Worker:
                 )
                 yield self._plan.worker_of(channel.producer), [m.encode(message)]
 
-    def _frames(self, channel: ChannelId, block: Block, generation: int) -> list[bytes]:
-        header = m.Data(
-            *channel,
-            self.incarnation,
-            generation,
-            block.first,
-            block.last,
-            block.epoch,
-            block.count,
-            block.due_us,
-            block.event_time_us_max,
-            block.idle,
-            int(block.mark),
-        )
-        if not block.count:
-            return [m.encode(header)]
-        payload = self._encode(block.as_rows(self._plan.edges[channel.edge].schema))
-        if len(payload) > m.MESSAGE_BYTES_MAX:
-            name = self._plan.units[self._plan.edges[channel.edge].producer].name
-            raise LimitExceeded(what="bytes in one block", limit=m.MESSAGE_BYTES_MAX, got=len(payload), operation=name)
-        return [m.encode(header), payload]
-
     def wake_us(self, now_us: int) -> int | None:
         """When there is something to do without a message, or None."""
         soonest: int | None = self._announce_at_us
         held = self._held
         for key, source in self._sources.items():
             wake = None if held and key in held else source.wake_us(now_us)
+            if wake is not None and (soonest is None or wake < soonest):
+                soonest = wake
+        for unit in self._units.values():
+            wake = unit.wake_us()
             if wake is not None and (soonest is None or wake < soonest):
                 soonest = wake
         ends: list[Receiver | Sender] = [*self._receivers.values(), *self._senders.values()]
@@ -433,11 +422,19 @@ class Worker:
                 soonest = wake
         return soonest
 
+    def to_slots(self, now_us: int) -> list[SlotFrames]:
+        """Take the messages for slots."""
+        return self._desk.pool.send(now_us)
+
     # --- figures ------------------------------------------------------------------------------------------------------
 
     def figures(self) -> list[StatsMessage]:
         """Figures of every operation here."""
         return [each for unit in self.units for each in unit.figures()]
+
+    def pulse(self, now_us: int) -> m.Pulse:
+        """How busy the instances here are."""
+        return self._desk.pulse(self.units, now_us)
 
     def edge_figures(self) -> list[m.EdgeFigures]:
         """What every edge has carried, as seen from here."""

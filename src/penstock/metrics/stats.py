@@ -25,6 +25,15 @@ class StatsMessage(msgspec.Struct, array_like=True, frozen=True):
     dead_letters: int
     latency_counts: dict[int, int]
     latency_max_us: int
+    entered_us: int = 0
+    """Sums over records, counted from when each was scheduled: until it came to the operation, and until it left."""
+    left_us: int = 0
+    wait_us: int = 0
+    """Of that, spent on waiting for the rest of a micro-batch."""
+    schedule_us: int = 0
+    """Of that, spent on the way of a micro-batch to a slot and in its queue."""
+    fallbacks: int = 0
+    """Batches that the vectorised form could not handle and the loop did."""
 
 
 class OpStats:
@@ -33,12 +42,17 @@ class OpStats:
     __slots__ = (
         "blocks",
         "busy_ns",
+        "entered_us",
+        "fallbacks",
         "form",
         "latency_us",
+        "left_us",
         "name",
         "queue_records",
         "records_in",
         "records_out",
+        "schedule_us",
+        "wait_us",
     )
 
     def __init__(self, name: str, form: str) -> None:
@@ -50,3 +64,8 @@ class OpStats:
         self.busy_ns = 0
         self.queue_records = 0
         self.latency_us = Histogram()
+        self.entered_us = 0
+        self.left_us = 0
+        self.wait_us = 0
+        self.schedule_us = 0
+        self.fallbacks = 0

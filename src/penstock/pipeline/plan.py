@@ -17,8 +17,12 @@ from penstock.operators import (
     Aggregation,
     Combine,
     ErrorPolicy,
+    Join,
+    Match,
     Merge,
     Operation,
+    Side,
+    Tag,
 )
 from penstock.pipeline.graph import Graph, Input, Node, same_place
 from penstock.pipeline.options import Options
@@ -184,6 +188,8 @@ class _Planner:
             self._home[node.name] = unit, -1
         elif isinstance(body, Aggregation):
             self._place_aggregation(node, body)
+        elif isinstance(body, Join):
+            self._place_join(node, body)
         else:
             schema = self._graph.schema(node.inputs[0])
             output = schema if isinstance(body, Sink) else self._graph.ports[node.name, MAIN]
@@ -201,6 +207,21 @@ class _Planner:
         keys = body.keys if whole else body.partial_keys()
         mode = Mode.SHUFFLE if body.keys else Mode.GATHER
         self._edge(unit, len(unit.ops) - 1, MAIN, target, mode, keys, partial)
+        self._home[node.name] = target, 0
+
+    def _place_join(self, node: Node, body: Join) -> None:
+        left, right = map(self._graph.schema, node.inputs)
+        tagged, sides = body.tagged(left, right), []
+        for edge, side in zip(node.inputs, Side, strict=True):
+            tag = Tag(body, left, right, side)
+            spec = OpSpec(f"{node.name}.{side.value}", tag, self._graph.schema(edge), tagged, node.on_error)
+            unit = self._add(edge, spec, None)
+            sides.append((unit, len(unit.ops) - 1))
+        match = Match(body, left, right)
+        target = self._unit(node.name, tagged, self._parallelism)
+        target.ops.append(OpSpec(node.name, match, tagged, match.bind(tagged), node.on_error))
+        for unit, index in sides:
+            self._edge(unit, index, MAIN, target, Mode.SHUFFLE, body.tagged_keys, tagged)
         self._home[node.name] = target, 0
 
     def _add(self, edge: Input, spec: OpSpec, node: str | None) -> UnitSpec:

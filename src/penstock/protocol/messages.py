@@ -111,6 +111,39 @@ class Deliver(_Message):
     rows: bytes
 
 
+class Rerouted(_Message):
+    """An instance runs its chain the way it was ordered to."""
+
+    worker: int
+    incarnation: int
+    switch: int
+    unit: int
+    instance: int
+    pause_us: int
+    carried_records: int
+
+
+class UnitPulse(msgspec.Struct, array_like=True, frozen=True):
+    """How busy an instance is."""
+
+    unit: int
+    instance: int
+    arrived: int
+    """Records that have come to it so far, waiting ones included."""
+    waiting: int
+
+
+class Pulse(_Message):
+    """How busy a worker's instances are; sent more often than a heartbeat, because bursts are short."""
+
+    worker: int
+    incarnation: int
+    at_us: int
+    units: list[UnitPulse]
+    slots: int
+    """Slots that take work from this worker."""
+
+
 class Failed(_Message):
     """A worker cannot go on."""
 
@@ -130,7 +163,19 @@ class Stopped(_Message):
     incarnation: int
 
 
-FromWorker = Register | Heartbeat | EpochDone | Finished | RolledBack | EpochWanted | Deliver | Failed | Stopped
+FromWorker = (
+    Register
+    | Heartbeat
+    | EpochDone
+    | Finished
+    | RolledBack
+    | EpochWanted
+    | Deliver
+    | Rerouted
+    | Pulse
+    | Failed
+    | Stopped
+)
 
 
 # --- driver to worker -------------------------------------------------------------------------------------------------
@@ -202,6 +247,29 @@ class Drain(_Message):
     keep: bool
 
 
+class Reroute(_Message):
+    """Run operations ``first`` to ``last`` of a unit in slots from the next block on; none if ``first`` is larger."""
+
+    switch: int
+    unit: int
+    first: int
+    last: int
+    interval_us: int
+
+
+class Calibrate(_Message):
+    """Have a slot measure both forms of a unit's operations on some of its records."""
+
+    unit: int
+    records: int
+
+
+class GroupEnded(_Message):
+    """The tasks of a group of micro-batches, and of those before it, are gone."""
+
+    group: int
+
+
 class Stop(_Message):
     """End at once; nothing more is committed."""
 
@@ -210,7 +278,7 @@ class Alive(_Message):
     """The driver is still there."""
 
 
-ToWorker = Start | Rollback | Resume | BeginEpoch | Commit | Drain | Stop | Alive
+ToWorker = Start | Rollback | Resume | BeginEpoch | Commit | Drain | Reroute | Calibrate | GroupEnded | Stop | Alive
 
 
 # --- worker to worker -------------------------------------------------------------------------------------------------
@@ -232,6 +300,8 @@ class Data(_Message):
     event_time_us_max: int | None
     idle: bool
     mark: int
+    packed: bool = False
+    """The payload is columns, not rows."""
 
 
 class Acknowledge(_Message):

@@ -1,0 +1,175 @@
+"""The slots that a worker knows, and the micro-batches that are with them. Pure: the worker's shell moves the bytes.
+
+Of each slot number the task of the oldest group is used; the next group's stands by, so that nothing is waited for when
+a group ends. A slot that is gone, or has said nothing for too long, loses its micro-batches: they go to another one
+under a new attempt, and what the old one may still send is refused.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from penstock.protocol import messages as m
+from penstock.protocol import slots as s
+
+DEPTH = 2
+"""Micro-batches of one worker that may be with a slot: one at work, one waiting."""
+LOST_US = 30_000_000
+"""A micro-batch that has been with a slot for so long is given to another one."""
+
+SlotFrames = tuple[str, list[bytes]]
+"""Endpoint of a slot, and the frames of one message to it."""
+
+
+@dataclass(slots=True)
+class Work:
+    """A micro-batch on its way: what the slot is told, and its columns if it does not read a source."""
+
+    do: s.Do
+    payload: bytes | None
+    sent_us: int = 0
+
+
+@dataclass(slots=True)
+class _Known:
+    ready: s.Ready
+    leaving: bool = False
+    work: dict[int, Work] = field(default_factory=dict)
+
+
+class SlotPool:
+    """Gives micro-batches to slots."""
+
+    def __init__(self, worker: int, incarnation: int) -> None:
+        self.refused_results = 0
+        self._worker = worker
+        self._incarnation = incarnation
+        self._known: dict[int, _Known] = {}
+        self._unsent: deque[Work] = deque()
+        self._out: list[SlotFrames] = []
+        self._items = 0
+
+    def next_item(self) -> int:
+        """Return a number that no micro-batch of this worker has had."""
+        self._items += 1
+        return self._items
+
+    @property
+    def slots(self) -> int:
+        """How many slots take work now."""
+        return len(self._used())
+
+    @property
+    def room(self) -> int:
+        """How many more micro-batches can be given out now."""
+        return sum(DEPTH - len(each.work) for each in self._used()) - len(self._unsent)
+
+    @property
+    def endpoints(self) -> list[str]:
+        """Where the known slots listen."""
+        return [each.ready.endpoint for each in self._known.values()]
+
+    def _used(self) -> list[_Known]:
+        oldest: dict[int, _Known] = {}
+        for each in self._known.values():
+            if not each.leaving:
+                found = oldest.get(each.ready.slot)
+                if found is None or each.ready.group < found.ready.group:
+                    oldest[each.ready.slot] = each
+        return list(oldest.values())
+
+    # --- messages -----------------------------------------------------------------------------------------------------
+
+    def on_ready(self, ready: s.Ready) -> None:
+        """A slot is up; if Spark started it in place of a lost one, what that one had is given out again."""
+        for incarnation, each in list(self._known.items()):
+            if (each.ready.group, each.ready.slot) == (ready.group, ready.slot) and incarnation != ready.incarnation:
+                self._lose(incarnation)
+        self._known.setdefault(ready.incarnation, _Known(ready))
+
+    def on_leave(self, incarnation: int) -> None:
+        """A slot has done its group: it gets no more, and hears that; what it has, it finishes."""
+        known = self._known.get(incarnation)
+        if known is not None:
+            known.leaving = True
+            self._out.append((known.ready.endpoint, [m.encode(s.Left(self._worker, self._incarnation))]))
+
+    def on_group_ended(self, group: int) -> None:
+        """Spark says that the tasks of a group, and of all before it, are gone."""
+        for incarnation, each in list(self._known.items()):
+            if each.ready.group <= group:
+                self._lose(incarnation)
+
+    def _lose(self, incarnation: int) -> None:
+        known = self._known.pop(incarnation)
+        for work in reversed(known.work.values()):
+            work.do.attempt += 1
+            self._unsent.appendleft(work)
+
+    def take(self, incarnation: int, item: int, attempt: int) -> Work | None:
+        """Take a micro-batch back whose result has come; None if it is not, or no longer, with that slot."""
+        known = self._known.get(incarnation)
+        work = known.work.get(item) if known is not None else None
+        if known is None or work is None or work.do.attempt != attempt:
+            self.refused_results += 1
+            return None
+        del known.work[item]
+        if known.leaving and not known.work:
+            del self._known[incarnation]
+        return work
+
+    # --- work ---------------------------------------------------------------------------------------------------------
+
+    def submit(self, work: Work) -> None:
+        """Give a micro-batch out, as soon as a slot has room."""
+        self._unsent.append(work)
+
+    def withdraw(self, items: set[int]) -> None:
+        """Forget micro-batches whose owner is built anew; their results are refused."""
+        self._unsent = deque(each for each in self._unsent if each.do.item not in items)
+        for known in self._known.values():
+            for item in items & known.work.keys():
+                del known.work[item]
+
+    def recall(self, items: set[int]) -> list[Work]:
+        """Take back what no slot has."""
+        found = [each for each in self._unsent if each.do.item in items]
+        self._unsent = deque(each for each in self._unsent if each.do.item not in items)
+        return found
+
+    def sample(self, do: s.Do, payload: bytes | None) -> bool:
+        """Send a sample to some slot; it answers to the driver."""
+        used = self._used()
+        if used:
+            slot = min(used, key=lambda each: len(each.work))
+            self._out.append((slot.ready.endpoint, [m.encode(do)] if payload is None else [m.encode(do), payload]))
+        return bool(used)
+
+    def exhausted(self, attempts_max: int) -> list[Work]:
+        """Take out what slots were lost with too often."""
+        if not self._unsent or all(each.do.attempt < attempts_max for each in self._unsent):
+            return []
+        found = [each for each in self._unsent if each.do.attempt >= attempts_max]
+        self._unsent = deque(each for each in self._unsent if each.do.attempt < attempts_max)
+        return found
+
+    def send(self, now_us: int) -> list[SlotFrames]:
+        """Return the messages for slots."""
+        for incarnation, known in list(self._known.items()):
+            if any(now_us - work.sent_us > LOST_US for work in known.work.values()):
+                self._lose(incarnation)
+        while self._unsent:
+            free = [each for each in self._used() if len(each.work) < DEPTH]
+            if not free:
+                break
+            slot = min(free, key=lambda each: (len(each.work), each.ready.slot))
+            work = self._unsent.popleft()
+            work.sent_us = now_us
+            slot.work[work.do.item] = work
+            frames = [m.encode(work.do)]
+            if work.payload is not None:
+                frames.append(work.payload)
+            self._out.append((slot.ready.endpoint, frames))
+        taken, self._out = self._out, []
+        return taken

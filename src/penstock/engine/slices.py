@@ -1,0 +1,228 @@
+"""A range of a unit's operations in batch form: what a slot runs for a micro-batch. Pure; keeps nothing between two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from penstock.connectors.base import Sink, SourceReader, Stager
+from penstock.dataset import pack
+from penstock.engine.chain import ClockNs, Stage
+from penstock.errors import OperationFailed, PenstockError, SinkFailed
+from penstock.operators import DEAD_LETTERS, MAIN, Errors
+from penstock.operators.errors import ErrorCounts, describe_error, user_traceback
+from penstock.operators.keys import Partitioner
+from penstock.pipeline.plan import EdgeSpec, Mode, OpSpec, Plan, UnitSpec
+from penstock.protocol.slots import Part, StageFigures
+from penstock.types import Record
+
+WARM_RECORDS = 32
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a micro-batch; columns are packed."""
+
+    due_us: int
+    source_ns: int = 0
+    event_time_us_max: int | None = None
+    stages: list[StageFigures] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    payloads: list[bytes] = field(default_factory=list)
+    """Of the parts, in their order."""
+    carried: pa.RecordBatch | None = None
+    staged: bytes | None = None
+    staged_records: int = 0
+
+
+@dataclass(slots=True)
+class Sample:
+    """What both forms cost on some records: nanoseconds in all and records in, by index in the chain."""
+
+    record_ns: dict[int, int] = field(default_factory=dict)
+    batch_ns: dict[int, int] = field(default_factory=dict)
+    records_in: dict[int, int] = field(default_factory=dict)
+
+
+class Slice:
+    """Operations ``first`` to ``last`` of a unit, both included; -1 is the source."""
+
+    def __init__(self, plan: Plan, unit: UnitSpec, instance: int, first: int, last: int, clock_ns: ClockNs) -> None:
+        self._unit = unit
+        self._first = first
+        self._last = last
+        self._clock_ns = clock_ns
+        self._start_us = plan.start_us
+        self._readers: dict[int, SourceReader] = {}
+        specs = unit.ops[max(first, 0) : last + 1]
+        sink = specs[-1] if specs and isinstance(specs[-1].operation, Sink) else None
+        self._sink = sink
+        self._stage = (
+            sink.operation.stager(sink.schema, sink.name) if sink and isinstance(sink.operation, Sink) else None
+        )
+        self._stages: list[Stage] = []
+        for spec in specs:
+            if isinstance(spec.operation, Sink):
+                self._sink, self._stage = spec, spec.operation.stager(spec.schema, spec.name)
+            else:
+                errors = Errors(spec.name.removesuffix(".combine"), spec.on_error)
+                self._stages.append(Stage(spec.name, spec.operation.build(spec.schema, errors), errors))
+        whole = last == len(unit.ops) - 1
+        self._event_time = self._stages[-1].operator.event_time if whole and self._stages else None
+        self._carries = not whole
+        self._edges: list[tuple[EdgeSpec, Partitioner | None]] = []
+        for edge in plan.outputs(unit.id):
+            if first <= edge.op_index <= last and (edge.port != MAIN or whole):
+                consumers = len(edge.consumers(plan, instance))
+                dealt = edge.mode is Mode.SHUFFLE and consumers > 1
+                self._edges.append((edge, Partitioner(edge.keys, consumers) if dealt else None))
+
+    def read(self, partition: int, offset: int, count: int) -> tuple[pa.RecordBatch, int]:
+        """Read a stretch of the unit's source: its columns, and when the oldest record was due."""
+        reader = self._readers.get(partition)
+        if reader is None:
+            assert self._unit.source is not None
+            reader = self._unit.source.reader(partition, self._unit.partitions, self._start_us)
+            self._readers[partition] = reader
+        reader.seek(offset)
+        read = reader.read(count)
+        return read.columns, read.due_us
+
+    def run(self, batch: pa.RecordBatch, due_us: int) -> Outcome:
+        """Run a micro-batch through the operations.
+
+        Raises
+        ------
+        PenstockError
+            As the record form would on the same records.
+        """
+        outcome = Outcome(due_us)
+        clock_ns = self._clock_ns
+        if self._event_time is not None:
+            self._event_time.us_max = None
+        before_ns = clock_ns()
+        for stage in self._stages:
+            count = batch.num_rows
+            if not count:
+                outcome.stages.append(StageFigures(0, 0, 0, before_ns // 1000, 0, 0, 0, 0))
+                continue
+            counts, fallbacks = stage.errors.counts, stage.operator.batch_fallbacks
+            stage.errors.counts = found = ErrorCounts()
+            batch = self._process(stage, batch)
+            after_ns = clock_ns()
+            outcome.stages.append(
+                StageFigures(
+                    count,
+                    batch.num_rows,
+                    after_ns - before_ns,
+                    after_ns // 1000,
+                    found.skipped,
+                    found.retried,
+                    found.dead_letters,
+                    stage.operator.batch_fallbacks - fallbacks,
+                )
+            )
+            stage.errors.counts = counts
+            before_ns = after_ns
+        if self._sink is not None and self._stage is not None:
+            outcome.staged_records = batch.num_rows
+            if batch.num_rows:
+                outcome.staged = self._make_ready(self._sink, self._stage, batch)
+            done_ns = clock_ns()
+            figures = StageFigures(batch.num_rows, batch.num_rows, done_ns - before_ns, done_ns // 1000, 0, 0, 0, 0)
+            outcome.stages.append(figures)
+        if self._event_time is not None:
+            outcome.event_time_us_max = self._event_time.us_max
+        self._deal(batch, outcome)
+        if self._carries:
+            outcome.carried = batch
+        return outcome
+
+    def _process(self, stage: Stage, batch: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            return stage.operator.process_batch(batch)
+        except PenstockError as error:
+            raise error.at(stage.stats.name) from None
+        except Exception as error:
+            raise OperationFailed(
+                operation=stage.stats.name,
+                cause=describe_error(error),
+                record="(a result of several records)",
+                user_traceback=user_traceback(error),
+            ) from error
+
+    @staticmethod
+    def _make_ready(sink: OpSpec, stage: Stager, batch: pa.RecordBatch) -> bytes:
+        try:
+            return stage(batch)
+        except PenstockError as error:
+            raise error.at(sink.name) from None
+        except Exception as error:
+            raise SinkFailed(
+                sink=sink.operation.kind,
+                cause=f"{type(error).__name__}: {error}",
+                operation=sink.name,
+                hint="Nothing after the last committed epoch is visible.",
+            ) from error
+
+    def _deal(self, batch: pa.RecordBatch, outcome: Outcome) -> None:
+        """Deal what leaves the operations out to the readers of their edges, and forget what was put aside."""
+        for edge, partitioner in self._edges:
+            if edge.port == MAIN:
+                columns = batch
+            else:
+                held = self._held(edge)
+                if not held:
+                    continue
+                columns = edge.schema.to_batch(held)
+            if not columns.num_rows:
+                continue
+            for consumer, part in enumerate(partitioner.columns(columns) if partitioner is not None else [columns]):
+                if part.num_rows:
+                    outcome.parts.append(Part(edge.id, consumer, part.num_rows))
+                    outcome.payloads.append(pack(part))
+        for stage in self._stages:
+            stage.errors.dead_letters.clear()
+            for rows in stage.operator.ports.values():
+                rows.clear()
+
+    def _held(self, edge: EdgeSpec) -> list[Record]:
+        stage = self._stages[edge.op_index - max(self._first, 0)]
+        return stage.errors.dead_letters if edge.port == DEAD_LETTERS else stage.operator.ports[edge.port]
+
+    def sample(self, batch: pa.RecordBatch, source_ns: int) -> Sample:
+        """Measure both forms of every operation on the same records; sinks are left alone."""
+        self.run(batch.slice(0, WARM_RECORDS), 0)  # the first call of anything is slow
+        found = Sample()
+        if self._first < 0:
+            found.batch_ns[-1], found.records_in[-1] = source_ns, batch.num_rows
+        for index, stage in enumerate(self._stages, start=max(self._first, 0)):
+            if not batch.num_rows:
+                break
+            spec = self._unit.ops[index]
+            rows = spec.schema.to_rows(batch)
+            before_ns = self._clock_ns()
+            stage.process(rows)
+            between_ns = self._clock_ns()
+            self._forget(stage)
+            result = self._process(stage, batch)
+            after_ns = self._clock_ns()
+            self._forget(stage)
+            found.record_ns[index] = between_ns - before_ns
+            found.batch_ns[index] = after_ns - between_ns
+            found.records_in[index] = batch.num_rows
+            batch = result
+        return found
+
+    @staticmethod
+    def _forget(stage: Stage) -> None:
+        stage.errors.counts = ErrorCounts()
+        stage.errors.dead_letters.clear()
+        for rows in stage.operator.ports.values():
+            rows.clear()
+
+    def close(self) -> None:
+        """Close the source's readers."""
+        for reader in self._readers.values():
+            reader.close()

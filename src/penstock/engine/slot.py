@@ -1,0 +1,238 @@
+"""A slot: one task of a Spark job that runs a group of micro-batches, as a pure machine. The shell moves the bytes.
+
+=========  ==================================  ================================================  =========
+state      event                               effect                                            next
+=========  ==================================  ================================================  =========
+TAKING     Workers: a new one                  Ready to it                                       TAKING
+TAKING     Do                                  it waits in the queue                             TAKING
+TAKING     a micro-batch is through            Done (or NotDone) to its owner                    TAKING
+TAKING     the group's quota is done, or End   Leave to every worker                             LEAVING
+LEAVING    Do (sent before the worker's Left)  it waits in the queue                             LEAVING
+LEAVING    Left from every worker, queue done  SlotDown to the driver                            ENDED
+LEAVING    a worker silent for too long        as if it had answered: it gives the work anew     LEAVING
+any        driver silent for too long          —                                                 ENDED
+=========  ==================================  ================================================  =========
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+
+from penstock.dataset import pack, unpack
+from penstock.engine.chain import ClockNs
+from penstock.engine.slices import Outcome, Slice
+from penstock.errors import OperationFailed, PenstockError, WorkerFailed
+from penstock.operators.errors import describe_error, user_traceback
+from penstock.pipeline.plan import Plan
+from penstock.protocol import messages as m
+from penstock.protocol import slots as s
+
+LEAVE_US = 1_000_000
+"""How long a slot waits for a worker's Left."""
+
+SliceId = tuple[int, int, int, int]
+"""Unit, instance, first and last operation."""
+
+
+class State(Enum):
+    """Where a slot is in its life."""
+
+    TAKING = "taking"
+    LEAVING = "leaving"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which task of which group this is."""
+
+    group: int
+    slot: int
+    incarnation: int
+    endpoint: str
+    pid: int = 0
+
+
+class Slot:
+    """Runs the micro-batches that workers send, until its group is done.
+
+    Parameters
+    ----------
+    slices : dict
+        Slices built before; a process that is used for one group after another keeps them.
+    """
+
+    def __init__(
+        self, plan: Plan, identity: Identity, quota: int, slices: dict[SliceId, Slice], clock_ns: ClockNs
+    ) -> None:
+        self.identity = identity
+        self.state = State.TAKING
+        self._plan = plan
+        self._quota = quota
+        self._slices = slices
+        self._clock_ns = clock_ns
+        self._workers: dict[int, int] = {}
+        self._answered: set[int] = set()
+        self._leaving_us = 0
+        self._queue: deque[tuple[s.Do, bytes | None]] = deque()
+        self._to_workers: list[tuple[int, list[bytes]]] = []
+        self._batches = 0
+        self._busy_ns = 0
+        self._began_ns = clock_ns()
+        up = s.SlotUp(identity.group, identity.slot, identity.incarnation, identity.endpoint, identity.pid)
+        self._to_driver: list[s.ToDriver] = [up]
+
+    # --- messages in --------------------------------------------------------------------------------------------------
+
+    def on_workers(self, peers: list[m.Peer]) -> None:
+        """Take note of who the workers are; new ones hear that the slot is ready."""
+        ready = s.Ready(self.identity.group, self.identity.slot, self.identity.incarnation, self.identity.endpoint)
+        for peer in peers:
+            if self._workers.get(peer.worker) != peer.incarnation:
+                self._workers[peer.worker] = peer.incarnation
+                self._answered.discard(peer.worker)
+                self._queue = deque(each for each in self._queue if each[0].worker != peer.worker)
+                if self.state is State.TAKING:
+                    self._tell(peer.worker, ready)
+                else:
+                    self._answered.add(peer.worker)
+
+    def on_message(self, message: s.ToSlot, payload: bytes | None) -> None:
+        """Take work, or a word about the slot's end."""
+        match message:
+            case s.Workers(peers=peers):
+                self.on_workers(peers)
+            case s.Do(worker=worker, incarnation=incarnation):
+                if self._workers.get(worker) == incarnation:
+                    self._queue.append((message, payload))
+            case s.Left(worker=worker, incarnation=incarnation):
+                if self._workers.get(worker) == incarnation:
+                    self._answered.add(worker)
+            case s.End():
+                self._leave()
+            case _:
+                pass
+
+    # --- work ---------------------------------------------------------------------------------------------------------
+
+    def step(self, now_us: int) -> bool:
+        """Run one micro-batch, if there is one; say whether there was."""
+        if self._queue:
+            do, payload = self._queue.popleft()
+            self._run(do, payload)
+            if self._batches >= self._quota:
+                self._leave()
+            return True
+        if self.state is State.LEAVING:
+            everyone = self._answered >= set(self._workers)
+            if everyone or now_us - self._leaving_us >= LEAVE_US:
+                self._end()
+        return False
+
+    def wake_us(self) -> int | None:
+        """When there is something to do without a message."""
+        return self._leaving_us + LEAVE_US if self.state is State.LEAVING else None
+
+    def _leave(self) -> None:
+        if self.state is State.TAKING:
+            self.state = State.LEAVING
+            self._leaving_us = self._clock_ns() // 1000
+            for worker in self._workers:
+                self._tell(worker, s.Leave(self.identity.incarnation))
+
+    def _end(self) -> None:
+        self.state = State.ENDED
+        lived_us = (self._clock_ns() - self._began_ns) // 1000
+        self._to_driver.append(
+            s.SlotDown(
+                self.identity.group,
+                self.identity.slot,
+                self.identity.incarnation,
+                self._batches,
+                self._busy_ns // 1000,
+                lived_us,
+            )
+        )
+
+    def _run(self, do: s.Do, payload: bytes | None) -> None:
+        began_ns = self._clock_ns()
+        try:
+            work = self._slice(do)
+            if payload is None:
+                columns, due_us = work.read(do.partition, do.offset, do.count)
+                due_us = due_us or do.due_us
+            else:
+                columns, due_us = unpack(payload, self._plan.units[do.unit].schema_at(do.first)), do.due_us
+            read_ns = self._clock_ns()
+            if do.sample:
+                found = work.sample(columns, read_ns - began_ns)
+                self._to_driver.append(
+                    s.Calibrated(do.unit, do.count, found.record_ns, found.batch_ns, found.records_in)
+                )
+                return
+            outcome = work.run(columns, due_us)
+            outcome.source_ns = read_ns - began_ns
+        except Exception as error:
+            if not do.sample:  # a sample that cannot be run tells nothing; the record form will say what is wrong
+                self._tell(do.worker, _not_done(self.identity.incarnation, do, error))
+            return
+        done_ns = self._clock_ns()
+        self._batches += 1
+        self._busy_ns += done_ns - began_ns
+        self._answer(do, outcome, began_ns // 1000, done_ns // 1000)
+
+    def _slice(self, do: s.Do) -> Slice:
+        key = (do.unit, do.instance, do.first, do.last)
+        found = self._slices.get(key)
+        if found is None:
+            unit = self._plan.units[do.unit]
+            found = self._slices[key] = Slice(self._plan, unit, do.instance, do.first, do.last, self._clock_ns)
+        return found
+
+    def _answer(self, do: s.Do, outcome: Outcome, began_us: int, done_us: int) -> None:
+        carried = outcome.carried
+        done = s.Done(
+            self.identity.incarnation,
+            do.item,
+            do.attempt,
+            began_us,
+            done_us,
+            outcome.source_ns,
+            outcome.due_us,
+            outcome.event_time_us_max,
+            outcome.stages,
+            outcome.parts,
+            carried.num_rows if carried is not None else 0,
+            outcome.staged_records,
+        )
+        frames = [m.encode(done), *outcome.payloads]
+        if carried is not None and carried.num_rows:
+            frames.append(pack(carried))
+        if outcome.staged_records:
+            frames.append(outcome.staged or b"")
+        self._to_workers.append((do.worker, frames))
+
+    # --- messages out -------------------------------------------------------------------------------------------------
+
+    def _tell(self, worker: int, message: s.FromSlot) -> None:
+        self._to_workers.append((worker, [m.encode(message)]))
+
+    def to_workers(self) -> list[tuple[int, list[bytes]]]:
+        """Take the messages for workers."""
+        taken, self._to_workers = self._to_workers, []
+        return taken
+
+    def to_driver(self) -> list[s.ToDriver]:
+        """Take the messages for the driver."""
+        taken, self._to_driver = self._to_driver, []
+        return taken
+
+
+def _not_done(incarnation: int, do: s.Do, error: Exception) -> s.NotDone:
+    if isinstance(error, PenstockError):
+        trace = error.user_traceback if isinstance(error, OperationFailed) else ""
+        return s.NotDone(incarnation, do.item, do.attempt, error.code, error.operation, error.what, error.hint, trace)
+    what = f"a slot failed: {describe_error(error)}.\n{user_traceback(error)}"
+    return s.NotDone(incarnation, do.item, do.attempt, WorkerFailed.code, None, what, "", "")

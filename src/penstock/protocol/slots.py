@@ -1,0 +1,183 @@
+"""Messages of the batch path: between the workers, who own the work, and the slots, who do it; and to the driver.
+
+A *slot* is a task of a Spark job that runs a group of micro-batches. Columns travel as frames of their own behind the
+message, in the order that it lists them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.protocol.messages import Peer
+
+
+class _Message(msgspec.Struct, array_like=True, tag=True):
+    pass
+
+
+# --- slot to worker ---------------------------------------------------------------------------------------------------
+
+
+class Ready(_Message):
+    """A slot is up and takes work from this worker; also sent again when the worker has a successor."""
+
+    group: int
+    slot: int
+    incarnation: int
+    endpoint: str
+
+
+class Leave(_Message):
+    """The slot has done its group: it finishes what was sent to it before the worker's Left, and ends."""
+
+    incarnation: int
+
+
+class StageFigures(msgspec.Struct, array_like=True):
+    """What one operation did with one micro-batch."""
+
+    records_in: int
+    records_out: int
+    busy_ns: int
+    done_us: int
+    skipped: int
+    retried: int
+    dead_letters: int
+    fallbacks: int
+
+
+class Part(msgspec.Struct, array_like=True):
+    """Records for one reader of one edge; its columns are one of the frames that follow."""
+
+    edge: int
+    consumer: int
+    """Index among the consumers of the producing instance."""
+    count: int
+
+
+class Done(_Message):
+    """A micro-batch is through: frames follow for each part, then for the records that go on, then for the sink."""
+
+    incarnation: int
+    item: int
+    attempt: int
+    began_us: int
+    done_us: int
+    source_ns: int
+    due_us: int
+    event_time_us_max: int | None
+    stages: list[StageFigures]
+    parts: list[Part]
+    carried: int
+    """Records that leave the range for the operations behind it."""
+    staged: int
+    """Records that were made ready for the sink."""
+
+
+class NotDone(_Message):
+    """An operation has failed for good on a record of a micro-batch."""
+
+    incarnation: int
+    item: int
+    attempt: int
+    code: str
+    operation: str | None
+    what: str
+    hint: str
+    user_traceback: str
+
+
+FromSlot = Ready | Leave | Done | NotDone
+
+
+# --- worker to slot ---------------------------------------------------------------------------------------------------
+
+
+class Do(_Message):
+    """One micro-batch: a range of operations, and offsets to read or columns that follow as a frame."""
+
+    worker: int
+    incarnation: int
+    item: int
+    attempt: int
+    unit: int
+    instance: int
+    first: int
+    last: int
+    """Operations of the unit's chain, both included; -1 is the source."""
+    partition: int
+    offset: int
+    count: int
+    due_us: int
+    sample: bool
+    """Measure both forms on these records, tell the driver, and give no results."""
+
+
+class Left(_Message):
+    """The worker sends this slot no more work."""
+
+    worker: int
+    incarnation: int
+
+
+ToSlotFromWorker = Do | Left
+
+
+# --- slot and driver --------------------------------------------------------------------------------------------------
+
+
+class SlotUp(_Message):
+    """A task of a group has started."""
+
+    group: int
+    slot: int
+    incarnation: int
+    endpoint: str
+    pid: int
+
+
+class SlotDown(_Message):
+    """A task of a group ends: what it did."""
+
+    group: int
+    slot: int
+    incarnation: int
+    batches: int
+    busy_us: int
+    lived_us: int
+
+
+class Calibrated(_Message):
+    """What both forms of every operation of a unit cost on a sample."""
+
+    unit: int
+    records: int
+    record_ns: dict[int, int]
+    """By index in the chain, in all; -1 is the source."""
+    batch_ns: dict[int, int]
+    records_in: dict[int, int]
+
+
+ToDriver = SlotUp | SlotDown | Calibrated
+
+
+class Workers(_Message):
+    """Who the workers are now."""
+
+    peers: list[Peer]
+
+
+class End(_Message):
+    """End after the work that is under way."""
+
+
+class StillThere(_Message):
+    """The driver is alive."""
+
+
+ToSlotFromDriver = Workers | End | StillThere
+ToSlot = Do | Left | Workers | End | StillThere
+
+decode_from_slot = msgspec.msgpack.Decoder(FromSlot).decode
+decode_to_slot = msgspec.msgpack.Decoder(ToSlot).decode
+decode_to_driver = msgspec.msgpack.Decoder(ToDriver).decode
