@@ -135,6 +135,41 @@ def overlapping(total: int, partitions: int) -> Case:
     return Case(counted.to(sink), {"out": sink}, check, source)
 
 
+def joined(total: int, partitions: int, how: str = "inner") -> Case:
+    left, right, sink = events(total, partitions), seen(total // 2), ps.memory()
+    pairs = ps.stream("in", left).join(
+        ps.stream("seen", right), on="k", within="30ms", left_time="t", right_time="u", lateness="500ms", how=how
+    )
+
+    def check(case: Case, rows: list[Any], cluster: Cluster) -> None:
+        by_key = defaultdict(list)
+        for other in right.records(0, total // 2, cluster.start_us):
+            by_key[other.k].append(other)
+        expected: list[Any] = []
+        alone = 0
+        for row in rows:
+            near = [(other.m, other.u) for other in by_key[row.k] if abs(row.t - other.u) <= 30_000]
+            alone += not near
+            expected += [(row.k, row.n, row.t, *other) for other in near or ([(None, None)] if how == "left" else [])]
+        assert 0 < alone < total
+        assert len(expected) > total
+        assert bag(sink.rows) == bag(expected)
+        assert figure(cluster, "join", "late") == 0
+        assert figure(cluster, "seen", "records_in") == total // 2
+
+    return Case(pairs.to(sink), {"out": sink}, check, left)
+
+
+def joined_outer(total: int, partitions: int) -> Case:
+    return joined(total, partitions, "left")
+
+
+def seen(total: int) -> Any:
+    """The other side of a join: half as many, keys that not all others have, and one partition."""
+    columns = {"k": ps.fields.choice(KEYS[3:]), "m": ps.fields.integers(0, 9), "u": ps.fields.event_time()}
+    return ps.generator(columns, rate=1000, total=total, format="columns", partitions=1, seed=1)
+
+
 def running(total: int, partitions: int) -> Case:
     source, sink = events(total, partitions), ps.memory()
     stream = ps.stream("in", source).key_by("k").aggregate(c=ps.agg.count(), s=ps.agg.sum("n"))
@@ -239,7 +274,18 @@ def two_stages(total: int, partitions: int) -> Case:
     return Case(second.to(sink), {"out": sink}, check, source)
 
 
-PIPELINES = [windowed, overlapping, running, stateless, split_and_merge, fan_out, dead_letters, two_stages]
+PIPELINES = [
+    windowed,
+    overlapping,
+    joined,
+    joined_outer,
+    running,
+    stateless,
+    split_and_merge,
+    fan_out,
+    dead_letters,
+    two_stages,
+]
 
 
 def plan_of(case: Case, width: int, epoch: str) -> Plan:

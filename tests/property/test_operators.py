@@ -23,12 +23,15 @@ from penstock.operators import (
     Errors,
     Filter,
     How,
+    Join,
     Lookup,
     Operation,
     ParseJson,
     Partitioner,
     Project,
+    Side,
     Split,
+    Tag,
     TimeUnit,
     op,
     sliding,
@@ -619,6 +622,35 @@ def test_whole_records_pass_a_combine(rows: list[Record], window: Any, policy: E
         timed = [row for row in rows if row.at is not None]
         assert exact_rows(done.rows) == exact_rows(timed)
         assert done.event_time_us == max((row.at for row in timed), default=None)
+
+
+# --- joins before the shuffle -----------------------------------------------------------------------------------------
+
+CLICKS = Schema.parse("at timestamp, k string, i int not null, n bigint, w array<int>, x double, raw binary not null")
+VIEWS = Schema.parse("k string, seen timestamp, i int not null, s string, day date, b boolean")
+
+
+@pytest.mark.parametrize("how", list(How))
+@pytest.mark.parametrize("side", list(Side))
+@given(data=st.data(), keys=st.sampled_from([("k",), ("i",), ("i", "k")]), policy=POLICIES)
+def test_sides_of_a_join(how: How, side: Side, data: st.DataObject, keys: tuple[str, ...], policy: ErrorPolicy) -> None:
+    of = Join(keys, "at", "seen", 10, how=how)
+    left, right = CLICKS.project([n for n in CLICKS.names if n != "k"] + ["k"]), VIEWS
+    if "i" not in keys:
+        right = VIEWS.project([n for n in VIEWS.names if n != "i"])
+    if "k" not in keys:
+        right = right.project([n for n in right.names if n != "k"])
+    of.bind_sides(left, right)
+    schema, time = (left, "at") if side is Side.LEFT else (right, "seen")
+    rows = data.draw(rows_of(schema))
+    done = agree(Tag(of, left, right, side), schema, rows, policy)
+    if done.failure is None:
+        timed = [row for row in rows if getattr(row, time) is not None]
+        assert done.event_time_us == max((getattr(row, time) for row in timed), default=None)
+        shown = (
+            timed if how is How.LEFT and side is Side.LEFT else [r for r in timed if getattr(r, keys[-1]) is not None]
+        )
+        assert [(row._t, row._side) for row in done.rows] == [(getattr(row, time), side is Side.RIGHT) for row in shown]
 
 
 # --- dealing out by key -----------------------------------------------------------------------------------------------

@@ -4,8 +4,10 @@ from penstock.operators.aggregation import LATE, Aggregation, Combine, Merge
 from penstock.operators.base import MAIN, BatchKind, Form, Operation, Operator, StatefulOperator
 from penstock.operators.columns import REST, Filter, Project, Split
 from penstock.operators.errors import DEAD_LETTER_SCHEMA, DEAD_LETTERS, ErrorPolicy, Errors
+from penstock.operators.join import Join, Side, Tag, join
 from penstock.operators.keys import Partitioner, check_keys
 from penstock.operators.lookup import How, Lookup, Table, table
+from penstock.operators.match import Match
 from penstock.operators.parse import ParseJson, TimeUnit
 from penstock.operators.user import Apply, Function, as_function, op
 from penstock.operators.windows import Emit, Sliding, Tumbling, Window, sliding, tumbling
@@ -27,22 +29,27 @@ __all__ = [
     "Form",
     "Function",
     "How",
+    "Join",
     "Lookup",
+    "Match",
     "Merge",
     "Operation",
     "Operator",
     "ParseJson",
     "Partitioner",
     "Project",
+    "Side",
     "Sliding",
     "Split",
     "StatefulOperator",
     "Table",
+    "Tag",
     "TimeUnit",
     "Tumbling",
     "Window",
     "as_function",
     "check_keys",
+    "join",
     "op",
     "sliding",
     "table",

@@ -6,7 +6,7 @@ import textwrap
 
 from penstock.connectors.base import Sink
 from penstock.durations import format_us
-from penstock.operators import MAIN, BatchKind, Combine, ErrorPolicy, Operation
+from penstock.operators import MAIN, BatchKind, Combine, ErrorPolicy, Operation, Tag
 from penstock.pipeline.plan import EdgeSpec, Mode, OpSpec, Plan, UnitSpec
 
 _INDENT = " " * 6
@@ -104,9 +104,9 @@ class _Explanation:
 
 
 def _keys(unit: UnitSpec, edge: EdgeSpec) -> tuple[str, ...]:
-    """The keys as the user named them; partial aggregates carry them under names of their own."""
+    """The keys as the user named them; partial aggregates and sides of a join carry them under names of their own."""
     operation: Operation | Sink | None = unit.ops[edge.op_index].operation if edge.op_index >= 0 else None
-    return operation.of.keys if isinstance(operation, Combine) else edge.keys
+    return operation.of.keys if isinstance(operation, Combine | Tag) else edge.keys
 
 
 def _count(number: int, noun: str) -> str:

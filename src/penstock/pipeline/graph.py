@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from penstock.connectors.base import Sink, Source
 from penstock.connectors.files import Files
 from penstock.errors import InvalidGraph, PenstockError
-from penstock.operators import MAIN, REST, Aggregation, ErrorPolicy, Operation, Split, check_keys
+from penstock.operators import MAIN, REST, Aggregation, ErrorPolicy, Join, Operation, Split, check_keys
 from penstock.types import Schema
 
 
@@ -23,10 +23,10 @@ class Input:
 
 @dataclass(frozen=True)
 class Node:
-    """One step: a source (no input), a union (several inputs), an operation or a sink (one input)."""
+    """One step: a source (no input), a union (several inputs), a join (two), an operation or a sink (one input)."""
 
     name: str
-    body: Source | Operation | Sink | None
+    body: Source | Operation | Join | Sink | None
     """None for a union."""
     inputs: tuple[Input, ...] = ()
     on_error: ErrorPolicy = ErrorPolicy.FAIL
@@ -147,6 +147,10 @@ def _bind(node: Node, ports: dict[tuple[str, str], Schema], sinks: Mapping[str, 
             body.check(schemas[0])
         else:
             body.resume(state)
+    elif isinstance(body, Join):
+        if len(schemas) != 2:
+            raise InvalidGraph(f"a join has two inputs, not {len(schemas)}.", operation=node.name)
+        ports[node.name, MAIN] = body.bind_sides(schemas[0], schemas[1])
     else:
         ports[node.name, MAIN] = body.bind(schemas[0])
         for port, schema in body.side_ports(schemas[0]).items():

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from itertools import count
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from penstock.connectors.base import Sink, Source
@@ -16,7 +15,6 @@ from penstock.operators import (
     REST,
     Aggregation,
     Apply,
-    ErrorPolicy,
     Filter,
     Function,
     How,
@@ -30,25 +28,15 @@ from penstock.operators import (
     Window,
     as_function,
     check_keys,
+    join,
     sliding,
     tumbling,
 )
 from penstock.operators import aggregates as agg
 from penstock.operators.aggregates import Aggregate
 from penstock.pipeline.graph import Graph, Input, Node, same_place
+from penstock.pipeline.steps import Step, make_step, settle
 from penstock.types import Schema
-
-_fresh = count(1)
-
-
-@dataclass(frozen=True)
-class Step:
-    """A node under construction: its inputs are steps, and a name that was not chosen by the user may change."""
-
-    node: Node
-    inputs: tuple[Step, ...]
-    named: bool
-    serial: int
 
 
 class Pipeline:
@@ -72,7 +60,7 @@ class Pipeline:
 
     def nodes(self) -> list[Node]:
         """Return the steps with their final names, not checked yet."""
-        return _nodes(self._sinks)
+        return settle(self._sinks)
 
     def graph(self, sinks: Mapping[str, dict[str, object]] | None = None) -> Graph:
         """Return the checked graph; ``sinks`` are the sinks' states of the run that is resumed, if one is."""
@@ -82,57 +70,6 @@ class Pipeline:
 class _Branches(dict[str, "Stream"]):
     def __missing__(self, name: str) -> Stream:
         raise InvalidGraph(f"there is no branch '{name}'.", operation="split", hint=f"Branches: {', '.join(self)}.")
-
-
-def _nodes(sinks: tuple[Step, ...]) -> list[Node]:
-    """Collect all steps below the sinks and settle the names nobody chose: filter, filter-2, filter-3 …"""
-    steps: dict[int, Step] = {}
-
-    def visit(step: Step) -> None:
-        if step.serial not in steps:
-            for upstream in step.inputs:
-                visit(upstream)
-            steps[step.serial] = step
-
-    for sink in sinks:
-        visit(sink)
-    ordered = [steps[serial] for serial in sorted(steps)]
-    taken = {step.node.name for step in ordered if step.named}
-    names: dict[int, str] = {}
-    for step in ordered:
-        name = step.node.name
-        if not step.named:
-            base, n = name, 1
-            while name in taken:
-                n += 1
-                name = f"{base}-{n}"
-            taken.add(name)
-        names[step.serial] = name
-    return [
-        replace(
-            step.node,
-            name=names[step.serial],
-            inputs=tuple(
-                replace(edge, node=names[up.serial]) for edge, up in zip(step.node.inputs, step.inputs, strict=True)
-            ),
-        )
-        for step in ordered
-    ]
-
-
-def _step(
-    body: Source | Operation | Sink | None,
-    inputs: tuple[tuple[Step, Input], ...],
-    name: str | None,
-    default: str,
-    on_error: str = "fail",
-) -> Step:
-    label = name if name is not None else default
-    if not isinstance(label, str) or not label.strip() or len(label) > 100 or "/" in label:
-        raise InvalidOption(option="name", given=label, allowed="1 to 100 characters without '/'")
-    policy = ErrorPolicy.parse(on_error, label)
-    node = Node(label, body, tuple(edge for _, edge in inputs), policy)
-    return Step(node, tuple(step for step, _ in inputs), name is not None, next(_fresh))
 
 
 def stream(name: str, source: Source) -> Stream:
@@ -151,7 +88,7 @@ def stream(name: str, source: Source) -> Stream:
             operation=name,
             hint="Use ps.generator(…), ps.records(…) or ps.json_files(…).",
         )
-    return Stream(_step(source, (), name, name), MAIN, source.schema)
+    return Stream(make_step(source, (), name, name), MAIN, source.schema)
 
 
 class Stream:
@@ -175,7 +112,7 @@ class Stream:
         return Stream(self._from, self._port, self.schema)
 
     def _then(self, operation: Operation, name: str | None, on_error: str = "fail") -> Stream:
-        step = _step(operation, (self._edge,), name, operation.kind, on_error)
+        step = make_step(operation, (self._edge,), name, operation.kind, on_error)
         try:
             return Stream(step, MAIN, operation.bind(self.schema))
         except PenstockError as error:
@@ -298,7 +235,7 @@ class Stream:
     def merge(self, *others: Stream, name: str | None = None) -> Stream:
         """Join streams of the same schema into one; each keeps its own order."""
         inputs = tuple(each._edge for each in (self, *others))
-        step = _step(None, inputs, name, "merge")
+        step = make_step(None, inputs, name, "merge")
         for other in others:
             if other.schema != self.schema:
                 raise TypeMismatch(
@@ -307,6 +244,62 @@ class Stream:
                     hint="Use select() first.",
                 )
         return Stream(step, MAIN, self.schema)
+
+    def join(
+        self,
+        other: Stream,
+        *,
+        on: str | Sequence[str],
+        within: str | float,
+        time: str | None = None,
+        left_time: str | None = None,
+        right_time: str | None = None,
+        lateness: str | float = 0,
+        how: str = "inner",
+        name: str | None = None,
+        on_error: str = "fail",
+    ) -> Stream:
+        """Pair the records of two streams that have the same key and whose times are close together.
+
+        A pair is sent on when the second of its records comes, with the columns of this stream and those that the
+        other one adds. A null key equals nothing. Only event time counts: what is paired depends neither on the clock
+        nor on which side comes first. Records are held until no partner can come any more, so a side that stands
+        still without being idle makes the other one's records pile up.
+
+        Parameters
+        ----------
+        other : Stream
+            The right side; a column that both have, other than the key, has to be renamed before.
+        on : str or list of str
+            The key: columns that both sides have.
+        within : str or number
+            Time to live: how far apart the times of a pair may be, such as ``"10s"``.
+        time : str
+            The timestamp column of both sides; pairs have it once, with the later of the two times.
+        left_time, right_time : str
+            The timestamp columns where their names differ, instead of ``time``; pairs have both.
+        lateness : str or number
+            How far behind the newest record of its own side a record may be. One that is further behind, and behind
+            the other side too, is late: counted, not joined. With several partitions the slowest one that is not idle
+            counts. A window over the pairs needs three times ``within`` beside this lateness.
+        how : {"inner", "left"}
+            With ``"left"``, a record of this stream that finds no partner is sent on with nulls, once that is certain.
+
+        Examples
+        --------
+        >>> clicks.join(views, on="ad", within="10s", left_time="clicked", right_time="viewed")  # doctest: +SKIP
+        """
+        label = name or "join"
+        if not isinstance(other, Stream):
+            raise TypeMismatch(what=f"{other!r} is not a stream.", operation=label, hint="Use lookup() for a table.")
+        times = {"time": time, "left_time": left_time, "right_time": right_time}
+        try:
+            operation = join(on, within=within, lateness=lateness, how=how, **times)
+            schema = operation.bind_sides(self.schema, other.schema)
+        except PenstockError as error:
+            raise error.at(label) from None
+        step = make_step(operation, (self._unkeyed._edge, other._unkeyed._edge), name, operation.kind, on_error)
+        return Stream(step, MAIN, schema)
 
     def key_by(self, *columns: str) -> KeyedStream:
         """Deal records out by key, so that all records of a key meet in one place, in order."""
@@ -352,7 +345,7 @@ class Stream:
                 operation=name or "sink",
                 hint="Use ps.files(…), ps.console() or ps.memory().",
             )
-        return Pipeline((_step(sink, (self._edge,), name, f"to_{sink.kind}"),), dead_letters)
+        return Pipeline((make_step(sink, (self._edge,), name, f"to_{sink.kind}"),), dead_letters)
 
 
 def _columns(columns: tuple[str | Column, ...], named: Mapping[str, Any], operation: str) -> tuple[Column, ...]:

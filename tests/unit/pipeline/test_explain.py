@@ -53,6 +53,35 @@ def test_a_sliding_window_tells_how_often_one_starts() -> None:
     assert "count=count() by k; sliding 10s every 2s on t, lateness 1s" in lines
 
 
+def test_both_sides_of_a_join_are_shown() -> None:
+    left, seen = events(), ps.stream("seen", ps.records([], schema="k string, u timestamp"))
+    pairs = left.join(seen, on="k", within="10s", left_time="t", right_time="u", lateness="1s", how="left")
+    lines = [line.rstrip() for line in explain_plan(plan_of(pairs.to(ps.memory()), parallelism=2)).splitlines()]
+    assert lines[3:] == [
+        "unit 0, 2 instances reading 2 partitions",
+        "  events      records  record",
+        "      → k string, v bigint, t timestamp",
+        "  join.left   tag      record, batch (vectorised)",
+        "      left side by k, time t",
+        "      → _side boolean not null, _k0 string, _t timestamp not null, _l0 bigint",
+        "  ⇒ shuffle by k to unit 2 (join)",
+        "",
+        "unit 1, 1 instance reading 1 partition",
+        "  seen        records  record",
+        "      → k string, u timestamp",
+        "  join.right  tag      record, batch (vectorised)",
+        "      right side by k, time u",
+        "      → _side boolean not null, _k0 string, _t timestamp not null, _l0 bigint",
+        "  ⇒ shuffle by k to unit 2 (join)",
+        "",
+        "unit 2, 2 instances",
+        "  join        join     record",
+        "      left on k; t within 10s of u, lateness 1s",
+        "      → k string, v bigint, t timestamp, u timestamp",
+        "  to_memory   memory   record",
+    ]
+
+
 def test_split_merge_gather_late_and_dead_letters() -> None:
     parts = events().split(big=ps.col("v") > 10)
     both = parts["big"].merge(parts["rest"])

@@ -58,6 +58,42 @@ def test_a_side_output_of_late_records_makes_whole_records_travel() -> None:
     assert plan.edges[0].schema.names == ("k", "n", "at")
 
 
+def test_the_sides_of_a_join_meet_by_key() -> None:
+    right = source("other", 1).select(k="k", m=ps.col("n"), seen=ps.col("at"))
+    pairs = (
+        source().filter(ps.col("n") > 1).join(right, on="k", within="1s", left_time="at", right_time="seen", name="j")
+    )
+    plan = plan_of(pairs.select("k", "n", "m").to(ps.memory()), parallelism=3)
+    units, edges = shape(plan)
+    assert units == {
+        "in": (2, ["filter", "j.left"]),
+        "other": (1, ["select", "j.right"]),
+        "j": (3, ["j", "select-2", "to_memory"]),
+    }
+    assert edges == {("in", "out", "j", Mode.SHUFFLE), ("other", "out", "j", Mode.SHUFFLE)}
+    assert {edge.keys for edge in plan.edges} == {("_k0",)}
+    assert {edge.schema for edge in plan.edges} == {plan.units[2].schema}
+
+
+def test_a_stream_joined_with_itself_is_read_by_both_sides() -> None:
+    stream = source()
+    again = stream.select(k="k", m=ps.col("n"), seen=ps.col("at"))
+    pairs = stream.key_by("k").join(again, on="k", within="1s", left_time="at", right_time="seen")
+    units, edges = shape(plan_of(pairs.to(ps.memory())))
+    assert units == {
+        "in": (2, []),
+        "join.left": (2, ["join.left"]),
+        "select": (2, ["select", "join.right"]),
+        "join": (2, ["join", "to_memory"]),
+    }
+    assert edges == {
+        ("in", "out", "join.left", Mode.FORWARD),
+        ("in", "out", "select", Mode.FORWARD),
+        ("join.left", "out", "join", Mode.SHUFFLE),
+        ("select", "out", "join", Mode.SHUFFLE),
+    }
+
+
 def test_panes_travel_unless_the_order_of_records_counts() -> None:
     grouped = source().key_by("k").window("10s", on="at", slide="2s")
     plan = plan_of(grouped.aggregate(n=ps.agg.count(), mean=ps.agg.mean("n")).to(ps.memory()))

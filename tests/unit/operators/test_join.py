@@ -1,0 +1,356 @@
+"""The join of two streams: what is paired, what is late, how long records are held, snapshots, any interleaving."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import InvalidOption, PenstockError, SchemaError, TypeMismatch, UnknownColumn
+from penstock.operators import Errors, How, Join, Match, Side, Tag, join
+from penstock.operators.match import MatchOperator
+from penstock.types import Record, Schema, record_dict
+
+LEFT = Schema.parse("k string, j int, a bigint, t timestamp")
+RIGHT = Schema.parse("u timestamp, j int, k string, b string")
+Row = tuple[Any, ...]
+
+
+class Sides:
+    """All parts of one join; rows of either side go in, pairs come out."""
+
+    def __init__(self, of: Join, left: Schema = LEFT, right: Schema = RIGHT) -> None:
+        errors = Errors("join")
+        self._schemas = {Side.LEFT: left, Side.RIGHT: right}
+        tags = {side: Tag(of, left, right, side) for side in Side}
+        self._tags = {side: tags[side].build(self._schemas[side], errors) for side in Side}
+        self.of = of
+        match = Match(of, left, right).build(of.tagged(left, right), errors)
+        assert isinstance(match, MatchOperator)
+        self.match = match
+
+    def add(self, side: Side, *rows: Row) -> list[Row]:
+        records = [self._schemas[side].record_type(*row) for row in rows]
+        return plain(self.match.process(self._tags[side].process(records)))
+
+    def left(self, *rows: Row) -> list[Row]:
+        return self.add(Side.LEFT, *rows)
+
+    def right(self, *rows: Row) -> list[Row]:
+        return self.add(Side.RIGHT, *rows)
+
+
+def plain(rows: list[Record]) -> list[Row]:
+    return [tuple(record_dict(row).values()) for row in rows]
+
+
+def joined(within_us: int = 10, **options: Any) -> Join:
+    options = {"left_time": "t", "right_time": "u", **options}
+    return join(options.pop("on", "k"), within=f"{within_us}us", **options)
+
+
+ON_K = {"left": "k string, a bigint, t timestamp", "right": "k string, b string, u timestamp"}
+
+
+def on_k(**options: Any) -> Sides:
+    return Sides(joined(**options), Schema.parse(ON_K["left"]), Schema.parse(ON_K["right"]))
+
+
+# --- single steps -----------------------------------------------------------------------------------------------------
+
+
+def test_a_pair_comes_with_its_second_record_whichever_that_is() -> None:
+    sides = on_k()
+    assert sides.left(("x", 1, 100), ("y", 2, 100)) == []
+    assert sides.right(("x", "p", 110), ("x", "q", 111), ("z", "r", 100)) == [("x", 1, 100, "p", 110)]
+    assert sides.left(("x", 3, 105)) == [("x", 3, 105, "p", 110), ("x", 3, 105, "q", 111)]
+    assert sides.right(("x", "s", 90)) == [("x", 1, 100, "s", 90)]
+
+
+def test_within_nothing_pairs_equal_times() -> None:
+    sides = on_k(within_us=0)
+    sides.left(("x", 1, 100), ("x", 2, 101))
+    assert sides.right(("x", "p", 101), ("x", "q", 102)) == [("x", 2, 101, "p", 101)]
+    sides.match.advance(102)
+    assert sides.match.held_records == 1
+
+
+def test_several_keys_and_columns_in_any_order() -> None:
+    sides = Sides(joined(on=["j", "k"]))
+    assert sides.of.bind_sides(LEFT, RIGHT).names == ("k", "j", "a", "t", "u", "b")
+    sides.left(("x", 1, 10, 100), ("x", 2, 20, 100))
+    assert sides.right((100, 2, "x", "p"), (100, 2, "y", "q"), (100, None, "x", "r")) == [("x", 2, 20, 100, 100, "p")]
+
+
+def test_one_time_column_holds_the_later_time() -> None:
+    left, right = Schema.parse("k string, t timestamp, a int"), Schema.parse("k string, t timestamp, b int")
+    sides = Sides(join("k", within="10us", time="t", how="left"), left, right)
+    assert sides.of.bind_sides(left, right).ddl == "k string, t timestamp, a int, b int"
+    sides.left(("x", 100, 1))
+    assert sides.right(("x", 97, 2), ("x", 103, 3)) == [("x", 100, 1, 2), ("x", 103, 1, 3)]
+    sides.left(("x", 200, 4))
+    assert plain(sides.match.finish()) == [("x", 200, 4, None)]
+
+
+def test_records_behind_the_watermark_are_late_and_older_ones_are_let_go() -> None:
+    sides = on_k(within_us=16, lateness="5us")
+    sides.left(("x", 1, 100), ("x", 2, 101))
+    sides.match.advance(105)
+    assert sides.right(("x", "late", 99), ("x", "p", 100)) == [("x", 1, 100, "p", 100), ("x", 2, 101, "p", 100)]
+    assert sides.match.late_records == 1
+    sides.match.advance(120)  # the watermark is 115: a partner for 100 may still come
+    assert sides.right(("x", "q", 115)) == [("x", 1, 100, "q", 115), ("x", 2, 101, "q", 115)]
+    sides.match.advance(90)
+    assert sides.match.watermark_us == 115
+    sides.match.advance(124)  # 119: nothing within 16 of 102 and before can come, and buckets hold two microseconds
+    assert sides.match.held_records == 1
+    assert sides.match.finish() == []
+    assert sides.match.held_records == 0
+
+
+def test_null_keys_equal_nothing() -> None:
+    sides = on_k()
+    sides.left((None, 1, 100))
+    assert sides.right((None, "p", 100)) == []
+    assert sides.match.held_records == 0
+    outer = on_k(how="left")
+    assert outer.right((None, "p", 100)) == []
+    assert outer.left((None, 1, 100)) == [(None, 1, 100, None, None)]
+    outer.match.advance(200)
+    assert outer.left((None, 1, 100)) == []
+    assert outer.match.late_records == 1
+
+
+def test_an_outer_record_without_a_partner_comes_once_that_is_certain() -> None:
+    sides = on_k(within_us=8, how="left")
+    sides.left(("x", 1, 100), ("y", 2, 101), ("x", 3, 103))
+    sides.right(("x", "p", 94))
+    assert sides.match.advance(108) == []
+    assert plain(sides.match.advance(110)) == [("y", 2, 101, None, None)]
+    assert plain(sides.match.advance(112)) == [("x", 3, 103, None, None)]
+    sides.left(("z", 4, 112))
+    assert plain(sides.match.finish()) == [("z", 4, 112, None, None)]
+    assert sides.match.finish() == []
+
+
+def test_the_output_schema_of_an_outer_join_has_nulls() -> None:
+    right = Schema.parse("k string, b string not null, u timestamp not null")
+    inner = joined().bind_sides(Schema.parse(ON_K["left"]), right)
+    outer = joined(how="left").bind_sides(Schema.parse(ON_K["left"]), right)
+    assert [inner.field(name).nullable for name in ("b", "u")] == [False, False]
+    assert [outer.field(name).nullable for name in ("b", "u")] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("options", "option"),
+    [
+        ({"how": "outer"}, "how='outer'"),
+        ({"within_us": -1}, "within"),
+        ({"lateness": "soon"}, "lateness"),
+        ({"left_time": None}, "left_time"),
+        ({"right_time": None}, "right_time"),
+        ({"time": "t"}, "left_time"),
+        ({"on": 5}, "on=5"),
+    ],
+)
+def test_options_are_checked(options: dict[str, Any], option: str) -> None:
+    with pytest.raises(InvalidOption, match=option):
+        joined(**options)
+
+
+@pytest.mark.parametrize(
+    ("of", "left", "right", "error", "says"),
+    [
+        (joined(), "k int, t timestamp", "k bigint, u timestamp", TypeMismatch, "'k' is int on the left and bigint"),
+        (joined(), "k int, t timestamp", "j int, u timestamp", UnknownColumn, "k"),
+        (joined(), "k int, t bigint", "k int, u timestamp", TypeMismatch, "left time column 't' is bigint"),
+        (joined(), "k int, t timestamp", "k int, u date", TypeMismatch, "right time column 'u' is date"),
+        (joined(), "k int, a int, t timestamp", "k int, a int, u timestamp", SchemaError, "a column 'a' as well"),
+        (joined(), "k int, u int, t timestamp", "k int, u timestamp", SchemaError, "a column 'u' as well"),
+        (joined(), "k double, t timestamp", "k double, u timestamp", TypeMismatch, "cannot be a key"),
+        (joined(on=[]), "k int, t timestamp", "k int, u timestamp", InvalidOption, "at least one column"),
+    ],
+)
+def test_both_sides_are_checked(of: Join, left: str, right: str, error: type[PenstockError], says: str) -> None:
+    with pytest.raises(error, match=says):
+        of.bind_sides(Schema.parse(left), Schema.parse(right))
+
+
+# --- snapshots --------------------------------------------------------------------------------------------------------
+
+
+def test_changes_hold_only_what_came_since() -> None:
+    sides = on_k()
+    sides.left(*(("x", i, i % 5) for i in range(1000)))
+    full = sides.match.snapshot(True)
+    assert len(sides.match.snapshot(False)) < 30, "nothing has"
+    sides.right(("y", "p", 3))
+    delta = sides.match.snapshot(False)
+    assert len(delta) < len(full) / 100
+    again = on_k()
+    again.match.restore([full, delta])
+    assert again.match.held_records == 1001
+    assert len(again.match.snapshot(False)) < 30, "what is restored is not a change"
+
+
+def test_what_came_out_before_a_snapshot_does_not_come_again() -> None:
+    sides = on_k(how="left")
+    sides.left(("x", 1, 100), ("y", 2, 100), ("z", 3, 130))
+    full = sides.match.snapshot(True)
+    sides.right(("x", "p", 100), ("z", "q", 130))
+    assert plain(sides.match.advance(120)) == [("y", 2, 100, None, None)]
+    again = on_k(how="left")
+    again.match.restore([full, sides.match.snapshot(False)])
+    assert again.match.held_records == 2
+    assert again.match.finish() == []
+    again = on_k(how="left")
+    again.match.restore([full])
+    assert plain(again.match.finish()) == [
+        ("x", 1, 100, None, None),
+        ("y", 2, 100, None, None),
+        ("z", 3, 130, None, None),
+    ]
+
+
+def test_the_end_leaves_nothing_behind() -> None:
+    sides = on_k(how="left")
+    sides.left(("x", 1, 100))
+    full = sides.match.snapshot(True)
+    assert len(sides.match.finish()) == 1
+    again = on_k(how="left")
+    again.match.restore([full, sides.match.snapshot(False)])
+    assert again.match.held_records == 0
+    assert again.match.finish() == []
+
+
+# --- any input --------------------------------------------------------------------------------------------------------
+
+KEYS = st.sampled_from(["a", "b", None])
+TIMES = st.integers(0, 60)
+LEFT_ROWS = st.tuples(KEYS, st.integers(0, 9), TIMES)
+RIGHT_ROWS = st.tuples(KEYS, st.sampled_from(["p", "q", ""]), TIMES)
+MOVES = st.one_of(
+    st.tuples(st.just(Side.LEFT), st.lists(LEFT_ROWS, max_size=5)),
+    st.tuples(st.just(Side.RIGHT), st.lists(RIGHT_ROWS, max_size=5)),
+    st.tuples(st.just("advance"), st.integers(0, 90)),
+)
+HOWS = pytest.mark.parametrize("how", list(How))
+
+
+def recomputed(lefts: list[Row], rights: list[Row], within_us: int, how: How) -> Counter[Row]:
+    """The join of all rows at once."""
+    rows: Counter[Row] = Counter()
+    for left in lefts:
+        pairs = [
+            (*left, *right[1:])
+            for right in rights
+            if left[0] is not None and left[0] == right[0] and abs(left[2] - right[2]) <= within_us
+        ]
+        rows.update(pairs or ([(*left, None, None)] if how is How.LEFT else []))
+    return rows
+
+
+@HOWS
+@given(moves=st.lists(MOVES, max_size=14), within_us=st.integers(0, 40), lateness_us=st.integers(0, 20))
+def test_results_are_all_pairs_of_what_is_not_late(
+    how: How, moves: list[Any], within_us: int, lateness_us: int
+) -> None:
+    """Whatever the blocks, the interleaving of the sides and the moments at which event time advances."""
+    sides = on_k(within_us=within_us, lateness=f"{lateness_us}us", how=how.value)
+    accepted: dict[Side, list[Row]] = {Side.LEFT: [], Side.RIGHT: []}
+    got: list[Row] = []
+    watermark_us, late = -1000, 0
+    for move, what in moves:
+        if move == "advance":
+            watermark_us = max(watermark_us, what - lateness_us)
+            got += plain(sides.match.advance(what))
+            continue
+        got += sides.add(move, *what)
+        for row in what:
+            if row[2] >= watermark_us:
+                accepted[move].append(row)
+            elif row[0] is not None or (how is How.LEFT and move is Side.LEFT):
+                late += 1
+    got += plain(sides.match.finish())
+    assert Counter(got) == recomputed(accepted[Side.LEFT], accepted[Side.RIGHT], within_us, how)
+    assert sides.match.late_records == late
+
+
+@st.composite
+def _disordered(draw: st.DrawFn, lateness_us: int, rows: st.SearchStrategy[Row]) -> list[list[Row]]:
+    """Blocks of one side whose records are at most ``lateness_us`` behind the newest before them."""
+    blocks, newest = [], 0
+    for drawn in draw(st.lists(st.lists(rows, max_size=5), max_size=6)):
+        block = []
+        for key, value, time_us in drawn:
+            at = max(time_us, newest - lateness_us)
+            newest = max(newest, at)
+            block.append((key, value, at))
+        blocks.append(block)
+    return blocks
+
+
+@HOWS
+@given(data=st.data(), within_us=st.integers(0, 40), lateness_us=st.integers(0, 15))
+def test_the_interleaving_of_the_sides_makes_no_difference(
+    how: How, data: st.DataObject, within_us: int, lateness_us: int
+) -> None:
+    """Event time is the least that both sides have shown, as in a job: nothing is late, and all pairs are there."""
+    blocks = {
+        Side.LEFT: data.draw(_disordered(lateness_us, LEFT_ROWS)),
+        Side.RIGHT: data.draw(_disordered(lateness_us, RIGHT_ROWS)),
+    }
+    turns = [Side.LEFT] * len(blocks[Side.LEFT]) + [Side.RIGHT] * len(blocks[Side.RIGHT])
+    sides = on_k(within_us=within_us, lateness=f"{lateness_us}us", how=how.value)
+    left = {side: list(each) for side, each in blocks.items()}
+    reached: dict[Side, int | None] = {Side.LEFT: None, Side.RIGHT: None}
+    got: list[Row] = []
+    for side in data.draw(st.permutations(turns)):
+        block = left[side].pop(0)
+        got += sides.add(side, *block)
+        reached[side] = max([time_us for _, _, time_us in block] + [reached[side] or 0])
+        open_sides = [reached[each] for each in Side if left[each]]
+        if open_sides and None not in open_sides:
+            got += plain(sides.match.advance(min(each for each in open_sides if each is not None)))
+    got += plain(sides.match.finish())
+    all_rows = {side: [row for block in each for row in block] for side, each in blocks.items()}
+    assert Counter(got) == recomputed(all_rows[Side.LEFT], all_rows[Side.RIGHT], within_us, how)
+    assert sides.match.late_records == 0
+
+
+SNAPSHOTS = st.tuples(st.just("snapshot"), st.booleans())
+
+
+@HOWS
+@settings(max_examples=60)
+@given(before=st.lists(MOVES | SNAPSHOTS, max_size=14), after=st.lists(MOVES | SNAPSHOTS, max_size=8))
+def test_a_restored_state_behaves_exactly_like_the_original(how: How, before: list[Any], after: list[Any]) -> None:
+    def make() -> Sides:
+        return on_k(within_us=16, lateness="3us", how=how.value)
+
+    def do(sides: Sides, move: Any, what: Any) -> list[Row]:
+        return plain(sides.match.advance(what)) if move == "advance" else sides.add(move, *what)
+
+    original = make()
+    chain = [original.match.snapshot(True)]
+    for move, what in [*before, ("snapshot", False)]:
+        if move == "snapshot":
+            packed = original.match.snapshot(what)
+            chain = [packed] if what else [*chain, packed]
+        else:
+            do(original, move, what)
+    again = make()
+    again.match.restore(chain)
+    assert again.match.held_records == original.match.held_records
+    for move, what in after:
+        if move == "snapshot":
+            chain = [again.match.snapshot(True)]
+            again = make()
+            again.match.restore(chain)
+        else:
+            assert do(again, move, what) == do(original, move, what), "the same rows in the same order"
+        assert again.match.late_records == original.match.late_records
+    assert plain(again.match.finish()) == plain(original.match.finish())
