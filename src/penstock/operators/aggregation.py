@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from penstock.errors import ArithmeticFailed, BadRecord, InvalidOption, OperationFailed, PenstockError
+from penstock.errors import BadRecord, InvalidOption, OperationFailed, PenstockError
 from penstock.operators.aggregates import Aggregate, Custom
 from penstock.operators.base import BatchForm, BatchKind, EventTime, Operation, Operator, StatefulOperator
 from penstock.operators.errors import Errors, describe_error, user_traceback
+from penstock.operators.grouping import partials
 from penstock.operators.keys import check_keys, key_source
 from penstock.operators.loop import compile_loop
 from penstock.operators.panes import spread_source
@@ -196,66 +195,27 @@ class Combine(Operation):
     def _vectorised(self, output: Schema, event_time: EventTime) -> BatchForm | None:
         if self.batch_kind is not BatchKind.VECTORISED:
             return None
-        window, of, whole = self.of.window, self.of, self.whole
+        window, keys, whole = self.of.window, self.of.keys, self.whole
+        aggregates = [aggregate for _, aggregate in self.of.aggregates]
 
         def vectorised(batch: pa.RecordBatch) -> pa.RecordBatch:
-            starts = None
+            by = [batch.column(key) for key in keys]
             event_time.us_max = None
             if window:
                 times = batch.column(window.on)
                 if times.null_count:
                     raise BadRecord("a window time is null.")
                 micros = times.cast(pa.int64()).to_numpy()
-                starts = pa.array(micros - micros % window.pane_us)
+                by.append(pa.array(micros - micros % window.pane_us))
                 event_time.us_max = int(micros.max()) if len(micros) else None
             if whole:
                 return batch
-            return _group(of, batch, starts, output)
+            return partials(by, aggregates, batch, output)
 
         return vectorised
 
     def describe(self) -> str:
         return "records pass whole" if self.whole else "partial aggregates per block"
-
-
-def _group(of: Aggregation, batch: pa.RecordBatch, starts: pa.Array | None, output: Schema) -> pa.RecordBatch:
-    """Group one batch with Arrow; groups come in the order of their first record, as a dict would have them."""
-    columns = {f"_k{i}": batch.column(key) for i, key in enumerate(of.keys)}
-    if starts is not None:
-        columns["_w"] = starts.cast(TIMESTAMP.arrow)
-    by = list(columns)
-    columns["_n"] = pa.array(np.ones(batch.num_rows, dtype=np.int64))
-    # Arrow promises no order of groups, and with several keys keeps none.
-    columns["_at"] = pa.array(np.arange(batch.num_rows))
-    wanted: list[Any] = [("_n", "sum")]
-    for i, (_, aggregate) in enumerate(of.aggregates):
-        for j, function in enumerate(aggregate.arrow_functions):
-            name = f"_p{i}_{j}"
-            column = batch.column(aggregate.column) if aggregate.column else columns["_n"]
-            if function == "sum":
-                _check_sum(column)
-            columns[name] = column
-            wanted.append((name, function))
-    if not batch.num_rows:
-        return output.to_batch([])
-    grouped = pa.table(columns).group_by(by, use_threads=False).aggregate([*wanted, ("_at", "min")])
-    grouped = grouped.take(pc.sort_indices(grouped.column("_at_min"))).combine_chunks()
-    arrays = [grouped.column(name) for name in by]
-    arrays += [grouped.column(f"{name}_{function}") for name, function in wanted]
-    merged = [
-        (c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c).cast(f.type.arrow)
-        for c, f in zip(arrays, output.fields, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(merged, schema=output.arrow)
-
-
-def _check_sum(column: pa.Array) -> None:
-    """Arrow's grouped sum wraps around silently; leave anything that could overflow to the loop."""
-    if pa.types.is_integer(column.type) and len(column):
-        extremes = pc.min_max(column)
-        low, high = extremes["min"].as_py() or 0, extremes["max"].as_py() or 0
-        if max(abs(low), abs(high)) * len(column) >= 1 << 63:
-            raise ArithmeticFailed(what="a sum may overflow.")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.errors import InvalidOption, TypeMismatch
+from penstock.operators.grouping import Groups
 from penstock.types import Record, Schema, TypeKind
 
 KEY_GROUPS = 128
@@ -103,29 +104,17 @@ class Partitioner:
 
     def _owners_of(self, columns: list[pa.Array]) -> npt.NDArray[np.uint8]:
         """Return each row's owner, found once for every key that is there."""
-        codes = _codes(columns[0])
-        for column in columns[1:]:
-            more = _codes(column)
-            pairs = codes.astype(np.int64) * (int(more.max(initial=0)) + 1) + more
-            codes = _codes(pa.array(pairs))
-        rows = np.zeros(int(codes.max(initial=-1)) + 1, dtype=np.int64)
-        rows[codes] = np.arange(codes.size)
-        values = [_key_values(column.take(pa.array(rows))) for column in columns]
+        groups = Groups(columns, len(columns[0]))
+        values = [key_values(column.take(groups.rows)) for column in columns]
         keys = values[0] if len(values) == 1 else zip(*values, strict=True)
-        return np.array([self._owner(key) for key in keys], dtype=np.uint8)[codes]
+        return np.array([self._owner(key) for key in keys], dtype=np.uint8)[groups.codes]
 
     def _owner(self, key: object) -> int:
         found = self._owners.get(key)
         return self._find(key) if found is None else found
 
 
-def _codes(column: pa.Array) -> npt.NDArray[np.int32]:
-    """Number the distinct values of a column, a null among them, from 0."""
-    codes: npt.NDArray[np.int32] = column.dictionary_encode(null_encoding="encode").indices.to_numpy()
-    return codes
-
-
-def _key_values(column: pa.Array) -> list[object]:
+def key_values(column: pa.Array) -> list[object]:
     """Key values as the record form has them: times and dates as numbers."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())

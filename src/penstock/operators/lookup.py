@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidOption, SchemaError, TypeMismatch
-from penstock.operators.base import Operation, Operator
+from penstock.operators.base import BatchForm, Operation, Operator
 from penstock.operators.errors import Errors
-from penstock.operators.keys import check_keys
+from penstock.operators.keys import check_keys, key_values
 from penstock.operators.loop import compile_loop
 from penstock.types import Field, Record, Schema
 
@@ -122,21 +123,40 @@ class Lookup(Operation):
         process = compile_loop(errors.operation, body, names, errors)
         return Operator(process, schema=schema, output=output, vectorised=self._vectorised(output))
 
-    def _vectorised(self, output: Schema):  # type: ignore[no-untyped-def]
+    def _vectorised(self, output: Schema) -> BatchForm:
         rows = self.table.batch()
-        keys = rows.column(self.table.key)
+        find = _Places(rows.column(self.table.key))
         added = [rows.column(f.name) for f in self._added()]
         on, inner = self.on, self.how is How.INNER
 
         def vectorised(batch: pa.RecordBatch) -> pa.RecordBatch:
-            # index_in matches null with null; a lookup by null finds nothing.
-            at = pc.if_else(pc.is_valid(batch.column(on)), pc.index_in(batch.column(on), keys), None)
-            if inner:
-                hit = pc.is_valid(at)
-                batch, at = batch.filter(hit), at.filter(hit)
-            return pa.RecordBatch.from_arrays([*batch.columns, *(c.take(at) for c in added)], schema=output.arrow)
+            places = find(batch.column(on))
+            if inner and places.null_count:
+                hit = places.is_valid()
+                batch, places = batch.filter(hit), places.filter(hit)
+            return pa.RecordBatch.from_arrays([*batch.columns, *(c.take(places) for c in added)], schema=output.arrow)
 
         return vectorised
 
     def describe(self) -> str:
         return f"{self.how.value} on {self.on}, {len(self.table)} rows"
+
+
+class _Places:
+    """Finds the rows of a table that columns of keys refer to."""
+
+    def __init__(self, keys: pa.Array) -> None:
+        self._keys = keys
+
+    def __call__(self, column: pa.Array) -> pa.Array:
+        """Return the place of each key in the table, null where it is not there; a null key finds nothing."""
+        if len(self._keys) <= len(column):
+            return pc.index_in(column, self._keys, skip_nulls=True)
+        # Arrow would index the whole table anew for every batch: few keys are looked up one by one instead.
+        coded = column.dictionary_encode()
+        found = [self._index.get(key) for key in key_values(coded.dictionary)]
+        return pa.array(found, pa.int32()).take(coded.indices)
+
+    @cached_property
+    def _index(self) -> dict[object, int]:
+        return {key: place for place, key in enumerate(key_values(self._keys)) if key is not None}
