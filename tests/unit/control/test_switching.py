@@ -1,0 +1,547 @@
+"""The switcher, rule by rule, and against a fluid model of a unit in both forms: bursts, steady loads, sweeps."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import pytest
+
+from penstock.control.candidates import capacity_eps
+from penstock.control.switching import Decision, OpMeasure, Switcher, UnitMeasure
+from penstock.errors import InvalidOption
+from penstock.operators import Form
+
+S = 1_000_000
+TICK_US = 100_000
+
+
+def op(
+    name: str,
+    index: int,
+    record_eps: float | None = 100_000.0,
+    batch_eps: float | None = 1_000_000.0,
+    selectivity: float = 1.0,
+    *,
+    switchable: bool = True,
+    pinned: Form | None = None,
+    queue_records: float = 0.0,
+) -> OpMeasure:
+    return OpMeasure(
+        name, 0, index, Form.RECORD, switchable, pinned, 0.0, record_eps, batch_eps, selectivity, queue_records
+    )
+
+
+def unit(
+    *operations: OpMeasure, arrival_eps: float = 300_000.0, queue_records: float = 1e6, number: int = 0
+) -> UnitMeasure:
+    return UnitMeasure(number, operations, 50_000, 5_000, 7_000, 2_000, queue_records, arrival_eps)
+
+
+def names(decisions: list[Decision]) -> list[tuple[str, ...]]:
+    return [decision.operations for decision in decisions]
+
+
+def do(switcher: Switcher, decision: Decision, now_us: int) -> None:
+    switcher.switched(decision.unit, decision.first, decision.last, now_us)
+
+
+# --- what a chain carries ---------------------------------------------------------------------------------------------
+
+
+def test_operations_of_a_unit_share_its_cores() -> None:
+    chain = (op("a", 0, 100_000, 1_000_000, 0.5), op("b", 1, 50_000, 500_000, 1.0))
+    assert capacity_eps(chain) == pytest.approx(50_000)
+    assert capacity_eps(chain, range(1)) == pytest.approx(1 / (1e-6 + 1e-5))
+    assert capacity_eps(chain, range(2)) == pytest.approx(500_000)
+
+
+def test_what_no_record_reaches_costs_nothing_and_need_not_be_known() -> None:
+    assert capacity_eps((op("a", 0, selectivity=0.0), op("b", 1, None, None))) == pytest.approx(100_000)
+    assert capacity_eps((op("a", 0), op("b", 1, None, None))) is None
+
+
+# --- the way up -------------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_above_L_up_switches_and_the_decision_tells_all() -> None:
+    (found,) = Switcher().decide(7 * S, [unit(op("parse", 0, 74_000, 900_000), queue_records=5_000)])
+    assert (found.unit, found.operations, found.first, found.last) == (0, ("parse",), 0, 0)
+    assert (found.to, found.at_us) == (Form.BATCH, 7 * S)
+    assert found.inputs == {
+        "V": 300_000.0,
+        "PD": 74_000.0,
+        "PO": 900_000.0,
+        "K": 0.0822,
+        "T_ms": 50.0,
+        "t_s_ms": 5.0,
+        "t_ot_ms": 7.0,
+        "t_dt_ms": 2.0,
+        "C_ms": 35.0,
+        "L": 5_000.0,
+        "backlog": 0.0,
+        "L_switch": 3_823.3,
+        "L_up": 4_588.0,
+        "L_down": 3_058.7,
+        "gain": 12.16,
+    }
+    assert "5,000 > L_up 4,588" in found.reason
+    assert "\n" not in found.reason
+
+
+def test_a_queue_below_L_up_does_not() -> None:
+    assert Switcher().decide(0, [unit(op("parse", 0, 74_000, 900_000), queue_records=4_500)]) == []
+
+
+def test_a_queue_that_is_gone_before_a_switch_has_its_effect_does_not() -> None:
+    stalled = unit(op("parse", 0, 74_000, 900_000), arrival_eps=40_000, queue_records=12_000)
+    assert Switcher().decide(0, [stalled]) == []
+    assert len(Switcher().decide(0, [replace(stalled, arrival_eps=72_000)])) == 1
+
+
+def test_the_range_is_that_of_figure_7() -> None:
+    chain = [
+        op("one", 0, selectivity=8, switchable=False),
+        op("two", 1, selectivity=0.625),
+        op("three", 2, selectivity=1),
+        op("four", 3, selectivity=0.1),
+        op("five", 4, 1e9, 1e10),
+    ]
+    (found,) = Switcher().decide(0, [unit(*chain, arrival_eps=12_000)])
+    assert found.operations == ("two", "three", "four")
+    assert (found.first, found.last) == (1, 3)
+    # The law's terms are those at the switch point: eight records for each that enters the unit.
+    assert found.inputs["V"] == 96_000
+    assert found.inputs["L"] == 8e6
+
+
+def test_a_source_that_can_change_begins_the_range() -> None:
+    chain = [op("events", -1, 2e6, 2e6), op("parse", 0), op("keep", 1, selectivity=0.3), op("write", 2, 1e8, 1e8)]
+    (found,) = Switcher().decide(0, [unit(*chain)])
+    assert (found.operations, found.first, found.last) == (("events", "parse", "keep"), -1, 1)
+    fixed = replace(chain[0], switchable=False)
+    (found,) = Switcher().decide(0, [unit(fixed, *chain[1:])])
+    assert (found.operations, found.first, found.last) == (("parse", "keep"), 0, 1)
+
+
+def test_the_range_ends_before_what_cannot_change() -> None:
+    for hindrance in ({"switchable": False}, {"pinned": Form.RECORD}, {"batch_eps": None}):
+        chain = [op("a", 0), op("b", 1), replace(op("c", 2, 1e7), **hindrance), op("d", 3)]
+        (found,) = Switcher().decide(0, [unit(*chain, arrival_eps=75_000)])
+        assert found.operations == ("a", "b")
+
+
+def test_what_gains_nothing_is_neither_switch_point_nor_end_of_a_range() -> None:
+    chain = [op("a", 0, 1e6, 1.1e6), op("b", 1), op("c", 2, 1e6, 9e5), op("d", 3, 1e6, 1.1e6)]
+    (found,) = Switcher().decide(0, [unit(*chain)])
+    assert found.operations == ("b",)
+
+
+def test_a_range_that_raises_nothing_is_not_switched_and_that_is_said_once() -> None:
+    switcher = Switcher()
+    chain = [op("light", 0, 1e7, 1e8), op("heavy", 1, 50_000, 51_000)]
+    for tick in range(5):
+        assert switcher.decide(tick * TICK_US, [unit(*chain)]) == []
+    assert switcher.notes == ["0.000 s: unit 0 stays in record form under load: batches would gain nothing"]
+
+
+def test_behind_a_range_that_raises_nothing_the_next_one_is_found() -> None:
+    chain = [op("events", -1, 2e6, 2e6), op("fixed", 0, 1e6, None, switchable=False), op("model", 1, 5_000, 100_000)]
+    (found,) = Switcher().decide(0, [unit(*chain)])
+    assert (found.operations, found.first, found.last) == (("model",), 1, 1)
+
+
+def test_unknown_rates_switch_nothing() -> None:
+    switcher = Switcher()
+    assert switcher.decide(0, [unit(op("a", 0, None, None))]) == []
+    assert switcher.decide(0, [unit(op("a", 0), op("b", 1, None, None, switchable=False))]) == []
+    assert switcher.notes == ["0.000 s: unit 0 stays in record form under load: rates are not known yet"]
+
+
+def test_a_range_that_could_not_carry_the_load_is_wider_from_the_start() -> None:
+    chain = [op("keep", 0, selectivity=0.3), op("lookup", 1), op("write", 2, switchable=False, record_eps=1e7)]
+    (found,) = Switcher().decide(0, [unit(*chain, arrival_eps=200_000)])
+    assert found.operations == ("keep",)
+    (found,) = Switcher().decide(0, [unit(*chain, arrival_eps=300_000)])
+    assert found.operations == ("keep", "lookup")
+
+
+def test_units_are_decided_each_for_itself() -> None:
+    units = [unit(op("a", 0), number=0), unit(op("b", 0), number=1, queue_records=0), unit(op("c", 0), number=2)]
+    switcher = Switcher()
+    found = switcher.decide(0, units)
+    assert [(decision.unit, decision.operations) for decision in found] == [(0, ("a",)), (2, ("c",))]
+    do(switcher, found[0], TICK_US)
+    assert names(switcher.decide(TICK_US, [units[0], unit(op("b", 0), number=1), units[2]])) == [("b",)]
+
+
+# --- in batch form ----------------------------------------------------------------------------------------------------
+
+
+def in_batch_form(first: int = 0, last: int = 0, **options: int) -> Switcher:
+    switcher = Switcher(**options)  # type: ignore[arg-type]
+    switcher.switched(0, first, last, 0)
+    return switcher
+
+
+def test_a_backlog_that_grows_twice_widens_the_range_forwards_then_backwards() -> None:
+    chain = [op("a", 0), op("b", 1), op("c", 2), op("d", 3, 1e6, 1e6)]
+    switcher = in_batch_form(1, 1)
+    looks = [switcher.decide(t * TICK_US, [unit(*chain, queue_records=q)]) for t, q in enumerate([50e3, 60e3, 60e3])]
+    assert looks == [[], [], []]
+    (found,) = switcher.decide(3 * TICK_US, [unit(*chain, queue_records=70e3)])
+    assert (found.operations, found.first, found.last, found.to) == (("c",), 1, 2, Form.BATCH)
+    do(switcher, found, 4 * TICK_US)
+    looks = [switcher.decide((5 + t) * TICK_US, [unit(*chain, queue_records=q)]) for t, q in enumerate([80e3, 90e3])]
+    assert looks == [[], []]
+    (found,) = switcher.decide(7 * TICK_US, [unit(*chain, queue_records=100e3)])
+    assert (found.operations, found.first, found.last) == (("a",), 0, 2)
+
+
+def test_a_micro_batch_that_is_being_collected_is_no_backlog() -> None:
+    # 300,000 records arrive in a second, 15,000 in an interval: that many wait when all is well, and the paper's
+    # L_up is 4,600.
+    switcher = in_batch_form()
+    for tick, queue_records in enumerate([14_000, 15_000, 16_000, 17_000]):
+        assert switcher.decide(tick * TICK_US, [unit(op("a", 0), op("b", 1), queue_records=queue_records)]) == []
+
+
+def calm(**changes: float) -> UnitMeasure:
+    return unit(op("parse", 0, 74_000, 900_000), **({"arrival_eps": 20_000, "queue_records": 1_000} | changes))  # type: ignore[arg-type]
+
+
+def test_the_way_back_needs_a_while_of_calm() -> None:
+    switcher = in_batch_form()
+    assert switcher.decide(10 * S, [calm()]) == []
+    assert switcher.decide(10 * S + 400_000, [calm()]) == []
+    (found,) = switcher.decide(10 * S + 500_000, [calm()])
+    assert (found.operations, found.first, found.last, found.to) == (("parse",), 0, -1, Form.RECORD)
+    assert "20,000/s arrive" in found.reason
+
+
+def test_calm_that_is_interrupted_begins_anew() -> None:
+    switcher = in_batch_form()
+    switcher.decide(10 * S, [calm()])
+    switcher.decide(10 * S + 300_000, [calm(arrival_eps=300_000, queue_records=15_000)])
+    assert switcher.decide(10 * S + 600_000, [calm()]) == []
+    assert len(switcher.decide(10 * S + 1_100_000, [calm()])) == 1
+
+
+@pytest.mark.parametrize(
+    "loaded",
+    [
+        {"arrival_eps": 70_000, "queue_records": 0},  # above 0.9 of what the record form carries
+        {"arrival_eps": 20_000, "queue_records": 40_000},  # a backlog of the burst is left
+    ],
+)
+def test_there_is_no_way_back_under_load(loaded: dict[str, float]) -> None:
+    switcher = in_batch_form()
+    assert all(switcher.decide(t * TICK_US, [calm(**loaded)]) == [] for t in range(100))
+
+
+def test_there_is_no_way_back_with_a_queue_that_would_lead_up_again() -> None:
+    # A micro-batch of 200 ms at 0.88 of PD: nothing is behind, but the record form would need 1.5 s to get through it.
+    switcher, long = in_batch_form(), replace(calm(arrival_eps=65_000, queue_records=13_000), interval_us=200_000)
+    assert all(switcher.decide(t * TICK_US, [long]) == [] for t in range(100))
+    assert any(switcher.decide((100 + t) * TICK_US, [replace(long, queue_records=6_000)]) for t in range(10))
+
+
+def test_no_way_back_before_the_hold_is_over() -> None:
+    switcher = in_batch_form()
+    found = [t for t in range(40) if switcher.decide(t * TICK_US, [calm()])]
+    assert found == [20]
+
+
+def test_the_way_up_waits_for_nothing() -> None:
+    switcher = in_batch_form()
+    (found,) = [d for t in range(40) for d in switcher.decide(t * TICK_US, [calm()])]
+    do(switcher, found, 21 * TICK_US)
+    assert len(switcher.decide(22 * TICK_US, [calm(arrival_eps=300_000, queue_records=9_000)])) == 1
+
+
+def test_a_failed_switch_is_tried_again_later_and_later() -> None:
+    switcher, now, tries = Switcher(), 0, []
+    for now in range(0, 20 * S, TICK_US):
+        if switcher.decide(now, [unit(op("a", 0))]):
+            tries.append(now / S)
+            switcher.failed(0, now)
+    assert tries == [0, 1, 3, 7, 15]
+    assert "next try is in 16 s" in switcher.notes[-1]
+    switcher.switched(0, 0, 0, now)
+    switcher.switched(0, 0, -1, now)
+    assert len(switcher.decide(now, [unit(op("a", 0))])) == 1
+
+
+def test_what_has_been_decided_is_not_decided_again_until_it_is_done() -> None:
+    switcher = Switcher()
+    assert len(switcher.decide(0, [unit(op("a", 0))])) == 1
+    assert not any(switcher.decide(t * TICK_US, [unit(op("a", 0))]) for t in range(100))
+    assert len(switcher.decide(10 * S, [unit(op("a", 0))])) == 1
+
+
+def stay_s(switcher: Switcher, up_s: float) -> float:
+    """Go up, and count how long the way back takes although it is calm."""
+    up_us = int(up_s * S)
+    switcher.switched(0, 0, 0, up_us)
+    back_us = next(t for t in range(up_us, up_us + 100 * S, TICK_US) if switcher.decide(t, [calm()]))
+    switcher.switched(0, 0, -1, back_us)
+    return (back_us - up_us) / S
+
+
+def test_going_up_and_back_often_lengthens_the_hold_and_calm_shortens_it() -> None:
+    switcher = Switcher()
+    assert [stay_s(switcher, at_s) for at_s in (0, 5, 10, 15, 22, 35)] == [2, 2, 2, 2, 4, 8]
+    assert any("batch form is kept 16 s" in note for note in switcher.notes)
+    assert stay_s(switcher, 104) == 8
+    assert stay_s(switcher, 300) == 2
+
+
+def test_three_times_a_minute_is_not_often() -> None:
+    switcher = Switcher()
+    assert [stay_s(switcher, at_s) for at_s in range(0, 400, 20)] == [2] * 20
+
+
+def test_going_up_right_after_going_back_lengthens_the_hold_at_once() -> None:
+    switcher = Switcher()
+    assert [stay_s(switcher, at_s) for at_s in (0, 3, 8, 18)] == [2, 4, 8, 16]
+
+
+def test_the_hold_has_an_end() -> None:
+    switcher, at_s, stays = Switcher(), 0.0, []
+    for _ in range(9):
+        stays.append(stay_s(switcher, at_s))
+        at_s += stays[-1] + 0.5
+    assert stays == [2, 4, 8, 16, 60, 60, 60, 60, 60]
+
+
+# --- pins -------------------------------------------------------------------------------------------------------------
+
+
+def test_pinned_to_batch_form_goes_there_at_once_and_stays() -> None:
+    switcher = Switcher()
+    chain = [op("a", 0), op("b", 1, None, None, pinned=Form.BATCH), op("c", 2)]
+    (found,) = switcher.decide(0, [unit(*chain, queue_records=0, arrival_eps=0)])
+    assert (found.operations, found.first, found.last, found.to) == (("b",), 1, 1, Form.BATCH)
+    do(switcher, found, 1)
+    quiet = unit(op("a", 0), op("b", 1, pinned=Form.BATCH), op("c", 2), queue_records=0, arrival_eps=10)
+    assert not any(switcher.decide(t * TICK_US, [quiet]) for t in range(100))
+
+
+def test_what_joined_a_pinned_range_goes_back_without_it() -> None:
+    switcher = in_batch_form(0, 2)
+    chain = [op("a", 0), op("b", 1, pinned=Form.BATCH), op("c", 2)]
+    found = [
+        d for t in range(40) for d in switcher.decide(t * TICK_US, [unit(*chain, queue_records=0, arrival_eps=10)])
+    ]
+    assert [(d.operations, d.first, d.last, d.to) for d in found] == [(("a", "c"), 1, 1, Form.RECORD)]
+
+
+def test_pinned_to_record_form_is_never_switched_and_leaves_a_range_at_once() -> None:
+    chain = [op("a", 0, pinned=Form.RECORD), op("b", 1)]
+    (found,) = Switcher().decide(0, [unit(*chain)])
+    assert found.operations == ("b",)
+    (found,) = in_batch_form(0, 1).decide(0, [unit(*chain)])
+    assert (found.operations, found.to, found.reason) == (("a", "b"), Form.RECORD, "must be in record form")
+
+
+@pytest.mark.parametrize(
+    "options", [{"delta": 0}, {"delta": 1}, {"gain_min": 0.5}, {"hold_us": -1}, {"calm_us": -1}, {"lead_us": -1}]
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(InvalidOption, match=next(iter(options))):
+        Switcher(**options)  # type: ignore[arg-type]
+
+
+# --- a fluid model of a unit ------------------------------------------------------------------------------------------
+
+STEP_US = 5_000
+PREPARE_US = 100_000
+PAUSE_US = 30_000
+
+
+@dataclass
+class Fluid:
+    """One unit through which records flow in steps of 5 ms: single ones at ``record_eps``, or micro-batches.
+
+    A micro-batch takes what is due at the end of its interval, up to what an interval can process, waits for its
+    schedule time, and is done at ``batch_eps``. A switch prepares while the old form goes on, then pauses.
+    """
+
+    rate: Callable[[float], float]
+    record_eps: float = 74_000
+    batch_eps: float = 900_000
+    interval_us: int = 50_000
+    switcher: Switcher | None = None
+    form: Form = Form.RECORD
+    switches: list[tuple[float, Form]] = field(default_factory=list)
+    latencies: list[tuple[float, float, float]] = field(default_factory=list)
+    """Time of arrival, seconds to the output, records."""
+
+    def run(self, seconds: float) -> Fluid:
+        waiting: deque[list[float]] = deque()
+        busy_us = cut_us = 0
+        done_at_us = resume_us = 0
+        target: Form | None = None
+        arrived = 0.0
+        for now_us in range(0, int(seconds * S), STEP_US):
+            records = self.rate(now_us / S) * STEP_US / S
+            waiting.append([now_us / S, records])
+            arrived += records
+            if target is not None and now_us >= resume_us:
+                self.form, target = target, None
+                cut_us = now_us + self.interval_us
+                self.switches.append((now_us / S, self.form))
+                assert self.switcher is not None
+                self.switcher.switched(0, *((0, 0) if self.form is Form.BATCH else (0, -1)), now_us)
+            if now_us and now_us % TICK_US == 0 and self.switcher is not None:
+                decisions = self.switcher.decide(now_us, [self.measure(waiting, arrived * S / TICK_US)])
+                arrived = 0.0
+                if decisions:
+                    target = decisions[0].to
+                    done_at_us, resume_us = now_us + PREPARE_US, now_us + PREPARE_US + PAUSE_US
+            if target is not None and now_us >= done_at_us:
+                continue
+            if self.form is Form.RECORD:
+                self.take(waiting, self.record_eps * STEP_US / S, (now_us + STEP_US) / S + 0.002)
+            elif now_us >= max(cut_us, busy_us):
+                batch = min(sum(count for _, count in waiting), self.batch_eps * self.interval_us / S)
+                busy_us = now_us + int(batch / self.batch_eps * S)
+                cut_us = now_us + self.interval_us
+                self.take(waiting, batch, busy_us / S + 0.005 + 0.007)
+        end_s = float(seconds)
+        self.latencies += [(at_s, end_s - at_s, count) for at_s, count in waiting]
+        return self
+
+    def take(self, waiting: deque[list[float]], room: float, out_s: float) -> None:
+        while waiting and room > 1e-9:
+            at_s, count = waiting[0]
+            taken = min(count, room)
+            self.latencies.append((at_s, out_s - at_s, taken))
+            room -= taken
+            waiting[0][1] -= taken
+            if waiting[0][1] <= 1e-9:
+                waiting.popleft()
+
+    def measure(self, waiting: deque[list[float]], arrival_eps: float) -> UnitMeasure:
+        queue_records = sum(count for _, count in waiting)
+        parse = OpMeasure(
+            "parse", 0, 0, self.form, True, None, arrival_eps, self.record_eps, self.batch_eps, 1.0, queue_records
+        )
+        return UnitMeasure(0, (parse,), self.interval_us, 5_000, 7_000, 2_000, queue_records, arrival_eps)
+
+    def mean_s(self, since_s: float = 0.0) -> float:
+        """Mean latency of the records that arrived since then."""
+        chosen = [(latency, count) for at_s, latency, count in self.latencies if at_s >= since_s]
+        return sum(latency * count for latency, count in chosen) / sum(count for _, count in chosen)
+
+    def worst_s(self, since_s: float, until_s: float) -> float:
+        return max(latency for at_s, latency, _ in self.latencies if since_s <= at_s < until_s)
+
+
+def bursts(
+    period_s: float, *, first_s: float = 5.0, base: float = 20_000, peak: float = 300_000
+) -> Callable[[float], float]:
+    """Ten seconds of the peak in every period."""
+    return lambda t: peak if t >= first_s and (t - first_s) % period_s < 10 else base
+
+
+def test_a_burst_is_one_switch_up_and_one_back_in_time() -> None:
+    model = Fluid(bursts(1_000), switcher=Switcher()).run(25)
+    assert [form for _, form in model.switches] == [Form.BATCH, Form.RECORD]
+    (up_s, _), (back_s, _) = model.switches
+    assert 5 < up_s <= 5.3
+    assert 15 < back_s <= 16.5
+    # The issue's numbers: under 1 s in the burst, under 10 ms from 2 s after it.
+    assert model.worst_s(0, 16) < 1
+    assert model.worst_s(17, 24) < 0.01
+    assert model.worst_s(0, 4.9) < 0.01
+    record_only = Fluid(bursts(1_000)).run(25)
+    assert record_only.worst_s(5, 15) > 9
+
+
+def test_repeated_bursts_are_no_thrashing() -> None:
+    model = Fluid(bursts(20), switcher=Switcher()).run(200)
+    starts = [5 + 20 * k for k in range(10)]
+    assert [form for _, form in model.switches] == [Form.BATCH, Form.RECORD] * 10
+    for start, (up_s, _), (back_s, _) in zip(starts, model.switches[::2], model.switches[1::2], strict=True):
+        assert up_s - start <= 0.3
+        assert back_s - start - 10 <= 1.5
+
+
+def test_a_steady_rate_below_what_the_record_form_carries_never_switches() -> None:
+    for share in (0.1, 0.5, 0.9, 0.97):
+        assert Fluid(lambda t, share=share: share * 74_000, switcher=Switcher()).run(30).switches == []  # type: ignore[misc]
+
+
+def test_a_steady_rate_above_switches_once_and_stays() -> None:
+    for share in (1.1, 1.3, 5.0, 14.0):
+        model = Fluid(lambda t, share=share: share * 74_000, switcher=Switcher()).run(60)  # type: ignore[misc]
+        assert [form for _, form in model.switches] == [Form.BATCH]
+
+
+def test_a_stall_in_record_form_is_no_burst() -> None:
+    # Nothing for 100 ms, then all of it at once: the record form is through with it before a switch would be.
+    def rate(t: float) -> float:
+        return 0.0 if 5.0 <= t < 5.1 else 60_000 * 21 if 5.1 <= t < 5.105 else 60_000
+
+    assert Fluid(rate, switcher=Switcher()).run(10).switches == []
+
+
+def test_a_noisy_rate_around_capacity_switches_a_few_times_a_minute() -> None:
+    random = Random(4)
+    noise = [random.uniform(-0.2, 0.2) for _ in range(20_000)]
+    model = Fluid(lambda t: 74_000 * (1 + noise[int(t * 10)]), switcher=Switcher()).run(180)
+    assert 1 <= len(model.switches) <= 3 * 4
+
+
+@pytest.mark.parametrize("period_s", [2.0, 5.0, 10.0, 30.0])
+def test_a_rate_that_swings_around_capacity_switches_a_few_times_a_minute(period_s: float) -> None:
+    model = Fluid(lambda t: 74_000 * (1 + 0.2 * math.sin(2 * math.pi * t / period_s)), switcher=Switcher()).run(240)
+    for minute in range(1, 4):
+        assert len([1 for at_s, _ in model.switches if 60 * minute <= at_s < 60 * minute + 60]) <= 4
+    # The first minute pays for finding out.
+    assert len([1 for at_s, _ in model.switches if at_s < 60]) <= 11
+
+
+# --- the form is the better one ---------------------------------------------------------------------------------------
+
+SHARES = (0.1, 0.3, 0.5, 0.7, 0.8, 0.89, 1.11, 1.3, 1.6, 2.0, 3.0, 5.0)
+GAINS = (0.5, 0.8, 1.5, 3.0, 10.0, 30.0)
+
+
+def chosen_well(lead_in_s: float) -> tuple[int, list[str]]:
+    """Cells in all, and those in which the form after 10 s at a rate is not the one of lower mean latency."""
+    cells, wrong = 0, []
+    for record_eps in (5_000.0, 74_000.0):
+        for gain in GAINS:
+            for interval_us in (50_000, 200_000):
+                for share in SHARES:
+                    rate = share * record_eps
+
+                    def load(t: float, rate: float = rate, peak: float = 3 * record_eps) -> float:
+                        return peak if t < lead_in_s else rate
+
+                    def model(rate: Callable[[float], float], switcher: Switcher | None, form: Form) -> Fluid:
+                        return Fluid(rate, record_eps, gain * record_eps, interval_us, switcher, form)  # noqa: B023
+
+                    means = {f: model(lambda t, rate=rate: rate, None, f).run(6).mean_s(1) for f in Form}  # type: ignore[misc]
+                    better = min(means, key=means.__getitem__)
+                    adaptive = model(load, Switcher(), Form.RECORD).run(lead_in_s + 10)
+                    cells += 1
+                    assert len(adaptive.switches) <= 2
+                    if adaptive.form is not better:
+                        wrong.append(f"PD {record_eps} gain {gain} T {interval_us} V/PD {share}: {adaptive.form}")
+    return cells, wrong
+
+
+def test_from_calm_the_form_after_10_s_is_the_better_one() -> None:
+    cells, wrong = chosen_well(0.0)
+    assert len(wrong) <= 0.05 * cells, wrong
+
+
+def test_after_a_burst_the_form_after_10_s_is_the_better_one() -> None:
+    cells, wrong = chosen_well(1.0)
+    assert len(wrong) <= 0.05 * cells, wrong
