@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,6 +108,11 @@ class Source(ABC):
     def kind(self) -> str:
         """One word for explain and errors, such as ``generator``."""
 
+    @property
+    def is_split(self) -> bool:
+        """Whether slots can read any stretch of a partition themselves: its readers have `due_records` and `read`."""
+        return False
+
     def check(self) -> None:
         """Raise a PenstockError if the source cannot work (missing file …); called before Spark starts."""
 
@@ -117,6 +123,9 @@ class Source(ABC):
     @abstractmethod
     def reader(self, partition: int, partitions: int, start_us: int) -> SourceReader:
         """Open one partition; ``start_us`` is the time the job started, from which schedules count."""
+
+
+Stager = Callable[[pa.RecordBatch], bytes]
 
 
 @dataclass(slots=True)
@@ -140,6 +149,10 @@ class SinkWriter(ABC):
     def write_batch(self, batch: pa.RecordBatch, schema: Schema) -> None:
         """Take a batch of columns; the default goes through rows."""
         self.write(schema.to_rows(batch))
+
+    def adopt(self, staged: bytes, schema: Schema) -> None:
+        """Take a batch that a slot has made ready with the sink's `stager`, in place of `write`."""
+        self.write_batch(pa.ipc.read_record_batch(pa.py_buffer(staged), schema.arrow), schema)
 
     def prepare(self, epoch: int) -> None:
         """Make everything written so far durable, but not visible, under ``epoch``."""
@@ -191,6 +204,14 @@ class Sink(ABC):
     @abstractmethod
     def writer(self, schema: Schema, context: WriterContext) -> SinkWriter:
         """Open the writer of one instance, on its worker."""
+
+    def stager(self, schema: Schema, operation: str) -> Stager:
+        """Return what makes a batch ready for a writer's `adopt`, in any process and as often as needed.
+
+        What costs time and needs no order, such as encoding, belongs there.
+        """
+        del schema, operation
+        return lambda batch: batch.serialize().to_pybytes()
 
     def deliver(self, rows: list[Record], schema: Schema) -> None:
         """Take committed records in the driver process (memory and console sinks)."""

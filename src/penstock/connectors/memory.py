@@ -62,6 +62,10 @@ class Records(Source):
     def kind(self) -> str:
         return "records"
 
+    @property
+    def is_split(self) -> bool:
+        return True
+
     def partitions(self, parallelism: int) -> int:
         del parallelism
         return len(self._scripts)

@@ -194,7 +194,7 @@ class Detour:
     def _submit(self, item: Item, payload: bytes | None, partition: int, offset: int) -> None:
         self._items[item.item] = item
         do = s.Do(
-            *self._owner, item.item, 0, self._unit, self._instance, self.route.first, self.route.last,
+            0, *self._owner, item.item, 0, self._unit, self._instance, self.route.first, self.route.last,
             partition, offset, item.count, item.due_us or item.cut_us, False,
         )  # fmt: skip
         self._pool.submit(Work(do, payload))

@@ -263,8 +263,9 @@ class InputUnit(ReroutableUnit):
         now_us = self._clock_ns() // 1000
         if self.chain.stateful is None:
             source.idle = came.idle
-        key = self.inputs.index(source)
-        detour.gather(key, source, block, self._sides(detour), now_us)
+        # Behind an operation with state there is one stream, whose order counts, whatever its inputs were.
+        key, origin = (self.inputs.index(source), source) if self.chain.stateful is None else (0, None)
+        detour.gather(key, origin, block, self._sides(detour), now_us)
         if came.mark is Mark.NONE:
             return
         self._note_mark(source, came)
@@ -273,7 +274,7 @@ class InputUnit(ReroutableUnit):
             if self.chain.stateful is not None:
                 rows = self.chain.advance(None, came.due_us, detour.route.first)
                 last = Block(0, 0, 0, rows or None, None, len(rows), came.due_us)
-                detour.gather(key, source, last, self._sides(detour), now_us)
+                detour.gather(key, origin, last, self._sides(detour), now_us)
         elif all(each.aligned or each.ended for each in self.inputs):
             mark = Mark.EPOCH
             for each in self.inputs:

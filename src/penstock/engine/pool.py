@@ -93,7 +93,7 @@ class SlotPool:
         known = self._known.get(incarnation)
         if known is not None:
             known.leaving = True
-            self._out.append((known.ready.endpoint, [m.encode(s.Left(self._worker, self._incarnation))]))
+            self._out.append((known.ready.endpoint, [m.encode(s.Left(incarnation, self._worker, self._incarnation))]))
 
     def on_group_ended(self, group: int) -> None:
         """Spark says that the tasks of a group, and of all before it, are gone."""
@@ -143,6 +143,7 @@ class SlotPool:
         used = self._used()
         if used:
             slot = min(used, key=lambda each: len(each.work))
+            do.slot = slot.ready.incarnation
             self._out.append((slot.ready.endpoint, [m.encode(do)] if payload is None else [m.encode(do), payload]))
         return bool(used)
 
@@ -167,6 +168,7 @@ class SlotPool:
             work = self._unsent.popleft()
             work.sent_us = now_us
             slot.work[work.do.item] = work
+            work.do.slot = slot.ready.incarnation
             frames = [m.encode(work.do)]
             if work.payload is not None:
                 frames.append(work.payload)

@@ -104,12 +104,14 @@ class Slot:
         match message:
             case s.Workers(peers=peers):
                 self.on_workers(peers)
-            case s.Do(worker=worker, incarnation=incarnation):
-                if self._workers.get(worker) == incarnation:
+            case s.Do(slot=slot, worker=worker, incarnation=incarnation):
+                if slot == self.identity.incarnation and self._workers.get(worker) == incarnation:
                     self._queue.append((message, payload))
-            case s.Left(worker=worker, incarnation=incarnation):
-                if self._workers.get(worker) == incarnation:
+            case s.Left(slot=slot, worker=worker, incarnation=incarnation):
+                if slot == self.identity.incarnation and self._workers.get(worker) == incarnation:
                     self._answered.add(worker)
+            case s.End(at_once=True):
+                self._end()
             case s.End():
                 self._leave()
             case _:

@@ -57,8 +57,8 @@ class SlotDesk:
         last = unit.last_plain
         if last < 0 or unit.chain.stateful is not None:
             return
-        do = s.Do(self._worker, self._incarnation, 0, 0, unit.spec.id, unit.instance, 0, last, 0, 0, records, 0, True)
-        if isinstance(unit, SourceUnit) and unit.is_split:
+        do = s.Do(0, self._worker, self._incarnation, 0, 0, unit.spec.id, unit.instance, 0, last, 0, 0, records, 0, True)
+        if isinstance(unit, SourceUnit) and unit.spec.movable.start < 0:
             partition, offset = next(iter(unit.offsets.items()))
             if offset:
                 do.first, do.partition = -1, partition

@@ -342,11 +342,6 @@ class SourceUnit(ReroutableUnit):
     def arrived_records(self, now_us: int) -> int:
         return sum(reader.offset for reader in self.readers.values()) + self.waiting_records(now_us)
 
-    @property
-    def is_split(self) -> bool:
-        """Whether slots can read the source themselves."""
-        return all(reader.due_records(0) is not None for reader in self.readers.values())
-
     # ------------------------------------------------------------------------------------------------------------------
 
     def _announce_idle(self) -> None:

@@ -96,6 +96,14 @@ class UnitSpec:
         """Schema of what leaves the chain."""
         return self.ops[-1].output if self.ops else self.schema
 
+    @property
+    def movable(self) -> range:
+        """Indexes of the operations that can be run in slots: no state; the source (-1) if slots can read it."""
+        first = -1 if self.source is not None and self.source.is_split else 0
+        if self.ops and isinstance(self.ops[0].operation, Operation) and self.ops[0].operation.stateful:
+            first = 1
+        return range(first, len(self.ops))
+
     def schema_at(self, index: int) -> Schema:
         """Schema of what enters the operation at ``index``; the source's own at -1."""
         return self.ops[index].schema if 0 <= index < len(self.ops) else self.schema if index < 0 else self.output

@@ -96,6 +96,8 @@ FromSlot = Ready | Leave | Done | NotDone
 class Do(_Message):
     """One micro-batch: a range of operations, and offsets to read or columns that follow as a frame."""
 
+    slot: int
+    """Incarnation of the slot that it is meant for."""
     worker: int
     incarnation: int
     item: int
@@ -116,6 +118,7 @@ class Do(_Message):
 class Left(_Message):
     """The worker sends this slot no more work."""
 
+    slot: int
     worker: int
     incarnation: int
 
@@ -168,7 +171,9 @@ class Workers(_Message):
 
 
 class End(_Message):
-    """End after the work that is under way."""
+    """End after the work that is under way; or at once, when the job is over."""
+
+    at_once: bool
 
 
 class StillThere(_Message):

@@ -22,11 +22,13 @@ from penstock.control.events import (
     Tick,
 )
 from penstock.control.scheduler import Phase, Resumption, Scheduler
+from penstock.engine.slot import Identity, Slot, State
 from penstock.engine.snapshot import InstanceId
 from penstock.engine.worker import Persist, Worker
 from penstock.errors import PenstockError
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
+from penstock.protocol.slots import decode_from_slot, decode_to_slot
 
 START_US = 1_700_000_000_000_000
 """When made-up time begins: an ordinary day, so that times of day look like times of day."""
@@ -47,6 +49,9 @@ class Cluster:
         self._incarnations = 0
         self._frames: deque[tuple[int, list[bytes]]] = deque()
         self._deliveries = Deliveries(plan)
+        self._slots: dict[str, Slot] = {}
+        self._slot_frames: deque[tuple[str, list[bytes]]] = deque()
+        self._switches = 0
         for worker in range(plan.workers):
             self._register(worker)
 
@@ -58,6 +63,32 @@ class Cluster:
         """Lose a worker with all it holds; another takes its place, as Spark would have it."""
         self._workers.pop(worker)
         self._register(worker)
+
+    def add_slot(self, slot: int, group: int = 0, quota: int = 1_000_000) -> str:
+        """Start a slot of the batch path, as a task of a group would; return its name."""
+        self._incarnations += 1
+        name = f"slot:{self._incarnations}"
+        identity = Identity(group, slot, self._incarnations, name)
+        plan = replace(self._plan, start_us=self.start_us)
+        self._slots[name] = Slot(plan, identity, quota, {}, lambda: self.now_us * 1000)
+        self._slots[name].on_workers(list(self._scheduler.peers.values()))
+        return name
+
+    def lose_slot(self, name: str) -> None:
+        """Lose a slot with all it holds; another takes its place, as Spark would have it."""
+        lost = self._slots.pop(name).identity
+        self.add_slot(lost.slot, lost.group)
+
+    @property
+    def slots(self) -> list[str]:
+        """Names of the slots that are up."""
+        return list(self._slots)
+
+    def reroute(self, unit: int, first: int, last: int, interval_us: int = 50_000) -> None:
+        """Order operations ``first`` to ``last`` of a unit into slots, or back where ``first`` is larger."""
+        self._switches += 1
+        for worker in self._workers:
+            self._order(worker, m.Reroute(self._switches, unit, first, last, interval_us))
 
     @property
     def ended(self) -> bool:
@@ -146,6 +177,7 @@ class Cluster:
     def _wake_us(self) -> int:
         wakes = [self._scheduler.wake_us(self.now_us)]
         wakes += [w for each in self._workers.values() if (w := each.wake_us(self.now_us)) is not None]
+        wakes += [w for slot in self._slots.values() if (w := slot.wake_us()) is not None]
         return min(wakes)
 
     def _step(self) -> bool:
@@ -155,10 +187,14 @@ class Cluster:
             payload = frames[1] if len(frames) > 1 else None
             self._workers[to].on_peer(m.decode_peer(frames[0]), payload, self.now_us)
             worked = True
+        worked |= self._step_slots()
         for worker in list(self._workers.values()):
             if worker.stopping:
                 continue
             worked |= worker.step(self.now_us)
+            for name, frames in worker.to_slots(self.now_us):
+                self._slot_frames.append((name, frames))
+                worked = True
             for persist in worker.to_store():
                 self._store(worker, persist)
                 worked = True
@@ -172,4 +208,24 @@ class Cluster:
                 if isinstance(decoded, m.Deliver):
                     self._deliveries.take(decoded)
                 self._hear(FromWorker(decoded))
+        return worked
+
+    def _step_slots(self) -> bool:
+        worked = False
+        while self._slot_frames:
+            name, frames = self._slot_frames.popleft()
+            if name in self._slots:
+                payload = frames[1] if len(frames) > 1 else None
+                self._slots[name].on_message(decode_to_slot(frames[0]), payload)
+            worked = True
+        for name, slot in list(self._slots.items()):
+            slot.on_workers(list(self._scheduler.peers.values()))
+            worked |= slot.step(self.now_us)
+            for to, frames in slot.to_workers():
+                worked = True
+                if to in self._workers and not self._workers[to].stopping:
+                    self._workers[to].on_slot(decode_from_slot(frames[0]), frames[1:])
+            slot.to_driver()
+            if slot.state is State.ENDED:
+                del self._slots[name]
         return worked
