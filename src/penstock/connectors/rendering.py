@@ -133,7 +133,7 @@ def byte_strings(texts: pa.Array) -> list[bytes]:
 
 def integer_texts(numbers: npt.NDArray[Any]) -> pa.Array:
     """Return whole numbers in JSON."""
-    return pa.array(numbers).cast(pa.string()).cast(pa.binary())
+    return pa.array(numbers).cast(pa.string()).view(pa.binary())
 
 
 def float_texts(numbers: npt.NDArray[np.float64]) -> pa.Array:

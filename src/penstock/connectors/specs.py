@@ -49,8 +49,7 @@ class _Numbers(FieldSpec):
         return lambda draw: self.numbers(draw).tolist()
 
     def arrow(self) -> ArrowColumn:
-        data_type = self.type.arrow
-        return lambda draw: pa.array(self.numbers(draw)).cast(data_type)
+        return lambda draw: pa.array(self.numbers(draw))
 
     def json(self) -> tuple[Piece, ...]:
         return (Made(self._texts),)
@@ -232,7 +231,7 @@ class EventTime(_Numbers):
 
     def arrow(self) -> ArrowColumn:
         data_type = self.type.arrow
-        return lambda draw: pa.array(self.numbers(draw) * self._unit_us).cast(data_type)
+        return lambda draw: pa.array(self.numbers(draw) * self._unit_us).view(data_type)
 
     def _texts(self, draw: Draw) -> tuple[pa.Array, Places]:
         # Many records follow each other within a millisecond: each time is written once.

@@ -205,8 +205,8 @@ class Combine(Operation):
                 times = batch.column(window.on)
                 if times.null_count:
                     raise BadRecord("a window time is null.")
-                micros = times.cast(pa.int64()).to_numpy()
-                by.append(pa.array(micros - micros % window.pane_us))
+                micros = times.view(pa.int64()).to_numpy()
+                by.append(pa.array(micros - micros % window.pane_us).view(TIMESTAMP.arrow))
                 event_time.us_max = int(micros.max()) if len(micros) else None
             if whole:
                 return batch

@@ -87,8 +87,7 @@ def partials(
         groups.counts(),
         *(next(others) if slot is None else slot for slot in slots),
     ]
-    typed = [array.cast(field.type.arrow) for array, field in zip(arrays, output.fields, strict=True)]
-    return pa.RecordBatch.from_arrays(typed, schema=output.arrow)
+    return pa.RecordBatch.from_arrays(arrays, schema=output.arrow)
 
 
 def _check_sum(column: pa.Array) -> None:

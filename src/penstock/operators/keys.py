@@ -117,8 +117,8 @@ class Partitioner:
 def key_values(column: pa.Array) -> list[object]:
     """Key values as the record form has them: times and dates as numbers."""
     if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.int64())
+        column = column.view(pa.int64())
     elif pa.types.is_date32(column.type):
-        column = column.cast(pa.int32())
+        column = column.view(pa.int32())
     values: list[object] = column.to_pylist()
     return values

@@ -159,7 +159,7 @@ def _lines(values: pa.Array) -> memoryview:
         raise BadRecord("a value is not an object.")
     if (text[ends[0] : ends[-1]] == ord("\n")).any():
         raise BadRecord("a value has several lines.")
-    one_list = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values.cast(pa.binary()))
+    one_list = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values.view(pa.binary()))
     return memoryview(pc.binary_join(one_list, b"\n").buffers()[2])
 
 
@@ -173,13 +173,13 @@ def _column(field: Field, unit_us: int) -> Callable[[list[Any]], pa.Array]:
         if set(map(type, values)) == {int}:
             numbers = np.array(values, dtype=np.int64)
             if -limit < numbers.min() and numbers.max() < limit:
-                return pa.array(numbers * unit_us).cast(data_type)
+                return pa.array(numbers * unit_us).view(data_type)
         micros = [None if value is None else timestamp_us(value, unit_us) for value in values]
-        return pa.array(micros, pa.int64()).cast(data_type)
+        return pa.array(micros, pa.int64()).view(data_type)
 
     def dates(objects: list[Any]) -> pa.Array:
         days = [None if value is None else date_days(value) for value in map(member, objects)]
-        return pa.array(days, pa.int32()).cast(data_type)
+        return pa.array(days, pa.int32()).view(data_type)
 
     converters = {TypeKind.TIMESTAMP: times, TypeKind.DATE: dates}
     return converters.get(kind) or (lambda objects: pa.array(list(map(member, objects)), data_type))

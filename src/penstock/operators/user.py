@@ -119,12 +119,14 @@ class Apply(Operation):
             for field in output.fields:
                 if not field.nullable and result.column(field.name).null_count:
                     raise BadRecord(f"column '{field.name}' is null, but it is declared not null.")
-            return pa.RecordBatch.from_arrays(
-                [result.column(field.name).cast(field.type.arrow) for field in output.fields],
-                schema=output.arrow,
-            )
+            columns = [_typed(result.column(field.name), field.type.arrow) for field in output.fields]
+            return pa.RecordBatch.from_arrays(columns, schema=output.arrow)
 
         return vectorised
 
     def describe(self) -> str:
         return self.function.__name__
+
+
+def _typed(column: pa.Array, data_type: pa.DataType) -> pa.Array:
+    return column if column.type == data_type else column.cast(data_type)

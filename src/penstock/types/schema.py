@@ -230,7 +230,8 @@ def _numbers(data_type: DataType) -> pa.DataType:
 def _values(column: pa.Array, data_type: DataType) -> list[Any]:
     numbers = _numbers(data_type)
     if numbers != column.type:
-        column = column.cast(numbers)
+        # A view costs nothing, but there is none into lists.
+        column = column.cast(numbers) if data_type.element else column.view(numbers)
     values: list[Any] = column.to_pylist()
     return values
 
