@@ -1,4 +1,4 @@
-"""The command line: `penstock run`, `demo`, `chaos`, `top`, `explain`: a module for each; here they meet."""
+"""The command line: `penstock run`, `demo`, `chaos`, `top`, `explain`, `bench`: a module for each; here they meet."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.bench import app as bench
 from penstock.cli.chaos import chaos
 from penstock.cli.demo import demo
 from penstock.cli.explain import explain
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 for command in (run, demo, chaos, top, explain):
     app.command()(command)
+app.add_typer(bench)
 
 
 def _version(wanted: bool) -> None:

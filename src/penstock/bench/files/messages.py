@@ -1,0 +1,104 @@
+"""The fields of a generated message: its value `timestamp,random[a-z]{N}` and its id; `sources` draws them."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.bench.files.chance import PRIME
+from penstock.bench.files.distributions import Discrete
+from penstock.connectors.draws import ArrowColumn, Column, Draw, FieldSpec, below, random_words, stream_keys
+from penstock.connectors.rendering import Made, Piece, Places, integer_texts
+from penstock.types import BIGINT, STRING, DataType, Schema
+
+MESSAGE = Schema.parse("key string not null, value string not null, time timestamp not null, id bigint not null")
+"""What flows in every stream of a workload file."""
+_POOL_LETTERS = 1 << 20
+
+
+@cache
+def _pool() -> str:
+    """A million random letters: the text of a message is a piece of them, as drawing each letter would cost more than
+    many a pipeline does. The first letters follow the last, so that every piece has its full length.
+    """
+    keys = np.array(stream_keys(0, "letters", 1), dtype=np.uint64)
+    drawn = random_words(keys, np.arange(_POOL_LETTERS, dtype=np.uint64))[0]
+    letters = (below(drawn, 26) + ord("a")).astype(np.uint8).tobytes().decode("ascii")
+    return letters + letters
+
+
+class Message(FieldSpec):
+    """The value of a message: when it is scheduled, in microseconds since the epoch, and random letters."""
+
+    words = 2
+
+    def __init__(self, lengths: Discrete) -> None:
+        self._low = lengths.low
+        self._picker = lengths.picker
+
+    @property
+    def type(self) -> DataType:
+        return STRING
+
+    def values(self) -> Column:
+        low, picker, pool = self._low, self._picker, _pool()
+
+        def column(draw: Draw) -> list[str]:
+            first = below(draw.words[1], _POOL_LETTERS)
+            ends = first + picker(draw.words[0]) + low
+            return [
+                f"{time_us},{pool[at:end]}"
+                for time_us, at, end in zip(draw.times_us.tolist(), first.tolist(), ends.tolist(), strict=True)
+            ]
+
+        return column
+
+    def arrow(self) -> ArrowColumn:
+        column = self.values()
+
+        def array(draw: Draw) -> pa.Array:
+            # One long text and where its parts end: half the time that Arrow takes for a list of texts.
+            texts = column(draw)
+            ends = np.zeros(len(texts) + 1, dtype=np.int32)
+            np.cumsum(np.fromiter(map(len, texts), dtype=np.int32, count=len(texts)), out=ends[1:])
+            text = pa.py_buffer("".join(texts).encode("ascii"))
+            return pa.Array.from_buffers(pa.string(), len(texts), [None, pa.py_buffer(ends), text])
+
+        return array
+
+    def json(self) -> tuple[Piece, ...]:
+        array = self.arrow()
+        return (b'"', Made(lambda draw: (array(draw).cast(pa.binary()), np.arange(draw.offsets.size))), b'"')
+
+
+class Identity(FieldSpec):
+    """The id of a message, different for all messages of a workload: its number, dealt out over the sources."""
+
+    words = 0
+
+    def __init__(self, place: int, sources: int) -> None:
+        self._place = place
+        self._sources = sources
+
+    @property
+    def type(self) -> DataType:
+        return BIGINT
+
+    def _numbers(self, draw: Draw) -> npt.NDArray[np.int64]:
+        numbers = (draw.offsets * np.uint64(self._sources) + np.uint64(self._place)) % np.uint64(PRIME)
+        return numbers.astype(np.int64)
+
+    def values(self) -> Column:
+        return lambda draw: self._numbers(draw).tolist()
+
+    def arrow(self) -> ArrowColumn:
+        return lambda draw: pa.array(self._numbers(draw))
+
+    def json(self) -> tuple[Piece, ...]:
+        return (Made(self._texts),)
+
+    def _texts(self, draw: Draw) -> tuple[pa.Array, Places]:
+        return integer_texts(self._numbers(draw)), np.arange(draw.offsets.size)

@@ -1,0 +1,299 @@
+"""The file format as types: sources, transformations, sinks; `load` fills them, `schema` publishes them.
+
+Descriptions are part of the format: the JSON Schema says them about a field, and errors say them as what is allowed.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+KEYS_MAX = 1_000_000
+LENGTH_MAX = 100_000
+RATIO_MAX = 1_000
+OUTPUTS_MAX = 64
+RATE_MAX = 1_000_000_000
+
+_CLASS = r"(org\.apache\.commons\.math3\.distribution\.)?"
+_DURATION = r"^\s*\d+(\.\d+)?\s*(us|ms|s|m|h|d)\s*$"
+
+Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
+Ratio = Annotated[float, Meta(gt=0, le=RATIO_MAX, description=f"a number above 0, at most {RATIO_MAX}")]
+Exponent = Annotated[float, Meta(gt=0, le=100, description="exponent of Zipf's law: a number above 0, at most 100")]
+Keys = Annotated[int, Meta(ge=1, le=KEYS_MAX, description=f"number of keys: 1 to {KEYS_MAX}")]
+Mean = Annotated[float, Meta(gt=0, le=1e9, description="the mean: a number above 0")]
+Deviation = Annotated[float, Meta(gt=0, le=1e9, description="the standard deviation: a number above 0")]
+Bound = Annotated[int, Meta(ge=0, le=1_000_000_000, description="a whole number from 0")]
+Rate = Annotated[float, Meta(gt=0, le=1e9, description="messages per second: a number above 0")]
+Level = Annotated[float, Meta(ge=0, le=1e9, description="messages per second: a number from 0")]
+Factor = Annotated[float, Meta(ge=1e-6, le=1e6, description="a factor from 1e-6 to 1e6")]
+Duration = Annotated[
+    str | float,
+    Meta(
+        description="a duration above 0: '500ms', '5s', '1m', or a number of seconds",
+        extra_json_schema={"pattern": _DURATION, "exclusiveMinimum": 0},
+    ),
+]
+Pause = Annotated[
+    str | float,
+    Meta(
+        description="a duration from 0: '0s', '500ms', '5s', or a number of seconds",
+        extra_json_schema={"pattern": _DURATION, "minimum": 0},
+    ),
+]
+Name = Annotated[str, Meta(description="the name of a source, a transformation or an output")]
+Seed = Annotated[
+    int, Meta(ge=0, lt=1 << 31, description="seed of all that is random: a whole number from 0 below 2**31")
+]
+_COMMONS = rf"{_CLASS}(UniformInteger|Zipf|Normal|Poisson)Distribution"
+DrawnName = Annotated[
+    str,
+    Meta(
+        description="uniform, zipf, normal, poisson, constant, or a class of Apache Commons Math, as ZipfDistribution",
+        extra_json_schema={"pattern": f"^({_COMMONS}|uniform|zipf|normal|poisson|constant)$"},
+    ),
+]
+RateName = Annotated[
+    str,
+    Meta(
+        description="constant, trace, burst, steps, or the distribution of the number of messages in a second: "
+        "uniform, zipf, normal, poisson, or a class of Apache Commons Math such as UniformIntegerDistribution",
+        extra_json_schema={"pattern": f"^({_COMMONS}|uniform|zipf|normal|poisson|constant|trace|burst|steps)$"},
+    ),
+]
+
+
+class _Strict(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Fields that nobody knows are refused: a misspelt one would be ignored silently."""
+
+
+class KeyParams(_Strict, kw_only=True):
+    """Parameters of a distribution of keys; which ones belong to which distribution is in docs/workloads.md."""
+
+    num_keys: Keys | None = None
+    exponent: Exponent | None = None
+    lower: Bound | None = None
+    upper: Bound | None = None
+    mean: Mean | None = None
+    sd: Deviation | None = None
+    value: Bound | None = None
+
+
+class LengthParams(_Strict, kw_only=True):
+    """Parameters of a distribution of message lengths, in letters."""
+
+    num_keys: Keys | None = None
+    """How the original tool names the number of elements of any Zipf distribution."""
+    num_elements: Keys | None = None
+    exponent: Exponent | None = None
+    lower: Bound | None = None
+    upper: Bound | None = None
+    mean: Mean | None = None
+    sd: Deviation | None = None
+    value: Bound | None = None
+
+
+class Step(_Strict, kw_only=True):
+    """A stretch of a step schedule."""
+
+    duration: Duration
+    rate: Level
+
+
+class RateParams(_Strict, kw_only=True):
+    """Parameters of a rate; a plain ``rate`` makes it constant, whatever the distribution."""
+
+    rate: Rate | None = None
+    num_keys: Keys | None = None
+    num_elements: Keys | None = None
+    exponent: Exponent | None = None
+    lower: Bound | None = None
+    upper: Bound | None = None
+    mean: Mean | None = None
+    sd: Deviation | None = None
+    path: Annotated[str, Meta(description="a CSV file with the columns time,value, relative to this file")] | None = (
+        None
+    )
+    scale: Factor | None = None
+    speed: Factor | None = None
+    base: Level | None = None
+    peak: Level | None = None
+    every: Duration | None = None
+    length: Duration | None = None
+    first: Pause | None = None
+    steps: Annotated[list[Step], Meta(min_length=1, max_length=10_000, description="a list of steps")] | None = None
+
+
+class Source(_Strict, kw_only=True):
+    """A generator of messages: key ``keyX``, value ``timestamp,random[a-z]{N}``."""
+
+    name: Name | None = None
+    num_keys: Keys | None = None
+    key_dist: DrawnName
+    key_dist_params: KeyParams = msgspec.field(default_factory=KeyParams)
+    msg_dist: DrawnName
+    msg_dist_params: LengthParams = msgspec.field(default_factory=LengthParams)
+    rate_dist: RateName
+    rate_dist_params: RateParams = msgspec.field(default_factory=RateParams)
+
+
+class Loads(_Strict, kw_only=True):
+    """What any transformation may cost beside its own work, for every message that comes in."""
+
+    cpu_load: Annotated[
+        float, Meta(ge=0, le=1, description="share of a core at the file's rates: a number from 0 to 1")
+    ] = 0.0
+    mem_load: Annotated[
+        float, Meta(ge=0, le=1, description="share of 64 MiB held and of 64 KiB copied per message: 0 to 1")
+    ] = 0.0
+    disk_load: Annotated[
+        float, Meta(ge=0, le=1, description="share of 16 KiB written and read per message: 0 to 1")
+    ] = 0.0
+
+
+class FilterParams(Loads, kw_only=True):
+    """Drop some messages."""
+
+    p: Annotated[
+        float, Meta(ge=0, lt=1, description="probability of DROPPING a message: from 0 up to, not including, 1")
+    ] = 0.5
+
+
+class SplitParams(Loads, kw_only=True):
+    """Copy every message to several outputs."""
+
+    n: Annotated[int, Meta(ge=1, le=OUTPUTS_MAX, description=f"number of outputs: 1 to {OUTPUTS_MAX}")]
+    ratio: Ratio = 1.0
+
+
+class ModifyParams(Loads, kw_only=True):
+    """Change the size of messages, or how many there are."""
+
+    size_ratio: Ratio = 1.0
+    rate_ratio: Ratio = 1.0
+
+
+class MergeParams(Loads, kw_only=True):
+    """Bring streams together."""
+
+
+class JoinParams(Loads, kw_only=True):
+    """Match messages of two streams by key."""
+
+    ttl: Duration
+
+
+class WindowType(Enum):
+    """How windows follow each other."""
+
+    TUMBLING = "tumbling"
+    SLIDING = "sliding"
+
+
+class TumblingParams(Loads, kw_only=True):
+    """Count messages of each key in windows that do not overlap."""
+
+    duration: Duration
+    lateness: Pause = 0.0
+
+
+class SlidingParams(TumblingParams, kw_only=True):
+    """Count messages of each key in windows that overlap; one starts every ``slide``, by default half the duration."""
+
+    slide: Duration | None = None
+
+
+class WindowParams(SlidingParams, kw_only=True):
+    """Count messages of each key in windows of either type."""
+
+    type: Annotated[WindowType, Meta(description="tumbling or sliding")] = WindowType.TUMBLING
+
+
+class Transformation(_Strict, kw_only=True, tag_field="operator"):
+    """What all transformations have."""
+
+    name: Name | None = None
+    input: Name | None = None
+    inputs: list[Name] | None = None
+    outputs: list[Name] | None = None
+
+
+class Filter(Transformation, kw_only=True, tag="filter"):
+    """filter(p): drop messages with probability p."""
+
+    params: FilterParams = msgspec.field(default_factory=FilterParams)
+
+
+class Split(Transformation, kw_only=True, tag="split"):
+    """split(n, ratio): every message to n outputs, resized by ratio."""
+
+    params: SplitParams
+
+
+class Modify(Transformation, kw_only=True, tag="modify"):
+    """modify(size_ratio, rate_ratio): resize messages, repeat or drop them."""
+
+    params: ModifyParams = msgspec.field(default_factory=ModifyParams)
+
+
+class Merge(Transformation, kw_only=True, tag="merge"):
+    """merge: messages of all inputs."""
+
+    params: MergeParams = msgspec.field(default_factory=MergeParams)
+
+
+class Join(Transformation, kw_only=True, tag="join"):
+    """join(ttl): pairs of messages of one key, from two inputs."""
+
+    params: JoinParams
+
+
+class Window(Transformation, kw_only=True, tag="window"):
+    """window(type, duration, slide): messages of each key, counted."""
+
+    params: WindowParams
+
+
+class TumblingWindow(Transformation, kw_only=True, tag="tumbling_window"):
+    """tumbling_window(duration): a window of type tumbling."""
+
+    params: TumblingParams
+
+
+class SlidingWindow(Transformation, kw_only=True, tag="sliding_window"):
+    """sliding_window(duration, slide): a window of type sliding."""
+
+    params: SlidingParams
+
+
+AnyTransformation = Filter | Split | Modify | Merge | Join | Window | TumblingWindow | SlidingWindow
+_KINDS: tuple[type[AnyTransformation], ...] = (
+    Filter,
+    Split,
+    Modify,
+    Merge,
+    Join,
+    Window,
+    TumblingWindow,
+    SlidingWindow,
+)
+OPERATORS = {str(kind.__struct_config__.tag): kind for kind in _KINDS}
+
+
+class Head(_Strict, kw_only=True):
+    """The plain values of a file."""
+
+    schema_: str | None = msgspec.field(default=None, name="$schema")
+    title: Annotated[str, Meta(max_length=200, description="one line on what it does")] | None = None
+    seed: Seed = 0
+
+
+class Document(Head, kw_only=True):
+    """A workload file. Sources and transformations are maps by name, or lists whose elements have a ``name``."""
+
+    sources: dict[str, Source] | list[Source]
+    transformations: dict[str, AnyTransformation] | list[AnyTransformation] = msgspec.field(default_factory=dict)
+    sinks: Annotated[list[Name], Meta(min_length=1, description="names of the streams that are the result")]
