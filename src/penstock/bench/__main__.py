@@ -14,8 +14,9 @@ from rich.table import Table
 
 from penstock.bench import structured_streaming
 from penstock.bench.checks import check_idle, check_overhead, check_slow_consumer, check_start
-from penstock.bench.failure import check_cost, measure_kills
+from penstock.bench.failure import RATE_EPS, check_cost, measure_kills
 from penstock.bench.measure import BACKLOG_S_MAX, STEP_S, WARM_UP_S, measure_latency, measure_sustained
+from penstock.bench.peer_failure import Victim, measure_peer
 from penstock.bench.rows import Check, ResultRow, Results, make_header
 from penstock.bench.workloads import WORKLOADS
 from penstock.runtime.spark import close_session, open_session
@@ -73,9 +74,10 @@ def main() -> None:
     try:
         check(check_idle(10.0, PARALLELISM))
         check(check_slow_consumer(12.0, PARALLELISM))
-        row, resumed = measure_kills(options.kills, PARALLELISM)
+        row, recovered = measure_kills(options.kills, PARALLELISM)
         add(row)
-        check(resumed)
+        for each in recovered:
+            check(each)
         check(check_cost(8.0, PARALLELISM))
         for name, rates in LATENCY_RATES.items():
             for rate in rates:
@@ -88,6 +90,10 @@ def main() -> None:
     if not options.no_peer:
         add(_peer("latency", 4_000, options.seconds))
         add(_peer("sustained", SPARK_EVENTS, SPARK_FILES_PER_BATCH))
+        for victim in Victim:
+            row, caught_up = measure_peer(victim, RATE_EPS)
+            add(row)
+            check(caught_up)
     console.print(_table(results))
     for line in _ratios(results):
         console.print(line)

@@ -6,12 +6,13 @@ Run as a program of its own, so that it has its own JVM with Spark's own setting
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import msgspec
 
 from penstock.bench.processes import ProcessMeter
 from penstock.bench.rows import ResultRow
+from penstock.bench.timeline import Shown
 from penstock.bench.workloads import WORKLOADS, replay
 from penstock.bench.workloads.yahoo import CAMPAIGN_OF_AD
 from penstock.metrics import Histogram
@@ -34,12 +36,16 @@ SETTINGS = {"trigger": "as fast as possible", "spark.sql.shuffle.partitions": SH
 
 
 @contextmanager
-def _spark() -> Iterator[Any]:
+def open_spark(master: str = "local[2]", settings: Mapping[str, str] | None = None) -> Iterator[Any]:
+    """Start Spark with its own settings, but for those named here and in ``settings``."""
     from pyspark.sql import SparkSession
 
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master)
+    for name, value in (settings or {}).items():
+        builder = builder.config(name, value)
     session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.sql.shuffle.partitions", SHUFFLE_PARTITIONS)
+        builder.config("spark.sql.shuffle.partitions", SHUFFLE_PARTITIONS)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
@@ -55,8 +61,8 @@ def _spark() -> Iterator[Any]:
         session.stop()
 
 
-def _query(spark: Any, lines: Any) -> Any:
-    """The six operations: receive, parse, filter, join, window count, store (the caller's)."""
+def views_in_sql(spark: Any, lines: Any) -> Any:
+    """Parse, filter and join in SQL: the campaign and time of every view."""
     from pyspark.sql import functions as f
 
     # A table of literals stays in the JVM; createDataFrame would bring Python workers into every batch.
@@ -65,31 +71,39 @@ def _query(spark: Any, lines: Any) -> Any:
     parsed = lines.select(f.from_json("value", "ad_id string, event_type string, event_time bigint").alias("e")).select(
         "e.ad_id", "e.event_type", f.timestamp_millis("e.event_time").alias("event_time")
     )
+    return parsed.filter("event_type = 'view'").select("ad_id", "event_time").join(f.broadcast(ads), "ad_id")
+
+
+def count_views(views: Any) -> Any:
+    """Count views of each campaign in windows of 10 s."""
+    from pyspark.sql import functions as f
+
     return (
-        parsed.filter("event_type = 'view'")
-        .select("ad_id", "event_time")
-        .join(f.broadcast(ads), "ad_id")
-        .withWatermark("event_time", "1 second")
+        views.withWatermark("event_time", "1 second")
         .groupBy("campaign_id", f.window("event_time", "10 seconds"))
         .count()
     )
 
 
-class _Results:
+class Store:
     """The store: the newest count of every window, and when each batch was done."""
 
     def __init__(self) -> None:
         self.counts: dict[tuple[str, int], int] = {}
+        self.shown: list[Shown] = []
         self.done_us: dict[int, int] = {}
 
     def take(self, batch: Any, batch_id: int) -> None:
         """Collect one micro-batch's updates."""
-        for row in batch.collect():
-            self.counts[row["campaign_id"], int(row["window"]["start"].timestamp() * 1e6)] = row["count"]
-        self.done_us[batch_id] = time.time_ns() // 1000
+        rows = batch.collect()
+        now_us = self.done_us[batch_id] = time.time_ns() // 1000
+        for row in rows:
+            group = row["campaign_id"], int(row["window"]["start"].timestamp() * 1e6)
+            self.counts[group] = row["count"]
+            self.shown.append(Shown(now_us, group, row["count"]))
 
 
-def _feed(server: socket.socket, source: Any, start_us: int) -> None:
+def feed(server: socket.socket, source: Any, start_us: int) -> None:
     """Send every event at its scheduled time."""
     connection, _ = server.accept()
     reader = source.reader(0, 1, start_us)
@@ -107,15 +121,15 @@ def measure_latency(rate: float, seconds: float) -> ResultRow:
     workload = WORKLOADS["yahoo"]
     source = workload.source(rate, seconds=WARM_UP_S + seconds, partitions=1)
     events = source.total or 0
-    with _spark() as spark, socket.create_server(("127.0.0.1", 0)) as server:
+    with open_spark() as spark, socket.create_server(("127.0.0.1", 0)) as server:
         start_us = time.time_ns() // 1000 + 6_000_000  # the query needs some seconds to start
-        threading.Thread(target=_feed, args=(server, source, start_us), daemon=True).start()
+        threading.Thread(target=feed, args=(server, source, start_us), daemon=True).start()
         port = server.getsockname()[1]
         lines = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", port).load()
-        results = _Results()
+        results = Store()
         with ProcessMeter() as meter, tempfile.TemporaryDirectory() as checkpoint:
             query = (
-                _query(spark, lines)
+                count_views(views_in_sql(spark, lines))
                 .writeStream.outputMode("update")
                 .option("checkpointLocation", checkpoint)
                 .foreachBatch(results.take)
@@ -134,7 +148,7 @@ def measure_latency(rate: float, seconds: float) -> ResultRow:
                     progress[each.batchId] = (int(begun) if begun not in (None, "null") else -1, int(ended))
             query.stop()
         latency = _latencies(source, start_us, results, progress)
-    found = workload.compare(workload.expected(replay(source, start_us)), _as_rows(results.counts), 1)
+    found = workload.compare(workload.expected(replay(source, start_us)), as_rows(results.counts), 1)
     return ResultRow(
         workload="yahoo",
         engine="spark",
@@ -156,7 +170,7 @@ def measure_latency(rate: float, seconds: float) -> ResultRow:
     )
 
 
-def _latencies(source: Any, start_us: int, results: _Results, progress: dict[int, tuple[int, int]]) -> Histogram:
+def _latencies(source: Any, start_us: int, results: Store, progress: dict[int, tuple[int, int]]) -> Histogram:
     histogram = Histogram()
     for batch_id, (begun, ended) in progress.items():
         for offset in range(begun + 1, ended + 1):
@@ -166,10 +180,11 @@ def _latencies(source: Any, start_us: int, results: _Results, progress: dict[int
     return histogram
 
 
-def _as_rows(counts: dict[tuple[str, int], int]) -> list[dict[str, Any]]:
+def as_rows(counts: dict[tuple[str, int], int]) -> list[dict[str, Any]]:
+    """The last counts as rows of the workload's output; a table has no order of its own."""
     return [
         {"campaign_id": campaign, "window_start": start_us, "window_end": start_us + 10_000_000, "count": count}
-        for (campaign, start_us), count in counts.items()
+        for (campaign, start_us), count in sorted(counts.items())
     ]
 
 
@@ -178,17 +193,17 @@ def measure_sustained(events: int, files_per_batch: int) -> ResultRow:
     workload = WORKLOADS["yahoo"]
     source = workload.source(None, total=events, partitions=1)
     start_us = 1_700_000_000_000_000
-    with _spark() as spark, tempfile.TemporaryDirectory() as directory:
+    with open_spark() as spark, tempfile.TemporaryDirectory() as directory:
         files = Path(directory) / "input"
         files.mkdir()
         for i in range(0, events, FILE_RECORDS):
             rows = source.records(i, min(FILE_RECORDS, events - i), start_us)
             (files / f"{i:09}.json").write_bytes(b"".join(row.value + b"\n" for row in rows))
         lines = spark.readStream.format("text").option("maxFilesPerTrigger", files_per_batch).load(str(files))
-        results = _Results()
+        results = Store()
         with ProcessMeter() as meter:
             query = (
-                _query(spark, lines)
+                count_views(views_in_sql(spark, lines))
                 .writeStream.outputMode("update")
                 .option("checkpointLocation", str(Path(directory) / "checkpoint"))
                 .trigger(availableNow=True)
@@ -200,7 +215,7 @@ def measure_sustained(events: int, files_per_batch: int) -> ResultRow:
         batch_events = FILE_RECORDS * files_per_batch
         warm = len(done) // 2  # the first half compiles and warms up
         rate = batch_events * (len(done) - 1 - warm) / ((done[-1] - done[warm]) / 1e6)
-    found = workload.compare(workload.expected(replay(source, start_us)), _as_rows(results.counts), 1)
+    found = workload.compare(workload.expected(replay(source, start_us)), as_rows(results.counts), 1)
     return ResultRow(
         workload="yahoo",
         engine="spark",
