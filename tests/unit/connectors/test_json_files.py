@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pyspark import cloudpickle
 
 from penstock.connectors import json_files
 from penstock.connectors.base import SourceReader
-from penstock.errors import SourceMissing
+from penstock.errors import InvalidOption, SourceMissing
 from penstock.types import Schema
 
 
@@ -91,3 +94,61 @@ def test_missing(tmp_path: Path) -> None:
 def test_empty_file_ends(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("\n \n")
     assert _drain(json_files(tmp_path).reader(0, 1, 0)) == []
+
+
+_PIECES = st.sampled_from(
+    [b"a", b'{"n": 1}', b"\n", b"\n", b"\r\n", b" ", b"\t", b"\x0b", b" " * 20, b"\xc3\xa9", b"x" * 40, b"\x00"]
+)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    files=st.lists(st.lists(_PIECES, max_size=30).map(b"".join), min_size=1, max_size=3),
+    block_bytes=st.sampled_from([1, 7, 64, 1 << 18]),
+    mark_bytes=st.sampled_from([1, 50, 1 << 24]),
+    steps=st.lists(
+        st.tuples(st.sampled_from(["poll", "read", "seek", "due"]), st.integers(0, 40)),
+        max_size=15,
+    ),
+)
+def test_lines_are_the_same_in_any_order_and_form(
+    tmp_path: Path, files: list[bytes], block_bytes: int, mark_bytes: int, steps: list[tuple[str, int]]
+) -> None:
+    """Blocks of any size, marks of any distance, going back and forth: always the lines as Python cuts them."""
+    for old in tmp_path.iterdir():
+        old.unlink()
+    for i, content in enumerate(files):
+        (tmp_path / f"{i}.jsonl").write_bytes(content)
+    expected = [line for content in files for line in map(bytes.strip, content.split(b"\n")) if line]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules[type(json_files("x")).__module__], "_READ_BYTES", block_bytes)
+        patch.setattr(sys.modules[type(json_files("x")).__module__], "_MARK_BYTES", mark_bytes)
+        reader = json_files(tmp_path).reader(0, 1, 0)
+        for step, number in steps:
+            offset = reader.offset
+            got: list[bytes] = []
+            if step == "seek":
+                reader.seek(min(number, len(expected)))
+                assert reader.offset == min(number, len(expected))
+                continue
+            if step == "due":
+                due = reader.due_records(0)
+                assert due is not None
+                assert (due > 0) == (offset < len(expected)) == (reader.wake_us(0) is not None)
+                assert offset + due <= len(expected)
+                continue
+            if step == "poll":
+                batch = reader.poll(0, number + 1)
+                got = [] if batch is None else [row.value for row in batch.rows]
+                assert (got == []) == (offset == len(expected))
+            elif 0 < number <= len(expected) - offset:
+                read = reader.read(number)
+                read.columns.validate(full=True)
+                got = read.columns.column(0).to_pylist()
+                assert (len(got), read.due_us) == (number, 0)
+            else:
+                with pytest.raises(InvalidOption, match="count"):
+                    reader.read(0 if number == 0 else len(expected) - offset + 1)
+            assert got == expected[offset : offset + len(got)]
+            assert reader.offset == offset + len(got)
+        reader.close()
