@@ -55,7 +55,13 @@ def _multiset(rows: Iterable[dict[str, object]]) -> Counter[tuple[object, ...]]:
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.stem for path in _EXAMPLES.glob("*.py")} == {"grep", "scoring", "wordcount", "yahoo_ads"}
+    assert {path.stem for path in _EXAMPLES.glob("*.py")} == {
+        "attribution",
+        "grep",
+        "scoring",
+        "wordcount",
+        "yahoo_ads",
+    }
 
 
 @pytest.mark.parametrize("name", [path.stem for path in sorted(_EXAMPLES.glob("*.py"))])
@@ -146,6 +152,36 @@ def test_scoring(parallelism: int) -> None:
     for row in sums:
         assert row["window_end"] == row["window_start"] + _SECOND_US  # type: ignore[operator]
         assert row["turnover"] == pytest.approx(math.fsum(passed[row["window_start"]]), rel=1e-12)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_attribution(parallelism: int) -> None:
+    example = _load("attribution")
+    rows = {
+        "views": example.views.records(0, 8_000, _START_US),
+        "clicks": example.clicks.records(0, 800, _START_US),
+    }
+    inputs = {
+        name: ps.records(each, schema=getattr(example, name).schema, partitions=parallelism)
+        for name, each in rows.items()
+    }
+    harness = Harness(example.attributed, inputs=inputs, parallelism=parallelism)
+    harness.run()
+    counts: Counter[tuple[str, int]] = Counter()
+    for click in rows["clicks"]:
+        pairs = sum(
+            (view.user, view.ad) == (click.user, click.ad) and 0 <= click.clicked - view.viewed <= 5 * _SECOND_US
+            for view in rows["views"]
+        )
+        newest_us = click.clicked // (2 * _SECOND_US) * 2 * _SECOND_US
+        if pairs:
+            for start_us in range(newest_us - 8 * _SECOND_US, newest_us + 1, 2 * _SECOND_US):
+                counts[click.ad, start_us] += pairs
+    assert sum(counts.values()) > 5 * 800
+    assert _multiset(harness.rows()) == Counter(
+        (ad, start_us, start_us + 10 * _SECOND_US, count) for (ad, start_us), count in counts.items()
+    )
+    assert harness.count("join", "late") == harness.count("count", "late") == 0
 
 
 def test_scoring_batch_form_agrees() -> None:
