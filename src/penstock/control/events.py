@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.errors import PenstockError
+from penstock.operators import Form
 from penstock.protocol import messages as m
 
 
@@ -42,6 +43,22 @@ class CommitRecorded:
     """The commit record of an epoch is on disk."""
 
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupJobEnded:
+    """Spark says that the job of a group of micro-batches has ended; for the control loop."""
+
+    group: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FormsSettled:
+    """The user settles the form of operations, or leaves it to the control loop again (None)."""
+
+    operations: tuple[str, ...]
+    form: Form | None
 
 
 Event = FromWorker | Tick | DrainRequested | StopRequested | HostEnded | CommitRecorded

@@ -37,6 +37,20 @@ class OperationFigures(msgspec.Struct):
     total_p50_ms: float
     total_p99_ms: float
     total_max_ms: float
+    block_records: float = 0.0
+    """Records in a block, or micro-batch, on average."""
+    fallbacks: int = 0
+    """Batches that the vectorised form could not handle and the loop did."""
+    out_us: float = 0.0
+    """The components of a record's latency here, on average: waiting outside, before a source has read it;"""
+    wait_us: float = 0.0
+    """waiting for the rest of its micro-batch;"""
+    schedule_us: float = 0.0
+    """the micro-batch's way to a slot, and its turn there;"""
+    process_us: float = 0.0
+    """being processed, with its block;"""
+    transmit_us: float = 0.0
+    """the way from the operation before: between processes, and in queues."""
 
 
 class WorkerFigures(msgspec.Struct):
@@ -76,6 +90,8 @@ class _Totals:
         self.instances = 0
         self.records_in = self.records_out = self.busy_ns = self.queue_records = 0
         self.late = self.skipped = self.retried = self.dead_letters = 0
+        self.blocks = self.fallbacks = 0
+        self.entered_us = self.left_us = self.wait_us = self.schedule_us = 0
         self.latency = Histogram()
         for each in stats:
             self.form = each.form
@@ -88,6 +104,12 @@ class _Totals:
             self.skipped += each.skipped
             self.retried += each.retried
             self.dead_letters += each.dead_letters
+            self.blocks += each.blocks
+            self.fallbacks += each.fallbacks
+            self.entered_us += each.entered_us
+            self.left_us += each.left_us
+            self.wait_us += each.wait_us
+            self.schedule_us += each.schedule_us
             self.latency.merge(Histogram(each.latency_counts, each.latency_max_us))
 
 
@@ -101,11 +123,30 @@ def _kinds(plan: Plan) -> dict[str, str]:
     return kinds
 
 
+def _before(plan: Plan) -> dict[str, str]:
+    """By operation: the one that its records come from, along the first input where there are several."""
+    before: dict[str, str] = {}
+    for unit in plan.units:
+        names = [unit.name] if unit.source is not None else []
+        names += [spec.name for spec in unit.ops]
+        before.update(zip(names[1:], names, strict=False))
+        inputs = plan.inputs(unit.id)
+        while inputs and names:
+            producer = plan.units[inputs[0].producer]
+            if inputs[0].op_index >= 0 or producer.source is not None:
+                index = inputs[0].op_index
+                before[names[0]] = producer.ops[index].name if index >= 0 else producer.name
+                break
+            inputs = plan.inputs(producer.id)  # a merge has no operation of its own
+    return before
+
+
 class Monitor:
     """Keeps the last two heartbeats of every worker and answers with figures."""
 
     def __init__(self, plan: Plan) -> None:
         self._kinds = _kinds(plan)
+        self._from = _before(plan)
         self._sources = {unit.name for unit in plan.units if unit.source is not None}
         self._last: dict[int, m.Heartbeat] = {}
         self._before: dict[int, m.Heartbeat] = {}
@@ -136,7 +177,51 @@ class Monitor:
     def operations(self) -> list[OperationFigures]:
         """Figures of every operation, in the order of the pipeline."""
         now, before, seconds = self._totals(self._last.values()), self._totals(self._before.values()), self._seconds()
-        return [self._figures(name, now[name], before[name], seconds) for name in self._kinds]
+        figures = [self._figures(name, now[name], before[name], seconds) for name in self._kinds]
+        left_us = {
+            name: _mean(now[name].left_us - before[name].left_us, _came(now[name], before[name])) for name in now
+        }
+        for each in figures:
+            self._add_components(each, now[each.name], before[each.name], left_us)
+        return figures
+
+    def components(self) -> dict[str, dict[str, float]]:
+        """Mean components of every operation since the end of the warm-up, in microseconds."""
+        now, first = self._totals(self._last.values()), self._totals(self._first.values())
+        left_us = {name: _mean(now[name].left_us - first[name].left_us, _came(now[name], first[name])) for name in now}
+        found = {}
+        for name in self._kinds:
+            each = self._figures(name, now[name], first[name], 0.0)
+            self._add_components(each, now[name], first[name], left_us)
+            found[name] = {
+                "out": each.out_us,
+                "wait": each.wait_us,
+                "schedule": each.schedule_us,
+                "process": each.process_us,
+                "transmit": each.transmit_us,
+            }
+        return found
+
+    def path(self, operation: str) -> list[str]:
+        """The operations that a record goes through up to this one, source first."""
+        names = [operation]
+        while names[0] in self._from:
+            names.insert(0, self._from[names[0]])
+        return names
+
+    def _add_components(self, each: OperationFigures, now: _Totals, before: _Totals, left_us: dict[str, float]) -> None:
+        came = _came(now, before)
+        if came <= 0:
+            return
+        entered_us = _mean(now.entered_us - before.entered_us, came)
+        each.wait_us = _mean(now.wait_us - before.wait_us, came)
+        each.schedule_us = _mean(now.schedule_us - before.schedule_us, came)
+        each.process_us = max(0.0, left_us[each.name] - entered_us - each.wait_us - each.schedule_us)
+        origin = self._from.get(each.name)
+        if origin is None:
+            each.out_us = max(0.0, entered_us)
+        else:
+            each.transmit_us = max(0.0, entered_us - left_us[origin])
 
     def _figures(self, name: str, now: _Totals, before: _Totals, seconds: float) -> OperationFigures:
         came, went = now.records_in - before.records_in, now.records_out - before.records_out
@@ -164,6 +249,8 @@ class Monitor:
             total_p50_ms=now.latency.quantile(0.5) / 1000,
             total_p99_ms=now.latency.quantile(0.99) / 1000,
             total_max_ms=now.latency.maximum / 1000,
+            block_records=came / max(1, now.blocks - before.blocks) if came else 0.0,
+            fallbacks=now.fallbacks,
         )
 
     def begin_measuring(self) -> None:
@@ -219,6 +306,14 @@ class Monitor:
         audit.lost = sum(max(0, records) for records in missing)
         audit.duplicated = sum(max(0, -records) for records in missing)
         return audit
+
+
+def _came(now: _Totals, before: _Totals) -> int:
+    return now.records_in - before.records_in
+
+
+def _mean(total: int, count: int) -> float:
+    return total / count if count > 0 else 0.0
 
 
 class Audit(msgspec.Struct):

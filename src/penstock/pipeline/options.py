@@ -4,14 +4,31 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 from penstock.durations import parse_us
 from penstock.errors import InvalidOption
+from penstock.operators import Form
 from penstock.operators.keys import KEY_GROUPS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _MASTER = re.compile(r"local(\[(\*|\d+)(,\d+)?\])?|spark://\S+|yarn|k8s://\S+")
+
+
+class Forms(Enum):
+    """Which forms a job's operations may take."""
+
+    ADAPTIVE = "adaptive"
+    """Record form, and batch form while a burst lasts."""
+    RECORD = "record"
+    BATCH = "batch"
+
+    @property
+    def pin(self) -> Form | None:
+        """The form that every operation is pinned to, if they all are."""
+        return {Forms.ADAPTIVE: None, Forms.RECORD: Form.RECORD, Forms.BATCH: Form.BATCH}[self]
 
 
 @dataclass(frozen=True)
@@ -56,6 +73,17 @@ class Options:
     """Directory of snapshots and commits; filled in by the job where the user named none."""
     durable: bool = False
     """Whether the user named it: it stays, and a job that is started again goes on from it."""
+    forms: Forms = Forms.ADAPTIVE
+    pins: tuple[tuple[str, Form], ...] = ()
+    """Operations whose form the user has settled."""
+    advise: bool = False
+    """Whether switches are only reported, not done."""
+    slots: int = 0
+    """Tasks that run micro-batches side by side; 0: as many as workers."""
+    interval_us: int = 50_000
+    """Least time that a micro-batch gathers."""
+    group_size: int = 0
+    """Micro-batches of a group's task; 0: tuned."""
 
     @staticmethod
     def of(
@@ -67,6 +95,12 @@ class Options:
         idle: str | float = "2s",
         queue_records: int = 16_384,
         checkpoint: str | os.PathLike[str] | None = None,
+        forms: str = "adaptive",
+        pin: Mapping[str, str] | None = None,
+        advise: bool = False,
+        slots: int | None = None,
+        interval: str | float = "50ms",
+        group_size: int | None = None,
     ) -> Options:
         """Check the options as users give them."""
         if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -81,8 +115,8 @@ class Options:
             raise InvalidOption(
                 option="master", given=master, allowed="local, local[N], spark://HOST:PORT, yarn, k8s://…"
             )
-        slots = re.fullmatch(r"local\[(\d+)(,\d+)?\]", master or "")
-        if slots and int(slots[1]) < parallelism:
+        threads = re.fullmatch(r"local\[(\d+)(,\d+)?\]", master or "")
+        if threads and int(threads[1]) < parallelism:
             raise InvalidOption(option="master", given=master, allowed=f"at least {parallelism} slots, one per worker")
         if (
             isinstance(queue_records, bool)
@@ -95,6 +129,13 @@ class Options:
         epoch_us = parse_us(epoch, option="epoch")
         if epoch_us < 10_000:
             raise InvalidOption(option="epoch", given=epoch, allowed="10ms or longer")
+        interval_us = parse_us(interval, option="interval")
+        if not 1_000 <= interval_us <= 10_000_000:
+            raise InvalidOption(option="interval", given=interval, allowed="1ms to 10s")
+        for option, given in (("slots", slots), ("group_size", group_size)):
+            if given is not None and (isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= 1000):
+                raise InvalidOption(option=option, given=given, allowed="a whole number from 1 to 1000")
+        pins = tuple((operation, _form(f"pin[{operation!r}]", form)) for operation, form in (pin or {}).items())
         return Options(
             name=name,
             parallelism=parallelism,
@@ -104,4 +145,24 @@ class Options:
             queue_records=queue_records,
             checkpoint=os.fspath(checkpoint) if checkpoint is not None else "",
             durable=checkpoint is not None,
+            forms=_forms(forms),
+            pins=pins,
+            advise=bool(advise),
+            slots=slots or 0,
+            interval_us=interval_us,
+            group_size=group_size or 0,
         )
+
+
+def _forms(given: str) -> Forms:
+    try:
+        return Forms(given)
+    except ValueError:
+        raise InvalidOption(option="forms", given=given, allowed=", ".join(each.value for each in Forms)) from None
+
+
+def _form(option: str, given: str) -> Form:
+    try:
+        return Form(given)
+    except ValueError:
+        raise InvalidOption(option=option, given=given, allowed=", ".join(each.value for each in Form)) from None

@@ -11,7 +11,8 @@ import gc
 import pyspark.worker  # noqa: F401 (imported for its workers)
 from pyspark.daemon import manager
 
-import penstock.runtime.host  # noqa: F401 (imported for its workers)
+import penstock.runtime.host
+import penstock.runtime.slots  # noqa: F401 (imported for its workers)
 
 if __name__ == "__main__":
     gc.freeze()  # the workers share these pages as long as nobody writes to them

@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
 from penstock.connectors.base import Sink
+from penstock.control.adaptation import Adaptation, ControlLoop, View
+from penstock.control.adaptation import Command as LoopCommand
 from penstock.control.deliveries import Deliveries
-from penstock.control.events import CommitRecorded, Event, Finish, FromWorker, RecordCommit, Replace, Send, Tick
+from penstock.control.events import (
+    CommitRecorded,
+    Event,
+    Finish,
+    FormsSettled,
+    FromWorker,
+    GroupJobEnded,
+    RecordCommit,
+    Replace,
+    Send,
+    Tick,
+)
+from penstock.control.groups import Submit, TellSlot
 from penstock.control.monitor import Monitor, Status
 from penstock.control.resume import anchors
 from penstock.control.scheduler import Phase, Resumption, Scheduler
 from penstock.errors import PenstockError
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
+from penstock.protocol.slots import End, SlotUp, ToDriver, decode_to_driver
 from penstock.runtime.checkpoints import CheckpointStore, new_record
 from penstock.runtime.clock import now_us
 from penstock.runtime.status import StatusFile
@@ -30,9 +45,15 @@ class Driver:
     """Runs a job's scheduler until the job has ended."""
 
     def __init__(
-        self, plan: Plan, node: Node, replace: Callable[[int], None], resumption: Resumption | None = None
+        self,
+        plan: Plan,
+        node: Node,
+        replace: Callable[[int], None],
+        submit: Callable[[Submit], None],
+        resumption: Resumption | None = None,
     ) -> None:
         self._replace = replace
+        self._submit = submit
         self.ended = threading.Event()
         self.error: PenstockError | None = None
         self.first_result_us: int | None = None
@@ -44,10 +65,15 @@ class Driver:
         self._anchors = anchors(plan)
         self._scheduler = Scheduler(plan, now_us(), resumption)
         self._monitor = Monitor(plan)
+        cores = (os.cpu_count() or 1) if plan.options.master.startswith("local") else 1 << 20
+        self._loop = ControlLoop(plan, cores)
+        self._beaten = False
+        self._slots: set[str] = set()
+        """Endpoints of slots that there is a way to."""
         self._pids: dict[int, int] = {}
         self._replaced: set[int] = set()
         self._resumed_us = self._committed_us = 0
-        self._events: SimpleQueue[Event] = SimpleQueue()
+        self._events: SimpleQueue[Event | GroupJobEnded | FormsSettled] = SimpleQueue()
         self._status = StatusFile(plan.options.name)
         self._status_us = 0
         self._started_us = now_us()
@@ -71,12 +97,12 @@ class Driver:
         if self._thread.is_alive():
             return
         for frames in self._node.receive():
-            message = m.decode_from_worker(frames[1])
+            message = m.decode_from_worker(frames[1]) if frames[0] == Kind.WORKER.value else None
             if isinstance(message, m.Register):
                 self._node.connect(message.endpoint)
                 self._node.send(message.endpoint, Kind.DRIVER, [m.encode(m.Stop())])
 
-    def post(self, event: Event) -> None:
+    def post(self, event: Event | GroupJobEnded | FormsSettled) -> None:
         """Hand an event in from another thread."""
         self._events.put(event)
 
@@ -94,6 +120,11 @@ class Driver:
     def monitor(self) -> Monitor:
         """Figures; complete once the job has ended."""
         return self._monitor
+
+    def adaptation(self) -> Adaptation:
+        """What the control loop has done."""
+        with self._lock:
+            return self._loop.report()
 
     def begin_measuring(self) -> None:
         """Cut the warm-up from the report's latencies, CPU and memory."""
@@ -125,6 +156,7 @@ class Driver:
                 self._turn()
         except Exception as error:
             self.error = error if isinstance(error, PenstockError) else PenstockError(f"the driver failed: {error!r}.")
+            self._dismiss_slots()
             self.ended.set()
         finally:
             self._status.remove()
@@ -133,18 +165,62 @@ class Driver:
         for frames in self._node.receive():
             if frames[0] == Kind.WORKER.value:
                 self._on_message(m.decode_from_worker(frames[1]))
+            elif frames[0] == Kind.SLOT.value:
+                self._on_slot(decode_to_driver(frames[1]))
         while True:
             try:
-                self._handle(self._events.get_nowait())
+                event = self._events.get_nowait()
             except Empty:
                 break
+            match event:
+                case GroupJobEnded(group=group, error=error):
+                    self._obey(self._loop.on_group_ended(group, error, now_us()))
+                case FormsSettled(operations=operations, form=form):
+                    with self._lock:
+                        self._loop.pin(operations, form)
+                case _:
+                    self._handle(event)
         self._handle(Tick())
         now = now_us()
+        self._control(now)
         if now - self._status_us >= STATUS_US:
             self._status_us = now
             self._status.write(self.status())
         if not self.ended.is_set():
             self._node.wait(min(max(0, self._scheduler.wake_us(now) - now), WAIT_US_MAX))
+
+    def _control(self, now: int) -> None:
+        """Let the control loop look, and do what it wants done."""
+        scheduler = self._scheduler
+        running = scheduler.phase in (Phase.RUNNING, Phase.DRAINING) and not scheduler.recovering
+        view = View(running, [scheduler.peers[worker] for worker in sorted(scheduler.peers)], scheduler.start_us)
+        with self._lock:
+            figures = self._monitor.operations() if self._beaten else None
+            self._beaten = False
+            commands = self._loop.tick(view, figures, now)
+        self._obey(commands)
+
+    def _on_slot(self, message: ToDriver) -> None:
+        if isinstance(message, SlotUp):
+            self._node.connect(message.endpoint)
+            self._slots.add(message.endpoint)
+        with self._lock:
+            commands = self._loop.on_slot(message, now_us())
+        self._obey(commands)
+
+    def _obey(self, commands: Sequence[LoopCommand]) -> None:
+        for command in commands:
+            match command:
+                case Send(worker=worker, message=message):
+                    self._node.send(self._scheduler.peers[worker].endpoint, Kind.DRIVER, [m.encode(message)])
+                case TellSlot(endpoint=endpoint, message=told):
+                    self._node.send(endpoint, Kind.DRIVER, [m.encode(told)])
+                case Submit():
+                    self._submit(command)
+
+    def _dismiss_slots(self) -> None:
+        for endpoint in self._slots:
+            self._node.send(endpoint, Kind.DRIVER, [m.encode(End(True))])
 
     def _on_message(self, message: m.FromWorker) -> None:
         peer = self._scheduler.peers.get(message.worker)
@@ -158,11 +234,15 @@ class Driver:
             case m.Heartbeat() if current:
                 with self._lock:
                     self._monitor.on_heartbeat(message)
+                self._beaten = True
             case m.Deliver() if current:
                 self.results_delivered += self._deliveries.take(message)
                 self.first_result_us = self.first_result_us or now_us()
             case _:
                 pass
+        if current or isinstance(message, m.Register):
+            with self._lock:
+                self._loop.on_worker(message, now_us())
         self._handle(FromWorker(message))
 
     def _part_from(self, peer: m.Peer) -> None:
@@ -174,6 +254,7 @@ class Driver:
             self._node.disconnect(peer.endpoint)
 
     def _handle(self, event: Event) -> None:
+        resumed = False
         for command in self._scheduler.handle(event, now_us()):
             match command:
                 case Send(worker=worker, message=message):
@@ -181,6 +262,7 @@ class Driver:
                     self._node.send(endpoint, Kind.DRIVER, [m.encode(message)])
                     if isinstance(message, m.Resume):
                         self._resumed_us = now_us()
+                        resumed = True
                 case RecordCommit():
                     self._record(command)
                 case Replace(worker=worker):
@@ -188,7 +270,10 @@ class Driver:
                     self._replace(worker)
                 case Finish(error=error):
                     self.error = error
+                    self._dismiss_slots()
                     self.ended.set()
+        if resumed:
+            self._obey(self._loop.on_resumed())
 
     def _record(self, command: RecordCommit) -> None:
         self._store.write_commit(

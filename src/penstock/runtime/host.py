@@ -18,6 +18,7 @@ from penstock.errors import OperationFailed, PenstockError, WorkerFailed
 from penstock.operators.errors import describe_error, user_traceback
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
+from penstock.protocol.slots import decode_from_slot
 from penstock.runtime.checkpoints import CheckpointStore
 from penstock.runtime.clock import now_ns, now_us
 from penstock.runtime.storing import SnapshotWriter
@@ -25,6 +26,7 @@ from penstock.runtime.suspects import open_guard
 from penstock.runtime.transport import LOOPBACK, Keys, Kind, Node
 
 HEARTBEAT_US = 500_000
+PULSE_US = 100_000
 IDLE_WAIT_US = 200_000
 EARLY_MESSAGES_MAX = 10_000
 """Blocks kept from peers that were told to start before this worker; more are sent again by their channel."""
@@ -64,7 +66,7 @@ def _tell_why(assignment: Assignment, worker: int, incarnation: int, error: Exce
     """The plan cannot be opened here: tell the driver what is missing, and end in order."""
     what = f"a worker cannot open the pipeline: {describe_error(error)}."
     hint = "Modules that the pipeline imports must be installed, or lie beside the program, on every worker's machine."
-    node = Node(assignment.keys, assignment.host or _own_address(assignment.driver))
+    node = Node(assignment.keys, assignment.host or own_address(assignment.driver))
     node.connect(assignment.driver)
     failed = m.Failed(worker, incarnation, WorkerFailed.code, None, what, hint, "")
     node.send(assignment.driver, Kind.WORKER, [m.encode(failed)])
@@ -77,7 +79,7 @@ class _Host:
         self._id = worker
         self._incarnation = incarnation
         self._driver = assignment.driver
-        self._node = Node(assignment.keys, assignment.host or _own_address(assignment.driver))
+        self._node = Node(assignment.keys, assignment.host or own_address(assignment.driver))
         self._node.connect(self._driver)
         self._store = CheckpointStore(plan.options.checkpoint, durable=plan.options.durable)
         self._writer = SnapshotWriter(self._store)
@@ -87,6 +89,7 @@ class _Host:
         self._ended = False
         self._heard_us = now_us()
         self._beat_us = 0
+        self._pulse_us = 0
         self._tell(m.Register(worker, self._incarnation, self._node.endpoint, os.getpid()))
 
     def _tell(self, message: m.FromWorker) -> None:
@@ -119,10 +122,16 @@ class _Host:
             worked = True
         for peer, frames in worker.to_peers(now):
             self._node.send(self._endpoints[peer], Kind.PEER, frames)
+        for endpoint, frames in worker.to_slots(now):
+            self._node.connect(endpoint)
+            self._node.send(endpoint, Kind.SLOT, frames)
         for message in worker.to_driver():
             if isinstance(message, m.Stopped):
                 self._beat(now)  # the last figures go before the last word
             self._tell(message)
+        if now - self._pulse_us >= PULSE_US:
+            self._pulse_us = now
+            self._tell(worker.pulse(now))
         if now - self._beat_us >= HEARTBEAT_US:
             self._beat(now)
             self._check_driver(now)
@@ -130,13 +139,19 @@ class _Host:
             self._ended = True
         elif not worked and not arrived:
             wake = worker.wake_us(now)
-            until = self._beat_us + HEARTBEAT_US
+            until = self._pulse_us + PULSE_US
             self._node.wait(min(until, wake if wake is not None else until) - now_us(), self._writer.fileno)
 
     def _take(self, frames: list[bytes], now: int) -> None:
         if frames[0] == Kind.PEER.value:
             if self._worker is not None:
                 self._worker.on_peer(m.decode_peer(frames[1]), frames[2] if len(frames) > 2 else None, now)
+            elif len(self._early) < EARLY_MESSAGES_MAX:
+                self._early.append(frames)
+            return
+        if frames[0] == Kind.SLOT.value:
+            if self._worker is not None:
+                self._worker.on_slot(decode_from_slot(frames[1]), frames[2:])
             elif len(self._early) < EARLY_MESSAGES_MAX:
                 self._early.append(frames)
             return
@@ -208,7 +223,7 @@ class _Host:
         self._node.close()
 
 
-def _own_address(driver: str) -> str:
+def own_address(driver: str) -> str:
     """The address of this machine on the way to the driver; nothing is sent."""
     host, _, port = driver.removeprefix("tcp://").rpartition(":")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

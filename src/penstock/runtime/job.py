@@ -12,12 +12,15 @@ from time import monotonic
 from typing import Any
 
 from penstock.connectors.base import Sink
-from penstock.control.events import DrainRequested, HostEnded, StopRequested
+from penstock.control.adaptation import Adaptation, checked_operations
+from penstock.control.events import DrainRequested, FormsSettled, GroupJobEnded, HostEnded, StopRequested
+from penstock.control.groups import Submit
 from penstock.control.monitor import Status
 from penstock.control.resume import match, moved
 from penstock.control.scheduler import Resumption
 from penstock.durations import parse_us
 from penstock.errors import InvalidGraph, InvalidOption, TypeMismatch, nearest
+from penstock.operators import Form
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan, check_serializable
 from penstock.pipeline.stream import Pipeline
@@ -27,7 +30,7 @@ from penstock.runtime.driver import Driver
 from penstock.runtime.host import Assignment
 from penstock.runtime.interrupts import Acknowledge, held_interrupts, taken_interrupts
 from penstock.runtime.report import Report, make_report
-from penstock.runtime.spark import Hosting, close_session, open_session
+from penstock.runtime.spark import GroupJobs, Hosting, close_session, open_session
 from penstock.runtime.transport import LOOPBACK, Keys, Node
 
 END_S = 20.0
@@ -56,6 +59,8 @@ def plan_of(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: A
     last = CheckpointStore(checked.checkpoint, durable=True).last_commit() if checked.durable else None
     sinks = {name: {**state, "epoch": last.epoch} for name, state in last.sinks.items()} if last else None
     plan = Plan.of(whole.graph(sinks), checked, dead_letters or whole.dead_letters, sinks=sinks)
+    for form in Form:
+        checked_operations(plan, [name for name, pinned in checked.pins if pinned is form], form)
     from pyspark.cloudpickle import dumps
 
     check_serializable(plan, dumps)
@@ -86,10 +91,16 @@ class Job:
                 sink.claim()
             host = socket.gethostbyname(self._session.conf.get("spark.driver.host") or LOOPBACK)
             self._node = Node(self._keys, host)
-            self._driver = Driver(self._plan, self._node, self._replace_worker, resumption)
+            self._driver = Driver(self._plan, self._node, self._replace_worker, self._submit_group, resumption)
             assignment = Assignment(self._node.endpoint, self._keys, host if _is_loopback(host) else "")
             self._hosting = Hosting(
                 self._session, self._plan, assignment, lambda error: self._driver.post(HostEnded(error))
+            )
+            self._groups = GroupJobs(
+                self._session,
+                self._plan,
+                assignment,
+                lambda group, error: self._driver.post(GroupJobEnded(group, error)),
             )
         except BaseException:
             for sink in self._sinks:
@@ -101,6 +112,9 @@ class Job:
 
     def _replace_worker(self, worker: int) -> None:
         self._hosting.replace(worker)
+
+    def _submit_group(self, command: Submit) -> None:
+        self._groups.submit(command)
 
     def _resumption(self) -> Resumption | None:
         """What the checkpoint directory has to go on from, if it was written by this pipeline."""
@@ -138,6 +152,26 @@ class Job:
     def begin_measuring(self) -> None:
         """Cut the warm-up: the report's latencies, CPU and memory count from now on."""
         self._driver.begin_measuring()
+
+    def switch(self, *operations: str, to: str) -> None:
+        """Settle the form of operations while the job runs; returns at once, see :meth:`adaptation` for the effect.
+
+        Parameters
+        ----------
+        *operations : str
+            Names, as ``penstock explain`` shows them; those in batch form must be next to each other.
+        to : {"batch", "record", "auto"}
+            The form, or "auto": leave it to the control loop again.
+        """
+        allowed = [*(form.value for form in Form), "auto"]
+        if to not in allowed:
+            raise InvalidOption(option="to", given=to, allowed=", ".join(allowed), hint=nearest(to, allowed))
+        form = None if to == "auto" else Form(to)
+        self._driver.post(FormsSettled(checked_operations(self._plan, operations, form), form))
+
+    def adaptation(self) -> Adaptation:
+        """Switches of form with their reasons, notes on what was not switched and why, groups, costs of both forms."""
+        return self._driver.adaptation()
 
     def drain(self) -> None:
         """Stop reading, finish and commit what is under way, and end; returns at once, see :meth:`wait`."""
@@ -179,6 +213,7 @@ class Job:
             if not ended:
                 self._hosting.cancel()
                 self._hosting.join(END_S)
+            self._groups.close(STOP_S)
             self._node.close(linger_ms=0)
             close_session()
             for sink in self._sinks:
@@ -221,6 +256,17 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
         After so long without input a source no longer holds event time back. Default ``"2s"``.
     queue_records : int
         Records that may wait on one edge before its producer pauses.
+    forms : {"adaptive", "record", "batch"}
+        Whether operations change form with the load, or stay in one. Default ``"adaptive"``.
+    pin : dict
+        Form by operation, ``{"score": "batch"}``: never changed.
+    advise : bool
+        Report the switches that would be made, and make none.
+    interval : str
+        Least time that a micro-batch gathers. Default ``"50ms"``.
+    slots, group_size : int
+        Tasks that run micro-batches side by side (default: as many as workers), and how many each of them runs before
+        its Spark job ends (default: tuned to a scheduling overhead of 5 to 10 %).
     checkpoint : path
         Directory for snapshots and commits. A job that is started again with it goes on where the last commit
         was; without it, only lost workers are recovered. On a cluster all machines must share it.

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.connectors.base import Sink
+from penstock.control.adaptation import Adaptation
+from penstock.control.hand_overs import Switch
 from penstock.control.monitor import Audit, OperationFigures, WorkerFigures
 from penstock.metrics import Histogram
 from penstock.operators import Merge
@@ -61,8 +63,11 @@ class Report(msgspec.Struct):
     operations: list[OperationFigures]
     workers: list[WorkerFigures]
     audit: Audit
-    switches: list[object]
+    switches: list[Switch]
     recoveries: int = 0
+    components_ms: dict[str, float] = msgspec.field(default_factory=dict)
+    """Where the mean latency of the measured operation went: out, wait, schedule, process, transmit."""
+    adaptation: Adaptation | None = None
 
 
 def measured_operations(plan: Plan) -> list[str]:
@@ -85,6 +90,7 @@ def make_report(plan: Plan, driver: Driver) -> Report:
         latency.merge(driver.monitor.latency(name))
     sinks = {s.name for unit in plan.units for s in unit.ops if isinstance(s.operation, Sink)} - {"dead_letters"}
     status = driver.status()
+    adaptation = driver.adaptation()
     first = driver.first_result_us
     return Report(
         job=plan.options.name,
@@ -106,6 +112,19 @@ def make_report(plan: Plan, driver: Driver) -> Report:
         operations=operations,
         workers=status.workers,
         audit=audit,
-        switches=[],
+        switches=adaptation.switches,
         recoveries=status.recoveries,
+        components_ms=_components(driver, measured),
+        adaptation=adaptation,
     )
+
+
+def _components(driver: Driver, measured: list[str]) -> dict[str, float]:
+    if not measured:
+        return {}
+    by_operation = driver.monitor.components()
+    sums: dict[str, float] = {}
+    for name in driver.monitor.path(measured[0]):
+        for component, mean_us in by_operation[name].items():
+            sums[component] = sums.get(component, 0.0) + mean_us / 1000
+    return {component: round(mean_ms, 4) for component, mean_ms in sums.items()}

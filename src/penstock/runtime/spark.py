@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.control.groups import Submit
 from penstock.errors import SparkFailed
 from penstock.pipeline.plan import Plan
 from penstock.runtime.host import Assignment, run_worker
 from penstock.runtime.java import check_java
 from penstock.runtime.quiet import quiet_start
+from penstock.runtime.slots import GroupTask, run_slot
 from penstock.runtime.transport import LOOPBACK
 
 if TYPE_CHECKING:
@@ -188,6 +190,54 @@ class Hosting:
     def cancel(self) -> None:
         """End the tasks from Spark's side."""
         self._session.sparkContext.cancelJobGroup(self._group)
+
+
+class GroupJobs:
+    """The Spark jobs whose tasks are the slots of groups."""
+
+    def __init__(
+        self, session: SparkSession, plan: Plan, assignment: Assignment, on_end: Callable[[int, str | None], None]
+    ) -> None:
+        from pyspark.cloudpickle import dumps
+
+        self._session = session
+        self._assignment = assignment
+        self._on_end = on_end
+        self._group = f"penstock-groups-{plan.options.name}-{id(self)}"
+        self._packed = dumps(plan)
+        self._threads: list[threading.Thread] = []
+
+    def submit(self, command: Submit) -> None:
+        """Submit the job of one group; returns at once."""
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        thread = threading.Thread(target=self._run, args=(command,), name="penstock-group", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _run(self, command: Submit) -> None:
+        packed = self._packed
+        task = GroupTask(command.group, command.micro_batches, command.start_us, command.peers, self._assignment)
+
+        def host(slot: int, _: Iterator[object]) -> Iterator[int]:
+            run_slot(packed, slot, task)
+            yield slot
+
+        context = self._session.sparkContext
+        try:
+            context.setJobGroup(self._group, "penstock micro-batches", interruptOnCancel=True)
+            context.parallelize(range(command.slots), command.slots).mapPartitionsWithIndex(host).collect()
+        except Exception as error:
+            self._on_end(command.group, _short(error))
+        else:
+            self._on_end(command.group, None)
+
+    def close(self, timeout_s: float) -> None:
+        """Wait for the tasks to end, and end them from Spark's side if they do not."""
+        deadline = monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - monotonic()))
+        if any(thread.is_alive() for thread in self._threads):
+            self._session.sparkContext.cancelJobGroup(self._group)
 
 
 def _short(error: Exception) -> str:

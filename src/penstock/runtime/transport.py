@@ -28,6 +28,7 @@ class Kind(Enum):
     DRIVER = b"D"
     WORKER = b"W"
     PEER = b"P"
+    SLOT = b"S"
 
 
 class Keys(msgspec.Struct, frozen=True):

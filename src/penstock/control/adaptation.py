@@ -1,0 +1,294 @@
+"""The control loop of a job: monitor, analyse, plan, execute. The driver feeds it and carries its commands out. Pure.
+
+`measures` monitors, `switching` analyses and plans, `hand_overs` and `groups` execute; here they meet. Everything that
+settles a form goes through one door: an operation is pinned to record form, pinned to batch form, or free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from penstock.control.events import Send
+from penstock.control.groups import GroupCommand, GroupFigures, Groups
+from penstock.control.hand_overs import HandOvers, Settled, Switch
+from penstock.control.laws.group_size import IntervalBounds, interval_us
+from penstock.control.measures import Measures
+from penstock.control.monitor import OperationFigures
+from penstock.control.switching import Decision, Switcher, UnitMeasure
+from penstock.errors import InvalidOption, nearest
+from penstock.operators import Form
+from penstock.pipeline.options import Options
+from penstock.pipeline.plan import Plan, UnitSpec
+from penstock.protocol import messages as m
+from penstock.protocol import slots as s
+
+CONTROL_US = 100_000
+CALIBRATE_US = 1_000_000
+"""Between two tries to get a sample."""
+SAMPLE_RECORDS = 2_048
+ALIVE_US = 1_000_000
+BATCH_OVERHEAD_US = 2_000
+"""What a micro-batch costs however small it is: two messages, and the calls of its operations."""
+ADVICE_MAX = 1_000
+
+Command = Send | GroupCommand
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the loop has to know of the scheduler."""
+
+    running: bool
+    peers: list[m.Peer]
+    start_us: int
+
+
+class Adaptation(msgspec.Struct):
+    """What the loop has done, for reports."""
+
+    switches: list[Switch]
+    advice: list[Switch]
+    notes: list[str]
+    groups: list[GroupFigures]
+    group_size: int
+    overhead: float | None
+    record_ns: dict[str, float]
+    batch_ns: dict[str, float]
+
+
+class ControlLoop:
+    """Decides which operations change form, and has them do so."""
+
+    def __init__(self, plan: Plan, cores: int) -> None:
+        options = plan.options
+        self._plan = plan
+        self._options = options
+        self._pins = settled_pins(plan)
+        self._measures = Measures(plan, cores, self._pins)
+        self._switcher = Switcher()
+        self._hand_overs = HandOvers(plan)
+        self._groups = Groups(options.slots or plan.workers, options.group_size or None)
+        self._advice: list[Switch] = []
+        self._control_us = 0
+        self._calibrate_us = 0
+        self._alive_us = 0
+        self._peers: list[m.Peer] = []
+        self._start_us = 0
+
+    @property
+    def slot_pids(self) -> list[int]:
+        """Processes of the slots."""
+        return list(self._groups.pids.values())
+
+    @property
+    def switches(self) -> list[Switch]:
+        """Switches that are done."""
+        return self._hand_overs.switches
+
+    def report(self) -> Adaptation:
+        """What was done so far."""
+        return Adaptation(
+            list(self._hand_overs.switches),
+            list(self._advice),
+            list(self._switcher.notes),
+            list(self._groups.finished),
+            self._groups.size,
+            self._groups.overhead,
+            self._measures.calibrated(Form.RECORD),
+            self._measures.calibrated(Form.BATCH),
+        )
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def on_worker(self, message: m.FromWorker, now_us: int) -> None:
+        """Take a worker's word."""
+        match message:
+            case m.Pulse():
+                self._measures.on_pulse(message)
+            case m.Rerouted():
+                self._settle(self._hand_overs.on_rerouted(message, now_us), now_us)
+            case m.Register(worker=worker):
+                self._measures.forget_worker(worker)
+            case _:
+                pass
+
+    def on_slot(self, message: s.ToDriver, now_us: int) -> list[Command]:
+        """Take a slot's word."""
+        match message:
+            case s.SlotUp():
+                return list(self._groups.on_up(message, now_us))
+            case s.SlotDown():
+                self._groups.on_down(message)
+            case s.Calibrated():
+                self._measures.on_calibrated(message)
+        return []
+
+    def on_group_ended(self, group: int, error: str | None, now_us: int) -> list[Command]:
+        """Spark says that a group's job has ended."""
+        self._groups.on_ended(group, error, now_us)
+        return [Send(peer.worker, m.GroupEnded(group)) for peer in self._peers]
+
+    def on_resumed(self) -> list[Command]:
+        """A recovery is over: rebuilt instances are told what the others know."""
+        return [Send(peer.worker, order) for order in self._hand_overs.repeat() for peer in self._peers]
+
+    def pin(self, operations: Sequence[str], form: Form | None) -> None:
+        """Settle the form of operations, or leave it to the loop again (None)."""
+        for name in operations:
+            if form is None:
+                self._pins.pop(name, None)
+            else:
+                self._pins[name] = form
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    def tick(self, view: View, figures: list[OperationFigures] | None, now_us: int) -> list[Command]:
+        """Look, decide, and act; ``figures`` are new heartbeats' worth, if there are."""
+        commands: list[Command] = []
+        if figures is not None:
+            self._measures.on_figures(figures)
+        if not view.running:
+            return commands
+        self._peers, self._start_us = view.peers, view.start_us
+        commands += self._groups.know(view.peers, view.start_us)
+        busy = self._hand_overs.wants_slots
+        self._groups.want(2 if busy else 1 if self._may_switch else 0)
+        commands += self._groups.tick(now_us)
+        if now_us - self._alive_us >= ALIVE_US:
+            self._alive_us = now_us
+            commands += self._groups.tell_all(s.StillThere())
+        if now_us - self._control_us < CONTROL_US:
+            return commands + self._carry_out(now_us)
+        self._control_us = now_us
+        units = self._measures.units(self._groups.up or self._groups.slots, self._options.interval_us)
+        for decision in self._switcher.decide(now_us, units):
+            self._take(decision, now_us)
+        commands += self._carry_out(now_us)
+        commands += self._pace(units)
+        return commands + self._calibrate(now_us)
+
+    @property
+    def _may_switch(self) -> bool:
+        """Whether some operation may be put in batch form."""
+        movable = [_names(self._plan, unit.id, index) for unit in self._plan.units for index in unit.movable]
+        return any(self._pins.get(name) is not Form.RECORD for name in movable)
+
+    def _take(self, decision: Decision, now_us: int) -> None:
+        at_s = (now_us - self._start_us) / 1e6
+        if self._options.advise:
+            names = list(decision.operations)
+            self._advice.append(
+                Switch(round(at_s, 3), names, decision.to.value, 0.0, 0.0, 0, decision.reason, decision.inputs)
+            )
+            del self._advice[:-ADVICE_MAX]
+            return
+        unit = self._plan.units[decision.unit]
+        self._hand_overs.order(unit, decision.first, decision.last, decision.reason, decision.inputs, at_s, now_us)
+
+    def _carry_out(self, now_us: int) -> list[Command]:
+        everywhere = self._measures.slots_everywhere(len(self._peers))
+        orders, failed = self._hand_overs.tick(everywhere, self._options.interval_us, now_us)
+        self._settle(failed, now_us)
+        return [Send(peer.worker, order) for order in orders for peer in self._peers]
+
+    def _settle(self, settled: Sequence[Settled], now_us: int) -> None:
+        for each in settled:
+            if each.failed:
+                self._switcher.failed(each.unit, now_us)
+            else:
+                self._switcher.switched(each.unit, each.first, each.last, now_us)
+
+    def _pace(self, units: list[UnitMeasure]) -> list[Command]:
+        """Adapt how long micro-batches gather to what the load needs."""
+        commands: list[Command] = []
+        bounds = IntervalBounds(self._options.interval_us, max(self._options.interval_us, 1_000_000))
+        for unit in units:
+            first, last = self._hand_overs.range(unit.unit)
+            if first > last:
+                continue
+            service_us = sum(
+                1e6 * self._groups.slots / op.batch_eps
+                for op in unit.operations
+                if first <= op.index <= last and op.batch_eps
+            )
+            wanted = interval_us(unit.arrival_eps, service_us, self._groups.slots, BATCH_OVERHEAD_US, bounds)
+            for order in self._hand_overs.pace(unit.unit, wanted):
+                commands += [Send(peer.worker, order) for peer in self._peers]
+        return commands
+
+    def _calibrate(self, now_us: int) -> list[Command]:
+        if not self._groups.up or now_us - self._calibrate_us < CALIBRATE_US:
+            return []
+        self._calibrate_us = now_us
+        return [
+            Send(self._plan.worker_of(0), m.Calibrate(unit.id, SAMPLE_RECORDS))
+            for unit in self._plan.units
+            if len(unit.movable) and unit.ops and not self._measures.is_calibrated(unit)
+        ]
+
+
+def _names(plan: Plan, unit: int, index: int) -> str:
+    spec = plan.units[unit]
+    return spec.name if index < 0 else spec.ops[index].name
+
+
+def checked_operations(plan: Plan, operations: Sequence[str], form: Form | None) -> tuple[str, ...]:
+    """Return the operations behind the names that users know, all of which can take the form.
+
+    Raises
+    ------
+    InvalidOption
+        If a name is unknown, an operation cannot take the form, or those in batch form are not next to each other.
+    """
+    movable = {
+        _names(plan, unit.id, index).removesuffix(".combine"): (unit.id, index)
+        for unit in plan.units
+        for index in unit.movable
+    }
+    known = dict.fromkeys(_names(plan, u.id, i).removesuffix(".combine") for u in plan.units for i in _indexes(u))
+    found: list[tuple[int, int]] = []
+    for name in operations:
+        if name not in known:
+            raise InvalidOption(
+                option="operation", given=name, allowed=", ".join(known), hint=nearest(name, list(known))
+            )
+        if name in movable:
+            found.append(movable[name])
+        elif form is Form.BATCH:
+            raise InvalidOption(
+                option="form of " + repr(name),
+                given=form.value,
+                allowed="record: it keeps state, or its source cannot be read by several tasks",
+            )
+    if form is Form.BATCH:
+        for unit in {unit for unit, _ in found}:
+            indexes = sorted(index for each, index in found if each == unit)
+            if indexes != list(range(indexes[0], indexes[-1] + 1)):
+                missing = next(i for i in range(indexes[0], indexes[-1]) if i not in indexes)
+                raise InvalidOption(
+                    option="operations in batch form",
+                    given=", ".join(operations),
+                    allowed=f"neighbours: '{_names(plan, unit, missing)}' lies between them",
+                )
+    return tuple(_names(plan, unit, index) for unit, index in found)
+
+
+def _indexes(unit: UnitSpec) -> range:
+    return range(-1 if unit.source is not None else 0, len(unit.ops))
+
+
+def settled_pins(plan: Plan) -> dict[str, Form]:
+    """Which form every operation is pinned to at the start: what the user has pinned, else what the job's forms say."""
+    options: Options = plan.options
+    pins: dict[str, Form] = {}
+    given = dict(options.pins)
+    for unit in plan.units:
+        for index in unit.movable:
+            name = _names(plan, unit.id, index)
+            pin = given.get(name, given.get(name.removesuffix(".combine"), options.forms.pin))
+            if pin is not None:
+                pins[name] = pin
+    return pins

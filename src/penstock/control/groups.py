@@ -1,0 +1,197 @@
+"""Groups of micro-batches as Spark jobs: which one runs, which stands by, how large the next is. Pure.
+
+===========  =============================================  =====================================================
+group        event                                          effect
+===========  =============================================  =====================================================
+—            slots are wanted, fewer groups live than       Submit the next group
+             wanted, and none of them is coming up
+COMING UP    SlotUp from its tasks                          when all are up: UP; scheduling took so long
+COMING UP    too long                                       gives up on the rest: UP with those that are there
+UP           its Spark job ends                             the size of the next is tuned; workers forget its slots
+any          its Spark job fails                            as above; the next one is submitted later, and later
+any          slots are no longer wanted                     End to its tasks
+===========  =============================================  =====================================================
+
+One group is kept up in calm weather, so that a burst finds its slots ready; while work is done, one more stands by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.control.laws.group_size import GroupSize, tune
+from penstock.protocol import messages as m
+from penstock.protocol import slots as s
+
+UP_US_MAX = 20_000_000
+"""Tasks that have not come up by then find no free slot in the cluster."""
+RETRY_US_MIN = 1_000_000
+RETRY_US_MAX = 60_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Submit a Spark job whose tasks are the slots of a group."""
+
+    group: int
+    slots: int
+    micro_batches: int
+    """How many each of its tasks runs before it ends."""
+    peers: list[m.Peer]
+    start_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class TellSlot:
+    """Send a message to a slot."""
+
+    endpoint: str
+    message: s.ToSlotFromDriver
+
+
+GroupCommand = Submit | TellSlot
+
+
+@dataclass(slots=True)
+class GroupFigures:
+    """What a group was like, for reports."""
+
+    group: int
+    slots: int
+    size: int
+    scheduling_ms: float
+    execution_ms: float
+    micro_batches: int
+    overhead: float
+
+
+@dataclass(slots=True)
+class _Group:
+    number: int
+    slots: int
+    size: int
+    submitted_us: int
+    up_us: int | None = None
+    live: dict[int, s.SlotUp] = field(default_factory=dict)
+    ended_tasks: int = 0
+    batches: int = 0
+    ending: bool = False
+
+
+class Groups:
+    """Keeps as many groups up as are wanted."""
+
+    def __init__(self, slots: int, size: int | None = None) -> None:
+        self.slots = slots
+        self.finished: list[GroupFigures] = []
+        self.error: str | None = None
+        """Why the last group's job failed."""
+        self._tuned = GroupSize() if size is None else GroupSize(size)
+        self._fixed = size is not None
+        self._groups: dict[int, _Group] = {}
+        self._next = 1
+        self._wanted = 0
+        self._retry_at_us = 0
+        self._retry_us = RETRY_US_MIN
+        self._last_end_us = 0
+        self._peers: list[m.Peer] = []
+        self._start_us = 0
+
+    @property
+    def size(self) -> int:
+        """Micro-batches of the next group's tasks."""
+        return self._tuned.size
+
+    @property
+    def overhead(self) -> float | None:
+        """Scheduling's averaged share of a group's time."""
+        return self._tuned.overhead
+
+    @property
+    def up(self) -> int:
+        """Slots of groups that are up."""
+        return max((len(each.live) for each in self._groups.values() if each.up_us is not None), default=0)
+
+    @property
+    def pids(self) -> dict[tuple[int, int], int]:
+        """Process of every slot."""
+        return {(g.number, up.slot): up.pid for g in self._groups.values() for up in g.live.values()}
+
+    def want(self, groups: int) -> None:
+        """Say how many groups shall be up: none, one that waits, or one at work and one that stands by."""
+        self._wanted = groups
+
+    def know(self, peers: list[m.Peer], start_us: int) -> list[GroupCommand]:
+        """Take note of who the workers are; slots that are up hear it too."""
+        if peers == self._peers:
+            return []
+        self._peers, self._start_us = list(peers), start_us
+        return self.tell_all(s.Workers(self._peers))
+
+    def tell_all(self, message: s.ToSlotFromDriver) -> list[GroupCommand]:
+        """A message to every slot."""
+        return [TellSlot(up.endpoint, message) for each in self._groups.values() for up in each.live.values()]
+
+    def on_up(self, up: s.SlotUp, now_us: int) -> list[GroupCommand]:
+        """A task has started."""
+        group = self._groups.get(up.group)
+        if group is None or group.ending:
+            return [TellSlot(up.endpoint, s.End(True))]
+        group.live[up.slot] = up
+        if group.up_us is None and len(group.live) == group.slots:
+            group.up_us = now_us
+            self._retry_us = RETRY_US_MIN
+        return [TellSlot(up.endpoint, s.Workers(self._peers))]
+
+    def on_down(self, down: s.SlotDown) -> None:
+        """A task has done its share and ends."""
+        group = self._groups.get(down.group)
+        if group is not None:
+            group.batches += down.batches
+            group.ended_tasks += 1
+            live = group.live.get(down.slot)
+            if live is not None and live.incarnation == down.incarnation:
+                del group.live[down.slot]
+
+    def on_ended(self, number: int, error: str | None, now_us: int) -> None:
+        """Spark says that a group's job has ended."""
+        group = self._groups.pop(number, None)
+        if group is None:
+            return
+        if error is not None and not group.ending:
+            self.error = error
+            self._retry_at_us = now_us + self._retry_us
+            self._retry_us = min(2 * self._retry_us, RETRY_US_MAX)
+            return
+        up_us = group.up_us if group.up_us is not None else now_us
+        schedule_us = up_us - group.submitted_us
+        execute_us = now_us - max(up_us, self._last_end_us)
+        self._last_end_us = now_us
+        whole = group.batches >= group.size  # at least one task did all it was given: the time was spent on work
+        if whole and not group.ending:
+            if not self._fixed:
+                self._tuned = tune(self._tuned, schedule_us, execute_us)
+            share = schedule_us / max(1, schedule_us + execute_us)
+            self.finished.append(
+                GroupFigures(
+                    number, group.slots, group.size, schedule_us / 1e3, execute_us / 1e3, group.batches, round(share, 4)
+                )
+            )
+
+    def tick(self, now_us: int) -> list[GroupCommand]:
+        """Submit what is missing, end what is too much."""
+        commands: list[GroupCommand] = []
+        for group in self._groups.values():
+            if group.up_us is None and now_us - group.submitted_us > UP_US_MAX:
+                group.up_us = now_us
+        live = [each for each in self._groups.values() if not each.ending]
+        if not self._wanted:
+            for group in live:
+                group.ending = True
+                commands += [TellSlot(up.endpoint, s.End(False)) for up in group.live.values()]
+        elif len(live) < self._wanted and now_us >= self._retry_at_us and all(g.up_us is not None for g in live):
+            group = _Group(self._next, self.slots, self.size, now_us)
+            self._groups[group.number] = group
+            self._next += 1
+            commands.append(Submit(group.number, group.slots, group.size, self._peers, self._start_us))
+        return commands

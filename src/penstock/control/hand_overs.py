@@ -1,0 +1,175 @@
+"""Switches of form from order to effect, one at a time for each unit: prepare, switch, run. Pure.
+
+=========  =======================================  ===========================================  =========
+unit       event                                    effect                                       next
+=========  =======================================  ===========================================  =========
+SETTLED    ordered: a range                         slots are wanted                             PREPARING
+SETTLED    ordered: none (back)                     Reroute to all                               SWITCHING
+PREPARING  slots are up, everywhere                 Reroute to all                               SWITCHING
+PREPARING  too long                                 the switch has failed                        SETTLED
+SWITCHING  Rerouted by every instance               the switch is done, and measured             SETTLED
+any        a recovery is over                       Reroute to all again: rebuilt instances run  same
+                                                    their chain in record form
+=========  =======================================  ===========================================  =========
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from penstock.operators import Form
+from penstock.pipeline.plan import Plan, UnitSpec
+from penstock.protocol import messages as m
+
+PREPARE_US_MAX = 10_000_000
+
+
+class Switch(msgspec.Struct):
+    """One switch, as reports show it.
+
+    ``pause_ms`` is the longest time between the last record out of the old form and the first out of the new one,
+    over the instances; ``total_ms`` counts from the decision.
+    """
+
+    at_s: float
+    operations: list[str]
+    to: str
+    pause_ms: float
+    total_ms: float
+    carried_records: int
+    reason: str
+    inputs: dict[str, float]
+    prepare_ms: float = 0.0
+
+
+@dataclass(slots=True)
+class _Pending:
+    number: int
+    first: int
+    last: int
+    ordered_us: int
+    record: Switch
+    sent_us: int | None = None
+    waiting: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _UnitState:
+    first: int = 0
+    last: int = -1
+    number: int = 0
+    interval_us: int = 0
+    pending: _Pending | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A unit runs as it was ordered to, or does not (``failed``)."""
+
+    unit: int
+    first: int
+    last: int
+    failed: bool
+
+
+class HandOvers:
+    """Carries switches out."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.switches: list[Switch] = []
+        self._plan = plan
+        self._units = {unit.id: _UnitState() for unit in plan.units}
+        self._numbers = 0
+
+    @property
+    def wants_slots(self) -> bool:
+        """Whether some range is, or is to be, in batch form."""
+        return any(
+            state.first <= state.last or (state.pending is not None and state.pending.first <= state.pending.last)
+            for state in self._units.values()
+        )
+
+    def range(self, unit: int) -> tuple[int, int]:
+        """What is in batch form now: first and last operation, both included."""
+        state = self._units[unit]
+        return state.first, state.last
+
+    def busy(self, unit: int) -> bool:
+        """Whether a switch of the unit is under way."""
+        return self._units[unit].pending is not None
+
+    def order(
+        self, unit: UnitSpec, first: int, last: int, reason: str, inputs: dict[str, float], at_s: float, now_us: int
+    ) -> None:
+        """Begin a switch; a unit that is busy finishes the one before first."""
+        state = self._units[unit.id]
+        if state.pending is not None or (first, last) == (state.first, state.last):
+            return
+        before = set(range(state.first, state.last + 1))
+        after = set(range(first, last + 1))
+        names = [_name(unit, index) for index in sorted(before ^ after)]
+        to = Form.BATCH if len(after) >= len(before) else Form.RECORD
+        self._numbers += 1
+        record = Switch(round(at_s, 3), names, to.value, 0.0, 0.0, 0, reason, inputs)
+        state.pending = _Pending(self._numbers, first, last, now_us, record)
+
+    def tick(self, slots_everywhere: bool, interval_us: int, now_us: int) -> tuple[list[m.Reroute], list[Settled]]:
+        """Return the orders to be sent to all workers now, and switches that have failed."""
+        orders: list[m.Reroute] = []
+        settled: list[Settled] = []
+        for unit, state in self._units.items():
+            pending = state.pending
+            if pending is None or pending.sent_us is not None:
+                continue
+            if pending.first <= pending.last and not slots_everywhere:
+                if now_us - pending.ordered_us > PREPARE_US_MAX:
+                    state.pending = None
+                    settled.append(Settled(unit, state.first, state.last, True))
+                continue
+            pending.sent_us = now_us
+            pending.record.prepare_ms = (now_us - pending.ordered_us) / 1000
+            pending.waiting = set(range(self._plan.units[unit].instances))
+            state.first, state.last, state.number = pending.first, pending.last, pending.number
+            state.interval_us = interval_us
+            orders.append(m.Reroute(state.number, unit, state.first, state.last, interval_us))
+        return orders, settled
+
+    def repeat(self) -> list[m.Reroute]:
+        """The standing orders, for instances that were built anew."""
+        return [
+            m.Reroute(state.number, unit, state.first, state.last, state.interval_us)
+            for unit, state in self._units.items()
+            if state.number
+        ]
+
+    def pace(self, unit: int, interval_us: int) -> list[m.Reroute]:
+        """Change how long the unit's micro-batches gather."""
+        state = self._units[unit]
+        if state.pending is not None or state.first > state.last or state.interval_us == interval_us:
+            return []
+        state.interval_us = interval_us
+        return [m.Reroute(state.number, unit, state.first, state.last, interval_us)]
+
+    def on_rerouted(self, message: m.Rerouted, now_us: int) -> list[Settled]:
+        """An instance runs as ordered; when all do, the switch is done."""
+        state = self._units[message.unit]
+        pending = state.pending
+        if pending is None or pending.number != message.switch:
+            return []
+        record = pending.record
+        record.pause_ms = max(record.pause_ms, message.pause_us / 1000)
+        if message.instance in pending.waiting:
+            record.carried_records += message.carried_records
+        pending.waiting.discard(message.instance)
+        if pending.waiting:
+            return []
+        record.total_ms = (now_us - pending.ordered_us) / 1000
+        self.switches.append(record)
+        state.pending = None
+        return [Settled(message.unit, state.first, state.last, False)]
+
+
+def _name(unit: UnitSpec, index: int) -> str:
+    return unit.name if index < 0 else unit.ops[index].name

@@ -1,0 +1,195 @@
+"""What the switcher is told of every unit: rates and queues from pulses, costs from samples and heartbeats. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from penstock.control.monitor import OperationFigures
+from penstock.control.switching import OpMeasure, UnitMeasure
+from penstock.operators import BatchKind, Form, Operation
+from penstock.pipeline.plan import Plan, UnitSpec
+from penstock.protocol import messages as m
+from penstock.protocol import slots as s
+
+RATE_WINDOW_US = 400_000
+"""Arrival rates are those of so long: short, because bursts are."""
+SCHEDULE_US = 5_000
+"""From a micro-batch's cut to its begin, before it was measured."""
+TRANSMIT_US = 1_000
+RECORDS_MIN = 256
+"""Costs are taken from heartbeats in which an operation handled at least so many records in a block on average."""
+WEIGHT = 0.3
+
+
+@dataclass(slots=True)
+class _Arrivals:
+    """Arrived so far at one instance, at some moments of the last while."""
+
+    seen: deque[tuple[int, int]] = field(default_factory=deque)
+    waiting: int = 0
+
+    def add(self, at_us: int, arrived: int, waiting: int) -> None:
+        if self.seen and arrived < self.seen[-1][1]:
+            self.seen.clear()  # rolled back: it counts again from an earlier place
+        self.seen.append((at_us, arrived))
+        self.waiting = waiting
+        while len(self.seen) > 2 and at_us - self.seen[1][0] >= RATE_WINDOW_US:
+            self.seen.popleft()
+
+    @property
+    def eps(self) -> float:
+        if len(self.seen) < 2:
+            return 0.0
+        (first_us, first), (last_us, last) = self.seen[0], self.seen[-1]
+        return (last - first) * 1e6 / max(1, last_us - first_us)
+
+
+class Measures:
+    """Keeps what was measured and puts it together, unit by unit."""
+
+    def __init__(self, plan: Plan, cores: int, pins: dict[str, Form]) -> None:
+        self._plan = plan
+        self._cores = cores
+        self._pins = pins
+        self._arrivals: dict[tuple[int, int], _Arrivals] = {}
+        self._record_ns: dict[str, float] = {}
+        self._batch_ns: dict[str, float] = {}
+        self._figures: dict[str, OperationFigures] = {}
+        self._slots: dict[int, int] = {}
+
+    def slots_everywhere(self, workers: int) -> bool:
+        """Whether every worker has slots that take its work."""
+        return len(self._slots) == workers and all(self._slots.values())
+
+    def forget_worker(self, worker: int) -> None:
+        """A worker is lost: its successor has to find slots first."""
+        self._slots.pop(worker, None)
+
+    def on_pulse(self, pulse: m.Pulse) -> None:
+        """Take rates and queues."""
+        self._slots[pulse.worker] = pulse.slots
+        for each in pulse.units:
+            held = self._arrivals.setdefault((each.unit, each.instance), _Arrivals())
+            held.add(pulse.at_us, each.arrived, each.waiting)
+
+    def on_calibrated(self, found: s.Calibrated) -> None:
+        """Take the costs of both forms on a sample."""
+        unit = self._plan.units[found.unit]
+        for index, records in found.records_in.items():
+            name = unit.name if index < 0 else unit.ops[index].name
+            if index in found.record_ns:
+                self._record_ns[name] = found.record_ns[index] / records
+            if index in found.batch_ns:
+                self._batch_ns[name] = found.batch_ns[index] / records
+
+    def is_calibrated(self, unit: UnitSpec) -> bool:
+        """Whether a sample has told the costs of both forms."""
+        return all(
+            spec.name in self._batch_ns
+            for spec in unit.ops
+            if isinstance(spec.operation, Operation) and not spec.operation.stateful and self._reached(spec.name)
+        )
+
+    def _reached(self, name: str) -> bool:
+        figures = self._figures.get(name)
+        return figures is not None and figures.records_in > 0
+
+    def on_figures(self, figures: list[OperationFigures]) -> None:
+        """Take λ, and costs while blocks are large enough to tell: many small ones say what a block costs."""
+        for each in figures:
+            self._figures[each.name] = each
+            costs = self._batch_ns if each.form == Form.BATCH.value else self._record_ns
+            if each.block_records < RECORDS_MIN and each.name in costs:
+                continue
+            if each.service_us > 0.0:
+                cost_ns = each.service_us * 1000
+                known = costs.get(each.name)
+                costs[each.name] = cost_ns if known is None else known + WEIGHT * (cost_ns - known)
+
+    def calibrated(self, form: Form) -> dict[str, float]:
+        """Nanoseconds per record by operation in one form, as far as known."""
+        return dict(self._record_ns if form is Form.RECORD else self._batch_ns)
+
+    def units(self, slots: int, interval_us: int) -> list[UnitMeasure]:
+        """Every unit as it is now."""
+        return [self._unit(unit, slots, interval_us) for unit in self._plan.units if len(unit.movable)]
+
+    def _unit(self, unit: UnitSpec, slots: int, interval_us: int) -> UnitMeasure:
+        held = [each for (number, _), each in self._arrivals.items() if number == unit.id]
+        arrival_eps, queue = sum(each.eps for each in held), float(sum(each.waiting for each in held))
+        if unit.source is None and queue > self._plan.options.queue_records / 2:
+            queue += self._behind(unit)
+        names = [unit.name] if unit.source is not None else []
+        names += [spec.name for spec in unit.ops]
+        first = -1 if unit.source is not None else 0
+        operations: list[OpMeasure] = []
+        reach = 1.0
+        for index, name in enumerate(names, start=first):
+            figures = self._figures.get(name)
+            selectivity = figures.selectivity if figures is not None and figures.records_in else 1.0
+            form = Form(figures.form) if figures is not None else Form.RECORD
+            operations.append(
+                OpMeasure(
+                    name=name,
+                    unit=unit.id,
+                    index=index,
+                    form=form,
+                    switchable=index in unit.movable,
+                    pinned=self._pins.get(name),
+                    arrival_eps=arrival_eps * reach,
+                    record_eps=self._eps(self._record_ns.get(name), min(unit.instances, self._cores)),
+                    batch_eps=self._batch_eps(unit, index, name, min(max(1, slots), self._cores)),
+                    selectivity=selectivity,
+                    queue_records=queue * reach,
+                )
+            )
+            reach *= selectivity
+        schedule_us = [f.schedule_us for n in names if (f := self._figures.get(n)) is not None and f.schedule_us > 0]
+        return UnitMeasure(
+            unit=unit.id,
+            operations=tuple(operations),
+            interval_us=interval_us,
+            schedule_us=schedule_us[0] if schedule_us else SCHEDULE_US,
+            batch_transmit_us=TRANSMIT_US,
+            record_transmit_us=self._transmit_us(unit),
+            queue_records=queue,
+            arrival_eps=arrival_eps,
+        )
+
+    def _batch_eps(self, unit: UnitSpec, index: int, name: str, width: int) -> float | None:
+        cost_ns = self._batch_ns.get(name)
+        spec = unit.ops[index] if index >= 0 else None
+        if cost_ns is None and spec is not None and (self._loops(spec.operation) or not self._reached(name)):
+            # Before it has been tried: a sink, or a function without a batch form, costs what it costs.
+            cost_ns = self._record_ns.get(name)
+        return self._eps(cost_ns, width)
+
+    @staticmethod
+    def _loops(operation: object) -> bool:
+        return not isinstance(operation, Operation) or operation.batch_kind is not BatchKind.VECTORISED
+
+    @staticmethod
+    def _eps(cost_ns: float | None, width: int) -> float | None:
+        return None if cost_ns is None or cost_ns <= 0.0 else width * 1e9 / cost_ns
+
+    def _behind(self, unit: UnitSpec) -> float:
+        """Records that wait further up because this unit is full, as many as will reach it."""
+        waiting = 0.0
+        for edge in self._plan.inputs(unit.id):
+            producer = self._plan.units[edge.producer]
+            queued = float(sum(each.waiting for (number, _), each in self._arrivals.items() if number == producer.id))
+            for spec in producer.ops[: edge.op_index + 1]:
+                figures = self._figures.get(spec.name)
+                queued *= figures.selectivity if figures is not None and figures.records_in else 1.0
+            waiting += queued
+        return waiting
+
+    def _transmit_us(self, unit: UnitSpec) -> float:
+        """Mean time from a unit's last operation to the next unit."""
+        outputs = [edge for edge in self._plan.outputs(unit.id) if edge.op_index == len(unit.ops) - 1]
+        for edge in outputs:
+            consumer = self._plan.units[edge.consumer]
+            if consumer.ops and (figures := self._figures.get(consumer.ops[0].name)) is not None:
+                return figures.transmit_us
+        return 0.0

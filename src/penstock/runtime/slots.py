@@ -1,0 +1,107 @@
+"""The shell around a slot: runs inside a task of a group's Spark job, moves messages between sockets and the `Slot`.
+
+Spark uses a Python process for one task after another. What is dear to make is kept in it between groups: the plan, the
+operations, the sockets.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+
+import msgspec
+from pyspark import cloudpickle
+
+from penstock.engine.slices import Slice
+from penstock.engine.slot import Identity, SliceId, Slot, State
+from penstock.pipeline.plan import Plan
+from penstock.protocol import messages as m
+from penstock.protocol import slots as s
+from penstock.runtime.clock import now_ns, now_us
+from penstock.runtime.host import Assignment, own_address
+from penstock.runtime.transport import Kind, Node
+
+IDLE_WAIT_US = 200_000
+
+
+class GroupTask(msgspec.Struct, frozen=True):
+    """What the tasks of a group are told through Spark."""
+
+    group: int
+    micro_batches: int
+    start_us: int
+    peers: list[m.Peer]
+    assignment: Assignment
+
+
+class _Kept:
+    """What a process keeps of a job between two groups."""
+
+    def __init__(self, packed: bytes, task: GroupTask) -> None:
+        plan: Plan = cloudpickle.loads(packed)  # from Spark's own closure, never from a socket
+        self.plan = replace(plan, start_us=task.start_us)
+        self.slices: dict[SliceId, Slice] = {}
+        assignment = task.assignment
+        self.node = Node(assignment.keys, assignment.host or own_address(assignment.driver))
+        self.node.connect(assignment.driver)
+        self.endpoints: dict[int, str] = {}
+
+    def close(self) -> None:
+        for each in self.slices.values():
+            each.close()
+        self.node.close(linger_ms=0)
+
+
+_kept: dict[tuple[bytes, int], _Kept] = {}
+"""By the job's key and the start of its schedules; one at the most."""
+
+
+def run_slot(packed: bytes, slot: int, task: GroupTask) -> None:
+    """Host one slot until its group is done; called in a Spark task."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    key = (task.assignment.keys.public, task.start_us)
+    if key not in _kept:
+        for other in list(_kept):
+            _kept.pop(other).close()
+        _kept[key] = _Kept(packed, task)
+    _serve(_kept[key], slot, task)
+
+
+def _serve(kept: _Kept, slot: int, task: GroupTask) -> None:
+    node, driver = kept.node, task.assignment.driver
+    incarnation = int.from_bytes(os.urandom(6), "big")
+    identity = Identity(task.group, slot, incarnation, node.endpoint, os.getpid())
+    machine = Slot(kept.plan, identity, task.micro_batches, kept.slices, now_ns)
+    _connect(kept, task.peers)
+    machine.on_workers(task.peers)
+    heard_us = now_us()
+    while True:
+        arrived = node.receive()
+        now = now_us()
+        for frames in arrived:
+            if frames[0] == Kind.DRIVER.value:
+                heard_us = now
+            message = s.decode_to_slot(frames[1])
+            if isinstance(message, s.Workers):
+                _connect(kept, message.peers)
+            machine.on_message(message, frames[2] if len(frames) > 2 else None)
+        worked = machine.step(now)
+        for worker, frames in machine.to_workers():
+            node.send(kept.endpoints[worker], Kind.SLOT, frames)
+        for told in machine.to_driver():
+            node.send(driver, Kind.SLOT, [m.encode(told)])
+        if machine.state is State.ENDED or now - heard_us > kept.plan.options.silence_us:
+            return
+        if not worked and not arrived:
+            wake = machine.wake_us()
+            node.wait(IDLE_WAIT_US if wake is None else min(IDLE_WAIT_US, wake - now))
+
+
+def _connect(kept: _Kept, peers: list[m.Peer]) -> None:
+    for peer in peers:
+        former = kept.endpoints.get(peer.worker)
+        if former not in (None, peer.endpoint):
+            kept.node.disconnect(former)
+        kept.endpoints[peer.worker] = peer.endpoint
+        kept.node.connect(peer.endpoint)
