@@ -11,7 +11,7 @@ from penstock.bench.chaos import Campaign, Findings, Kill, Killer, quantile
 from penstock.bench.measure import POLL_S, WARM_UP_S, latency_row, measure_latency, read_rows, wait_for_start
 from penstock.bench.processes import ProcessMeter
 from penstock.bench.rows import Check, ResultRow
-from penstock.bench.timeline import DEFINITION, Recovery, Timeline
+from penstock.bench.timeline import DEFINITION, NEVER_US, Recovery, Timeline
 from penstock.bench.views import count_as_a_whole, views_due
 from penstock.bench.witness import Witness
 from penstock.bench.workloads import WORKLOADS
@@ -23,6 +23,7 @@ MAIN = WORKLOADS["yahoo-updates"]
 """A row for every count that changes: what a reader sees of each event, and when."""
 RATE_EPS = 20_000
 ASIDE_EPS = 2_000
+WARM_UP_US = int(WARM_UP_S * 1e6)
 CALM_S = 4.0
 KILL_EVERY_S = 4.0
 END_S = 4.0
@@ -81,26 +82,27 @@ def measure_kills(kills: int, parallelism: int, seed: int = 1) -> tuple[ResultRo
     exactly_once = findings.passed and not (lost or duplicated or reordered)
     return row, [
         _check_resumed(findings, recoveries, exactly_once),
-        _check_normal(timelines[0], recoveries, report.start_us),
+        _check_normal(_calm(timelines[0], findings.kills, report.start_us), recoveries),
         _check_aside(timelines[1], job.plan, findings.kills),
     ]
 
 
-def _calm(start_us: int) -> tuple[int, int]:
-    """The time before the kills, without the warm-up."""
-    return start_us + int(WARM_UP_S * 1e6), start_us + int((WARM_UP_S + CALM_S) * 1e6)
+def _calm(timeline: Timeline, kills: list[Kill], start_us: int) -> Timeline:
+    """What came before the kills, without the warm-up."""
+    return timeline.calm(start_us + WARM_UP_US, kills[0].at_us if kills else NEVER_US)
 
 
 def _recoveries(timeline: Timeline, kills: list[Kill], start_us: int, seconds: float) -> list[Recovery]:
-    calm_p99_us = timeline.between(*_calm(start_us)).p99_us
+    calm_p99_us = _calm(timeline, kills, start_us).p99_us
     ends_us = [kill.at_us for kill in kills[1:]] + [start_us + int(seconds * 1e6)]
-    return [timeline.recovery(kill.at_us, end_us, calm_p99_us) for kill, end_us in zip(kills, ends_us, strict=True)]
+    # Without a kill there is one end too many.
+    return [timeline.recovery(kill.at_us, end_us, calm_p99_us) for kill, end_us in zip(kills, ends_us, strict=False)]
 
 
 def _row(timeline: Timeline, report: Report, meter: ProcessMeter, events: int) -> ResultRow:
     row = latency_row("yahoo", RATE_EPS, report, meter, None, None, None)
     row.events = events
-    latency = Latency.of(timeline.between(_calm(report.start_us)[0], report.start_us + 10**12).latency_us)
+    latency = Latency.of(timeline.between(report.start_us + WARM_UP_US, NEVER_US).latency_us)
     row.p50_ms, row.p90_ms, row.p99_ms = latency.p50, latency.p90, latency.p99
     row.p999_ms, row.max_ms = latency.p999, latency.max
     return row
@@ -127,7 +129,7 @@ def _check_resumed(findings: Findings, recoveries: list[Recovery], exactly_once:
     )
 
 
-def _check_normal(timeline: Timeline, recoveries: list[Recovery], start_us: int) -> Check:
+def _check_normal(calm: Timeline, recoveries: list[Recovery]) -> Check:
     took = sorted(each.normal_s for each in recoveries if each.normal_s is not None)
     unfinished = len(recoveries) - len(took)
     p95 = quantile(took, 0.95) if took else 0.0
@@ -140,7 +142,7 @@ def _check_normal(timeline: Timeline, recoveries: list[Recovery], start_us: int)
         detail={
             "not before the next kill": unfinished,
             "normal": DEFINITION,
-            "calm_p99_ms": round(timeline.between(*_calm(start_us)).p99_us / 1000, 3),
+            "calm_p99_ms": round(calm.p99_us / 1000, 3),
             "normal_s": [each.normal_s for each in recoveries],
         },
     )

@@ -168,7 +168,7 @@ def measure(victim: Victim, rate: float) -> tuple[ResultRow, Check]:
         note=f"Structured Streaming, {len(killed_us)} x {victim.value} killed, {WARM_UP_BATCHES} batches of warm-up"
         + (f"; the query failed: {failure}" if failure else ""),
     )
-    calm = timeline.between(calm_us[0], calm_us[1])
+    calm = timeline.calm(calm_us[0], killed_us[0])
     ends_us = [*killed_us[1:], start_us + int(seconds * 1e6)]
     recoveries = [timeline.recovery(at, end, calm.p99_us) for at, end in zip(killed_us, ends_us, strict=True)]
     silent_ms = timeline.silent_us(calm_us[0], calm_us[1]) / 1000

@@ -91,6 +91,13 @@ class Timeline:
         start, stop = np.searchsorted(self.due_us, [first_us, end_us])
         return Timeline(self.due_us[start:stop], self.seen_us[start:stop])
 
+    def calm(self, first_us: int, failure_us: int) -> Timeline:
+        """Only the events due from ``first_us`` on that a failure had nothing to do with: all were seen before it."""
+        due = self.between(first_us, failure_us)
+        touched = np.flatnonzero(due.seen_us >= failure_us)
+        count = int(touched[0]) if len(touched) else len(due.due_us)
+        return Timeline(due.due_us[:count], due.seen_us[:count])
+
     @property
     def latency_us(self) -> Histogram:
         """Latencies of all events that were seen."""
@@ -131,6 +138,6 @@ class Timeline:
     def _normal_us(self, at_us: int, end_us: int, calm_p99_us: float) -> int | None:
         for first_us in range(at_us, end_us - WINDOW_US + 1, STEP_US):
             p99_us = self.between(first_us, first_us + WINDOW_US).p99_us
-            if np.isfinite(p99_us) and p99_us <= NORMAL_FACTOR * calm_p99_us:
+            if np.isfinite(calm_p99_us) and p99_us <= NORMAL_FACTOR * calm_p99_us:
                 return first_us - at_us
         return None

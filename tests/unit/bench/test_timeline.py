@@ -73,3 +73,12 @@ def test_silence_includes_that_at_the_bounds() -> None:
     timeline = Timeline(np.array([0, 1, 2]), np.array([100, 110, 900]))
     assert timeline.silent_us(0, 1_000) == 790
     assert timeline.silent_us(200, 800) == 600
+
+
+def test_calm_is_what_was_seen_before_the_failure() -> None:
+    timeline = steady(500 * MS, 5, {(2_000_000, 3_000_000): 4_000_000})
+    calm = timeline.calm(1_000_000, 2_500_000)
+    assert (calm.due_us[0], calm.due_us[-1]) == (1_000_000, 2_000_000 - MS)
+    assert calm.p99_us == 500 * MS
+    assert timeline.calm(2_000_000, 2_500_000).p99_us == float("inf")
+    assert timeline.recovery(2_500_000, 5_000_000, float("inf")).normal_s is None
