@@ -27,6 +27,7 @@ from penstock.types import STRING, Field, Record, Schema
 _CHUNK_RECORDS_MAX = 1024
 _CHUNK_RECORDS_CALLABLE = 16
 _CHUNK_WORDS_MAX = 16 * 1024
+_COLUMN_WORDS_MAX = 4 * 1024 * 1024
 _PARTITIONS_MAX = 10_000
 _SEED_MAX = (1 << 63) - 1
 
@@ -103,6 +104,10 @@ class Generator(Source):
         return "generator"
 
     @property
+    def is_split(self) -> bool:
+        return True
+
+    @property
     def total(self) -> int | None:
         """How many records there are in all; None where there is no end."""
         return self._total
@@ -141,8 +146,12 @@ class Generator(Source):
     def _chunk_records_max(self) -> int:
         if not isinstance(self._make, dict):
             return _CHUNK_RECORDS_CALLABLE
-        words = sum(spec.words for spec in self._make.values())
-        return max(min(_CHUNK_WORDS_MAX // max(words, 1), _CHUNK_RECORDS_MAX), 1)
+        return max(min(_CHUNK_WORDS_MAX // max(self._words, 1), _CHUNK_RECORDS_MAX), 1)
+
+    @property
+    def _words(self) -> int:
+        """Random words that a record takes."""
+        return sum(spec.words for spec in self._make.values()) if isinstance(self._make, dict) else 0
 
     def _offsets(self, start_us: int) -> Offsets:
         schedule = self._schedule
@@ -166,22 +175,35 @@ class Generator(Source):
         return chunk
 
     def _columns(self, start_us: int) -> Columns:
-        offsets, arrow = self._offsets(start_us), self._schema.arrow
+        offsets, make, arrow = self._offsets(start_us), self._compile_columns(), self._schema.arrow
+        step = max(_COLUMN_WORDS_MAX // max(self._words, 1), 1)
+
+        def columns(first: int, count: int, stride: int) -> pa.RecordBatch:
+            parts = [
+                pa.RecordBatch.from_arrays(
+                    make(*offsets(first + at * stride, min(step, count - at), stride)), schema=arrow
+                )
+                for at in range(0, count, step)
+            ]
+            return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+
+        return columns
+
+    def _compile_columns(self) -> Callable[[Words, Times], list[pa.Array]]:
+        """Return the function that makes records as columns from their offsets and scheduled times."""
         if not isinstance(self._make, dict):
-            chunks, to_batch = self._chunks(start_us), self._schema.to_batch
-            return lambda first, count, stride: to_batch(chunks(first, count, stride)[0])
+            make, to_batch = self._compile_function(self._make), self._schema.to_batch
+            return lambda offsets, times_us: to_batch(make(offsets, times_us)).columns
         if self._format is Format.JSON:
             texts = self._texts()
-            return lambda *chunk: pa.RecordBatch.from_arrays([texts(*offsets(*chunk))], schema=arrow)
+            return lambda offsets, times_us: [texts(offsets, times_us)]
         draw = self._draws()
         columns = [spec.arrow() for spec in self._make.values()]
 
-        def make(first: int, count: int, stride: int) -> pa.RecordBatch:
-            draws = draw(*offsets(first, count, stride))
-            drawn = [column(each) for column, each in zip(columns, draws, strict=True)]
-            return pa.RecordBatch.from_arrays(drawn, schema=arrow)
+        def drawn(offsets: Words, times_us: Times) -> list[pa.Array]:
+            return [column(each) for column, each in zip(columns, draw(offsets, times_us), strict=True)]
 
-        return make
+        return drawn
 
     def _draws(self) -> Callable[[Words, Times], list[Draw]]:
         """Return the function that draws the random bits of every field."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -123,7 +124,7 @@ class Split(Operation):
         masks = [(name, vectorise(condition, schema)) for name, condition in self.branches]
 
         def vectorised(batch: pa.RecordBatch) -> pa.RecordBatch:
-            left = pa.array([True] * batch.num_rows)
+            left = pa.array(np.ones(batch.num_rows, dtype=np.bool_))
             chosen = {}
             for name, mask in masks:
                 true = pc.fill_null(mask(batch), False)

@@ -188,3 +188,13 @@ def test_bad_options_are_refused(options: dict[str, Any]) -> None:
 def test_bad_column_name_is_refused() -> None:
     with pytest.raises(SchemaError, match="a b"):
         generator({"a b": 1}, rate=1, format="columns")
+
+
+def test_wide_records_are_made_as_columns_in_parts() -> None:
+    """Otherwise the random bits of a batch alone would take gigabytes."""
+    source = generator({"n": fields.sequence(), "text": fields.text(90_000)}, rate=None, seed=3, format="columns")
+    columns = source.reader(0, 2, 0).read(400).columns
+    assert columns.column("n").to_pylist() == list(range(0, 800, 2))
+    for place in (0, 185, 186, 187, 399):
+        (record,) = source.records(2 * place, 1, 0)
+        assert columns.column("text")[place].as_py() == record.text
