@@ -85,3 +85,15 @@ def test_the_schema_has_all_operators_and_distributions() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_published_workloads_fit_the_model_as_it_stands(path: Path) -> None:
     msgspec.json.decode(path.read_bytes(), type=Document)
+
+
+def test_the_document_names_files_that_exist_and_shows_one_that_works(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "workloads.md").read_text()
+    for name in re.findall(r"`((?:[a-z]+/)+[a-z0-9.-]+)`", text):
+        assert (ROOT / name).exists() or (ROOT / "src" / "penstock" / name).exists(), name
+    example = tmp_path / "example.yaml"
+    example.write_text(re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[0])
+    result = CliRunner().invoke(app, ["bench", "check", str(example)])
+    assert result.exit_code == 0, result.output
+    assert "bursts from 1,000/s to 20,000/s" in result.output
+    assert all(f"`{word}`" in text for word in (*OPERATORS, *(kind.value for kind in Kind)))

@@ -73,6 +73,7 @@ def test_draws_are_spread_evenly_and_each_transformation_has_its_own() -> None:
 def test_the_numbers_of_a_transformation_are_those_in_the_documents() -> None:
     """Other engines compute them from docs/workloads.md: a change here changes every result."""
     assert Chance.of(0, "filter1") == Chance(a=1902637365, b=1599016539, c=1821269071)
+    assert Chance.of(0, "filter1").draw(41) == 1539214295 < limit(0.75) == 1610612735
     assert Relabel.of(0, "split1", 1) == Relabel(a=802825672, b=105412742)
     assert Combined.of(0, "join1") == Combined(a=220067692, b=1609311862, c=282099520)
 
