@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from penstock.connectors import fields, generator, rates
 from penstock.connectors.draws import Picker, unit
-from penstock.connectors.generator import Context, Generator
+from penstock.connectors.generator import Generator
+from penstock.connectors.making import Context
 from penstock.connectors.rates import RateSchedule, Segment
 from penstock.errors import InvalidOption
 from penstock.types import record_dict

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
-from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from penstock.connectors.base import Source
-from penstock.connectors.draws import Draw, FieldSpec, Times, Words, random_words, stream_keys
+from penstock.connectors.draws import FieldSpec, Times, Words
 from penstock.connectors.generator_reader import Chunks, Columns, GeneratorReader
+from penstock.connectors.making import Maker, UserFunction
 from penstock.connectors.rates import RateSchedule, as_schedule
-from penstock.connectors.rendering import Piece, Renderer, byte_strings
 from penstock.connectors.specs import Constant
 from penstock.errors import InvalidOption
 from penstock.types import STRING, Field, Record, Schema
@@ -43,34 +38,8 @@ class Format(Enum):
     TEXT = "text"
 
 
-@dataclass
-class Context:
-    """What a user's generating function is given.
-
-    Attributes
-    ----------
-    offset : int
-        Global offset of the record, from 0.
-    time_us : int
-        When the record is scheduled, in microseconds since the epoch.
-    seed : int
-        The generator's seed.
-    """
-
-    offset: int
-    time_us: int
-    seed: int
-
-    @cached_property
-    def random(self) -> random.Random:
-        """A random generator of this record's own."""
-        return random.Random(self.seed << 64 | self.offset)
-
-
 Offsets = Callable[[int, int, int], tuple[Words, Times]]
 """Global offsets of a chunk (first, count, stride) and when they are scheduled, since the epoch."""
-Make = Callable[[Words, Times], list[Record]]
-UserFunction = Callable[[Context], Any]
 
 
 class Generator(Source):
@@ -87,11 +56,9 @@ class Generator(Source):
         total: int | None,
         partitions: int | None,
     ) -> None:
-        self._make = make
+        self._maker = Maker(make, schema, as_json=form is Format.JSON, seed=seed)
         self._schedule = schedule
         self._schema = schema
-        self._format = form
-        self._seed = seed
         self._total = total
         self._partitions = partitions
 
@@ -144,14 +111,9 @@ class Generator(Source):
 
     @property
     def _chunk_records_max(self) -> int:
-        if not isinstance(self._make, dict):
+        if self._maker.is_function:
             return _CHUNK_RECORDS_CALLABLE
-        return max(min(_CHUNK_WORDS_MAX // max(self._words, 1), _CHUNK_RECORDS_MAX), 1)
-
-    @property
-    def _words(self) -> int:
-        """Random words that a record takes."""
-        return sum(spec.words for spec in self._make.values()) if isinstance(self._make, dict) else 0
+        return max(min(_CHUNK_WORDS_MAX // max(self._maker.words, 1), _CHUNK_RECORDS_MAX), 1)
 
     def _offsets(self, start_us: int) -> Offsets:
         schedule = self._schedule
@@ -166,7 +128,7 @@ class Generator(Source):
         return offsets
 
     def _chunks(self, start_us: int) -> Chunks:
-        make, offsets = self._compile(), self._offsets(start_us)
+        make, offsets = self._maker.rows(), self._offsets(start_us)
 
         def chunk(first: int, count: int, stride: int) -> tuple[list[Record], list[int]]:
             numbers, times_us = offsets(first, count, stride)
@@ -175,8 +137,8 @@ class Generator(Source):
         return chunk
 
     def _columns(self, start_us: int) -> Columns:
-        offsets, make, arrow = self._offsets(start_us), self._compile_columns(), self._schema.arrow
-        step = max(_COLUMN_WORDS_MAX // max(self._words, 1), 1)
+        offsets, make, arrow = self._offsets(start_us), self._maker.columns(), self._schema.arrow
+        step = max(_COLUMN_WORDS_MAX // max(self._maker.words, 1), 1)
 
         def columns(first: int, count: int, stride: int) -> pa.RecordBatch:
             parts = [
@@ -188,87 +150,6 @@ class Generator(Source):
             return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
         return columns
-
-    def _compile_columns(self) -> Callable[[Words, Times], list[pa.Array]]:
-        """Return the function that makes records as columns from their offsets and scheduled times."""
-        if not isinstance(self._make, dict):
-            make, to_batch = self._compile_function(self._make), self._schema.to_batch
-            return lambda offsets, times_us: to_batch(make(offsets, times_us)).columns
-        if self._format is Format.JSON:
-            texts = self._texts()
-            return lambda offsets, times_us: [texts(offsets, times_us)]
-        draw = self._draws()
-        columns = [spec.arrow() for spec in self._make.values()]
-
-        def drawn(offsets: Words, times_us: Times) -> list[pa.Array]:
-            return [column(each) for column, each in zip(columns, draw(offsets, times_us), strict=True)]
-
-        return drawn
-
-    def _draws(self) -> Callable[[Words, Times], list[Draw]]:
-        """Return the function that draws the random bits of every field."""
-        assert isinstance(self._make, dict)
-        keys: list[int] = []
-        rows: list[slice] = []
-        for name, spec in self._make.items():
-            rows.append(slice(len(keys), len(keys) + spec.words))
-            keys += stream_keys(self._seed, name, spec.words)
-        all_keys = np.array(keys, dtype=np.uint64)
-
-        def draw(offsets: Words, times_us: Times) -> list[Draw]:
-            words = random_words(all_keys, offsets)
-            return [Draw(offsets, times_us, words[own]) for own in rows]
-
-        return draw
-
-    def _texts(self) -> Callable[[Words, Times], pa.Array]:
-        """Return the function that makes records as JSON."""
-        assert isinstance(self._make, dict)
-        draw = self._draws()
-        pieces: list[tuple[int, Piece]] = []
-        for i, (name, spec) in enumerate(self._make.items()):
-            pieces.append((i, (b"," if i else b"{") + msgspec.json.encode(name) + b":"))
-            pieces += [(i, piece) for piece in spec.json()]
-        render = Renderer([*pieces, (0, b"}")], pa.binary())
-        return lambda offsets, times_us: render(draw(offsets, times_us), offsets.size)
-
-    def _compile(self) -> Make:
-        """Return the function that makes records from their offsets and scheduled times."""
-        if not isinstance(self._make, dict):
-            return self._compile_function(self._make)
-        record_type = self._schema.record_type
-        if self._format is Format.JSON:
-            texts = self._texts()
-            return lambda offsets, times_us: list(map(record_type, byte_strings(texts(offsets, times_us))))
-        draw = self._draws()
-        columns = [spec.values() for spec in self._make.values()]
-
-        def make(offsets: Words, times_us: Times) -> list[Record]:
-            draws = draw(offsets, times_us)
-            return list(map(record_type, *(column(each) for column, each in zip(columns, draws, strict=True))))
-
-        return make
-
-    def _compile_function(self, function: UserFunction) -> Make:
-        seed, schema = self._seed, self._schema
-        encode = _json_bytes if self._format is Format.JSON else _same
-
-        def make(offsets: Words, times_us: Times) -> list[Record]:
-            return [
-                schema.coerce(encode(function(Context(offset, time_us, seed))))
-                for offset, time_us in zip(offsets.tolist(), times_us.tolist(), strict=True)
-            ]
-
-        return make
-
-
-def _json_bytes(value: object) -> bytes:
-    """Encode a value; bytes are taken as they are, so that malformed input can be generated too."""
-    return value if isinstance(value, bytes) else msgspec.json.encode(value)
-
-
-def _same(value: object) -> object:
-    return value
 
 
 def generator(

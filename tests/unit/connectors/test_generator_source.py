@@ -10,7 +10,7 @@ from pyspark import cloudpickle
 
 from penstock.connectors import fields, generator, rates
 from penstock.connectors.base import SourceReader
-from penstock.connectors.generator import Context
+from penstock.connectors.making import Context
 from penstock.errors import BadRecord, InvalidOption, SchemaError
 from penstock.types import Schema
 
