@@ -51,7 +51,7 @@ def run_worker(packed: bytes, worker: int, assignment: Assignment) -> None:
     gc.set_threshold(50_000, 20, 100)
     incarnation = int.from_bytes(os.urandom(6), "big")
     try:
-        plan: Plan = cloudpickle.loads(packed)  # from Spark's own closure, never from a socket
+        plan = open_plan(packed)
     except Exception as error:
         _tell_why(assignment, worker, incarnation, error)
         return
@@ -60,6 +60,12 @@ def run_worker(packed: bytes, worker: int, assignment: Assignment) -> None:
         host.serve()
     finally:
         host.close()
+
+
+def open_plan(packed: bytes) -> Plan:
+    """Open the plan that Spark's own closure has brought; nothing that comes from a socket is opened like this."""
+    plan: Plan = cloudpickle.loads(packed)
+    return plan
 
 
 def _tell_why(assignment: Assignment, worker: int, incarnation: int, error: Exception) -> None:

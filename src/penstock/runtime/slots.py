@@ -11,15 +11,13 @@ import signal
 from dataclasses import replace
 
 import msgspec
-from pyspark import cloudpickle
 
 from penstock.engine.slices import Slice
 from penstock.engine.slot import Identity, SliceId, Slot, State
-from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 from penstock.runtime.clock import now_ns, now_us
-from penstock.runtime.host import Assignment, own_address
+from penstock.runtime.host import Assignment, open_plan, own_address
 from penstock.runtime.transport import Kind, Node
 
 IDLE_WAIT_US = 200_000
@@ -39,8 +37,7 @@ class _Kept:
     """What a process keeps of a job between two groups."""
 
     def __init__(self, packed: bytes, task: GroupTask) -> None:
-        plan: Plan = cloudpickle.loads(packed)  # from Spark's own closure, never from a socket
-        self.plan = replace(plan, start_us=task.start_us)
+        self.plan = replace(open_plan(packed), start_us=task.start_us)
         self.slices: dict[SliceId, Slice] = {}
         assignment = task.assignment
         self.node = Node(assignment.keys, assignment.host or own_address(assignment.driver))
