@@ -58,7 +58,7 @@ class _Builder:
         if not (loads.cpu_load or loads.mem_load or loads.disk_load):
             return read
         burner = Burner(loads, self._layout.rates_eps[name][0])
-        labels = [f"{name}.load"] if len(read) == 1 else [f"{name}.load.{i}" for i in range(1, len(read) + 1)]
+        labels = [f"{name}:load"] if len(read) == 1 else [f"{name}:load-{i}" for i in range(1, len(read) + 1)]
         return [each.map(as_operation(burner), name=label) for each, label in zip(read, labels, strict=True)]
 
     def _copy(self, read: Stream, output: str, name: str, i: int, ratio: float) -> Stream:
@@ -74,7 +74,7 @@ class _Builder:
         return read.map(as_operation(operations.Resize(size_ratio, Relabel.of(self._seed, name, 0))), name=name)
 
     def _joined(self, read: list[Stream], name: str) -> Stream:
-        right = read[1].select("key", "time", right_value=ps.col("value"), right_id=ps.col("id"), name=f"{name}.right")
+        right = read[1].select("key", "time", right_value=ps.col("value"), right_id=ps.col("id"), name=f"{name}:right")
         pairs = read[0].join(
             right,
             on="key",
@@ -83,7 +83,7 @@ class _Builder:
             lateness=f"{self._slack_us(name)}us",
             name=name,
         )
-        return pairs.map(as_operation(operations.Pair(self._seed, name)), name=f"{name}.pair")
+        return pairs.map(as_operation(operations.Pair(self._seed, name)), name=f"{name}:pair")
 
     def _counted(self, read: Stream, name: str) -> Stream:
         timing = self._layout.window(name)
@@ -94,7 +94,7 @@ class _Builder:
             window = sliding(size, slide=f"{timing.slide_us}us", on="time", lateness=lateness)
         grouped = read.key_by("key").window(window)
         counts = grouped.aggregate(name=name, count=ps.agg.count(), id=ps.agg.min("id"))
-        return counts.map(as_operation(operations.Count(self._seed, name, timing.slide_us)), name=f"{name}.count")
+        return counts.map(as_operation(operations.Count(self._seed, name, timing.slide_us)), name=f"{name}:count")
 
     def _slack_us(self, name: str) -> int:
         """How far out of order joins upstream may make what a transformation reads."""

@@ -16,7 +16,8 @@ from penstock.bench.files.reading import read_plain
 from penstock.bench.files.sources import SourcePlan, plan_source
 
 ENTRIES_MAX = 1_000
-_NAME = re.compile(r"[^/\s](?:[^/\n]{0,88}[^/\s])?")
+# Colons are for the operations that a transformation is made of: filter1:load, join1:pair.
+_NAME = re.compile(r"[^/:\s](?:[^/:\n]{0,78}[^/:\s])?")
 T = TypeVar("T")
 Placed = dict[str, tuple[str, T]]
 """What is called by a name, with the path at which it stands."""
@@ -119,7 +120,7 @@ def _entries(raw: object, field: str, problems: list[Problem]) -> Iterator[tuple
         if isinstance(entry, dict) and entry.get("name", name) != name:
             problems.append(Problem(f"{at}.name", f"it is {shown(entry['name'])}, but it stands under '{name}'."))
         elif not isinstance(name, str) or not _NAME.fullmatch(name):
-            problems.append(not_allowed(at, name, "a name of 1 to 90 characters without '/'"))
+            problems.append(not_allowed(at, name, "a name of 1 to 80 characters without '/' and ':'"))
         elif name in seen:
             problems.append(Problem(f"{at}.name", f"there are two of the name '{name}'."))
         else:

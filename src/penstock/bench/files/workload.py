@@ -120,8 +120,8 @@ class FileWorkload(Workload[Expected]):
         streams = build(self.description, {name: sources[name] for name in self.description.sources})
         if len(streams) == 1:
             return next(iter(streams.values()))
-        named = [each.with_columns(sink=ps.lit(name), name=f"{name}.sink") for name, each in streams.items()]
-        return named[0].merge(*named[1:], name="sinks")
+        named = [each.with_columns(sink=ps.lit(name), name=f"{name}:sink") for name, each in streams.items()]
+        return named[0].merge(*named[1:], name=":sinks")
 
 
 def file_workload(path: str | Path) -> FileWorkload:

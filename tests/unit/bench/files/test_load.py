@@ -309,6 +309,7 @@ def test_a_circle_is_shown_in_the_direction_of_the_messages(tmp_path: Path) -> N
         ('{"sources": {}, "sinks": []}', "sources: there must be at least one"),
         ('{"sources": 5, "sinks": []}', "sources: 5 is not allowed. Allowed: a map by name"),
         ('{"sources": {"a/b": {}}, "sinks": []}', "sources.a/b: 'a/b' is not allowed"),
+        ('{"sources": {"a:b": {}}, "sinks": []}', "sources.a:b: 'a:b' is not allowed"),
         ('{"sources": {}, "sinks": [], "seed": -1}', "seed: -1 is not allowed. Allowed: seed of all"),
     ],
 )

@@ -80,6 +80,52 @@ def test_all_transformations_together_are_exact(full: FileWorkload, parallelism:
     assert full.compare(exact, rows, parallelism) == Comparison()
 
 
+PAUSING = {
+    **SOURCE,
+    "rate_dist": "steps",
+    "rate_dist_params": {"steps": [{"duration": d, "rate": rate} for d, rate in (("1s", 40), ("5s", 0), ("1s", 40))]},
+}
+SHAPES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "a source that is the result": ({}, ["s1"]),
+    "a stream joined with itself": (
+        {"j": {"operator": "join", "inputs": ["s1", "s1"], "params": {"ttl": "50ms"}}},
+        ["j"],
+    ),
+    "a stream merged with itself": ({"m": {"operator": "merge", "inputs": ["s1", "s1"]}}, ["m"]),
+    "names like those of the parts": (
+        {
+            "sinks": {"operator": "filter", "input": "s1", "params": {"cpu_load": 0.01}},
+            "to_memory": {"operator": "split", "input": "sinks", "params": {"n": 1}, "outputs": ["load"]},
+        },
+        ["load", "sinks"],
+    ),
+    "a window over one source that pauses": (
+        {
+            "m": {"operator": "merge", "inputs": ["s1", "s2"]},
+            "w": {"operator": "window", "input": "m", "params": {"duration": "200ms"}},
+            "of windows": {"operator": "window", "input": "w", "params": {"duration": "1s"}},
+        },
+        ["w", "of windows"],
+    ),
+    "a join with a source that pauses": (
+        {"j": {"operator": "join", "inputs": ["s1", "s2"], "params": {"ttl": "200ms"}}},
+        ["j"],
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_shapes_that_are_easily_wrong_are_exact(tmp_path: Path, shape: str) -> None:
+    transformations, sinks = SHAPES[shape]
+    path = tmp_path / "shape.json"
+    sources = {"s1": SOURCE, "s2": PAUSING}
+    path.write_text(json.dumps({"sources": sources, "transformations": transformations, "sinks": sinks}))
+    workload = file_workload(path)
+    exact, rows = run(workload, Own.FILE, 2)
+    assert rows
+    assert workload.compare(exact, rows, 2) == Comparison()
+
+
 def test_filters_drop_by_their_own_chance(tmp_path: Path) -> None:
     """Two filters of a half leave a quarter, in any order: their draws have nothing to do with each other."""
     path = tmp_path / "filters.json"
