@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -23,31 +24,44 @@ class Groups:
     ----------
     codes : array
         The group of each row.
-    rows : pyarrow.Array
-        A row of each group, from which its key can be taken.
     """
 
     def __init__(self, columns: Sequence[pa.Array], records: int) -> None:
+        self._columns = columns
+        self._records = records
+        self._distinct: pa.Array | None = None
         codes = np.zeros(records, dtype=np.int32)
         for i, column in enumerate(columns):
-            more = _codes(column)
-            width = int(more.max(initial=0)) + 1
+            encoded = column.dictionary_encode(null_encoding="encode")
+            more: Codes = encoded.indices.to_numpy()
             if i == 0:
-                codes = more
-            elif width > 1:
-                codes = _codes(pa.array(codes.astype(np.int64) * width + more))
+                codes, self._distinct = more, encoded.dictionary
+            elif len(encoded.dictionary) > 1:
+                pairs = pa.array(codes.astype(np.int64) * len(encoded.dictionary) + more)
+                codes = pairs.dictionary_encode().indices.to_numpy()
         self.codes = codes
         self._count = int(codes.max(initial=-1)) + 1
+
+    @cached_property
+    def keys(self) -> list[pa.Array]:
+        """The columns' values in each group."""
+        if len(self._columns) == 1:
+            return [self._distinct]
         rows = np.zeros(self._count, dtype=np.int64)
-        rows[codes] = np.arange(records)
-        self.rows = pa.array(rows)
+        rows[self.codes] = np.arange(self._records)
+        return [column.take(pa.array(rows)) for column in self._columns]
+
+    @cached_property
+    def sizes(self) -> pa.Array:
+        """How many rows each group has."""
+        return pa.array(np.bincount(self.codes, minlength=self._count))
 
     def counts(self, column: pa.Array | None = None) -> pa.Array:
         """Count the rows of each group, or those in which ``column`` is not null."""
-        codes = self.codes
-        if column is not None and column.null_count:
-            codes = codes[column.is_valid().to_numpy(zero_copy_only=False)]
-        return pa.array(np.bincount(codes, minlength=self._count))
+        if column is None or not column.null_count:
+            return self.sizes
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        return pa.array(np.bincount(self.codes[valid], minlength=self._count))
 
     def aggregate(self, wanted: Sequence[tuple[pa.Array, str]]) -> list[pa.Array]:
         """Apply Arrow's grouped functions to columns."""
@@ -56,12 +70,6 @@ class Groups:
         grouped = pa.table({**columns, "group": self.codes}).group_by("group", use_threads=False).aggregate(functions)
         grouped = grouped.take(pc.sort_indices(grouped.column("group")))  # Arrow promises no order of groups
         return [grouped.column(f"{name}_{function}").combine_chunks() for name, function in functions]
-
-
-def _codes(column: pa.Array) -> Codes:
-    """Number the distinct values of a column, a null among them, in the order in which they come."""
-    codes: Codes = column.dictionary_encode(null_encoding="encode").indices.to_numpy()
-    return codes
 
 
 def partials(
@@ -83,8 +91,8 @@ def partials(
                 rest.append((column, function))
     others = iter(groups.aggregate(rest) if rest else ())
     arrays = [
-        *(column.take(groups.rows) for column in by),
-        groups.counts(),
+        *groups.keys,
+        groups.sizes,
         *(next(others) if slot is None else slot for slot in slots),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=output.arrow)

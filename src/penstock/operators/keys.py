@@ -105,7 +105,7 @@ class Partitioner:
     def _owners_of(self, columns: list[pa.Array]) -> npt.NDArray[np.uint8]:
         """Return each row's owner, found once for every key that is there."""
         groups = Groups(columns, len(columns[0]))
-        values = [key_values(column.take(groups.rows)) for column in columns]
+        values = [key_values(column) for column in groups.keys]
         keys = values[0] if len(values) == 1 else zip(*values, strict=True)
         return np.array([self._owner(key) for key in keys], dtype=np.uint8)[groups.codes]
 
