@@ -8,11 +8,11 @@ from random import Random
 from typing import Any
 
 import pytest
+from test_recovery import PIPELINES, S, bag, cluster_of, events, figure, lines, plan_of, sound, step
 
 import penstock as ps
 from penstock.pipeline.plan import Plan
 from penstock.testing.cluster import Cluster
-from test_recovery import PIPELINES, S, bag, cluster_of, events, figure, lines, plan_of, sound, step
 
 INTERVALS_US = [1_000, 20_000, 50_000, 200_000]
 
@@ -100,7 +100,9 @@ def test_files_written_through_slots_hold_every_record_once(tmp_path: Path, widt
     else:
         import pyarrow.parquet as pq
 
-        rows = [tuple(r.values()) for part in (tmp_path / "all").glob("part-*") for r in pq.read_table(part).to_pylist()]
+        rows = [
+            tuple(r.values()) for part in (tmp_path / "all").glob("part-*") for r in pq.read_table(part).to_pylist()
+        ]
         assert Counter(rows) == expected
 
 

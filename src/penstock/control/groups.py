@@ -23,6 +23,7 @@ from penstock.control.laws.group_size import GroupSize, tune
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 
+FIRST_SIZE = 8
 UP_US_MAX = 20_000_000
 """Tasks that have not come up by then find no free slot in the cluster."""
 RETRY_US_MIN = 1_000_000
@@ -86,7 +87,7 @@ class Groups:
         self.finished: list[GroupFigures] = []
         self.error: str | None = None
         """Why the last group's job failed."""
-        self._tuned = GroupSize() if size is None else GroupSize(size)
+        self._tuned = GroupSize(FIRST_SIZE if size is None else size)
         self._fixed = size is not None
         self._groups: dict[int, _Group] = {}
         self._next = 1

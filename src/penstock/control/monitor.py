@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from penstock.control.hand_overs import Switch
 from penstock.metrics import Histogram
 from penstock.metrics.stats import StatsMessage
 from penstock.pipeline.plan import Plan
@@ -52,6 +53,17 @@ class OperationFigures(msgspec.Struct):
     transmit_us: float = 0.0
     """the way from the operation before: between processes, and in queues."""
 
+    @property
+    def components_us(self) -> dict[str, float]:
+        """The components by name."""
+        return {
+            "out": self.out_us,
+            "wait": self.wait_us,
+            "schedule": self.schedule_us,
+            "process": self.process_us,
+            "transmit": self.transmit_us,
+        }
+
 
 class WorkerFigures(msgspec.Struct):
     """One worker process."""
@@ -80,6 +92,24 @@ class Status(msgspec.Struct):
     """When the last of these was over."""
     committed_us: int = 0
     """When the last epoch was committed."""
+    start_us: int = 0
+    """When the sources' schedules began; 0 before that."""
+    heard_us: int = 0
+    """Of which moment the figures of operations are: that of the workers' last heartbeats, on average."""
+    components_ms: dict[str, float] = msgspec.field(default_factory=dict)
+    """Where the mean latency of the measured operation goes now: out, wait, schedule, process, transmit."""
+    group_size: int = 0
+    """Micro-batches that each task of the next group runs."""
+    overhead: float | None = None
+    """Share of scheduling in the time of a group, averaged."""
+    switches: list[Switch] = msgspec.field(default_factory=list)
+    """The last switches; with ``advise``, those that would have been made."""
+    switches_total: int = 0
+    advise: bool = False
+    switch_note: str = ""
+    """Why an operation under pressure was left as it is, if one was."""
+    slots: list[int] = msgspec.field(default_factory=list)
+    """Processes that run micro-batches, or stand by for them."""
 
 
 class _Totals:
@@ -170,6 +200,11 @@ class Monitor:
                 by_name[each.operation].append(each)
         return {name: _Totals(stats) for name, stats in by_name.items()}
 
+    @property
+    def heard_us(self) -> int:
+        """When the last heartbeats were sent, on average over the workers; 0 before there are any."""
+        return sum(each.at_us for each in self._last.values()) // max(1, len(self._last))
+
     def _seconds(self) -> float:
         spans = [self._last[w].at_us - b.at_us for w, b in self._before.items()]
         return max(spans) / 1e6 if spans else 0.0
@@ -193,14 +228,16 @@ class Monitor:
         for name in self._kinds:
             each = self._figures(name, now[name], first[name], 0.0)
             self._add_components(each, now[name], first[name], left_us)
-            found[name] = {
-                "out": each.out_us,
-                "wait": each.wait_us,
-                "schedule": each.schedule_us,
-                "process": each.process_us,
-                "transmit": each.transmit_us,
-            }
+            found[name] = each.components_us
         return found
+
+    def components_ms(self, operation: str, by_operation: dict[str, dict[str, float]]) -> dict[str, float]:
+        """Sum up components, given for each operation in microseconds, on a record's way up to this operation."""
+        sums: dict[str, float] = {}
+        for name in self.path(operation):
+            for component, mean_us in by_operation[name].items():
+                sums[component] = sums.get(component, 0.0) + mean_us / 1000
+        return {component: round(mean_ms, 4) for component, mean_ms in sums.items()}
 
     def path(self, operation: str) -> list[str]:
         """The operations that a record goes through up to this one, source first."""

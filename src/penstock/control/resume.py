@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.connectors.base import Sink
 from penstock.errors import CheckpointMismatch
-from penstock.operators import Merge
+from penstock.operators import Match, Merge
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 
@@ -35,7 +35,7 @@ def anchors(plan: Plan) -> list[Anchor]:
             signature = f"{unit.source.kind} of {unit.partitions} partitions ({unit.source.schema.ddl})"
             found.append(Anchor(unit.name, unit.id, unit.instances, signature, True))
         for spec in unit.ops:
-            if isinstance(spec.operation, Merge):
+            if isinstance(spec.operation, Match | Merge):
                 signature = f"{spec.operation.describe()} ({spec.operation.input.ddl}) → ({spec.output.ddl})"
                 found.append(Anchor(spec.name, unit.id, unit.instances, signature, False))
             elif isinstance(spec.operation, Sink) and not any(anchor.unit == unit.id for anchor in found):

@@ -28,17 +28,20 @@ from penstock.control.monitor import Monitor, Status
 from penstock.control.resume import anchors
 from penstock.control.scheduler import Phase, Resumption, Scheduler
 from penstock.errors import PenstockError
+from penstock.metrics import Histogram
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol.slots import End, SlotUp, ToDriver, decode_to_driver
 from penstock.runtime.checkpoints import CheckpointStore, new_record
 from penstock.runtime.clock import now_us
+from penstock.runtime.report import measured_operations
 from penstock.runtime.status import StatusFile
 from penstock.runtime.transport import LINGER_MS, Kind, Node
 
 WAIT_US_MAX = 100_000
 STATUS_US = 500_000
 DISMISS_S = 0.1
+SWITCHES_SHOWN = 5
 
 
 class Driver:
@@ -65,6 +68,7 @@ class Driver:
         self._anchors = anchors(plan)
         self._scheduler = Scheduler(plan, now_us(), resumption)
         self._monitor = Monitor(plan)
+        self._measured = measured_operations(plan)
         cores = (os.cpu_count() or 1) if plan.options.master.startswith("local") else 1 << 20
         self._loop = ControlLoop(plan, cores)
         self._beaten = False
@@ -131,10 +135,22 @@ class Driver:
         with self._lock:
             self._monitor.begin_measuring()
 
+    def latency_us(self) -> Histogram:
+        """Latencies so far at the measured operations."""
+        found = Histogram()
+        with self._lock:
+            for name in self._measured:
+                found.merge(self._monitor.latency(name))
+        return found
+
     def status(self) -> Status:
         """The job at this moment."""
         with self._lock:
             now = now_us()
+            operations = self._monitor.operations()
+            by_operation = {each.name: each.components_us for each in operations}
+            done = self._loop.report()
+            shown = done.advice if self._plan.options.advise else done.switches
             return Status(
                 job=self._plan.options.name,
                 phase=self._scheduler.phase.value,
@@ -143,11 +159,21 @@ class Driver:
                 uptime_s=(now - self._started_us) / 1e6,
                 epoch=self._scheduler.committed_epoch,
                 epoch_ms=self._scheduler.epoch_us_last / 1000,
-                operations=self._monitor.operations(),
+                operations=operations,
                 workers=self._monitor.workers(self._pids),
                 recoveries=self._scheduler.recoveries,
                 resumed_us=self._resumed_us,
                 committed_us=self._committed_us,
+                slots=self._loop.slot_pids,
+                start_us=self._scheduler.start_us,
+                heard_us=self._monitor.heard_us,
+                components_ms=self._monitor.components_ms(self._measured[0], by_operation) if self._measured else {},
+                group_size=done.group_size,
+                overhead=done.overhead,
+                switches=shown[-SWITCHES_SHOWN:],
+                switches_total=len(shown),
+                advise=self._plan.options.advise,
+                switch_note=done.notes[-1] if done.notes else "",
             )
 
     def _run(self) -> None:

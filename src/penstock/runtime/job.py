@@ -20,6 +20,7 @@ from penstock.control.resume import match, moved
 from penstock.control.scheduler import Resumption
 from penstock.durations import parse_us
 from penstock.errors import InvalidGraph, InvalidOption, TypeMismatch, nearest
+from penstock.metrics import Histogram
 from penstock.operators import Form
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan, check_serializable
@@ -148,6 +149,10 @@ class Job:
     def status(self) -> Status:
         """Live figures: per operation the rates, λ, queue, service time, latencies."""
         return self._driver.status()
+
+    def latency_us(self) -> Histogram:
+        """Latencies so far where end-to-end latency is taken, see :class:`Report`; two moments can be subtracted."""
+        return self._driver.latency_us()
 
     def begin_measuring(self) -> None:
         """Cut the warm-up: the report's latencies, CPU and memory count from now on."""

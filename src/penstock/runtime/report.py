@@ -11,7 +11,7 @@ from penstock.control.adaptation import Adaptation
 from penstock.control.hand_overs import Switch
 from penstock.control.monitor import Audit, OperationFigures, WorkerFigures
 from penstock.metrics import Histogram
-from penstock.operators import Merge
+from penstock.operators import Match, Merge
 from penstock.pipeline.plan import Plan
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Report(msgspec.Struct):
 
 def measured_operations(plan: Plan) -> list[str]:
     """Operations at which end-to-end latency is taken: the last stateful ones, else the sinks."""
-    stateful = [spec.name for unit in plan.units for spec in unit.ops if isinstance(spec.operation, Merge)]
+    stateful = [spec.name for unit in plan.units for spec in unit.ops if isinstance(spec.operation, Match | Merge)]
     if stateful:
         return stateful[-1:]
     return [
@@ -120,11 +120,4 @@ def make_report(plan: Plan, driver: Driver) -> Report:
 
 
 def _components(driver: Driver, measured: list[str]) -> dict[str, float]:
-    if not measured:
-        return {}
-    by_operation = driver.monitor.components()
-    sums: dict[str, float] = {}
-    for name in driver.monitor.path(measured[0]):
-        for component, mean_us in by_operation[name].items():
-            sums[component] = sums.get(component, 0.0) + mean_us / 1000
-    return {component: round(mean_ms, 4) for component, mean_ms in sums.items()}
+    return driver.monitor.components_ms(measured[0], driver.monitor.components()) if measured else {}

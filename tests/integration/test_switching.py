@@ -1,0 +1,117 @@
+"""Operations change form on real Spark, under load, while slots and workers are killed; exact output."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.bench.measure import read_rows
+from penstock.bench.workloads import WORKLOADS, replay
+from penstock.errors import InvalidOption
+from penstock.runtime.job import Job
+from penstock.runtime.report import Report
+
+pytestmark = pytest.mark.spark
+
+Eventually = Callable[[Callable[[], object]], None]
+YAHOO = WORKLOADS["yahoo-updates"]
+RATE_EPS = 10_000.0
+FRONT = ("events", "parse_json", "filter", "select", "lookup", "count")
+
+
+def forms(job: Job) -> dict[str, str]:
+    return {each.name: each.form for each in job.status().operations}
+
+
+def slot_pids(job: Job) -> list[int]:
+    return job.status().slots
+
+
+def start(out: Path, **options: object) -> Job:
+    return ps.start(YAHOO.pipeline(RATE_EPS, ps.files(out)), name="switching", parallelism=2, **options)
+
+
+def finish(job: Job, out: Path) -> Report:
+    """Drain, and compare with what the input that was read must give."""
+    job.drain()
+    report = job.wait(60)
+    assert report is not None
+    read = report.offsets["events"]
+    exact = YAHOO.expected(replay(YAHOO.source(RATE_EPS), report.start_us, read))
+    found = YAHOO.compare(exact, read_rows(out), len(read))
+    assert found.exact, found
+    assert (report.lost, report.duplicated, report.reordered, report.late) == (0, 0, 0, 0)
+    return report
+
+
+def test_ranges_go_over_and_come_back_by_hand(tmp_path: Path, eventually: Eventually) -> None:
+    with start(tmp_path / "out", forms="record") as job:
+        eventually(lambda: job.status().epoch >= 1)
+        job.switch(*FRONT, to="batch")
+        eventually(lambda: forms(job)["count.combine"] == "batch" and len(job.adaptation().switches) == 1)
+        eventually(lambda: next(o.block_records for o in job.status().operations if o.name == "events") > 50)
+        job.switch(*FRONT, to="record")
+        eventually(lambda: len(job.adaptation().switches) == 2)
+        job.switch("filter", "select", to="batch")
+        eventually(lambda: len(job.adaptation().switches) == 3)
+        eventually(
+            lambda: [forms(job)[name][0] for name in ("parse_json", "filter", "select", "lookup")] == list("rbbr")
+        )
+        report = finish(job, tmp_path / "out")
+    assert [each.to for each in report.switches] == ["batch", "record", "batch"]
+    assert [each.operations for each in report.switches][2] == ["filter", "select"]
+    assert all(each.total_ms >= each.pause_ms >= 0 for each in report.switches)
+
+
+def test_slots_and_workers_are_killed_in_batch_form(tmp_path: Path, eventually: Eventually) -> None:
+    with start(tmp_path / "out", forms="batch", group_size=20) as job:
+        eventually(lambda: forms(job)["count.combine"] == "batch" and job.status().slots)
+        for _ in range(3):
+            epoch = job.status().epoch
+            victim = slot_pids(job)[0]
+            os.kill(victim, signal.SIGKILL)
+            eventually(
+                lambda epoch=epoch, victim=victim: job.status().epoch > epoch + 1 and victim not in slot_pids(job)
+            )
+        lost = job.status().workers[0].pid
+        os.kill(lost, signal.SIGKILL)
+        eventually(lambda: job.status().recoveries == 1 and job.status().workers[0].pid != lost)
+        epoch = job.status().epoch
+        eventually(lambda: job.status().epoch > epoch + 1)
+        eventually(lambda: forms(job)["count.combine"] == "batch")
+        report = finish(job, tmp_path / "out")
+    assert report.adaptation is not None
+    assert len(report.adaptation.groups) > 1, "groups end and others take over"
+
+
+def test_a_burst_is_met_and_passes(tmp_path: Path, eventually: Eventually) -> None:
+    scoring = WORKLOADS["scoring"]
+    schedule = ps.rates.steps([(4, 2_000), (3, 150_000), (60, 2_000)])
+    pipeline = scoring.pipeline(schedule, ps.foreach(lambda record: None))
+    with ps.start(pipeline, name="burst", parallelism=2) as job:
+        eventually(lambda: [each.to for each in job.adaptation().switches] == ["batch", "record"])
+        there, back = job.adaptation().switches
+        job.drain()
+        report = job.wait(60)
+    assert report is not None
+    assert (report.lost, report.duplicated, report.reordered) == (0, 0, 0)
+    assert "score" in there.operations
+    assert there.inputs["L"] > there.inputs["L_up"]
+    assert there.at_s > 4.0
+    assert back.at_s > 7.0
+
+
+def test_wrong_names_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidOption, match=r"parse_json"):
+        start(tmp_path / "a", pin={"parse_jsn": "batch"})
+    with pytest.raises(InvalidOption, match=r"record, batch"):
+        start(tmp_path / "b", pin={"filter": "both"})
+    with pytest.raises(InvalidOption, match=r"adaptive, record, batch"):
+        start(tmp_path / "c", forms="fast")
+    with pytest.raises(InvalidOption, match=r"between them"):
+        start(tmp_path / "d", pin={"parse_json": "batch", "select": "batch"})
