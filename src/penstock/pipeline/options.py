@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from penstock.durations import parse_us
-from penstock.errors import InvalidOption
+from penstock.errors import InvalidOption, nearest
 from penstock.operators import Form
 from penstock.operators.keys import KEY_GROUPS
 
@@ -158,11 +158,16 @@ def _forms(given: str) -> Forms:
     try:
         return Forms(given)
     except ValueError:
-        raise InvalidOption(option="forms", given=given, allowed=", ".join(each.value for each in Forms)) from None
+        raise _unknown("forms", given, Forms) from None
 
 
 def _form(option: str, given: str) -> Form:
     try:
         return Form(given)
     except ValueError:
-        raise InvalidOption(option=option, given=given, allowed=", ".join(each.value for each in Form)) from None
+        raise _unknown(option, given, Form) from None
+
+
+def _unknown(option: str, given: str, known: type[Enum]) -> InvalidOption:
+    names = [each.value for each in known]
+    return InvalidOption(option=option, given=given, allowed=", ".join(names), hint=nearest(str(given), names))
