@@ -33,12 +33,12 @@ def wait_for_start(job: ps.Job) -> None:
 
 
 def measure_latency(
-    workload: Workload[Any], rate: float, seconds: float, parallelism: int, **options: Any
+    workload: Workload[Any], rate: float, seconds: float, parallelism: int, forms: str = "record", **options: Any
 ) -> ResultRow:
     """Offer events at a fixed rate, and compare every result with the exact one; ``options`` go to `ps.start`."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
         pipeline = workload.pipeline(rate, ps.files(Path(directory) / "out"), seconds=WARM_UP_S + seconds)
-        started = ps.start(pipeline, name=f"bench-{workload.name}", parallelism=parallelism, **options)
+        started = ps.start(pipeline, name=f"bench-{workload.name}", parallelism=parallelism, forms=forms, **options)
         with started as job, ProcessMeter() as meter:
             wait_for_start(job)
             time.sleep(WARM_UP_S)
@@ -51,7 +51,7 @@ def measure_latency(
         found = workload.compare(exact, read_rows(Path(directory) / "out"), parallelism)
         lost, duplicated = found.lost + report.lost, found.duplicated + found.wrong + report.duplicated
         reordered = found.reordered + report.reordered
-    return latency_row(workload.name, rate, report, meter, lost, duplicated, reordered)
+    return latency_row(workload.name, rate, report, meter, lost, duplicated, reordered, forms)
 
 
 def latency_row(
@@ -62,13 +62,14 @@ def latency_row(
     lost: int | None,
     duplicated: int | None,
     reordered: int | None,
+    forms: str = "record",
 ) -> ResultRow:
     """Put a report into the format of results."""
     latency = report.latency_ms
     return ResultRow(
         workload=workload,
         engine="penstock",
-        form="record",
+        form=forms,
         rate=rate,
         seconds=round(report.seconds, 2),
         events=report.events_in,
@@ -93,13 +94,16 @@ def read_rows(directory: Path) -> list[dict[str, Any]]:
     return [decode(line) for path in sorted(directory.glob("part-*")) for line in path.read_bytes().splitlines()]
 
 
-def measure_sustained(workload: Workload[Any], first_rate: float, parallelism: int, factor: float = 1.2) -> ResultRow:
+def measure_sustained(
+    workload: Workload[Any], first_rate: float, parallelism: int, factor: float = 1.2, forms: str = "record"
+) -> ResultRow:
     """Raise the rate step by step until the backlog at the sources grows; the last rate that did not is sustained."""
     rates = [first_rate * factor**i for i in range(12)]
     schedule = ps.rates.steps([(STEP_S, rate) for rate in rates])
-    pipeline = workload.pipeline(schedule, ps.foreach(_discard))
+    pipeline = workload.pipeline(schedule, ps.foreach(discard))
     sustained, backlog, step = 0.0, 0, 0
-    with ps.start(pipeline, name=f"bench-{workload.name}-max", parallelism=parallelism) as job, ProcessMeter() as meter:
+    started = ps.start(pipeline, name=f"bench-{workload.name}-max", parallelism=parallelism, forms=forms)
+    with started as job, ProcessMeter() as meter:
         wait_for_start(job)
         meter.restart()
         for step, rate in enumerate(rates):
@@ -117,7 +121,7 @@ def measure_sustained(workload: Workload[Any], first_rate: float, parallelism: i
     return ResultRow(
         workload=workload.name,
         engine="penstock",
-        form="record",
+        form=forms,
         rate=None,
         seconds=STEP_S * (step + 1),
         events=sum(op.records_in for op in status.operations if op.kind == "generator"),
@@ -128,5 +132,5 @@ def measure_sustained(workload: Workload[Any], first_rate: float, parallelism: i
     )
 
 
-def _discard(record: object) -> None:
+def discard(record: object) -> None:
     """Take a result and do nothing with it."""

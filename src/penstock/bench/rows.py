@@ -12,6 +12,17 @@ import msgspec
 import penstock
 
 
+class ProcessUsage(msgspec.Struct, kw_only=True):
+    """A process of a run, or several of the same name together."""
+
+    name: str
+    """What it does, where that is known, else the program's name."""
+    processes: int = 1
+    cpu_cores: float
+    rss_mb: float
+    """The most it had."""
+
+
 class ResultRow(msgspec.Struct, kw_only=True):
     """One measurement. Latencies count from the scheduled time of an event; null means: not measured here."""
 
@@ -28,6 +39,8 @@ class ResultRow(msgspec.Struct, kw_only=True):
     p999_ms: float | None = None
     max_ms: float | None = None
     sustained_eps: float | None = None
+    capacity_eps: float | None = None
+    """What got through when more was offered than can be carried."""
     cpu_cores: float | None = None
     """Of all processes: driver, JVM and workers."""
     rss_mb: float | None = None
@@ -36,6 +49,28 @@ class ResultRow(msgspec.Struct, kw_only=True):
     reordered: int | None = None
     late: int | None = None
     note: str = ""
+    run: str = ""
+    """Which run of the runner it belongs to."""
+    variant: str = ""
+    """Of the engine."""
+    version: str = ""
+    """Of the engine."""
+    warm_up_s: float | None = None
+    """Seconds at the schedule's beginning that were run and checked but not measured."""
+    results: int | None = None
+    """Rows that came out."""
+    wrong: int | None = None
+    """Rows that no input explains."""
+    throughput_eps: float | None = None
+    """Events per second whose result came out in the measured time."""
+    backlog_growth: float | None = None
+    """By how much events that are due and not out grew, as a share of the events offered."""
+    sustained: bool | None = None
+    generator_lag_ms: float | None = None
+    """How late the generator handed events over, 99th percentile: back-pressure, or the generator's own limit."""
+    processes: list[ProcessUsage] = []
+    settings: dict[str, object] = {}
+    """What is not the engine's default."""
 
 
 class Check(msgspec.Struct, kw_only=True):

@@ -28,7 +28,9 @@ from penstock.protocol import slots as s
 CONTROL_US = 100_000
 CALIBRATE_US = 1_000_000
 """Between two tries to get a sample."""
-SAMPLE_RECORDS = 2_048
+SAMPLES = 3
+"""Samples taken of each unit; one may be disturbed."""
+SAMPLE_RECORDS = 4_096
 ALIVE_US = 1_000_000
 BATCH_OVERHEAD_US = 2_000
 """What a micro-batch costs however small it is: two messages, and the calls of its operations."""
@@ -42,6 +44,8 @@ class View:
     """What the loop has to know of the scheduler."""
 
     running: bool
+    """Workers do their work: they have started, and none is being recovered."""
+    ending: bool
     peers: list[m.Peer]
     start_us: int
 
@@ -150,16 +154,19 @@ class ControlLoop:
         commands: list[Command] = []
         if figures is not None:
             self._measures.on_figures(figures)
-        if not view.running:
+        if view.ending:
             return commands
-        self._peers, self._start_us = view.peers, view.start_us
-        commands += self._groups.know(view.peers, view.start_us)
+        if view.running:
+            self._peers, self._start_us = view.peers, view.start_us
+            commands += self._groups.know(view.peers, view.start_us)
         busy = self._hand_overs.wants_slots
         self._groups.want(2 if busy else 1 if self._may_switch else 0)
         commands += self._groups.tick(now_us)
         if now_us - self._alive_us >= ALIVE_US:
             self._alive_us = now_us
             commands += self._groups.tell_all(s.StillThere())
+        if not view.running:
+            return commands  # while workers start the first slots do so too; in a recovery nothing changes form
         if now_us - self._control_us < CONTROL_US:
             return commands + self._carry_out(now_us)
         self._control_us = now_us
@@ -226,7 +233,7 @@ class ControlLoop:
         return [
             Send(self._plan.worker_of(0), m.Calibrate(unit.id, SAMPLE_RECORDS))
             for unit in self._plan.units
-            if len(unit.movable) and unit.ops and not self._measures.is_calibrated(unit)
+            if len(unit.movable) and unit.ops and self._measures.samples(unit) < SAMPLES
         ]
 
 

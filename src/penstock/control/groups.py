@@ -38,8 +38,6 @@ class Submit:
     slots: int
     micro_batches: int
     """How many each of its tasks runs before it ends."""
-    peers: list[m.Peer]
-    start_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +74,7 @@ class _Group:
     live: dict[int, s.SlotUp] = field(default_factory=dict)
     ended_tasks: int = 0
     batches: int = 0
+    worked_us: int = 0
     ending: bool = False
 
 
@@ -94,7 +93,6 @@ class Groups:
         self._wanted = 0
         self._retry_at_us = 0
         self._retry_us = RETRY_US_MIN
-        self._last_end_us = 0
         self._peers: list[m.Peer] = []
         self._start_us = 0
 
@@ -124,10 +122,10 @@ class Groups:
 
     def know(self, peers: list[m.Peer], start_us: int) -> list[GroupCommand]:
         """Take note of who the workers are; slots that are up hear it too."""
-        if peers == self._peers:
+        if peers == self._peers and start_us == self._start_us:
             return []
         self._peers, self._start_us = list(peers), start_us
-        return self.tell_all(s.Workers(self._peers))
+        return self.tell_all(s.Workers(self._peers, start_us))
 
     def tell_all(self, message: s.ToSlotFromDriver) -> list[GroupCommand]:
         """A message to every slot."""
@@ -142,13 +140,15 @@ class Groups:
         if group.up_us is None and len(group.live) == group.slots:
             group.up_us = now_us
             self._retry_us = RETRY_US_MIN
-        return [TellSlot(up.endpoint, s.Workers(self._peers))]
+        # Before the workers have started there is nobody to be ready for.
+        return [TellSlot(up.endpoint, s.Workers(self._peers, self._start_us))] if self._start_us else []
 
     def on_down(self, down: s.SlotDown) -> None:
         """A task has done its share and ends."""
         group = self._groups.get(down.group)
         if group is not None:
             group.batches += down.batches
+            group.worked_us = max(group.worked_us, down.worked_us)
             group.ended_tasks += 1
             live = group.live.get(down.slot)
             if live is not None and live.incarnation == down.incarnation:
@@ -166,11 +166,11 @@ class Groups:
             return
         up_us = group.up_us if group.up_us is not None else now_us
         schedule_us = up_us - group.submitted_us
-        execute_us = now_us - max(up_us, self._last_end_us)
-        self._last_end_us = now_us
+        execute_us = group.worked_us
         whole = group.batches >= group.size  # at least one task did all it was given: the time was spent on work
         if whole and not group.ending:
-            if not self._fixed:
+            # The first group comes up while Spark itself does: its time says nothing of those that follow.
+            if not self._fixed and number > 1:
                 self._tuned = tune(self._tuned, schedule_us, execute_us)
             share = schedule_us / max(1, schedule_us + execute_us)
             self.finished.append(
@@ -194,5 +194,5 @@ class Groups:
             group = _Group(self._next, self.slots, self.size, now_us)
             self._groups[group.number] = group
             self._next += 1
-            commands.append(Submit(group.number, group.slots, group.size, self._peers, self._start_us))
+            commands.append(Submit(group.number, group.slots, group.size))
         return commands

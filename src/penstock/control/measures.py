@@ -20,6 +20,8 @@ TRANSMIT_US = 1_000
 RECORDS_MIN = 256
 """Costs are taken from heartbeats in which an operation handled at least so many records in a block on average."""
 WEIGHT = 0.3
+STEADY_LOOKS = 4
+"""Figures count for a form's costs when the operation has been in it for so many heartbeats."""
 
 
 @dataclass(slots=True)
@@ -55,6 +57,10 @@ class Measures:
         self._arrivals: dict[tuple[int, int], _Arrivals] = {}
         self._record_ns: dict[str, float] = {}
         self._batch_ns: dict[str, float] = {}
+        self._sampled: set[str] = set()
+        self._samples: dict[int, int] = {}
+        self._steady: dict[str, tuple[str, int]] = {}
+        """The form of each operation, and how often it was seen in it in a row."""
         self._figures: dict[str, OperationFigures] = {}
         self._slots: dict[int, int] = {}
 
@@ -74,22 +80,20 @@ class Measures:
             held.add(pulse.at_us, each.arrived, each.waiting)
 
     def on_calibrated(self, found: s.Calibrated) -> None:
-        """Take the costs of both forms on a sample."""
+        """Take the costs of both forms on a sample; the least of several, for whatever disturbs one only adds to it."""
         unit = self._plan.units[found.unit]
         for index, records in found.records_in.items():
             name = unit.name if index < 0 else unit.ops[index].name
-            if index in found.record_ns:
-                self._record_ns[name] = found.record_ns[index] / records
-            if index in found.batch_ns:
-                self._batch_ns[name] = found.batch_ns[index] / records
+            for costs, taken_ns in ((self._record_ns, found.record_ns), (self._batch_ns, found.batch_ns)):
+                if index in taken_ns:
+                    cost_ns = taken_ns[index] / records
+                    costs[name] = min(cost_ns, costs[name]) if name in self._sampled else cost_ns
+            self._sampled.add(name)
+        self._samples[found.unit] = self.samples(unit) + 1
 
-    def is_calibrated(self, unit: UnitSpec) -> bool:
-        """Whether a sample has told the costs of both forms."""
-        return all(
-            spec.name in self._batch_ns
-            for spec in unit.ops
-            if isinstance(spec.operation, Operation) and not spec.operation.stateful and self._reached(spec.name)
-        )
+    def samples(self, unit: UnitSpec) -> int:
+        """How many samples have told the costs of both forms."""
+        return self._samples.get(unit.id, 0)
 
     def _reached(self, name: str) -> bool:
         figures = self._figures.get(name)
@@ -99,6 +103,11 @@ class Measures:
         """Take λ, and costs while blocks are large enough to tell: many small ones say what a block costs."""
         for each in figures:
             self._figures[each.name] = each
+            form, looks = self._steady.get(each.name, (each.form, 0))
+            looks = looks + 1 if form == each.form else 0
+            self._steady[each.name] = each.form, looks
+            if looks < STEADY_LOOKS:
+                continue  # some of the records were handled in the other form
             costs = self._batch_ns if each.form == Form.BATCH.value else self._record_ns
             if each.block_records < RECORDS_MIN and each.name in costs:
                 continue

@@ -52,6 +52,8 @@ class OperationFigures(msgspec.Struct):
     """being processed, with its block;"""
     transmit_us: float = 0.0
     """the way from the operation before: between processes, and in queues."""
+    reads: bool = False
+    """Whether it is a source."""
 
     @property
     def components_us(self) -> dict[str, float]:
@@ -288,6 +290,7 @@ class Monitor:
             total_max_ms=now.latency.maximum / 1000,
             block_records=came / max(1, now.blocks - before.blocks) if came else 0.0,
             fallbacks=now.fallbacks,
+            reads=name in self._sources,
         )
 
     def begin_measuring(self) -> None:

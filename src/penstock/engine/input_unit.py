@@ -25,7 +25,7 @@ from penstock.engine.edges import EdgeInput, EdgeOutput
 from penstock.engine.pool import SlotPool
 from penstock.engine.rerouting import ReroutableUnit
 from penstock.engine.snapshot import InputState, UnitSnapshot
-from penstock.engine.unit import BLOCK_RECORDS_MAX, fit_records
+from penstock.engine.unit import BLOCK_RECORDS_MAX, Capture, fit_records
 from penstock.metrics.stats import StatsMessage
 from penstock.metrics.times import later
 from penstock.pipeline.plan import Plan, UnitSpec
@@ -175,8 +175,11 @@ class InputUnit(ReroutableUnit):
             self._output(block.due_us, self._clock_ns() // 1000)
 
     def _show_idle(self, now_us: int) -> None:
-        span = self._span
-        span.idle = all(each.idle or each.ended for each in self.inputs)
+        span, detour = self._span, self.detour
+        # What is still under way on a detour came before its input fell silent.
+        span.idle = all(
+            (each.idle or each.ended) and not (detour is not None and detour.holds(each)) for each in self.inputs
+        )
         if self.chain.has_event_time:
             # Whoever waits for this unit's event time must not wait for ever when filters or keys leave it none.
             if span.event_time_us_max is not None or not self._shown_us:
@@ -323,6 +326,18 @@ class InputUnit(ReroutableUnit):
             span.event_time_us_max = self._event_time_us(now_us)
         self._show_idle(now_us)
 
+    def _end_mark(self, mark: Mark, capture: Capture) -> None:
+        if self.detour is not None and self.chain.stateful is None:
+            # Event time passes where records come back, which is later than the marker came.
+            for state, each in zip(capture.inputs, self.inputs, strict=True):
+                state.event_time_us = each.event_time_us
+        super()._end_mark(mark, capture)
+
+    def _came_back(self, now_us: int) -> None:
+        self._shown_us = self._shown_us and now_us
+        for each in self.inputs:
+            each.shown_us = each.shown_us and now_us
+
     def waiting_records(self, now_us: int) -> int:
         del now_us
         return self.queued_records()
@@ -332,7 +347,7 @@ class InputUnit(ReroutableUnit):
 
     def wake_us(self) -> int | None:
         """When a micro-batch has gathered long enough; None: only a message brings work."""
-        if self.detour is None or self.finished or self._ending:
+        if self.detour is None or self.finished or self._ending or not self.has_room:
             return None
         return self.detour.wake_us() if self.detour.room > 0 else None
 

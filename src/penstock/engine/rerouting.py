@@ -8,6 +8,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from penstock.connectors.base import Sink
 from penstock.dataset import Mark, unpack
 from penstock.engine.chain import ClockNs, SinkOperator
@@ -79,7 +81,14 @@ class ReroutableUnit(Unit):
 
     @abstractmethod
     def _passed(self, item: Item, event_time_us_max: int | None, now_us: int) -> None:
-        """Let event time pass: a micro-batch has come back, it is its turn, and its span is about to be written."""
+        """Let event time pass: a micro-batch has come back, it is its turn, and its span is about to be written.
+
+        ``now_us`` is when it was cut: who waits for slots has not been silent.
+        """
+
+    @abstractmethod
+    def _came_back(self, now_us: int) -> None:
+        """A detour is over: silence counts from now on again."""
 
     @property
     def last_plain(self) -> int:
@@ -102,6 +111,25 @@ class ReroutableUnit(Unit):
         """Take an order; it is followed at the end of the present block."""
         self._order = order
 
+    def take_hand_overs(self) -> list[HandOver]:
+        """Take the complete hand-overs; whoever has ended runs nothing, in the old way or the new."""
+        taken = self.hand_overs
+        self.hand_overs = []
+        if self.finished:
+            if self._hand_over is not None:
+                taken.append(self._hand_over)
+            if self._order is not None:
+                taken.append(HandOver(self._order.switch, 0, 0))
+            self._hand_over = self._order = None
+        return taken
+
+    @property
+    def _can_settle(self) -> bool:
+        """Whether a step would get ahead with the order; where results are awaited, they bring the next one."""
+        detour = self.detour
+        waits = detour is not None and detour.closing and not detour.is_empty
+        return self._order is not None and self.chain.guard is None and not waits and not self._ending
+
     def _settle(self, now_us: int) -> None:
         """Follow the order, if it can be followed now."""
         order, detour = self._order, self.detour
@@ -118,6 +146,7 @@ class ReroutableUnit(Unit):
             if not detour.is_empty or self._ending:
                 return
             self.detour = None
+            self._came_back(now_us)
         if route is not None:
             self.detour = Detour(route, self._pool, self.spec.id, self.instance, self._owner)
         self._show_forms()
@@ -205,7 +234,7 @@ class ReroutableUnit(Unit):
         if item.marker is not None:
             self._open_mark(item.marker)
         span.first, span.last = item.first, item.last
-        self._passed(item, event_time_us_max, now_us)
+        self._passed(item, event_time_us_max, item.cut_us)
         for output in self.outputs:
             edge = output.edge
             if edge.op_index < route.first:
@@ -228,6 +257,8 @@ class ReroutableUnit(Unit):
         for index, figures in enumerate(done.stages, start=first):
             stage = self.chain.stages[index]
             stats, counts, count = stage.stats, stage.errors.counts, figures.records_in
+            if not count:
+                continue
             stats.records_in += count
             stats.records_out += figures.records_out
             stats.blocks += 1
@@ -236,8 +267,6 @@ class ReroutableUnit(Unit):
             counts.skipped += figures.skipped
             counts.retried += figures.retried
             counts.dead_letters += figures.dead_letters
-            if not count:
-                continue
             # A sink has its records when its writer has them, which is now.
             left_us = now_us if isinstance(stage.operator, SinkOperator) else figures.done_us
             stats.latency_us.record(left_us - due_us, count)
@@ -259,19 +288,12 @@ class ReroutableUnit(Unit):
         if payload is not None:
             rows = schema.to_rows(unpack(payload, schema))
         else:
-            assert self.spec.source is not None
-            reader = self.spec.source.reader(do.partition, self.spec.partitions, self._start_us)
-            reader.seek(do.offset)
-            read = reader.read(do.count)
-            item.due_us = read.due_us or item.cut_us
-            rows = schema.to_rows(read.columns)
-            reader.close()
+            rows = schema.to_rows(self._read_again(item, do))
         return self.chain.push(rows, item.due_us, max(do.first, 0))
 
-    @property
-    def _start_us(self) -> int:
-        """When schedules began; known to units that read a source."""
-        raise NotImplementedError
+    def _read_again(self, item: Item, do: s.Do) -> pa.RecordBatch:
+        """Read a stretch of the source that a slot should have read, and count it."""
+        raise NotImplementedError(f"unit {self.spec.name} has no source")
 
     def _in_line(self, detour: Detour, mark: Mark, ids: tuple[int, int], epoch: int | None = None) -> None:
         """Put a marker into the line."""

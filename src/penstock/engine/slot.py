@@ -17,7 +17,7 @@ any        driver silent for too long          —                              
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from penstock.dataset import pack, unpack
@@ -80,14 +80,16 @@ class Slot:
         self._to_workers: list[tuple[int, list[bytes]]] = []
         self._batches = 0
         self._busy_ns = 0
-        self._began_ns = clock_ns()
+        self._first_ns: int | None = None
         up = s.SlotUp(identity.group, identity.slot, identity.incarnation, identity.endpoint, identity.pid)
         self._to_driver: list[s.ToDriver] = [up]
 
     # --- messages in --------------------------------------------------------------------------------------------------
 
-    def on_workers(self, peers: list[m.Peer]) -> None:
+    def on_workers(self, peers: list[m.Peer], start_us: int) -> None:
         """Take note of who the workers are; new ones hear that the slot is ready."""
+        if self._plan.start_us != start_us:
+            self._plan = replace(self._plan, start_us=start_us)
         ready = s.Ready(self.identity.group, self.identity.slot, self.identity.incarnation, self.identity.endpoint)
         for peer in peers:
             if self._workers.get(peer.worker) != peer.incarnation:
@@ -102,8 +104,8 @@ class Slot:
     def on_message(self, message: s.ToSlot, payload: bytes | None) -> None:
         """Take work, or a word about the slot's end."""
         match message:
-            case s.Workers(peers=peers):
-                self.on_workers(peers)
+            case s.Workers(peers=peers, start_us=start_us):
+                self.on_workers(peers, start_us)
             case s.Do(slot=slot, worker=worker, incarnation=incarnation):
                 if slot == self.identity.incarnation and self._workers.get(worker) == incarnation:
                     self._queue.append((message, payload))
@@ -146,7 +148,8 @@ class Slot:
 
     def _end(self) -> None:
         self.state = State.ENDED
-        lived_us = (self._clock_ns() - self._began_ns) // 1000
+        now_ns = self._clock_ns()
+        worked_us = (now_ns - (self._first_ns if self._first_ns is not None else now_ns)) // 1000
         self._to_driver.append(
             s.SlotDown(
                 self.identity.group,
@@ -154,12 +157,14 @@ class Slot:
                 self.identity.incarnation,
                 self._batches,
                 self._busy_ns // 1000,
-                lived_us,
+                worked_us,
             )
         )
 
     def _run(self, do: s.Do, payload: bytes | None) -> None:
         began_ns = self._clock_ns()
+        if self._first_ns is None and not do.sample:
+            self._first_ns = began_ns
         try:
             work = self._slice(do)
             if payload is None:
@@ -169,7 +174,7 @@ class Slot:
                 columns, due_us = unpack(payload, self._plan.units[do.unit].schema_at(do.first)), do.due_us
             read_ns = self._clock_ns()
             if do.sample:
-                found = work.sample(columns, read_ns - began_ns)
+                found = work.sample(columns, do.partition, do.offset)
                 self._to_driver.append(
                     s.Calibrated(do.unit, do.count, found.record_ns, found.batch_ns, found.records_in)
                 )

@@ -57,7 +57,9 @@ class SlotDesk:
         last = unit.last_plain
         if last < 0 or unit.chain.stateful is not None:
             return
-        do = s.Do(0, self._worker, self._incarnation, 0, 0, unit.spec.id, unit.instance, 0, last, 0, 0, records, 0, True)
+        do = s.Do(
+            0, self._worker, self._incarnation, 0, 0, unit.spec.id, unit.instance, 0, last, 0, 0, records, 0, True
+        )
         if isinstance(unit, SourceUnit) and unit.spec.movable.start < 0:
             partition, offset = next(iter(unit.offsets.items()))
             if offset:
@@ -76,7 +78,7 @@ class SlotDesk:
         """Take the word on hand-overs that are complete."""
         told: list[m.FromWorker] = []
         for unit in units:
-            for each in unit.hand_overs:
+            for each in unit.take_hand_overs():
                 told.append(
                     m.Rerouted(
                         self._worker,
@@ -88,7 +90,6 @@ class SlotDesk:
                         each.carried_records,
                     )
                 )
-            unit.hand_overs.clear()
         return told
 
     def pulse(self, units: Units, now_us: int) -> m.Pulse:

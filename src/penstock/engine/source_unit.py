@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from penstock.connectors.base import SourceReader
 from penstock.dataset import Block, Mark
 from penstock.engine.chain import ClockNs
@@ -43,7 +45,7 @@ class SourceUnit(ReroutableUnit):
     ) -> None:
         super().__init__(spec, instance, plan, outputs, clock_ns, pool, owner)
         assert spec.source is not None
-        self._plan_start_us = plan.start_us
+        self._start_us = plan.start_us
         self.readers: dict[int, SourceReader] = {
             p: spec.source.reader(p, spec.partitions, plan.start_us)
             for p in range(spec.partitions)
@@ -120,9 +122,7 @@ class SourceUnit(ReroutableUnit):
             return self._end()
         if self._paused or now_us < self._not_before_us or not self.has_room:
             return False
-        if not self._active_us:
-            # Partitions are waited for from the first read on: a restored source has been silent for its recovery.
-            self._shown = {p: (max(now_us, shown_us), seen_us) for p, (shown_us, seen_us) in self._shown.items()}
+        self._begin_reading(now_us)
         worked = False
         open_partitions = False
         for partition, reader in self.readers.items():
@@ -139,10 +139,19 @@ class SourceUnit(ReroutableUnit):
             self._nothing_to_do(now_us)
         return worked
 
+    def _begin_reading(self, now_us: int) -> None:
+        """Wait for partitions from the first read on: a restored source has been silent for its recovery."""
+        if not self._active_us:
+            self._active_us = now_us
+            self._shown = {p: (max(now_us, shown_us), seen_us) for p, (shown_us, seen_us) in self._shown.items()}
+
+    def _came_back(self, now_us: int) -> None:
+        self._active_us = 0
+        self._begin_reading(now_us)
+
     def _watch_idle(self, now_us: int) -> None:
-        if not self._span.idle and now_us - (self._active_us or now_us) >= self._options.idle_us:
+        if not self._span.idle and now_us - self._active_us >= self._options.idle_us:
             self._announce_idle()
-        self._active_us = self._active_us or now_us
 
     def _event_time_us(self, partition: int, now_us: int, newest: int | None) -> int | None:
         """Least event time of the partitions that have shown one lately; None while one may still show its first."""
@@ -220,6 +229,7 @@ class SourceUnit(ReroutableUnit):
         if all(self._has_ended(partition, now_us) for partition in self.readers) and detour.is_empty:
             self._in_line(detour, Mark.END, (self._next_id, self._next_id))
             return self._release(detour, now_us)
+        self._begin_reading(now_us)
         if detour.route.first < 0:
             worked |= self._cut_offsets(detour, now_us)
         else:
@@ -283,16 +293,19 @@ class SourceUnit(ReroutableUnit):
     def _feed(self, detour: Detour, now_us: int) -> bool:
         """Read what is due, run it through the operations before the range, and gather it."""
         worked = self._cut_ripe(detour, now_us)
-        first = detour.route.first
+        if now_us < self._not_before_us:
+            return worked
+        first, full = detour.route.first, False
         for partition, reader in self.readers.items():
             held = detour.gathering.get(partition)
             wake_us = reader.wake_us(now_us)
             if wake_us is None or wake_us > now_us or (held is not None and held.count >= detour.records_max):
                 continue
             read_ns = self._clock_ns()
-            batch = reader.poll(now_us, detour.records_max)
+            batch = reader.poll(now_us, self._records_max)
             if batch is None:
                 continue
+            full = full or len(batch.rows) == self._records_max
             before_ns = self._clock_ns()
             self._count_read(len(batch.rows), before_ns - read_ns, batch.due_us, before_ns // 1000)
             rows = self.chain.push(batch.rows, batch.due_us, 0, first)
@@ -304,7 +317,10 @@ class SourceUnit(ReroutableUnit):
             self.chain.clear_sides()
             block = Block(0, 0, 0, rows or None, None, len(rows), batch.due_us)
             detour.gather(partition, partition, block, sides, now_us)
+            took_ns, work_us = self._clock_ns() - read_ns, self._options.block_work_us
+            self._records_max = fit_records(self._records_max, len(batch.rows), took_ns, work_us)
             worked = True
+        self._not_before_us = 0 if full else now_us + self._options.linger_us
         return self._cut_ripe(detour, now_us) or worked
 
     def _passed(self, item: Item, event_time_us_max: int | None, now_us: int) -> None:
@@ -332,9 +348,17 @@ class SourceUnit(ReroutableUnit):
         away = self.detour is not None and self.detour.route.first < 0
         self.stats.form = (Form.BATCH if away else Form.RECORD).value
 
-    @property
-    def _start_us(self) -> int:
-        return self._plan_start_us
+    def _read_again(self, item: Item, do: s.Do) -> pa.RecordBatch:
+        assert self.spec.source is not None
+        reader = self.spec.source.reader(do.partition, self.spec.partitions, self._start_us)
+        before_ns = self._clock_ns()
+        reader.seek(do.offset)
+        read = reader.read(do.count)
+        reader.close()
+        after_ns = self._clock_ns()
+        item.due_us = read.due_us or item.cut_us
+        self._count_read(do.count, after_ns - before_ns, item.due_us, after_ns // 1000)
+        return read.columns
 
     def waiting_records(self, now_us: int) -> int:
         return sum(reader.backlog_records(now_us) for reader in self.readers.values())
@@ -361,9 +385,9 @@ class SourceUnit(ReroutableUnit):
         """When the source has something to do; None if only room, or nothing, is awaited."""
         if self.finished:
             return None
-        if self._marker is not None or self._drain:
+        if (self._marker is not None or self._drain) and not self._ending:
             return now_us
-        if self._order is not None:
+        if self._can_settle:
             return now_us
         if self.detour is not None and not self._paused:
             return self._wake_detour_us(self.detour, now_us)
@@ -380,11 +404,12 @@ class SourceUnit(ReroutableUnit):
     def _wake_detour_us(self, detour: Detour, now_us: int) -> int | None:
         if self._ending or detour.closing:
             return None
-        soonest = detour.wake_us()
+        soonest: int | None = None
         if detour.room > 0:
+            soonest = detour.wake_us()
             wakes = [wake for reader in self.readers.values() if (wake := reader.wake_us(now_us)) is not None]
             if wakes:
-                cut_us = self._cut_us + detour.route.interval_us if detour.route.first < 0 else now_us
+                cut_us = self._cut_us + detour.route.interval_us if detour.route.first < 0 else self._not_before_us
                 due_us = max(min(wakes), min(cut_us, now_us + detour.route.interval_us))
                 soonest = due_us if soonest is None else min(soonest, due_us)
         if detour.is_empty and not self._span.idle:

@@ -147,7 +147,8 @@ class SlotDown(_Message):
     incarnation: int
     batches: int
     busy_us: int
-    lived_us: int
+    worked_us: int
+    """From the begin of its first micro-batch on."""
 
 
 class Calibrated(_Message):
@@ -165,9 +166,10 @@ ToDriver = SlotUp | SlotDown | Calibrated
 
 
 class Workers(_Message):
-    """Who the workers are now."""
+    """Who the workers are now, and when the sources' schedules began."""
 
     peers: list[Peer]
+    start_us: int
 
 
 class End(_Message):

@@ -219,7 +219,10 @@ class Driver:
         """Let the control loop look, and do what it wants done."""
         scheduler = self._scheduler
         running = scheduler.phase in (Phase.RUNNING, Phase.DRAINING) and not scheduler.recovering
-        view = View(running, [scheduler.peers[worker] for worker in sorted(scheduler.peers)], scheduler.start_us)
+        ending = scheduler.phase in (Phase.ENDING, Phase.ENDED)
+        view = View(
+            running, ending, [scheduler.peers[worker] for worker in sorted(scheduler.peers)], scheduler.start_us
+        )
         with self._lock:
             figures = self._monitor.operations() if self._beaten else None
             self._beaten = False

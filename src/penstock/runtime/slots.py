@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import replace
 
 import msgspec
 
@@ -28,8 +27,6 @@ class GroupTask(msgspec.Struct, frozen=True):
 
     group: int
     micro_batches: int
-    start_us: int
-    peers: list[m.Peer]
     assignment: Assignment
 
 
@@ -37,7 +34,7 @@ class _Kept:
     """What a process keeps of a job between two groups."""
 
     def __init__(self, packed: bytes, task: GroupTask) -> None:
-        self.plan = replace(open_plan(packed), start_us=task.start_us)
+        self.plan = open_plan(packed)
         self.slices: dict[SliceId, Slice] = {}
         assignment = task.assignment
         self.node = Node(assignment.keys, assignment.host or own_address(assignment.driver))
@@ -50,14 +47,14 @@ class _Kept:
         self.node.close(linger_ms=0)
 
 
-_kept: dict[tuple[bytes, int], _Kept] = {}
-"""By the job's key and the start of its schedules; one at the most."""
+_kept: dict[bytes, _Kept] = {}
+"""By the job's key; one at the most."""
 
 
 def run_slot(packed: bytes, slot: int, task: GroupTask) -> None:
     """Host one slot until its group is done; called in a Spark task."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    key = (task.assignment.keys.public, task.start_us)
+    key = task.assignment.keys.public
     if key not in _kept:
         for other in list(_kept):
             _kept.pop(other).close()
@@ -70,8 +67,6 @@ def _serve(kept: _Kept, slot: int, task: GroupTask) -> None:
     incarnation = int.from_bytes(os.urandom(6), "big")
     identity = Identity(task.group, slot, incarnation, node.endpoint, os.getpid())
     machine = Slot(kept.plan, identity, task.micro_batches, kept.slices, now_ns)
-    _connect(kept, task.peers)
-    machine.on_workers(task.peers)
     heard_us = now_us()
     while True:
         arrived = node.receive()

@@ -216,7 +216,7 @@ class GroupJobs:
 
     def _run(self, command: Submit) -> None:
         packed = self._packed
-        task = GroupTask(command.group, command.micro_batches, command.start_us, command.peers, self._assignment)
+        task = GroupTask(command.group, command.micro_batches, self._assignment)
 
         def host(slot: int, _: Iterator[object]) -> Iterator[int]:
             run_slot(packed, slot, task)

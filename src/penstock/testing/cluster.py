@@ -69,9 +69,8 @@ class Cluster:
         self._incarnations += 1
         name = f"slot:{self._incarnations}"
         identity = Identity(group, slot, self._incarnations, name)
-        plan = replace(self._plan, start_us=self.start_us)
-        self._slots[name] = Slot(plan, identity, quota, {}, lambda: self.now_us * 1000)
-        self._slots[name].on_workers(list(self._scheduler.peers.values()))
+        self._slots[name] = Slot(self._plan, identity, quota, {}, lambda: self.now_us * 1000)
+        self._slots[name].on_workers(list(self._scheduler.peers.values()), self.start_us)
         return name
 
     def lose_slot(self, name: str) -> None:
@@ -219,7 +218,7 @@ class Cluster:
                 self._slots[name].on_message(decode_to_slot(frames[0]), payload)
             worked = True
         for name, slot in list(self._slots.items()):
-            slot.on_workers(list(self._scheduler.peers.values()))
+            slot.on_workers(list(self._scheduler.peers.values()), self.start_us)
             worked |= slot.step(self.now_us)
             for to, frames in slot.to_workers():
                 worked = True
