@@ -34,8 +34,8 @@ def switch_at_random(cluster: Cluster, plan: Plan, random: Random, *, crashes_ma
     switches = slot_losses = crashes = group = 0
     while not cluster.ended:
         for _ in range(random.choice([1, 5, 40, 150])):
-            if cluster.ended:
-                break
+            if cluster.ended or (group and not cluster.slots):
+                break  # without slots a range in batch form stands still, and nothing else makes time pass here
             step(cluster)
         if cluster.ended:
             break
