@@ -26,8 +26,11 @@ from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 
 CONTROL_US = 100_000
-CALIBRATE_US = 1_000_000
-"""Between two tries to get a sample."""
+CALIBRATE_US_MIN = 1_000_000
+"""Between two tries to get a sample; twice as long after each, since some operations are hardly ever reached."""
+CALIBRATE_US_MAX = 60_000_000
+SLOTLESS_US = 5_000_000
+"""A worker without slots waits so long for others before ranges in batch form are called back."""
 SAMPLES = 3
 """Samples taken of each unit; one may be disturbed."""
 SAMPLE_RECORDS = 4_096
@@ -77,7 +80,9 @@ class ControlLoop:
         self._groups = Groups(options.slots or plan.workers, options.group_size or None)
         self._advice: list[Switch] = []
         self._control_us = 0
-        self._calibrate_us = 0
+        self._calibrations: dict[int, tuple[int, int]] = {}
+        """By unit: when the next sample is asked for, and how long after it the one after that."""
+        self._slotless_us: int | None = None
         self._alive_us = 0
         self._peers: list[m.Peer] = []
         self._start_us = 0
@@ -132,8 +137,12 @@ class ControlLoop:
 
     def on_group_ended(self, group: int, error: str | None, now_us: int) -> list[Command]:
         """Spark says that a group's job has ended."""
-        self._groups.on_ended(group, error, now_us)
-        return [Send(peer.worker, m.GroupEnded(group)) for peer in self._peers]
+        ended = self._groups.on_ended(group, error, now_us)
+        return [*ended, *(Send(peer.worker, m.GroupEnded(group)) for peer in self._peers)]
+
+    def on_replaced(self, now_us: int) -> list[Command]:
+        """A worker that does not answer is replaced by a new task, which needs a place in the cluster."""
+        return list(self._groups.give_way(now_us))
 
     def on_resumed(self) -> list[Command]:
         """A recovery is over: rebuilt instances are told what the others know."""
@@ -154,8 +163,8 @@ class ControlLoop:
         commands: list[Command] = []
         if figures is not None:
             self._measures.on_figures(figures)
-        if view.ending:
-            return commands
+        if view.ending or not view.peers:
+            return commands  # the workers come first: where places are few, slots must not take theirs
         if view.running:
             self._peers, self._start_us = view.peers, view.start_us
             commands += self._groups.know(view.peers, view.start_us)
@@ -166,13 +175,15 @@ class ControlLoop:
             self._alive_us = now_us
             commands += self._groups.tell_all(s.StillThere())
         if not view.running:
+            self._slotless_us = None
             return commands  # while workers start the first slots do so too; in a recovery nothing changes form
         if now_us - self._control_us < CONTROL_US:
             return commands + self._carry_out(now_us)
         self._control_us = now_us
-        units = self._measures.units(self._groups.up or self._groups.slots, self._options.interval_us)
+        units = self._measures.units(self._groups.up or self._groups.slots, self._options.interval_us, now_us)
         for decision in self._switcher.decide(now_us, units):
             self._take(decision, now_us)
+        self._watch_slots(now_us)
         commands += self._carry_out(now_us)
         commands += self._pace(units)
         return commands + self._calibrate(now_us)
@@ -194,6 +205,17 @@ class ControlLoop:
             return
         unit = self._plan.units[decision.unit]
         self._hand_overs.order(unit, decision.first, decision.last, decision.reason, decision.inputs, at_s, now_us)
+
+    def _watch_slots(self, now_us: int) -> None:
+        """Call ranges back that stand still because no slots are left, however their forms were settled."""
+        if not self._hand_overs.is_away or self._measures.slots_everywhere(len(self._peers)):
+            self._slotless_us = None
+        elif self._slotless_us is None:
+            self._slotless_us = now_us
+        elif now_us - self._slotless_us >= SLOTLESS_US:
+            self._slotless_us = None
+            why = self._groups.error or "the cluster has no free place"
+            self._hand_overs.call_back(f"no slots: {why}", (now_us - self._start_us) / 1e6, now_us)
 
     def _carry_out(self, now_us: int) -> list[Command]:
         everywhere = self._measures.slots_everywhere(len(self._peers))
@@ -227,14 +249,13 @@ class ControlLoop:
         return commands
 
     def _calibrate(self, now_us: int) -> list[Command]:
-        if not self._groups.up or now_us - self._calibrate_us < CALIBRATE_US:
-            return []
-        self._calibrate_us = now_us
-        return [
-            Send(self._plan.worker_of(0), m.Calibrate(unit.id, SAMPLE_RECORDS))
-            for unit in self._plan.units
-            if len(unit.movable) and unit.ops and self._measures.samples(unit) < SAMPLES
-        ]
+        commands: list[Command] = []
+        for unit in self._plan.units if self._groups.up else ():
+            at_us, wait_us = self._calibrations.get(unit.id, (0, CALIBRATE_US_MIN))
+            if now_us >= at_us and len(unit.movable) and unit.ops and self._measures.samples(unit) < SAMPLES:
+                self._calibrations[unit.id] = now_us + wait_us, min(2 * wait_us, CALIBRATE_US_MAX)
+                commands.append(Send(self._plan.worker_of(0), m.Calibrate(unit.id, SAMPLE_RECORDS)))
+        return commands
 
 
 def _names(plan: Plan, unit: int, index: int) -> str:

@@ -7,9 +7,11 @@ group        event                                          effect
              wanted, and none of them is coming up
 COMING UP    SlotUp from its tasks                          when all are up: UP; scheduling took so long
 COMING UP    too long                                       gives up on the rest: UP with those that are there
-UP           its Spark job ends                             the size of the next is tuned; workers forget its slots
+UP           its Spark job ends                             the size of the next is tuned; workers forget its slots;
+                                                            End to older groups: workers have given up on them
 any          its Spark job fails                            as above; the next one is submitted later, and later
-any          slots are no longer wanted                     End to its tasks
+any          slots are no longer wanted, or a worker        End to its tasks
+             needs a place
 ===========  =============================================  =====================================================
 
 One group is kept up in calm weather, so that a burst finds its slots ready; while work is done, one more stands by.
@@ -28,6 +30,8 @@ UP_US_MAX = 20_000_000
 """Tasks that have not come up by then find no free slot in the cluster."""
 RETRY_US_MIN = 1_000_000
 RETRY_US_MAX = 60_000_000
+FIGURES_MAX = 1_000
+"""Groups that are remembered for reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,8 @@ class _Group:
     submitted_us: int
     up_us: int | None = None
     live: dict[int, s.SlotUp] = field(default_factory=dict)
-    ended_tasks: int = 0
+    seen: set[int] = field(default_factory=set)
+    """Slots that have come up, though they may have done their share before the last one did."""
     batches: int = 0
     worked_us: int = 0
     ending: bool = False
@@ -137,7 +142,8 @@ class Groups:
         if group is None or group.ending:
             return [TellSlot(up.endpoint, s.End(True))]
         group.live[up.slot] = up
-        if group.up_us is None and len(group.live) == group.slots:
+        group.seen.add(up.slot)
+        if group.up_us is None and len(group.seen) == group.slots:
             group.up_us = now_us
             self._retry_us = RETRY_US_MIN
         # Before the workers have started there is nobody to be ready for.
@@ -149,21 +155,20 @@ class Groups:
         if group is not None:
             group.batches += down.batches
             group.worked_us = max(group.worked_us, down.worked_us)
-            group.ended_tasks += 1
             live = group.live.get(down.slot)
             if live is not None and live.incarnation == down.incarnation:
                 del group.live[down.slot]
 
-    def on_ended(self, number: int, error: str | None, now_us: int) -> None:
+    def on_ended(self, number: int, error: str | None, now_us: int) -> list[GroupCommand]:
         """Spark says that a group's job has ended."""
         group = self._groups.pop(number, None)
         if group is None:
-            return
-        if error is not None and not group.ending:
-            self.error = error
+            return []
+        if not group.ending and (error is not None or not group.seen):
+            self.error = error or "its tasks ended before they began"
             self._retry_at_us = now_us + self._retry_us
             self._retry_us = min(2 * self._retry_us, RETRY_US_MAX)
-            return
+            return []
         up_us = group.up_us if group.up_us is not None else now_us
         schedule_us = up_us - group.submitted_us
         execute_us = group.worked_us
@@ -178,6 +183,23 @@ class Groups:
                     number, group.slots, group.size, schedule_us / 1e3, execute_us / 1e3, group.batches, round(share, 4)
                 )
             )
+            del self.finished[:-FIGURES_MAX]
+        # Work goes to the oldest group's slots: one that outlives a later group has been given up by the workers.
+        return self._end([each for each in self._groups.values() if each.number < number]) if whole else []
+
+    def give_way(self, now_us: int) -> list[GroupCommand]:
+        """End all groups: a worker needs a place in the cluster, and they may hold the last ones."""
+        self._retry_at_us = max(self._retry_at_us, now_us + RETRY_US_MIN)
+        return self._end(list(self._groups.values()))
+
+    @staticmethod
+    def _end(groups: list[_Group]) -> list[GroupCommand]:
+        commands: list[GroupCommand] = []
+        for group in groups:
+            if not group.ending:
+                group.ending = True
+                commands += [TellSlot(up.endpoint, s.End(False)) for up in group.live.values()]
+        return commands
 
     def tick(self, now_us: int) -> list[GroupCommand]:
         """Submit what is missing, end what is too much."""
@@ -187,9 +209,7 @@ class Groups:
                 group.up_us = now_us
         live = [each for each in self._groups.values() if not each.ending]
         if not self._wanted:
-            for group in live:
-                group.ending = True
-                commands += [TellSlot(up.endpoint, s.End(False)) for up in group.live.values()]
+            commands += self._end(live)
         elif len(live) < self._wanted and now_us >= self._retry_at_us and all(g.up_us is not None for g in live):
             group = _Group(self._next, self.slots, self.size, now_us)
             self._groups[group.number] = group

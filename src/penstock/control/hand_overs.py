@@ -8,6 +8,7 @@ SETTLED    ordered: none (back)                     Reroute to all              
 PREPARING  slots are up, everywhere                 Reroute to all                               SWITCHING
 PREPARING  too long                                 the switch has failed                        SETTLED
 SWITCHING  Rerouted by every instance               the switch is done, and measured             SETTLED
+any        no slots are left for its range          Reroute to all: back                         SWITCHING
 any        a recovery is over                       Reroute to all again: rebuilt instances run  same
                                                     their chain in record form
 =========  =======================================  ===========================================  =========
@@ -24,6 +25,8 @@ from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.protocol import messages as m
 
 PREPARE_US_MAX = 10_000_000
+SWITCHES_MAX = 10_000
+"""Switches that are remembered for reports."""
 
 
 class Switch(msgspec.Struct):
@@ -91,6 +94,11 @@ class HandOvers:
             for state in self._units.values()
         )
 
+    @property
+    def is_away(self) -> bool:
+        """Whether some range is in batch form, or on its way there."""
+        return any(state.first <= state.last for state in self._units.values())
+
     def range(self, unit: int) -> tuple[int, int]:
         """What is in batch form now: first and last operation, both included."""
         state = self._units[unit]
@@ -114,6 +122,14 @@ class HandOvers:
         self._numbers += 1
         record = Switch(round(at_s, 3), names, to.value, 0.0, 0.0, 0, reason, inputs)
         state.pending = _Pending(self._numbers, first, last, now_us, record)
+
+    def call_back(self, reason: str, at_s: float, now_us: int) -> None:
+        """Bring every range back, also those whose switch is not over: without slots it never would be."""
+        for unit in self._plan.units:
+            state = self._units[unit.id]
+            if state.first <= state.last:
+                state.pending = None
+                self.order(unit, 0, -1, reason, {}, at_s, now_us)
 
     def tick(self, slots_everywhere: bool, interval_us: int, now_us: int) -> tuple[list[m.Reroute], list[Settled]]:
         """Return the orders to be sent to all workers now, and switches that have failed."""
@@ -167,6 +183,7 @@ class HandOvers:
             return []
         record.total_ms = (now_us - pending.ordered_us) / 1000
         self.switches.append(record)
+        del self.switches[:-SWITCHES_MAX]
         state.pending = None
         return [Settled(message.unit, state.first, state.last, False)]
 

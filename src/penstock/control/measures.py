@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from penstock.control.candidates import capacity_eps
 from penstock.control.monitor import OperationFigures
 from penstock.control.switching import OpMeasure, UnitMeasure
 from penstock.operators import BatchKind, Form, Operation
@@ -20,6 +21,12 @@ TRANSMIT_US = 1_000
 RECORDS_MIN = 256
 """Costs are taken from heartbeats in which an operation handled at least so many records in a block on average."""
 WEIGHT = 0.3
+SATURATED_RECORDS = 1_000
+"""An instance before which so many records wait all the time gives all it can."""
+SLACK_MIN = 0.1
+SLACK_WEIGHT = 0.5
+SLACK_BACK_US = 30_000_000
+"""Time in which what was once seen of a crowded machine is forgotten."""
 STEADY_LOOKS = 4
 """Figures count for a form's costs when the operation has been in it for so many heartbeats."""
 
@@ -28,13 +35,13 @@ STEADY_LOOKS = 4
 class _Arrivals:
     """Arrived so far at one instance, at some moments of the last while."""
 
-    seen: deque[tuple[int, int]] = field(default_factory=deque)
+    seen: deque[tuple[int, int, int]] = field(default_factory=deque)
     waiting: int = 0
 
     def add(self, at_us: int, arrived: int, waiting: int) -> None:
         if self.seen and arrived < self.seen[-1][1]:
             self.seen.clear()  # rolled back: it counts again from an earlier place
-        self.seen.append((at_us, arrived))
+        self.seen.append((at_us, arrived, waiting))
         self.waiting = waiting
         while len(self.seen) > 2 and at_us - self.seen[1][0] >= RATE_WINDOW_US:
             self.seen.popleft()
@@ -43,8 +50,18 @@ class _Arrivals:
     def eps(self) -> float:
         if len(self.seen) < 2:
             return 0.0
-        (first_us, first), (last_us, last) = self.seen[0], self.seen[-1]
+        (first_us, first, _), (last_us, last, _) = self.seen[0], self.seen[-1]
         return (last - first) * 1e6 / max(1, last_us - first_us)
+
+    @property
+    def taken_eps(self) -> float | None:
+        """Records taken in each second while some waited all the time: what the instance can carry; None otherwise."""
+        if len(self.seen) < 2:
+            return None
+        (first_us, first, waited), (last_us, last, waits) = self.seen[-2], self.seen[-1]
+        if min(waited, waits) < SATURATED_RECORDS:
+            return None
+        return (last - waits - first + waited) * 1e6 / max(1, last_us - first_us)
 
 
 class Measures:
@@ -63,6 +80,8 @@ class Measures:
         """The form of each operation, and how often it was seen in it in a row."""
         self._figures: dict[str, OperationFigures] = {}
         self._slots: dict[int, int] = {}
+        self._slack: dict[int, tuple[float, int]] = {}
+        """By unit: the share of its record form's computed capacity that it had when it gave all it could, and when."""
 
     def slots_everywhere(self, workers: int) -> bool:
         """Whether every worker has slots that take its work."""
@@ -120,11 +139,28 @@ class Measures:
         """Nanoseconds per record by operation in one form, as far as known."""
         return dict(self._record_ns if form is Form.RECORD else self._batch_ns)
 
-    def units(self, slots: int, interval_us: int) -> list[UnitMeasure]:
+    def units(self, slots: int, interval_us: int, now_us: int) -> list[UnitMeasure]:
         """Every unit as it is now."""
-        return [self._unit(unit, slots, interval_us) for unit in self._plan.units if len(unit.movable)]
+        return [self._unit(unit, slots, interval_us, now_us) for unit in self._plan.units if len(unit.movable)]
 
-    def _unit(self, unit: UnitSpec, slots: int, interval_us: int) -> UnitMeasure:
+    def _watch_slack(self, unit: UnitSpec, held: list[_Arrivals], measure: UnitMeasure, now_us: int) -> float:
+        """Compare what the record form should carry with what it does when it gives all it can.
+
+        Costs are measured on an operation alone; a machine that others use too, or memory that is short, show here.
+        """
+        slack, seen_us = self._slack.get(unit.id, (1.0, now_us))
+        if now_us > seen_us:
+            slack = min(1.0, slack + (1.0 - slack) * (now_us - seen_us) / SLACK_BACK_US)
+        taken = [each.taken_eps for each in held]
+        computed = capacity_eps(measure.operations)
+        if computed and taken and all(op.form is Form.RECORD for op in measure.operations):
+            known = [each for each in taken if each is not None]
+            if len(known) == len(taken):
+                slack += SLACK_WEIGHT * (min(1.0, max(SLACK_MIN, sum(known) / computed)) - slack)
+        self._slack[unit.id] = slack, now_us
+        return slack
+
+    def _unit(self, unit: UnitSpec, slots: int, interval_us: int, now_us: int) -> UnitMeasure:
         held = [each for (number, _), each in self._arrivals.items() if number == unit.id]
         arrival_eps, queue = sum(each.eps for each in held), float(sum(each.waiting for each in held))
         if unit.source is None and queue > self._plan.options.queue_records / 2:
@@ -155,7 +191,7 @@ class Measures:
             )
             reach *= selectivity
         schedule_us = [f.schedule_us for n in names if (f := self._figures.get(n)) is not None and f.schedule_us > 0]
-        return UnitMeasure(
+        measure = UnitMeasure(
             unit=unit.id,
             operations=tuple(operations),
             interval_us=interval_us,
@@ -165,6 +201,11 @@ class Measures:
             queue_records=queue,
             arrival_eps=arrival_eps,
         )
+        slack = self._watch_slack(unit, held, measure, now_us)
+        if slack == 1.0:
+            return measure
+        slower = [replace(op, record_eps=op.record_eps * slack if op.record_eps else None) for op in operations]
+        return replace(measure, operations=tuple(slower))
 
     def _batch_eps(self, unit: UnitSpec, index: int, name: str, width: int) -> float | None:
         cost_ns = self._batch_ns.get(name)

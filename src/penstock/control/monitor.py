@@ -109,7 +109,7 @@ class Status(msgspec.Struct):
     switches_total: int = 0
     advise: bool = False
     switch_note: str = ""
-    """Why an operation under pressure was left as it is, if one was."""
+    """Why an operation under pressure was last left as it is, if one was."""
     slots: list[int] = msgspec.field(default_factory=list)
     """Processes that run micro-batches, or stand by for them."""
 
