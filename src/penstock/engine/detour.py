@@ -37,6 +37,8 @@ ITEM_RECORDS_MAX = 65_536
 _FIRST_ITEM_RECORDS = 2_048
 ITEM_WORK_US = 25_000
 """A micro-batch is about this much work for a slot at the most, so that results keep coming."""
+ITEM_BYTES_MAX = 8 << 20
+"""About the most that a micro-batch and its results may weigh: far below the limit of a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +113,15 @@ class Gathering:
 class Detour:
     """The line of one unit instance: micro-batches and markers in the order of their ids."""
 
-    def __init__(self, route: Route, pool: SlotPool, unit: int, instance: int, owner: tuple[int, int]) -> None:
+    def __init__(
+        self, route: Route, pool: SlotPool, unit: int, instance: int, owner: tuple[int, int], record_ns: float = 0.0
+    ) -> None:
         self.route = route
         self.closing = False
         """Nothing more is cut."""
-        self.records_max = _FIRST_ITEM_RECORDS
+        # Of slow operations even the first micro-batch must not be so large that its slot is given up for lost.
+        fitting = int(1000 * ITEM_WORK_US / record_ns) if record_ns > 0.0 else _FIRST_ITEM_RECORDS
+        self.records_max = max(1, min(fitting, _FIRST_ITEM_RECORDS))
         self.line: deque[Item | Marker] = deque()
         self.gathering: dict[int, Gathering] = {}
         self._pool = pool
@@ -183,7 +189,10 @@ class Detour:
         if not held.count:
             item.result = Result(s.Done(0, 0, 0, now_us, now_us, 0, 0, None, [], [], 0, 0), ())
             return
-        self._submit(item, pack(join_columns(held.blocks, schema)), 0, 0)
+        packed = pack(join_columns(held.blocks, schema))
+        if len(packed) > ITEM_BYTES_MAX:
+            self.records_max = max(1, min(self.records_max, held.count * ITEM_BYTES_MAX // len(packed)))
+        self._submit(item, packed, 0, 0)
 
     def send_offsets(self, partition: int, offset: int, count: int, block_id: int, since_us: int, now_us: int) -> None:
         """Send a stretch of a source out as one micro-batch: its slot reads it."""
@@ -211,7 +220,7 @@ class Detour:
         if found is None:
             return False
         found.result = result
-        self._learn(found.count, result.done)
+        self._learn(found.count, result)
         return True
 
     def on_exhausted(self, work: Work) -> bool:
@@ -228,15 +237,16 @@ class Detour:
             for work in self._pool.recall(set(self._items)):
                 self.on_exhausted(work)
 
-    def _learn(self, count: int, done: s.Done) -> None:
-        """How many records are about the work a micro-batch should be."""
-        took_us = max(1, done.done_us - done.began_us)
-        fitting = max(1, count * ITEM_WORK_US // took_us)
-        if 2 * count >= self.records_max:
-            fitting = min(fitting, 2 * self.records_max)
-            self.records_max = max(64, min((self.records_max + fitting) // 2, ITEM_RECORDS_MAX))
-        elif fitting < self.records_max:
-            self.records_max = max(64, (self.records_max + fitting) // 2)
+    def _learn(self, count: int, result: Result) -> None:
+        """How many records are about the work, and the weight, that a micro-batch should be."""
+        took_us = max(1, result.done.done_us - result.done.began_us)
+        size_bytes = max(1, sum(map(len, result.payloads)))
+        fitting = max(1, min(count * ITEM_WORK_US // took_us, count * ITEM_BYTES_MAX // size_bytes))
+        if fitting < self.records_max:
+            self.records_max = (self.records_max + fitting) // 2
+        elif 2 * count >= self.records_max:
+            fitting = min(fitting, 2 * self.records_max, ITEM_RECORDS_MAX)
+            self.records_max = (self.records_max + fitting + 1) // 2
 
     def forget(self) -> None:
         """The instance is built anew: whatever comes back is refused."""

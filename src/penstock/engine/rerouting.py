@@ -148,9 +148,16 @@ class ReroutableUnit(Unit):
             self.detour = None
             self._came_back(now_us)
         if route is not None:
-            self.detour = Detour(route, self._pool, self.spec.id, self.instance, self._owner)
+            cost_ns = self._record_ns(route)
+            self.detour = Detour(route, self._pool, self.spec.id, self.instance, self._owner, cost_ns)
         self._show_forms()
         self._begin_hand_over(order, now_us)
+
+    def _record_ns(self, route: Route) -> float:
+        """What a record has cost in a range so far; 0 where that is not known."""
+        stages = [each.stats for each in self.chain.stages[max(route.first, 0) : route.last + 1]]
+        came = stages[0].records_in if stages else 0
+        return sum(each.busy_ns for each in stages) / came if came else 0.0
 
     def _begin_hand_over(self, order: Order, now_us: int) -> None:
         self._order = None
