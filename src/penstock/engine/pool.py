@@ -2,7 +2,8 @@
 
 Of each slot number the task of the oldest group is used; the next group's stands by, so that nothing is waited for when
 a group ends. A slot that is gone, or has said nothing for too long, loses its micro-batches: they go to another one
-under a new attempt, and what the old one may still send is refused.
+under a new attempt, and what the old one may still send is refused. So does a micro-batch that a slot, by its own word,
+does not have: it, or its result, was lost on the way.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ from penstock.protocol import slots as s
 
 DEPTH = 2
 """Micro-batches of one worker that may be with a slot: one at work, one waiting."""
-LOST_US = 30_000_000
-"""A micro-batch that has been with a slot for so long is given to another one."""
+MISSED_US = 1_000_000
+"""So long after it was sent, a micro-batch has come to its slot; unless it, or its result, was lost on the way."""
+LOST_US = 10_000_000
+"""A micro-batch that has been with a slot for so long is given to another one; at its next attempts twice as long."""
+GONE_MAX = 1_000
+"""Slots, and groups, whose end is remembered: a late word must not bring them back."""
 
 SlotFrames = tuple[str, list[bytes]]
 """Endpoint of a slot, and the frames of one message to it."""
@@ -35,6 +40,8 @@ class Work:
 class _Known:
     ready: s.Ready
     leaving: bool = False
+    holds: list[int] | None = None
+    """What it says it has; None once that was looked at."""
     work: dict[int, Work] = field(default_factory=dict)
 
 
@@ -49,6 +56,10 @@ class SlotPool:
         self._unsent: deque[Work] = deque()
         self._out: list[SlotFrames] = []
         self._items = 0
+        self._gone: deque[int] = deque(maxlen=GONE_MAX)
+        """Slots that were replaced or take no more."""
+        self._ended: deque[int] = deque(maxlen=GONE_MAX)
+        """Groups whose tasks have ended."""
 
     def next_item(self) -> int:
         """Return a number that no micro-batch of this worker has had."""
@@ -83,22 +94,28 @@ class SlotPool:
 
     def on_ready(self, ready: s.Ready) -> None:
         """A slot is up; if Spark started it in place of a lost one, what that one had is given out again."""
+        if ready.incarnation in self._gone or ready.group in self._ended:
+            return
         for incarnation, each in list(self._known.items()):
             if (each.ready.group, each.ready.slot) == (ready.group, ready.slot) and incarnation != ready.incarnation:
+                self._gone.append(incarnation)
                 self._lose(incarnation)
-        self._known.setdefault(ready.incarnation, _Known(ready))
+        self._known.setdefault(ready.incarnation, _Known(ready)).holds = ready.holds
 
     def on_leave(self, incarnation: int) -> None:
         """A slot has done its group: it gets no more, and hears that; what it has, it finishes."""
         known = self._known.get(incarnation)
+        if incarnation not in self._gone:
+            self._gone.append(incarnation)
         if known is not None:
             known.leaving = True
             self._out.append((known.ready.endpoint, [m.encode(s.Left(incarnation, self._worker, self._incarnation))]))
 
     def on_group_ended(self, group: int) -> None:
-        """Spark says that the tasks of a group, and of all before it, are gone."""
+        """Spark says that the tasks of a group are gone; those of the group before may be at work still."""
+        self._ended.append(group)
         for incarnation, each in list(self._known.items()):
-            if each.ready.group <= group:
+            if each.ready.group == group:
                 self._lose(incarnation)
 
     def _lose(self, incarnation: int) -> None:
@@ -106,6 +123,13 @@ class SlotPool:
         for work in reversed(known.work.values()):
             work.do.attempt += 1
             self._unsent.appendleft(work)
+
+    def _give_missed(self, known: _Known, holds: list[int], now_us: int) -> None:
+        for item, work in reversed(list(known.work.items())):
+            if item not in holds and now_us - work.sent_us > MISSED_US:
+                del known.work[item]
+                work.do.attempt += 1
+                self._unsent.appendleft(work)
 
     def take(self, incarnation: int, item: int, attempt: int) -> Work | None:
         """Take a micro-batch back whose result has come; None if it is not, or no longer, with that slot."""
@@ -158,8 +182,11 @@ class SlotPool:
     def send(self, now_us: int) -> list[SlotFrames]:
         """Return the messages for slots."""
         for incarnation, known in list(self._known.items()):
-            if any(now_us - work.sent_us > LOST_US for work in known.work.values()):
+            if any(now_us - work.sent_us > LOST_US << work.do.attempt for work in known.work.values()):
                 self._lose(incarnation)
+            elif known.holds is not None:
+                self._give_missed(known, known.holds, now_us)
+                known.holds = None
         while self._unsent:
             free = [each for each in self._used() if len(each.work) < DEPTH]
             if not free:

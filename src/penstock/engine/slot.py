@@ -4,10 +4,12 @@
 state      event                               effect                                            next
 =========  ==================================  ================================================  =========
 TAKING     Workers: a new one                  Ready to it                                       TAKING
+TAKING     a while has passed                  Ready to every worker, with what it holds         TAKING
 TAKING     Do                                  it waits in the queue                             TAKING
 TAKING     a micro-batch is through            Done (or NotDone) to its owner                    TAKING
 TAKING     the group's quota is done, or End   Leave to every worker                             LEAVING
 LEAVING    Do (sent before the worker's Left)  it waits in the queue                             LEAVING
+LEAVING    a while has passed                  Leave to those who have not answered              LEAVING
 LEAVING    Left from every worker, queue done  SlotDown to the driver                            ENDED
 LEAVING    a worker silent for too long        as if it had answered: it gives the work anew     LEAVING
 any        driver silent for too long          —                                                 ENDED
@@ -29,8 +31,11 @@ from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 
+READY_US = 500_000
+"""Between two times that a slot says that it is ready: a connection that breaks may have lost a word, or work."""
 LEAVE_US = 1_000_000
 """How long a slot waits for a worker's Left."""
+LEAVE_AGAIN_US = 200_000
 
 SliceId = tuple[int, int, int, int]
 """Unit, instance, first and last operation."""
@@ -76,6 +81,8 @@ class Slot:
         self._workers: dict[int, int] = {}
         self._answered: set[int] = set()
         self._leaving_us = 0
+        self._said_us = clock_ns() // 1000
+        """When workers last heard how the slot is."""
         self._queue: deque[tuple[s.Do, bytes | None]] = deque()
         self._to_workers: list[tuple[int, list[bytes]]] = []
         self._batches = 0
@@ -90,16 +97,20 @@ class Slot:
         """Take note of who the workers are; new ones hear that the slot is ready."""
         if self._plan.start_us != start_us:
             self._plan = replace(self._plan, start_us=start_us)
-        ready = s.Ready(self.identity.group, self.identity.slot, self.identity.incarnation, self.identity.endpoint)
         for peer in peers:
             if self._workers.get(peer.worker) != peer.incarnation:
                 self._workers[peer.worker] = peer.incarnation
                 self._answered.discard(peer.worker)
                 self._queue = deque(each for each in self._queue if each[0].worker != peer.worker)
                 if self.state is State.TAKING:
-                    self._tell(peer.worker, ready)
+                    self._tell(peer.worker, self._ready(peer.worker))
                 else:
                     self._answered.add(peer.worker)
+
+    def _ready(self, worker: int) -> s.Ready:
+        identity = self.identity
+        holds = [do.item for do, _ in self._queue if do.worker == worker and not do.sample]
+        return s.Ready(identity.group, identity.slot, identity.incarnation, identity.endpoint, holds)
 
     def on_message(self, message: s.ToSlot, payload: bytes | None) -> None:
         """Take work, or a word about the slot's end."""
@@ -123,6 +134,7 @@ class Slot:
 
     def step(self, now_us: int) -> bool:
         """Run one micro-batch, if there is one; say whether there was."""
+        self._say_again(now_us)
         if self._queue:
             do, payload = self._queue.popleft()
             self._run(do, payload)
@@ -137,12 +149,24 @@ class Slot:
 
     def wake_us(self) -> int | None:
         """When there is something to do without a message."""
-        return self._leaving_us + LEAVE_US if self.state is State.LEAVING else None
+        if self.state is State.LEAVING:
+            return min(self._leaving_us + LEAVE_US, self._said_us + LEAVE_AGAIN_US)
+        return self._said_us + READY_US
+
+    def _say_again(self, now_us: int) -> None:
+        if self.state is State.TAKING and now_us - self._said_us >= READY_US:
+            self._said_us = now_us
+            for worker in self._workers:
+                self._tell(worker, self._ready(worker))
+        elif self.state is State.LEAVING and now_us - self._said_us >= LEAVE_AGAIN_US:
+            self._said_us = now_us
+            for worker in sorted(self._workers.keys() - self._answered):
+                self._tell(worker, s.Leave(self.identity.incarnation))
 
     def _leave(self) -> None:
         if self.state is State.TAKING:
             self.state = State.LEAVING
-            self._leaving_us = self._clock_ns() // 1000
+            self._leaving_us = self._said_us = self._clock_ns() // 1000
             for worker in self._workers:
                 self._tell(worker, s.Leave(self.identity.incarnation))
 

@@ -265,7 +265,7 @@ class Calibrate(_Message):
 
 
 class GroupEnded(_Message):
-    """The tasks of a group of micro-batches, and of those before it, are gone."""
+    """The tasks of a group of micro-batches are gone."""
 
     group: int
 

@@ -19,12 +19,15 @@ class _Message(msgspec.Struct, array_like=True, tag=True):
 
 
 class Ready(_Message):
-    """A slot is up and takes work from this worker; also sent again when the worker has a successor."""
+    """A slot is up and takes work from this worker; said again and again, so that neither it nor work is missed."""
 
     group: int
     slot: int
     incarnation: int
     endpoint: str
+    holds: list[int] = []
+    """Micro-batches of this worker that wait here: what was sent long before and is not among them did not get here,
+    or its result did not get back."""
 
 
 class Leave(_Message):
