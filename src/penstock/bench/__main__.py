@@ -6,6 +6,7 @@ import argparse
 import json
 import subprocess
 import sys
+from enum import Enum
 from pathlib import Path
 
 import msgspec
@@ -17,27 +18,67 @@ from penstock.bench.checks import check_idle, check_overhead, check_slow_consume
 from penstock.bench.failure import RATE_EPS, check_cost, measure_kills
 from penstock.bench.measure import BACKLOG_S_MAX, STEP_S, WARM_UP_S, measure_latency, measure_sustained
 from penstock.bench.peer_failure import Victim, measure_peer
+from penstock.bench.ratios import compared
 from penstock.bench.rows import Check, ResultRow, Results, make_header
+from penstock.bench.switching import check_tuned, measure_burst, measure_capacity, measure_groups, measure_hand_overs
 from penstock.bench.workloads import WORKLOADS
+from penstock.pipeline.options import Forms
 from penstock.runtime.spark import close_session, open_session
 
 PARALLELISM = 2
+RECORD, BATCH, ADAPTIVE = Forms.RECORD.value, Forms.BATCH.value, Forms.ADAPTIVE.value
 LATENCY_RATES = {
-    "yahoo": (4_000, 20_000, 100_000, 250_000),
-    "wordcount": (4_000, 20_000),
-    "grep": (4_000, 20_000, 100_000),
+    "yahoo": (
+        *((rate, forms) for rate in (4_000, 20_000) for forms in (RECORD, ADAPTIVE, BATCH)),
+        (100_000, RECORD),
+        (250_000, RECORD),
+    ),
+    "wordcount": ((4_000, RECORD), (20_000, ADAPTIVE)),
+    "grep": ((4_000, RECORD), (100_000, ADAPTIVE)),
 }
-FIRST_RATES = {"yahoo": 300_000, "wordcount": 20_000, "grep": 300_000, "scoring": 10_000}
+FIRST_RATES = (
+    ("yahoo", RECORD, 600_000),
+    ("yahoo", BATCH, 900_000),
+    ("yahoo", ADAPTIVE, 900_000),
+    ("wordcount", RECORD, 60_000),
+    ("wordcount", BATCH, 300_000),
+    ("grep", RECORD, 700_000),
+    ("grep", BATCH, 900_000),
+    ("scoring", RECORD, 60_000),
+    ("scoring", BATCH, 900_000),
+)
+OFFERED_EPS = {"yahoo": 4_000_000, "scoring": 6_000_000}
+"""More than any form carries."""
+BURST_EPS = (10_000, 500_000)
 SPARK_EVENTS = 2_400_000
-SPARK_FILES_PER_BATCH = 2
+SPARK_FILES_PER_BATCH = (2, 6)
+"""Of 100,000 events each; the better one counts."""
+
+
+class Part(Enum):
+    """What can be measured by itself."""
+
+    START = "start"
+    KILLS = "kills"
+    LATENCY = "latency"
+    THROUGHPUT = "throughput"
+    BURST = "burst"
+    HAND_OVERS = "hand-overs"
+    GROUPS = "groups"
+    PEER = "peer"
+
+    def __str__(self) -> str:
+        return self.value
 
 
 def main() -> None:
     """Measure, show, and write the results."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=15.0, help="length of each latency measurement")
+    parser.add_argument("--only", type=Part, nargs="+", choices=list(Part), help="measure these parts only")
+    parser.add_argument("--switches", type=int, default=100, help="hand-overs under load")
+    parser.add_argument("--seconds", type=float, default=8.0, help="length of each latency measurement")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/latest.json"))
-    parser.add_argument("--kills", type=int, default=12, help="workers killed in the measurement of recovery")
+    parser.add_argument("--kills", type=int, default=6, help="workers killed in the measurement of recovery")
     parser.add_argument("--no-peer", action="store_true", help="leave Structured Streaming out")
     options = parser.parse_args()
     options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -68,35 +109,59 @@ def main() -> None:
         console.print(f"{found.name}: {found.value:g} {found.unit} (target {found.target}) {mark}")
         options.out.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=2) + b"\n")
 
-    check(check_start())
-    check(check_overhead(500_000))
+    def checks(found: list[Check]) -> None:
+        for each in found:
+            check(each)
+
+    wanted = set(options.only or Part)
+    if Part.START in wanted:
+        check(check_start())
+        check(check_overhead(500_000))
     session = open_session("local", PARALLELISM, "bench")
     try:
-        check(check_idle(10.0, PARALLELISM))
-        check(check_slow_consumer(12.0, PARALLELISM))
-        row, recovered = measure_kills(options.kills, PARALLELISM)
-        add(row)
-        for each in recovered:
-            check(each)
-        check(check_cost(8.0, PARALLELISM))
-        for name, rates in LATENCY_RATES.items():
-            for rate in rates:
-                add(measure_latency(WORKLOADS[name], rate, options.seconds, PARALLELISM))
-        for name, first_rate in FIRST_RATES.items():
-            add(measure_sustained(WORKLOADS[name], first_rate, PARALLELISM))
+        if Part.START in wanted:
+            check(check_idle(10.0, PARALLELISM))
+            check(check_slow_consumer(12.0, PARALLELISM))
+        if Part.KILLS in wanted:
+            row, recovered = measure_kills(options.kills, PARALLELISM)
+            add(row)
+            checks(recovered)
+            check(check_cost(8.0, PARALLELISM))
+        if Part.LATENCY in wanted:
+            for name, rates in LATENCY_RATES.items():
+                for rate, forms in rates:
+                    add(measure_latency(WORKLOADS[name], rate, options.seconds, PARALLELISM, forms))
+        if Part.THROUGHPUT in wanted:
+            for name, forms, first_rate in FIRST_RATES:
+                add(measure_sustained(WORKLOADS[name], first_rate, PARALLELISM, forms=forms))
+            for name, offered_eps in OFFERED_EPS.items():
+                for kind in Forms:
+                    add(measure_capacity(WORKLOADS[name], offered_eps, PARALLELISM, kind.value))
+        if Part.BURST in wanted:
+            for forms in (ADAPTIVE, RECORD):
+                row, found = measure_burst(WORKLOADS["scoring"], *BURST_EPS, PARALLELISM, forms)
+                add(row)
+                checks(found)
+        if Part.HAND_OVERS in wanted:
+            row, found = measure_hand_overs(options.switches, RATE_EPS, PARALLELISM)
+            add(row)
+            checks(found)
+        if Part.GROUPS in wanted:
+            checks(measure_groups(PARALLELISM, (1, 10, 100), 3.0))
+            checks(check_tuned(12.0, PARALLELISM))
     finally:
         close_session()
         del session
-    if not options.no_peer:
+    if Part.PEER in wanted and not options.no_peer:
         add(_peer("latency", 4_000, options.seconds))
-        add(_peer("sustained", SPARK_EVENTS, SPARK_FILES_PER_BATCH))
+        for files in SPARK_FILES_PER_BATCH:
+            add(_peer("sustained", SPARK_EVENTS, files))
         for victim in Victim:
             row, caught_up = measure_peer(victim, RATE_EPS)
             add(row)
             check(caught_up)
+    checks(compared(results))
     console.print(_table(results))
-    for line in _ratios(results):
-        console.print(line)
 
 
 def _peer(what: str, first: float, second: float) -> ResultRow:
@@ -107,9 +172,14 @@ def _peer(what: str, first: float, second: float) -> ResultRow:
 
 def _line(row: ResultRow) -> str:
     if row.sustained_eps is not None:
-        return f"{row.workload} on {row.engine}: sustains {row.sustained_eps:,.0f} events/s ({row.note})"
+        return f"{row.workload} on {row.engine}, {row.form}: sustains {row.sustained_eps:,.0f} events/s ({row.note})"
+    if row.capacity_eps is not None:
+        return f"{row.workload} on {row.engine}, {row.form}: carries {row.capacity_eps:,.0f} events/s ({row.note})"
+    if row.p50_ms is None or row.max_ms is None:
+        return f"{row.workload} on {row.engine}, {row.form}: p99 {row.p99_ms:,.1f} ms ({row.note})"
     return (
-        f"{row.workload} on {row.engine} at {row.rate:,.0f}/s: p50 {row.p50_ms:.2f} ms, p99 {row.p99_ms:.2f} ms, "
+        f"{row.workload} on {row.engine}, {row.form}, at {row.rate:,.0f}/s: "
+        f"p50 {row.p50_ms:.2f} ms, p99 {row.p99_ms:.2f} ms, "
         f"max {row.max_ms:.1f} ms; lost {row.lost}, duplicated {row.duplicated}, reordered {row.reordered}"
     )
 
@@ -123,6 +193,7 @@ def _table(results: Results) -> Table:
         "p99.9 ms",
         "max ms",
         "sustained/s",
+        "carried/s",
         "cores",
         "RSS MB",
         "lost",
@@ -138,6 +209,7 @@ def _table(results: Results) -> Table:
             row.p999_ms,
             row.max_ms,
             row.sustained_eps,
+            row.capacity_eps,
             row.cpu_cores,
             row.rss_mb,
         )
@@ -150,20 +222,6 @@ def _table(results: Results) -> Table:
             *("" if n is None else f"{n:,}" for n in counts),
         )
     return table
-
-
-def _ratios(results: Results) -> list[str]:
-    """Compare with the peer inside this run."""
-    found = {(r.engine, r.rate): r for r in results.rows if r.workload == "yahoo"}
-    ours, theirs = found.get(("penstock", 4_000)), found.get(("spark", 4_000))
-    lines = []
-    if ours and theirs and ours.p50_ms and theirs.p50_ms:
-        lines.append(f"yahoo at 4,000/s, p50: {theirs.p50_ms / ours.p50_ms:,.0f} times below Structured Streaming")
-    ours, theirs = found.get(("penstock", None)), found.get(("spark", None))
-    if ours and theirs and ours.sustained_eps and theirs.sustained_eps:
-        ratio = ours.sustained_eps / theirs.sustained_eps
-        lines.append(f"yahoo, sustained in record form: {ratio:.2f} times Structured Streaming's batches")
-    return lines
 
 
 if __name__ == "__main__":

@@ -173,7 +173,7 @@ def _drive(plan: Any, events: int) -> float:
     worker = Worker(replace(plan, start_us=now_us()), 0, 1, now_ns)
     worker.start(m.Start([m.Peer(0, 1, "")], now_us(), 0, None, False), {})
     began = time.perf_counter()
-    while worker.units[0].stats.records_in < events:  # type: ignore[attr-defined]
+    while worker.figures()[0].records_in < events:
         worker.step(now_us())
         worker.to_store()
     took = time.perf_counter() - began

@@ -168,7 +168,7 @@ def measure_hand_overs(switches: int, rate_eps: float, parallelism: int) -> tupl
         found = workload.compare(exact, read_rows(out), parallelism)
     done = report.switches
     warm = done[1:]  # the first one waits for Spark to bring the slots up
-    pauses, totals = [each.pause_ms for each in warm], [each.total_ms for each in warm]
+    pauses, totals = sorted(each.pause_ms for each in warm), sorted(each.total_ms for each in warm)
     latency = report.latency_ms
     row = ResultRow(
         workload=workload.name,
