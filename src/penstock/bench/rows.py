@@ -1,4 +1,4 @@
-"""The format of results: one row per measurement, one header per file."""
+"""The format of results: one row per measurement, one header per file. Run as a program it prints the JSON Schema."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 from importlib.metadata import version
+from typing import Any
 
 import msgspec
 
@@ -120,3 +121,17 @@ def make_header(settings: dict[str, object]) -> Header:
         memory_gb=round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         settings=settings,
     )
+
+
+def results_schema() -> dict[str, Any]:
+    """The JSON Schema of a file of results; published as benchmarks/results.schema.json."""
+    return msgspec.json.schema(Results, schema_hook=_anything)
+
+
+def _anything(kind: type) -> dict[str, Any]:
+    del kind  # details and settings may hold anything
+    return {"description": "any value"}
+
+
+if __name__ == "__main__":
+    print(msgspec.json.format(msgspec.json.encode(results_schema()), indent=2).decode())

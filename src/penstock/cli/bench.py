@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.outcome import Exit, told
+from penstock.cli.outcome import Exit, JsonOut, told
+from penstock.durations import parse_us
+from penstock.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from penstock.bench.engines import RunOptions
 
 app = typer.Typer(
     name="bench",
@@ -16,7 +25,26 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+RATE_EPS_MAX = 100_000_000.0
+
 WorkloadArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A workload file, JSON or YAML.")]
+
+SubjectArgument = Annotated[str, typer.Argument(metavar="WORKLOAD", help="yahoo, wordcount, grep, or a workload file.")]
+EngineOption = Annotated[
+    str, typer.Option("--engine", "-e", metavar="E[:VARIANT]", help="One that `bench engines` lists.")
+]
+EnginesOption = Annotated[
+    list[str], typer.Option("--engine", "-e", metavar="E[:VARIANT]", help="Give it once for every engine.")
+]
+RateOption = Annotated[float, typer.Option("--rate", metavar="N", help="Events per second.")]
+WarmUpOption = Annotated[str, typer.Option("--warm-up", metavar="TIME", help="Run and checked, but not measured.")]
+WorkersOption = Annotated[int, typer.Option("--parallelism", metavar="N", help="Workers, slots or processes.")]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the input.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="[E.]NAME=VALUE", help="An engine's own option; may be repeated.")
+]
+ResultsOption = Annotated[Path | None, typer.Option("--json", metavar="OUT", help="Write the results to this file.")]
+FloorOption = Annotated[bool, typer.Option("--floor/--no-floor", help="Measure the meter's own latency first.")]
 
 
 @app.callback()
@@ -35,3 +63,145 @@ def check(file: WorkloadArgument) -> None:
 
     with told(Exit.REFUSED):
         typer.echo("\n".join(describe(load(file))))
+
+
+@app.command()
+def engines() -> None:
+    """List the engines that are installed, with their variants and options."""
+    from penstock.bench.engines.registry import engine_class, engine_names
+
+    with told(Exit.FAILED):
+        for name in engine_names():
+            found = engine_class(name)
+            for variant, title in found.variants.items():
+                typer.echo(f"{f'{name}:{variant}':22} {title}")
+            for option, allowed in found.options.items():
+                typer.echo(f"{'':22} --set {option}=…: {allowed}")
+
+
+@app.command()
+def run(
+    workload: SubjectArgument,
+    engine: EngineOption = "penstock",
+    rate: RateOption = 10_000.0,
+    duration: Annotated[str, typer.Option("--for", metavar="TIME", help="How long to measure.")] = "20s",
+    warm_up: WarmUpOption = "8s",
+    parallelism: WorkersOption = 2,
+    seed: SeedOption = 0,
+    setting: SetOption = None,
+    json: ResultsOption = None,
+    floor: FloorOption = True,
+) -> None:
+    """Run a workload on an engine at a rate, and compare every result with the exact one.
+
+    Latency counts from the scheduled time of an event to the moment its result leaves the engine. Fails if the output
+    is not exact.
+    """
+    from penstock.bench.commands import parse_settings, run_once
+    from penstock.bench.engines import open_engine, subject
+    from penstock.bench.runner import refuse
+
+    with told(Exit.REFUSED):
+        out = JsonOut(json)
+        chosen, wanted = open_engine(engine), subject(workload)
+        settings = parse_settings(setting or [], [chosen])[chosen.label]
+        options = replace(_run_options(warm_up, parallelism, seed), settings=settings)
+        seconds, rate = parse_us(duration, option="--for") / 1e6, _rate(rate)
+        refuse(chosen, wanted, options)
+    with told(Exit.FAILED):
+        results, exact = run_once(chosen, wanted, rate, seconds, options, _console(), floor=floor)
+        out.write(results)
+        if not exact:
+            raise typer.Exit(Exit.FAILED)
+
+
+@app.command()
+def search(
+    workload: SubjectArgument,
+    engine: EngineOption = "penstock",
+    rate: Annotated[float, typer.Option("--rate", metavar="N", help="Events per second to begin with.")] = 50_000.0,
+    duration: Annotated[str, typer.Option("--for", metavar="TIME", help="How long to measure each rate.")] = "10s",
+    precision: Annotated[float, typer.Option(metavar="SHARE", help="How close to the limit to come.")] = 0.1,
+    warm_up: WarmUpOption = "8s",
+    parallelism: WorkersOption = 2,
+    seed: SeedOption = 0,
+    setting: SetOption = None,
+    json: ResultsOption = None,
+) -> None:
+    """Look for the highest rate that an engine sustains: one at which its backlog does not grow.
+
+    Every trial is a whole run with a warm-up; rates double until one is not sustained, then the range is halved.
+    """
+    from penstock.bench.commands import parse_settings, run_search
+    from penstock.bench.engines import open_engine, subject
+    from penstock.bench.runner import refuse
+
+    with told(Exit.REFUSED):
+        out = JsonOut(json)
+        chosen, wanted = open_engine(engine), subject(workload)
+        settings = parse_settings(setting or [], [chosen])[chosen.label]
+        options = replace(_run_options(warm_up, parallelism, seed), settings=settings)
+        seconds, rate = parse_us(duration, option="--for") / 1e6, _rate(rate)
+        refuse(chosen, wanted, options)
+    with told(Exit.FAILED):
+        out.write(run_search(chosen, wanted, rate, seconds, options, _console(), precision=precision))
+
+
+@app.command()
+def compare(
+    workload: SubjectArgument,
+    engine: EnginesOption,
+    rate: Annotated[list[float] | None, typer.Option("--rate", metavar="N", help="May be repeated.")] = None,
+    duration: Annotated[str, typer.Option("--for", metavar="TIME", help="How long to measure each time.")] = "10s",
+    repeat: Annotated[int, typer.Option(metavar="N", help="Repetitions of every engine and rate.")] = 3,
+    warm_up: WarmUpOption = "8s",
+    parallelism: WorkersOption = 2,
+    seed: SeedOption = 0,
+    setting: SetOption = None,
+    json: ResultsOption = None,
+    floor: FloorOption = True,
+) -> None:
+    """Measure engines side by side: the same input, in turns, with the spread of the repetitions.
+
+    Fails if an output is not exact.
+    """
+    from penstock.bench.commands import parse_settings, run_comparison
+    from penstock.bench.engines import open_engine, subject
+    from penstock.bench.runner import refuse
+
+    with told(Exit.REFUSED):
+        out = JsonOut(json)
+        chosen, wanted = [open_engine(each) for each in engine], subject(workload)
+        settings = parse_settings(setting or [], chosen)
+        options = _run_options(warm_up, parallelism, seed)
+        seconds, rates = parse_us(duration, option="--for") / 1e6, [_rate(each) for each in rate or [10_000.0]]
+        for each in chosen:
+            refuse(each, wanted, options)
+    with told(Exit.FAILED):
+        results, exact = run_comparison(
+            chosen, wanted, rates, seconds, options, settings, _console(), repetitions=repeat, floor=floor
+        )
+        out.write(results)
+        if not exact:
+            raise typer.Exit(Exit.FAILED)
+
+
+def _run_options(warm_up: str, parallelism: int, seed: int) -> RunOptions:
+    from penstock.bench.engines import RunOptions
+
+    if parallelism < 1:
+        raise InvalidOption(option="--parallelism", given=parallelism, allowed="a whole number from 1")
+    warm_up_s = parse_us(warm_up, option="--warm-up", allow_zero=True) / 1e6
+    return RunOptions(warm_up_s=warm_up_s, parallelism=parallelism, seed=seed)
+
+
+def _rate(rate: float) -> float:
+    if not 0 < rate <= RATE_EPS_MAX:
+        raise InvalidOption(option="--rate", given=rate, allowed=f"a number above 0, at most {RATE_EPS_MAX:,.0f}")
+    return rate
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 160)

@@ -1,0 +1,151 @@
+"""`penstock bench run`, `search` and `compare`, after the command line has read their options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+from rich.console import Console
+
+from penstock.bench.engines import Engine, RunOptions, Subject
+from penstock.bench.limits import generator_limit, meter_floor
+from penstock.bench.presentation import (
+    ProgressView,
+    check_line,
+    comparison_table,
+    is_exact,
+    number,
+    progress_view,
+    row_lines,
+)
+from penstock.bench.rows import Check, ResultRow, Results
+from penstock.bench.runner import compare, measure, new_run, refuse, results_of
+from penstock.bench.search import search
+from penstock.errors import InvalidOption
+
+REPETITIONS_MAX = 100
+Settings = dict[str, dict[str, str]]
+"""An engine's own options by its label."""
+
+
+def parse_settings(texts: Sequence[str], engines: Sequence[Engine]) -> Settings:
+    """Read ``name=value``, for every engine that has the option, and ``engine.name=value``, for one engine."""
+    found: Settings = {engine.label: {} for engine in engines}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InvalidOption(option="--set", given=text, allowed="name=value or engine.name=value")
+        owner, _, rest = name.partition(".")
+        owners = [each for each in engines if rest and each.name == owner]
+        takers = owners or [each for each in engines if name in each.options]
+        if not takers:
+            # One that no engine has: the first says which there are.
+            engines[0].check({name: value})
+        for each in takers:
+            found[each.label][rest if owners else name] = value
+    for engine in engines:
+        engine.check(found[engine.label])
+    return found
+
+
+def run_once(
+    engine: Engine, subject: Subject, rate: float, seconds: float, options: RunOptions, console: Console, *, floor: bool
+) -> tuple[Results, bool]:
+    """Measure once and show it; also tells whether the output was exact."""
+    refuse(engine, subject, options)
+    with progress_view(console) as view:
+        checks = _meter(subject, rate if floor else None, options, view)
+        view.begin(f"{engine.label} at {rate:,.0f}/s")
+        row, _ = measure(engine, subject, rate, seconds, replace(options, tell=view.tell), new_run())
+    _show(console, [*map(check_line, checks), *row_lines(row)])
+    return results_of([row], checks, options), is_exact(row)
+
+
+def run_search(
+    engine: Engine,
+    subject: Subject,
+    first_eps: float,
+    seconds: float,
+    options: RunOptions,
+    console: Console,
+    *,
+    precision: float,
+) -> Results:
+    """Look for the highest rate that an engine sustains; every trial is a whole run with a warm-up of its own."""
+    refuse(engine, subject, options)
+    run, rows = new_run(), list[ResultRow]()
+    with progress_view(console) as view:
+        checks = _meter(subject, None, options, view)
+        limit_eps = checks[0].value
+
+        def sustains(rate: float) -> bool:
+            view.begin(f"{engine.label}, trial {len(rows) + 1} at {rate:,.0f}/s")
+            row, found = measure(engine, subject, rate, seconds, replace(options, tell=view.tell), run)
+            rows.append(row)
+            word = "sustained" if found.sustained else "not sustained"
+            growth = f"backlog {found.backlog.growth:+.1%}"
+            _show(console, [f"{rate:,.0f}/s: {word}, {growth}, p99 {number(row.p99_ms)} ms, lost {row.lost:,}"])
+            return found.sustained
+
+        found = search(sustains, first_eps, precision=precision, ceiling_eps=limit_eps)
+    above = "" if found.failed_eps is None else f"; {found.failed_eps:,.0f}/s was not"
+    note = f"{len(found.trials)} trials of {seconds:g} s{above}"
+    best = next((row for row in rows if row.rate == found.sustained_eps), rows[-1])
+    summary = msgspec.structs.replace(best, rate=None, sustained_eps=round(found.sustained_eps), note=note)
+    rows.append(summary)
+    _show(
+        console,
+        [
+            *map(check_line, checks),
+            f"{subject.name} on {engine.label} {best.version} sustains {found.sustained_eps:,.0f} events/s ({note})",
+        ],
+    )
+    return results_of(rows, checks, options, precision=precision)
+
+
+def run_comparison(
+    engines: Sequence[Engine],
+    subject: Subject,
+    rates: Sequence[float],
+    seconds: float,
+    options: RunOptions,
+    settings: Settings,
+    console: Console,
+    *,
+    repetitions: int,
+    floor: bool,
+) -> tuple[Results, bool]:
+    """Measure engines side by side and show the table; also tells whether every output was exact."""
+    if not 1 <= repetitions <= REPETITIONS_MAX:
+        raise InvalidOption(option="--repeat", given=repetitions, allowed=f"1 to {REPETITIONS_MAX}")
+    with progress_view(console) as view:
+
+        def options_of(engine: Engine) -> RunOptions:
+            return replace(options, settings=settings[engine.label], tell=view.tell)
+
+        def begin(engine: Engine, rate: float) -> None:
+            view.begin(f"{engine.label} at {rate:,.0f}/s")
+
+        for engine in engines:
+            refuse(engine, subject, options_of(engine))
+        checks = _meter(subject, max(rates) if floor else None, options, view)
+        rows = compare(
+            engines, subject, rates, seconds, options_of, repetitions, begin, lambda row: _show(console, row_lines(row))
+        )
+    _show(console, [check_line(check) for check in checks])
+    console.print(comparison_table(rows))
+    return results_of(rows, checks, options, repetitions=repetitions), all(map(is_exact, rows))
+
+
+def _meter(subject: Subject, rate: float | None, options: RunOptions, view: ProgressView) -> list[Check]:
+    view.begin("the meter itself")
+    view.tell("the generator's limit", None)
+    checks = [generator_limit(subject)]
+    if rate is not None:
+        checks.append(meter_floor(subject, rate, replace(options, tell=view.tell)))
+    return checks
+
+
+def _show(console: Console, lines: Sequence[str]) -> None:
+    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,1 @@
+"""Programs for other engines, started as ``python -m programs.…``; PENSTOCK_SPEC names their specification."""

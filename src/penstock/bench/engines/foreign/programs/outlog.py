@@ -1,0 +1,33 @@
+"""The log of what leaves an engine: the time in microseconds, a tab and the row as a JSON array in each line."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+BUFFER_BYTES = 1 << 20
+
+
+class OutLog:
+    """Writes one log; every row is stamped when it is handed over."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        self._file = (Path(directory) / f"out-{name}.log").open("wb", BUFFER_BYTES)
+        self._write = self._file.write
+
+    def row(self, row: bytes) -> None:
+        """Take a row that leaves now."""
+        self._write(b"%d\t%b\n" % (time.time_ns() // 1000, row))
+
+    def rows(self, rows: list[bytes]) -> None:
+        """Take rows that leave together, now."""
+        at = b"%d\t" % (time.time_ns() // 1000)
+        self._write(b"".join([at + row + b"\n" for row in rows]))
+
+    def flush(self) -> None:
+        """Bring everything to the file."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._file.close()

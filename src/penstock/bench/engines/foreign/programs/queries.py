@@ -1,0 +1,82 @@
+"""The workloads in plain Python, for engines that call Python functions: keys of a line, and the row of a count."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+try:
+    from orjson import loads  # type: ignore[import-not-found]
+except ImportError:
+    from json import loads
+
+WINDOW_MS = 10_000
+
+
+@dataclass(frozen=True)
+class Counting:
+    """A query that counts: each line has keys, each key a running count, each count a row."""
+
+    keys: Callable[[bytes], Iterable[str]]
+    row: Callable[[str, int], bytes]
+
+
+@dataclass(frozen=True)
+class Stateless:
+    """A query that turns a line into rows."""
+
+    rows: Callable[[bytes], Iterable[bytes]]
+
+
+Query = Counting | Stateless
+
+
+def query(spec: dict[str, Any]) -> Query:
+    """Return the query of a specification."""
+    name = spec["workload"]
+    if name == "yahoo":
+        return Counting(_views(spec["ads"]), _window_row)
+    if name == "wordcount":
+        return Counting(_words, _word_row)
+    if name == "grep":
+        return Stateless(_matches(spec["needle"]))
+    raise ValueError(f"there is no query for workload {name!r}")
+
+
+def _views(ads: dict[str, str]) -> Callable[[bytes], Iterable[str]]:
+    def keys(line: bytes) -> Iterable[str]:
+        event = loads(line)
+        if event["event_type"] != "view":
+            return ()
+        campaign = ads.get(event["ad_id"])
+        return () if campaign is None else (f"{campaign}\t{event['event_time'] // WINDOW_MS * WINDOW_MS}",)
+
+    return keys
+
+
+def _window_row(key: str, count: int) -> bytes:
+    campaign, _, start_ms = key.partition("\t")
+    return b'["%b",%b000,%d]' % (campaign.encode(), start_ms.encode(), count)
+
+
+def _words(line: bytes) -> Iterable[str]:
+    return line.decode().split(" ")
+
+
+def _word_row(key: str, count: int) -> bytes:
+    return b'["%b",%d]' % (key.encode(), count)
+
+
+def _matches(needle: str) -> Callable[[bytes], Iterable[bytes]]:
+    word = needle.encode()
+
+    def rows(line: bytes) -> Iterable[bytes]:
+        number, _, text = line.partition(b"\t")
+        # The search by substring is quick; the words are looked at in the few lines that it finds.
+        if word not in text or word not in text.split(b" "):
+            return ()
+        return (b"[%b,%b]" % (number, json.dumps(text.decode()).encode()),)
+
+    return rows

@@ -1,0 +1,79 @@
+"""Penstock as a program of its own, like every engine that it is compared with; `native` starts it.
+
+Results leave through a sink that stamps them as soon as they come, without waiting for a commit, as the others do.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import penstock as ps
+from penstock.bench.engines.foreign.programs.outlog import OutLog
+from penstock.bench.engines.native import decode_rate
+from penstock.bench.engines.subjects import subject
+from penstock.connectors.base import Sink, SinkWriter, WriterContext
+from penstock.types import Record, Schema
+
+POLL_S = 0.05
+
+
+class Stamped(Sink):
+    """Writes every row with the time at which it came; after a failure rows come again: at least once."""
+
+    def __init__(self, directory: str, columns: tuple[str, ...]) -> None:
+        self._directory = directory
+        self._columns = columns
+
+    @property
+    def kind(self) -> str:
+        return "stamped"
+
+    def writer(self, schema: Schema, context: WriterContext) -> SinkWriter:
+        return _StampedWriter(OutLog(self._directory, f"{context.instance}-{time.time_ns()}"), self._columns)
+
+
+class _StampedWriter(SinkWriter):
+    def __init__(self, log: OutLog, columns: tuple[str, ...]) -> None:
+        self._log = log
+        self._columns = columns
+        self._encode = msgspec.json.Encoder().encode
+
+    def write(self, rows: list[Record]) -> None:
+        columns, encode = self._columns, self._encode
+        self._log.rows([encode([getattr(row, name) for name in columns]) for row in rows])
+
+    def prepare(self, epoch: int) -> None:
+        self._log.flush()
+
+    def close(self) -> None:
+        self._log.close()
+
+
+def run(spec: dict[str, Any]) -> None:
+    """Run a specification to its end; tells when the schedule began in a line of JSON."""
+    wanted = subject(spec["workload"])
+    sink = Stamped(spec["out"], wanted.columns)
+    rate = decode_rate(spec["rate"])
+    pipeline = wanted.pipeline(rate, spec["seconds"], sink, seed=spec["seed"])
+    with ps.start(pipeline, name="bench", parallelism=spec["parallelism"], **spec["options"]) as job:
+        while not job.start_us and job.wait(POLL_S) is None:
+            pass
+        print(json.dumps({"start_us": job.start_us}), flush=True)
+        report = job.wait()
+    assert report is not None
+    Path(spec["out"], "report.json").write_bytes(msgspec.json.encode(report))
+
+
+def main() -> None:
+    """Argument: the path of the specification."""
+    run(json.loads(Path(sys.argv[1]).read_text()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Structured Streaming as a program of its own, with its own JVM and Spark's own settings; `spark` starts it.
+
+Micro-batches take Spark's socket source and store each batch in the driver. Real-Time Mode takes Spark's in-memory
+source for it, the only one in the distribution, and stamps each row in the JVM behind the last operator.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from penstock.bench.engines.foreign.programs.lines import Lines
+from penstock.bench.engines.foreign.programs.outlog import OutLog
+from penstock.bench.engines.spark_queries import query
+from penstock.bench.structured_streaming import open_spark
+
+POLL_S = 0.1
+STAMP = "unix_micros(CAST(java_method('java.time.Instant', 'now') AS timestamp)) AS out_us"
+
+
+def _micro_batches(spec: dict[str, Any]) -> None:
+    log = OutLog(spec["out"], "driver")
+
+    def store(batch: Any, batch_id: int) -> None:
+        del batch_id
+        rows = batch.collect()
+        log.rows([json.dumps(list(row)).encode() for row in rows])
+
+    with open_spark(f"local[{spec['parallelism']}]") as spark:
+        lines = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", spec["port"]).load()
+        writer = query(spark, lines, spec["workload"], spec["variant"], watermark=True).writeStream
+        if spec["trigger"]:
+            writer = writer.trigger(processingTime=spec["trigger"])
+        checkpoint = str(Path(spec["out"]) / "checkpoint")
+        running = writer.outputMode("update").option("checkpointLocation", checkpoint).foreachBatch(store).start()
+        read = -1
+        while read < spec["events"] - 1:
+            time.sleep(POLL_S)
+            _check(running)
+            if running.lastProgress is not None:
+                end = running.lastProgress.sources[0].endOffset
+                read = -1 if end in (None, "null") else int(end)
+        running.stop()
+    log.close()
+
+
+class _RealTimeWriter:
+    """Takes rows in Python, some time after they have left; their stamps say when that was."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def open(self, partition: int, epoch: int) -> bool:
+        self._file = (Path(self._directory) / f"out-{partition}-{epoch}.log").open("wb", 1 << 20)
+        return True
+
+    def process(self, row: Any) -> None:
+        *values, out_us = row
+        self._file.write(b"%d\t%b\n" % (out_us, json.dumps(values).encode()))
+
+    def close(self, error: Exception | None) -> None:
+        self._file.close()
+
+
+class _MemorySource:
+    """Hands what comes over the socket to Spark's source; a piece holds all the lines that had come."""
+
+    def __init__(self, spark: Any, port: int) -> None:
+        from pyspark.sql.classic.dataframe import DataFrame
+
+        jvm = spark._jvm
+        sources = jvm.org.apache.spark.sql.execution.streaming.sources
+        text = jvm.org.apache.spark.sql.Encoders.STRING()
+        self._stream = sources.LowLatencyMemoryStream.apply(spark._jsparkSession, 1, text)
+        self._list = jvm.java.util.Collections.singletonList
+        self._convert = jvm.scala.jdk.javaapi.CollectionConverters.asScala
+        self._port = port
+        self.frame = DataFrame(self._stream.toDF(), spark)
+        self.pieces = 0
+        self.ended = False
+
+    def feed(self) -> None:
+        """Pass everything on until the input ends."""
+        lines = Lines(self._port, blocking=True)
+        while (batch := lines.read()) is not None:
+            if batch:
+                self._stream.addData(self._convert(self._list(b"\n".join(batch).decode())))
+                self.pieces += 1
+        self.ended = True
+
+
+def _real_time(spec: dict[str, Any]) -> None:
+    # All stages run at once, so each of their tasks needs a slot: one for the source, the others behind the shuffle.
+    with open_spark(f"local[{spec['parallelism'] + 2}]") as spark:
+        source = _MemorySource(spark, spec["port"])
+        lines = source.frame.selectExpr("explode(split(value, '\\n')) AS value")
+        rows = query(spark, lines, spec["workload"], "sql", watermark=False).selectExpr("*", STAMP)
+        running = (
+            rows.writeStream.outputMode("update")
+            .trigger(realTime=spec["trigger"])
+            .option("checkpointLocation", str(Path(spec["out"]) / "checkpoint"))
+            .foreach(_RealTimeWriter(spec["out"]))
+            .start()
+        )
+        while not any(each.batchId >= 0 for each in running.recentProgress):
+            time.sleep(POLL_S)
+            _check(running)
+        threading.Thread(target=source.feed, daemon=True).start()
+        while not source.ended or _rows_read(running) < source.pieces:
+            time.sleep(POLL_S)
+            _check(running)
+        running.stop()
+
+
+def _rows_read(running: Any) -> int:
+    return sum(each.numInputRows for each in running.recentProgress)
+
+
+def _check(running: Any) -> None:
+    if running.exception() is not None:
+        raise running.exception()
+
+
+def main() -> None:
+    """Run the query of a specification until all events are stored."""
+    spec = json.loads(Path(os.environ["PENSTOCK_SPEC"]).read_text())
+    (_real_time if spec["variant"] == "real-time" else _micro_batches)(spec)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""What the meter itself can do: the generator's limit and the floor below which no latency can be seen."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from penstock.bench.engines.base import RunOptions
+from penstock.bench.engines.evaluate import evaluate
+from penstock.bench.engines.inputs import prepare
+from penstock.bench.engines.plain import Plain
+from penstock.bench.engines.program import Program
+from penstock.bench.engines.socket_run import START_S_MAX
+from penstock.bench.engines.subjects import Subject
+from penstock.bench.rows import Check
+
+LIMIT_RECORDS = 200_000
+FLOOR_S = 2.0
+FLOOR_WARM_UP_S = 1.0
+RECEIVE_BYTES = 1 << 20
+
+
+def generator_limit(subject: Subject) -> Check:
+    """Measure how fast prepared events go over loopback to a reader that throws them away."""
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
+        directory = Path(name)
+        source = subject.source(LIMIT_RECORDS, None, total=LIMIT_RECORDS)
+        began = time.monotonic()
+        prepared = prepare(subject, source, time.time_ns() // 1000, directory, 1)
+        made_s = time.monotonic() - began
+        command = [sys.executable, "-m", "penstock.bench.engines.feeder", name, "1", "at-once", "close"]
+        with Program("generator", command, directory / "feeder.log", messages=True) as feeder:
+            port = feeder.message("port", START_S_MAX)
+            began = time.monotonic()
+            with socket.create_connection(("127.0.0.1", port)) as connection:
+                buffer = bytearray(RECEIVE_BYTES)
+                while connection.recv_into(buffer):
+                    pass
+                sent_s = time.monotonic() - began
+    return Check(
+        name="limit of the generator",
+        value=round(prepared.events / sent_s),
+        unit="events/s",
+        target="above every rate that is measured",
+        met=True,
+        detail={
+            "how": "lines made beforehand, sent over loopback to a reader that throws them away",
+            "made_eps": round(prepared.events / made_s),
+        },
+    )
+
+
+def meter_floor(subject: Subject, rate: float, options: RunOptions) -> Check:
+    """Measure the latency of the workload as one loop in Python, over the same socket and into the same log."""
+    short = replace(options, warm_up_s=FLOOR_WARM_UP_S, settings={})
+    observed = Plain().run(subject, rate, FLOOR_S, short)
+    found = evaluate(subject, observed, rate, FLOOR_S, short)
+    return Check(
+        name="floor of the meter",
+        value=found.latency.quantile(0.5) / 1000,
+        unit="ms",
+        target="below what is measured",
+        met=found.sustained,
+        detail={
+            "p99_ms": found.latency.quantile(0.99) / 1000,
+            "rate_eps": rate,
+            "how": "no engine: one loop in Python from the same socket to the same log",
+        },
+    )

@@ -1,0 +1,86 @@
+"""Engines are found by name, and what is misspelt is told with what there is."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.bench.engines import Engine, RunOptions, engine_names, open_engine, subject
+from penstock.bench.engines.errors import NotSupported, UnknownEngine, UnknownWorkload
+from penstock.bench.engines.native import Penstock, decode_rate, encode_rate
+from penstock.bench.engines.registry import engine_class
+from penstock.bench.engines.subjects import subject_names
+from penstock.bench.runner import refuse
+from penstock.connectors import rates
+from penstock.errors import InvalidOption
+
+LABELS = {
+    "bytewax:processes",
+    "bytewax:single",
+    "flink:thread",
+    "flink:process",
+    "flink:sql",
+    "penstock:adaptive",
+    "penstock:record",
+    "penstock:batch",
+    "plain:loop",
+    "spark:sql",
+    "spark:python",
+    "spark-realtime:sql",
+}
+
+
+def test_the_entry_points_name_these_engines() -> None:
+    found = {f"{name}:{variant}" for name in engine_names() for variant in engine_class(name).variants}
+    assert found >= LABELS
+    assert {open_engine(label).label for label in LABELS} == LABELS
+
+
+def test_without_a_variant_the_first_is_meant() -> None:
+    assert open_engine("spark").label == "spark:sql"
+    assert open_engine("penstock").form == "adaptive"
+    assert open_engine("spark").form == "batch"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("flnk", "there is no engine 'flnk'. Available: bytewax, flink, penstock, plain, spark, spark-realtime. "),
+        ("flink:threads", "there is no variant of 'flink' 'threads'. Available: thread, process, sql. "),
+    ],
+)
+def test_an_unknown_engine_is_told_with_the_nearest(given: str, told: str) -> None:
+    with pytest.raises(UnknownEngine) as caught:
+        open_engine(given)
+    assert told in str(caught.value)
+    assert "Did you mean" in str(caught.value)
+
+
+def test_an_unknown_workload_is_told_with_the_nearest() -> None:
+    with pytest.raises(UnknownWorkload, match="Did you mean 'wordcount'"):
+        subject("wordcont")
+
+
+def test_an_option_that_the_engine_does_not_have_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="Did you mean 'trigger'"):
+        open_engine("spark").check({"triger": "1s"})
+    with pytest.raises(InvalidOption, match="options of 'plain': none"):
+        open_engine("plain").check({"trigger": "1s"})
+
+
+@pytest.mark.parametrize("name", subject_names())
+@pytest.mark.parametrize("label", sorted(LABELS - {"penstock:adaptive", "penstock:batch"}))
+def test_every_engine_has_the_workloads_that_are_written_in_python(label: str, name: str) -> None:
+    assert open_engine(label).supports(subject(name)) is None
+
+
+def test_an_engine_that_cannot_is_refused_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Penstock, "supports", lambda self, subject: "it is Tuesday.")
+    engine: Engine = Penstock("record")
+    with pytest.raises(NotSupported, match=r"engine 'penstock:record' cannot run 'grep': it is Tuesday\.$"):
+        refuse(engine, subject("grep"), RunOptions())
+
+
+def test_a_schedule_survives_the_way_into_another_process() -> None:
+    schedule = rates.burst(base=10, peak=100, every="10s", length="2s", first="1s")
+    assert decode_rate(encode_rate(schedule)).times_us(0, 500).tolist() == schedule.times_us(0, 500).tolist()
+    assert decode_rate(encode_rate(250)).time_us(250) == 1_000_000

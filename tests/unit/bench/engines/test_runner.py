@@ -1,0 +1,99 @@
+"""The runner: order of repetitions, options for the engines, what is shown and what is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from penstock.bench.commands import parse_settings
+from penstock.bench.engines import RunOptions, open_engine
+from penstock.bench.presentation import comparison_table, exactness, row_lines
+from penstock.bench.rows import ProcessUsage, ResultRow, Results, results_schema
+from penstock.bench.runner import Spread, interleaved, new_run, results_of
+from penstock.errors import InvalidOption
+
+SCHEMA = Path(__file__).parents[4] / "benchmarks" / "results.schema.json"
+
+
+def row(engine: str = "spark", p99_ms: float | None = 5.0, **more: object) -> ResultRow:
+    return ResultRow(
+        workload="yahoo",
+        engine=engine,
+        form="batch",
+        rate=1_000.0,
+        seconds=10.0,
+        events=10_000,
+        p50_ms=1.0,
+        p99_ms=p99_ms,
+        results=5,
+        sustained=True,
+        variant="sql",
+        processes=[ProcessUsage(name="java", cpu_cores=0.5, rss_mb=300.0)],
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def test_engines_take_turns_and_each_is_first_once() -> None:
+    engines = [open_engine(name) for name in ("plain", "spark", "flink")]
+    order = [engine.name for engine in interleaved(engines, 3)]
+    assert order == ["plain", "spark", "flink", "spark", "flink", "plain", "flink", "plain", "spark"]
+
+
+def test_options_go_to_the_engines_that_have_them() -> None:
+    engines = [open_engine(name) for name in ("spark:sql", "penstock:record", "flink:sql")]
+    assert parse_settings(["trigger=1s", "flink.buffer-timeout=0s"], engines) == {
+        "spark:sql": {"trigger": "1s"},
+        "penstock:record": {},
+        "flink:sql": {"buffer-timeout": "0s"},
+    }
+
+
+@pytest.mark.parametrize("given", ["trigger", "triger=1s", "flink.trigger=1s"])
+def test_options_that_nobody_has_are_refused(given: str) -> None:
+    with pytest.raises(InvalidOption):
+        parse_settings([given], [open_engine("spark"), open_engine("flink")])
+
+
+def test_the_spread_of_repetitions() -> None:
+    assert Spread.of([3.0, None, 1.0, 2.0]) == Spread(2.0, 1.0, 3.0)
+    assert Spread.of([None]) is None
+
+
+def test_runs_have_names_of_their_own() -> None:
+    assert len({new_run() for _ in range(100)}) == 100
+
+
+def test_an_output_that_is_not_exact_is_said_so() -> None:
+    assert exactness(row(lost=0, duplicated=0)).startswith("exact")
+    told = row(lost=2, reordered=1_000)
+    assert exactness(told) == "NOT EXACT: lost 2, reordered 1,000"
+    assert exactness(told) in "\n".join(row_lines(told))
+
+
+def test_the_table_has_a_line_for_each_engine_and_rate() -> None:
+    table = comparison_table([row(), row(p99_ms=7.0), row("flink", p99_ms=None)])
+    assert table.row_count == 2
+    cells = [list(column.cells) for column in table.columns]
+    assert cells[1] == ["spark:sql", "flink:sql"]
+    assert cells[4] == ["6.00 [5.00 … 7.00]", "–"]
+
+
+def test_results_say_what_they_were_made_with_and_read_back() -> None:
+    results = results_of([row(run="r1")], [], RunOptions(warm_up_s=3.0), repetitions=2)
+    told = results.header.settings
+    assert "first 3 s" in str(told["warm_up"])
+    assert told["repetitions"] == 2
+    assert msgspec.json.decode(msgspec.json.encode(results), type=Results) == results
+
+
+def test_the_published_schema_is_that_of_the_results() -> None:
+    # After a change of the rows: python -m penstock.bench.rows > benchmarks/results.schema.json
+    assert json.loads(SCHEMA.read_text()) == results_schema()
+
+
+def test_results_that_were_written_before_can_still_be_read() -> None:
+    written = (SCHEMA.parent / "results" / "latest.json").read_bytes()
+    assert msgspec.json.decode(written, type=Results).rows
