@@ -37,6 +37,7 @@ from penstock.runtime.clock import now_us
 from penstock.runtime.report import measured_operations
 from penstock.runtime.status import StatusFile
 from penstock.runtime.transport import LINGER_MS, Kind, Node
+from penstock.runtime.ways import Ways
 
 WAIT_US_MAX = 100_000
 STATUS_US = 500_000
@@ -72,8 +73,7 @@ class Driver:
         cores = (os.cpu_count() or 1) if plan.options.master.startswith("local") else 1 << 20
         self._loop = ControlLoop(plan, cores)
         self._beaten = False
-        self._slots: set[str] = set()
-        """Endpoints of slots that there is a way to."""
+        self._slots = Ways(node, plan.options.slots or plan.workers)
         self._pids: dict[int, int] = {}
         self._replaced: set[int] = set()
         self._resumed_us = self._committed_us = 0
@@ -101,10 +101,15 @@ class Driver:
         if self._thread.is_alive():
             return
         for frames in self._node.receive():
-            message = m.decode_from_worker(frames[1]) if frames[0] == Kind.WORKER.value else None
-            if isinstance(message, m.Register):
-                self._node.connect(message.endpoint)
-                self._node.send(message.endpoint, Kind.DRIVER, [m.encode(m.Stop())])
+            if frames[0] == Kind.WORKER.value:
+                message = m.decode_from_worker(frames[1])
+                if isinstance(message, m.Register):
+                    self._node.connect(message.endpoint)
+                    self._node.send(message.endpoint, Kind.DRIVER, [m.encode(m.Stop())])
+            elif frames[0] == Kind.SLOT.value:
+                told = decode_to_driver(frames[1])
+                if isinstance(told, SlotUp):
+                    self._slots.send(told.endpoint, Kind.DRIVER, [m.encode(End(True))])
 
     def post(self, event: Event | GroupJobEnded | FormsSettled) -> None:
         """Hand an event in from another thread."""
@@ -173,7 +178,7 @@ class Driver:
                 switches=shown[-SWITCHES_SHOWN:],
                 switches_total=len(shown),
                 advise=self._plan.options.advise,
-                switch_note=done.notes[-1] if done.notes else "",
+                switch_note=done.notes[-1].partition(" s: ")[2] if done.notes else "",
             )
 
     def _run(self) -> None:
@@ -200,7 +205,9 @@ class Driver:
                 break
             match event:
                 case GroupJobEnded(group=group, error=error):
-                    self._obey(self._loop.on_group_ended(group, error, now_us()))
+                    with self._lock:
+                        commands = self._loop.on_group_ended(group, error, now_us())
+                    self._obey(commands)
                 case FormsSettled(operations=operations, form=form):
                     with self._lock:
                         self._loop.pin(operations, form)
@@ -230,9 +237,6 @@ class Driver:
         self._obey(commands)
 
     def _on_slot(self, message: ToDriver) -> None:
-        if isinstance(message, SlotUp):
-            self._node.connect(message.endpoint)
-            self._slots.add(message.endpoint)
         with self._lock:
             commands = self._loop.on_slot(message, now_us())
         self._obey(commands)
@@ -243,13 +247,13 @@ class Driver:
                 case Send(worker=worker, message=message):
                     self._node.send(self._scheduler.peers[worker].endpoint, Kind.DRIVER, [m.encode(message)])
                 case TellSlot(endpoint=endpoint, message=told):
-                    self._node.send(endpoint, Kind.DRIVER, [m.encode(told)])
+                    self._slots.send(endpoint, Kind.DRIVER, [m.encode(told)])
                 case Submit():
                     self._submit(command)
 
     def _dismiss_slots(self) -> None:
-        for endpoint in self._slots:
-            self._node.send(endpoint, Kind.DRIVER, [m.encode(End(True))])
+        for endpoint in self._slots.endpoints:
+            self._slots.send(endpoint, Kind.DRIVER, [m.encode(End(True))])
 
     def _on_message(self, message: m.FromWorker) -> None:
         peer = self._scheduler.peers.get(message.worker)
@@ -297,6 +301,9 @@ class Driver:
                 case Replace(worker=worker):
                     self._replaced.add(worker)
                     self._replace(worker)
+                    with self._lock:
+                        commands = self._loop.on_replaced(now_us())
+                    self._obey(commands)
                 case Finish(error=error):
                     self.error = error
                     self._dismiss_slots()

@@ -24,6 +24,7 @@ from penstock.runtime.clock import now_ns, now_us
 from penstock.runtime.storing import SnapshotWriter
 from penstock.runtime.suspects import open_guard
 from penstock.runtime.transport import LOOPBACK, Keys, Kind, Node
+from penstock.runtime.ways import Ways
 
 HEARTBEAT_US = 500_000
 PULSE_US = 100_000
@@ -91,6 +92,7 @@ class _Host:
         self._writer = SnapshotWriter(self._store)
         self._worker: Worker | None = None
         self._endpoints: dict[int, str] = {}
+        self._slots = Ways(self._node, plan.options.slots or plan.workers)
         self._early: list[list[bytes]] = []
         self._ended = False
         self._heard_us = now_us()
@@ -129,8 +131,7 @@ class _Host:
         for peer, frames in worker.to_peers(now):
             self._node.send(self._endpoints[peer], Kind.PEER, frames)
         for endpoint, frames in worker.to_slots(now):
-            self._node.connect(endpoint)
-            self._node.send(endpoint, Kind.SLOT, frames)
+            self._slots.send(endpoint, Kind.SLOT, frames)
         for message in worker.to_driver():
             if isinstance(message, m.Stopped):
                 self._beat(now)  # the last figures go before the last word

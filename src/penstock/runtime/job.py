@@ -218,7 +218,11 @@ class Job:
             if not ended:
                 self._hosting.cancel()
                 self._hosting.join(END_S)
-            self._groups.close(STOP_S)
+            deadline = monotonic() + STOP_S
+            while not (ended := self._groups.join(JOIN_S)) and monotonic() < deadline:
+                self._driver.dismiss()  # slots that come up only now
+            if not ended:
+                self._groups.cancel()
             self._node.close(linger_ms=0)
             close_session()
             for sink in self._sinks:

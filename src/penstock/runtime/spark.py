@@ -231,13 +231,16 @@ class GroupJobs:
         else:
             self._on_end(command.group, None)
 
-    def close(self, timeout_s: float) -> None:
-        """Wait for the tasks to end, and end them from Spark's side if they do not."""
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the tasks to end."""
         deadline = monotonic() + timeout_s
         for thread in self._threads:
             thread.join(max(0.0, deadline - monotonic()))
-        if any(thread.is_alive() for thread in self._threads):
-            self._session.sparkContext.cancelJobGroup(self._group)
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def cancel(self) -> None:
+        """End the tasks from Spark's side."""
+        self._session.sparkContext.cancelJobGroup(self._group)
 
 
 def _short(error: Exception) -> str:

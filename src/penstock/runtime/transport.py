@@ -94,10 +94,14 @@ class Node:
     def connect(self, endpoint: str) -> None:
         """Open the way to another inbox."""
         if endpoint not in self._outs:
-            socket = self._socket(zmq.PUSH)
-            socket.curve_serverkey = self._keys.public
-            socket.connect(endpoint)
-            self._outs[endpoint] = socket
+            self._outs[endpoint] = self.open(endpoint)
+
+    def open(self, endpoint: str) -> zmq.Socket[bytes]:
+        """Return a socket to another inbox, for whoever keeps it; closed with the node at the latest."""
+        socket = self._socket(zmq.PUSH)
+        socket.curve_serverkey = self._keys.public
+        socket.connect(endpoint)
+        return socket
 
     def disconnect(self, endpoint: str | None, linger_ms: int = 0) -> None:
         """Give up a way to an inbox that is gone; what waits for it has so long to get there."""
@@ -107,7 +111,12 @@ class Node:
 
     def send(self, endpoint: str, kind: Kind, frames: Sequence[bytes]) -> None:
         """Send one message; it waits in the socket until the other side is there."""
-        self._outs[endpoint].send_multipart([kind.value, *frames], zmq.NOBLOCK)
+        self.send_over(self._outs[endpoint], kind, frames)
+
+    @staticmethod
+    def send_over(socket: zmq.Socket[bytes], kind: Kind, frames: Sequence[bytes]) -> None:
+        """Send one message over a socket that `open` has returned."""
+        socket.send_multipart([kind.value, *frames], zmq.NOBLOCK)
 
     def receive(self) -> list[list[bytes]]:
         """Return what has arrived, without waiting."""

@@ -11,6 +11,7 @@ import zmq
 
 from penstock.errors import PortOccupied
 from penstock.runtime.transport import Keys, Kind, Node
+from penstock.runtime.ways import WAYS_MIN, WAYS_PER_SLOT, Ways
 
 
 @pytest.fixture
@@ -91,3 +92,23 @@ def test_waiting_ends_when_a_message_comes(keys: Keys, node: Node) -> None:
     threading.Timer(0.05, lambda: other.send(node.endpoint, Kind.PEER, [b"x"])).start()
     assert received(node, 10) == [[b"P", b"x"]]
     other.close()
+
+
+def test_ways_to_slots_are_bounded_and_the_longest_unused_goes(keys: Keys, node: Node) -> None:
+    other = Node(keys)
+    ways = Ways(other, slots=5)
+    most = max(WAYS_MIN, 5 * WAYS_PER_SLOT)
+    gone = [f"tcp://127.0.0.1:{port}" for port in range(2, 2 + most)]  # nobody listens there
+    for endpoint in gone:
+        ways.send(endpoint, Kind.SLOT, [b"in vain"])
+    ways.send(gone[0], Kind.SLOT, [b"in vain"])
+    ways.send(node.endpoint, Kind.SLOT, [b"one"])
+    assert ways.endpoints == [*gone[2:], gone[0], node.endpoint]
+    for endpoint in gone:
+        ways.send(endpoint, Kind.SLOT, [b"in vain"])
+    assert len(ways.endpoints) == most
+    assert node.endpoint not in ways.endpoints
+    ways.send(node.endpoint, Kind.SLOT, [b"two"])
+    while [b"S", b"two"] not in (arrived := received(node, 10)):
+        assert arrived == [[b"S", b"one"]], "the new way brings what is sent over it"
+    other.close(linger_ms=0)
