@@ -135,6 +135,10 @@ class Options:
         for option, given in (("slots", slots), ("group_size", group_size)):
             if given is not None and (isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= 1000):
                 raise InvalidOption(option=option, given=given, allowed="a whole number from 1 to 1000")
+        if pin is not None and not isinstance(pin, Mapping):
+            raise InvalidOption(option="pin", given=pin, allowed="a dictionary from operations to forms")
+        if not isinstance(advise, bool):
+            raise InvalidOption(option="advise", given=advise, allowed="True or False")
         pins = tuple((operation, _form(f"pin[{operation!r}]", form)) for operation, form in (pin or {}).items())
         return Options(
             name=name,
@@ -147,7 +151,7 @@ class Options:
             durable=checkpoint is not None,
             forms=_forms(forms),
             pins=pins,
-            advise=bool(advise),
+            advise=advise,
             slots=slots or 0,
             interval_us=interval_us,
             group_size=group_size or 0,

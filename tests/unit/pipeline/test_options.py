@@ -7,13 +7,33 @@ from typing import Any
 import pytest
 
 from penstock.errors import InvalidOption
-from penstock.pipeline.options import Options
+from penstock.operators import Form
+from penstock.pipeline.options import Forms, Options
 
 
 def test_good_options() -> None:
     options = Options.of(name="a-1.b_c", parallelism=4, master="local[4]", epoch="10ms", idle=0.5, queue_records=1)
     assert (options.epoch_us, options.idle_us, options.queue_records) == (10_000, 500_000, 1)
     assert 1 <= Options.of().parallelism <= 8
+
+
+def test_forms_and_what_belongs_to_them() -> None:
+    options = Options.of(
+        forms="record", pin={"score": "batch", "parse": "record"}, advise=True, interval="1ms", slots=3, group_size=20
+    )
+    assert (options.forms, options.forms.pin) == (Forms.RECORD, Form.RECORD)
+    assert options.pins == (("score", Form.BATCH), ("parse", Form.RECORD))
+    assert (options.advise, options.interval_us, options.slots, options.group_size) == (True, 1_000, 3, 20)
+    default = Options.of()
+    assert (default.forms, default.forms.pin, default.pins, default.advise) == (Forms.ADAPTIVE, None, (), False)
+    assert (default.slots, default.group_size) == (0, 0), "as many as workers, and tuned"
+
+
+@pytest.mark.parametrize("form", ["both", "", None, "adaptive", 5])
+def test_a_pin_names_the_operation_and_the_forms(form: Any) -> None:
+    with pytest.raises(InvalidOption, match="record, batch") as error:
+        Options.of(pin={"score": form})
+    assert error.value.option == "pin['score']"
 
 
 @pytest.mark.parametrize("master", ["local", "local[*]", "local[2]", "local[2,3]", "spark://h:7077", "yarn", "k8s://x"])
@@ -35,6 +55,12 @@ def test_a_local_master_needs_a_slot_for_every_worker() -> None:
         *(("epoch", value) for value in (0, -1, "9ms", "1", "soon", float("nan"), float("inf"), None, "400d", True)),
         *(("idle", value) for value in (0, "0s", "-1s", [])),
         *(("queue_records", value) for value in (0, -5, 1.5, "9", 10_000_001, True)),
+        *(("forms", value) for value in ("", "Batch", "recrod", None, 5, [])),
+        *(("pin", value) for value in ("score", ["score"], 5)),
+        *(("advise", value) for value in ("no", 1, None)),
+        *(("interval", value) for value in (0, "0.9ms", "11s", "often", None, True)),
+        *(("slots", value) for value in (0, -1, 1001, 2.0, "2", True)),
+        *(("group_size", value) for value in (0, -1, 1001, 2.0, "2", True)),
     ],
 )
 def test_bad_options(option: str, value: Any) -> None:
