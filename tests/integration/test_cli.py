@@ -24,6 +24,7 @@ PENSTOCK = str(Path(sys.executable).with_name("penstock"))
 WAIT_S = 60.0
 REPORT_KEYS = {"events_in", "results_out", "lost", "duplicated", "reordered", "late", "dead_letters", "latency_ms"}
 REPORT_KEYS |= {"operations", "switches"}
+SWITCH_KEYS = {"at_s", "operations", "to", "pause_ms", "total_ms", "carried_records", "reason", "inputs"}
 ENDLESS = """
 import penstock as ps
 numbers = ps.generator({"n": ps.fields.sequence()}, rate=1_000, format="columns")
@@ -102,19 +103,56 @@ def figures(out: str) -> dict[str, str]:
 
 
 def test_the_demo_is_exact_and_says_so(tmp_path: Path, start: Start) -> None:
-    code, out, _ = start("demo", "--for", "3s", "--rate", "4000", "--json", "demo.json").end()
+    options = ["--quick", "--seconds", "4", "--base", "2000", "--peak", "40000", "--out", "pictures"]
+    code, out, err = start("demo", *options, "--json", "demo.json").end()
     report = json.loads((tmp_path / "demo.json").read_bytes())
-    assert code == 0, out
-    assert out.startswith("exact: ")
-    assert report.keys() >= REPORT_KEYS
+    assert code == 0, (out, err)
+    assert report.keys() >= REPORT_KEYS | {"verified", "scene", "runs", "components_ms"}
     assert report["latency_ms"].keys() >= {"p50", "p99", "max"}
     assert report["verified"]["exact"]
-    assert report["events_in"] == sum(report["offsets"]["ad-events"]) > 0
-    assert report["switches"] == []
-    told = figures(out)
-    assert told["events in"].split()[0] == f"{report['events_in']:,}"
-    assert [told[name] for name in ("lost", "duplicated", "reordered", "late")] == ["0", "0", "0", "0"]
-    assert "p50" in told["latency"]
+    # The schedule decides how many events there are: a third calm, a quarter of the time the burst, then calm again.
+    assert report["events_in"] == sum(report["offsets"]["events"]) == report["verified"]["events"] == 46_000
+    assert f"exact: {report['events_in']:,} events, each scored once, in order" in out
+    (run,) = report["runs"]
+    assert run["forms"] == "adaptive"
+    assert [run["figures"][name] for name in ("lost", "duplicated", "reordered", "wrong")] == [0, 0, 0, 0]
+    times = [each["at_s"] for each in run["series"]]
+    assert times == sorted(set(times))
+    assert run["series"][-1]["forms"].keys() == {"events", "score", "to_files"}
+    for switch in report["switches"]:
+        assert switch.keys() >= SWITCH_KEYS
+    assert "<svg" in (tmp_path / "pictures" / "burst.html").read_text()
+    assert "picture: pictures/burst.html" in out
+
+
+def test_ctrl_c_ends_the_demo_after_the_run_that_it_drains(tmp_path: Path, start: Start) -> None:
+    program = start("demo", "--seconds", "300", "--base", "1000", "--peak", "2000", "--json", "demo.json")
+    program.until(program.running)
+    program.interrupt()
+    code, out, err = program.end()
+    assert code == 0, (out, err)
+    assert "the other runs are left out" in err
+    report = json.loads((tmp_path / "demo.json").read_bytes())
+    assert [each["forms"] for each in report["runs"]] == ["adaptive"]
+    assert report["verified"]["exact"]
+    assert 0 < report["events_in"] == report["verified"]["events"]
+    assert "Traceback" not in err
+
+
+def test_a_pinned_operation_switches_and_the_report_says_why(tmp_path: Path, start: Start) -> None:
+    (tmp_path / "job.py").write_text(ENDLESS)
+    program = start("run", "job.py", "--pin", "numbers=batch", "--json", "r.json")
+    program.until(lambda: (status := program.status()) is not None and status.switches)
+    program.interrupt()
+    code, out, err = program.end()
+    assert code == 0, err
+    (switch, *_) = json.loads((tmp_path / "r.json").read_bytes())["switches"]
+    assert switch.keys() >= SWITCH_KEYS
+    assert (switch["operations"], switch["to"], switch["reason"]) == (["numbers"], "batch", "pinned to batch form")
+    assert "↑ batch  numbers" in err
+    assert figures(out)["switches"].startswith("1 ")
+    rows = [json.loads(line)["n"] for path in tmp_path.glob("out/part-*") for line in path.read_text().splitlines()]
+    assert sorted(rows) == list(range(len(rows)))
 
 
 def test_run_takes_bad_records_aside_and_finds_the_files_neighbours(tmp_path: Path, start: Start) -> None:

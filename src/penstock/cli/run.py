@@ -13,6 +13,7 @@ from penstock.cli.outcome import Exit, JsonOut, told
 from penstock.connectors import files
 from penstock.dashboard.summary import last_lines
 from penstock.durations import parse_us
+from penstock.errors import InvalidOption
 from penstock.operators import DEAD_LETTER_SCHEMA
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE.py", help="A Python file with one or more pipelines.")]
@@ -28,6 +29,19 @@ CheckpointOption = Annotated[
 TopOption = Annotated[bool, typer.Option("--top/--no-top", help="Show the live view where there is a terminal.")]
 
 
+IntervalOption = Annotated[
+    str | None, typer.Option("--interval", metavar="TIME", help="Least time that a micro-batch gathers. Default: 50ms.")
+]
+SlotsOption = Annotated[
+    int | None,
+    typer.Option("--slots", metavar="N", help="Tasks that run micro-batches side by side. Default: one per worker."),
+]
+GroupSizeOption = Annotated[
+    int | None,
+    typer.Option("--group-size", metavar="N", help="Micro-batches of a task in one Spark job. Default: tuned."),
+]
+
+
 def run(
     file: FileArgument,
     duration: ForOption = None,
@@ -40,6 +54,17 @@ def run(
         Path | None, typer.Option(metavar="DIR", help='Where bad records of operations with "dead_letter" go.')
     ] = None,
     checkpoint: CheckpointOption = None,
+    forms: Annotated[
+        str | None,
+        typer.Option(metavar="FORMS", help="adaptive: operations change form with the load; record, batch: they stay."),
+    ] = None,
+    pin: Annotated[
+        list[str] | None, typer.Option(metavar="OP=FORM", help="Keep an operation in one form; may be repeated.")
+    ] = None,
+    advise: Annotated[bool, typer.Option("--advise", help="Report what would be switched; switch nothing.")] = False,
+    interval: IntervalOption = None,
+    slots: SlotsOption = None,
+    group_size: GroupSizeOption = None,
     top: TopOption = True,
 ) -> None:
     """Run the pipelines of a file until their sources end, for a time, or until Ctrl-C.
@@ -49,6 +74,7 @@ def run(
     """
     with told(Exit.REFUSED):
         out = JsonOut(json)
+        pins = read_pins(pin or [])
         loaded = load(file)
         wanted = duration if duration is not None else loaded.duration
         seconds = None if wanted is None else parse_us(wanted, option="--for") / 1e6
@@ -57,9 +83,34 @@ def run(
             sink = files(str(dead_letters), existing="append")
             sink.check(DEAD_LETTER_SCHEMA)
         plan = loaded.plan(
-            dead_letters=sink, name=name, master=master, parallelism=parallelism, epoch=epoch, checkpoint=checkpoint
+            dead_letters=sink,
+            name=name,
+            master=master,
+            parallelism=parallelism,
+            epoch=epoch,
+            checkpoint=checkpoint,
+            forms=forms,
+            pin={**loaded.options.get("pin", {}), **pins} if pins else None,
+            advise=True if advise else None,
+            interval=interval,
+            slots=slots,
+            group_size=group_size,
         )
     with told(Exit.FAILED):
         report = execute(plan, seconds, view=top)
         out.write(report)
         typer.echo("\n".join(last_lines(report)))
+
+
+def read_pins(given: list[str]) -> dict[str, str]:
+    """Read what `--pin` was given: forms by operation. Whether there are such, the plan knows."""
+    pins: dict[str, str] = {}
+    for each in given:
+        operation, equals, form = each.rpartition("=")
+        if not (operation and equals and form):
+            raise InvalidOption(
+                option="--pin", given=each, allowed="OPERATION=FORM, as in score=batch, with the form record or batch"
+            )
+        if pins.setdefault(operation, form) != form:
+            raise InvalidOption(option="--pin", given=each, allowed=f"one form for '{operation}'")
+    return pins

@@ -38,6 +38,21 @@ def last_lines(report: Report) -> list[str]:
         *([("skipped", f"{report.skipped:,}")] if report.skipped else []),
         ("dead letters", f"{report.dead_letters:,}"),
         ("latency", f"p50 {measure(latency.p50)} ms   p99 {measure(latency.p99)} ms   max {measure(latency.max)} ms"),
+        *([("made of", "   ".join(parts))] if (parts := _components(report)) else []),
+        ("switches", _switches(report)),
         ("seconds", f"{report.seconds:.1f}"),
     ]
     return [f"{name:<13} {value}" for name, value in rows]
+
+
+def _components(report: Report) -> list[str]:
+    """The parts of the mean latency that are more than nothing."""
+    return [f"{name} {measure(mean)} ms" for name, mean in report.components_ms.items() if mean >= 0.005]
+
+
+def _switches(report: Report) -> str:
+    advised = f"   {len(report.adaptation.advice):,} advised" if report.adaptation and report.adaptation.advice else ""
+    if not report.switches:
+        return f"0{advised}"
+    longest = max(each.pause_ms for each in report.switches)
+    return f"{len(report.switches):,}   (longest pause {measure(longest)} ms){advised}"

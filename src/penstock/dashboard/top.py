@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.live import Live
 
 from penstock.control.monitor import Status
-from penstock.dashboard.view import frame
+from penstock.dashboard.history import History
+from penstock.dashboard.view import Frame
 from penstock.runtime.clock import now_us
 from penstock.runtime.status import read_status
 
@@ -29,15 +30,18 @@ def show_once(path: Path, console: Console) -> bool:
     status = read_status(path)
     if status is None:
         return False
-    console.print(frame(status, age_s=_age_s(status)))
+    console.print(Frame(status, age_s=_age_s(status)))
     return True
 
 
 def follow(path: Path, console: Console) -> bool:
     """Show frames until the job ends (False) or the user leaves (True)."""
     with _keys() as key_pressed, Live(console=console, screen=True, auto_refresh=False) as live:
+        history = History()
         while (status := read_status(path)) is not None:
-            live.update(frame(status, note="q leaves; the job goes on", age_s=_age_s(status)), refresh=True)
+            history.add(status)
+            shown = Frame(status, note="q leaves; the job goes on", age_s=_age_s(status), history=history)
+            live.update(shown, refresh=True)
             if key_pressed(REFRESH_S) in LEAVE_KEYS:
                 return True
     return False

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from penstock.control.hand_overs import Switch
 from penstock.control.monitor import OperationFigures, Status
 from penstock.control.scheduler import Phase
+from penstock.dashboard.history import History, blocks
 from penstock.dashboard.numbers import human, measure, span
+from penstock.operators import Form
 
 QUIET_S = 3.0
 """A status older than this is shown with its age."""
 QUEUE_HIGH = 10_000
 """From here on a queue stands out."""
 WORKERS_SHOWN_MAX = 8
+SWITCHES_SHOWN_MAX = 3
+WIDE = 100
+"""From so many columns on every operation shows where its latency comes from."""
+AIRY = 120
+"""From so many columns on there is more space between these figures."""
+COMPONENTS = {"out": "out", "wait": "wait", "schedule": "sched", "process": "proc", "transmit": "trans"}
 _NOTHING = "·"
 _PHASE_STYLES = {
     Phase.STARTING.value: "yellow",
@@ -24,12 +36,15 @@ _PHASE_STYLES = {
     Phase.ENDING.value: "yellow",
     Phase.ENDED.value: "dim",
 }
+_FORM_STYLES = {Form.RECORD.value: "cyan", Form.BATCH.value: "bold magenta"}
+_ARROWS = {Form.RECORD.value: "↓", Form.BATCH.value: "↑"}
 
 
-def frame(status: Status, *, note: str = "", age_s: float = 0.0) -> RenderableType:
-    """Draw a status.
+@dataclass(frozen=True)
+class Frame:
+    """A status, drawn as wide as there is room.
 
-    Parameters
+    Attributes
     ----------
     status : Status
         The job at one moment.
@@ -37,10 +52,33 @@ def frame(status: Status, *, note: str = "", age_s: float = 0.0) -> RenderableTy
         Last line: what the user can do, or what was asked for.
     age_s : float
         How old the status is.
+    heading : str
+        First line: what is going on, as the caller knows it.
+    history : History, optional
+        The course of the job so far.
     """
-    parts: list[RenderableType] = [_header(status, age_s), _workers(status), _operations(status.operations)]
-    lines = [line for line in (_losses(status.operations), Text(note, style="dim")) if line.plain]
-    return Group(*parts, *lines)
+
+    status: Status
+    note: str = ""
+    age_s: float = 0.0
+    heading: str = ""
+    history: History | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw the frame."""
+        del console
+        status, width = self.status, options.max_width
+        parts: list[RenderableType] = [Text(self.heading, style="bold")] if self.heading else []
+        parts += [_header(status, self.age_s), _workers(status), _operations(status.operations, width)]
+        lines = [_components(status), _losses(status.operations)]
+        parts += [line for line in lines if line.plain]
+        if self.history is not None and self.history.rate_eps:
+            parts += [Text(), _courses(self.history, width)]
+        if status.switches or status.switch_note:
+            parts += [Text(), _switches(status)]
+        if self.note:
+            parts.append(Text(self.note, style="dim"))
+        yield Group(*parts)
 
 
 def _header(status: Status, age_s: float) -> Text:
@@ -62,18 +100,29 @@ def _workers(status: Status) -> Text:
         for each in status.workers[:WORKERS_SHOWN_MAX]
     ]
     hidden = len(status.workers) - WORKERS_SHOWN_MAX
-    return Text("   ".join([*shown, *([f"and {hidden} more"] if hidden > 0 else [])]), style="dim")
+    if hidden > 0:
+        shown.append(f"and {hidden} more")
+    if status.slots:
+        overhead = f", {status.overhead * 100:.0f}% scheduling" if status.overhead is not None else ""
+        shown.append(f"{len(status.slots)} slots, groups of {status.group_size}{overhead}")
+    return Text("   ".join(shown), style="dim")
 
 
-def _operations(operations: list[OperationFigures]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+def _operations(operations: list[OperationFigures], width: int) -> Table:
+    wide = width >= WIDE
+    padding = 0 if wide and width < AIRY else 1
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, padding), collapse_padding=True)
     table.add_column("operation", no_wrap=True, overflow="ellipsis", vertical="bottom")
-    table.add_column("form", no_wrap=True, style="dim", min_width=6)
+    table.add_column("form", no_wrap=True, min_width=6)
+    headings = ["in/s", "out/s", "λ", "queue", "service\nµs", "p50\nms", "p99\nms"]
     rows = [_row(each) for each in operations]
-    for at, heading in enumerate(("in/s", "out/s", "λ", "queue", "service\nµs", "p50\nms", "p99\nms"), start=2):
+    if wide:
+        headings += [f"{name}\nms" for name in COMPONENTS.values()]
+        rows = [(*row, *_component_cells(each)) for row, each in zip(rows, operations, strict=True)]
+    for at, heading in enumerate(headings, start=2):
         # Figures are never cut: on a narrow terminal the names give way.
-        width = max(5, *map(len, heading.split("\n")), *(len(row[at]) for row in rows))
-        table.add_column(heading, justify="right", no_wrap=True, min_width=width)
+        least = max(5, *map(len, heading.split("\n")), *(len(row[at]) for row in rows))
+        table.add_column(heading, justify="right", no_wrap=True, min_width=least)
     for row in rows:
         table.add_row(*row)
     return table
@@ -83,13 +132,14 @@ def _row(each: OperationFigures) -> tuple[Text | str, ...]:
     name = Text(each.name)
     if each.instances > 1:
         name.append(f" ×{each.instances}", style="dim")
+    form = Text(each.form, style=_FORM_STYLES.get(each.form, "none"))
     if not each.records_in:
         queue = human(each.queue_records) if each.queue_records else _NOTHING
-        return (name, each.form, *([_NOTHING] * 3), queue, *([_NOTHING] * 3))
+        return (name, form, *([_NOTHING] * 3), queue, *([_NOTHING] * 3))
     recent = each.in_eps > 0
     return (
         name,
-        each.form,
+        form,
         Text(human(each.in_eps), style="bold"),
         human(each.out_eps),
         measure(each.selectivity),
@@ -100,12 +150,75 @@ def _row(each: OperationFigures) -> tuple[Text | str, ...]:
     )
 
 
+def _component_cells(each: OperationFigures) -> list[Text]:
+    """Where a record's time goes at this operation; what is nothing stays in the background."""
+    found = each.components_us
+    return [
+        Text(measure(found[name] / 1000), style="none") if found[name] >= 1.0 else Text(_NOTHING, style="dim")
+        for name in COMPONENTS
+    ]
+
+
+def _components(status: Status) -> Text:
+    """The mean latency of the whole way, and what it is made of."""
+    found = status.components_ms
+    total = sum(found.values())
+    if total <= 0:
+        return Text()
+    parts = " + ".join(f"{name} {measure(found.get(name, 0.0))}" for name in COMPONENTS)
+    return Text.assemble(("latency ", "bold"), (f"{measure(total)} ms", "bold"), f" = {parts}")
+
+
+def _courses(history: History, width: int) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    room = max(10, width - 30)
+    for name, values, shown, style in (
+        ("rate", history.rate_eps, f"{human(history.rate_eps[-1])}/s", "green"),
+        ("queue", history.queue_records, human(history.queue_records[-1]), "red"),
+        ("p99", history.p99_ms, f"{measure(history.p99_ms[-1])} ms", "yellow"),
+    ):
+        highest = f"max {human(max(values))}"
+        grid.add_row(name, Text(shown, justify="right"), Text(blocks(values, room), style=style), Text(highest, "dim"))
+    return grid
+
+
+def _switches(status: Status) -> Table:
+    """The last switches, newest first, each with the figures that it was decided on."""
+    shown: Sequence[Switch] = status.switches[-SWITCHES_SHOWN_MAX:]
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for each in reversed(shown):
+        grid.add_row(Text(f"{each.at_s:.1f}s", style="bold"), switch_line(each, advised=status.advise))
+        grid.add_row("", Text(each.reason, style="dim"))
+    hidden = status.switches_total - len(shown)
+    if hidden > 0:
+        grid.add_row("", Text(f"and {hidden} before", style="dim"))
+    if status.switch_note:
+        grid.add_row("note", Text(status.switch_note, style="yellow dim"))
+    return grid
+
+
+def switch_line(switch: Switch, *, advised: bool = False) -> Text:
+    """A switch in one line: where to, which operations, and what it cost."""
+    style = _FORM_STYLES.get(switch.to, "none")
+    text = Text.assemble((f"{_ARROWS.get(switch.to, '→')} {switch.to}", style), f"  {', '.join(switch.operations)}")
+    if advised:
+        return text.append("   advised, not done", style="dim")
+    return text.append(
+        f"   pause {measure(switch.pause_ms)} ms, total {measure(switch.total_ms)} ms, "
+        f"{human(switch.carried_records)} carried over",
+        style="dim",
+    )
+
+
 def _losses(operations: list[OperationFigures]) -> Text:
-    """Records that went aside, if any did."""
+    """Records that went aside, if any did, and batches that had to go the slow way."""
     counts = {
         "late": sum(each.late for each in operations),
         "skipped": sum(each.skipped for each in operations),
         "retried": sum(each.retried for each in operations),
         "dead letters": sum(each.dead_letters for each in operations),
+        "batches fell back to the loop": sum(each.fallbacks for each in operations),
     }
     return Text("   ".join(f"{human(count)} {what}" for what, count in counts.items() if count), style="yellow")

@@ -17,6 +17,8 @@ from penstock.cli import app
 from penstock.cli.outcome import Exit, JsonOut, told
 from penstock.control.monitor import OperationFigures, Status, WorkerFigures
 from penstock.errors import InvalidOption
+from penstock.operators import Form
+from penstock.pipeline.options import Forms
 from penstock.runtime import job
 from penstock.runtime.status import StatusFile
 
@@ -95,12 +97,53 @@ def test_a_fault_in_the_file_shows_the_users_traceback_first(tmp_path: Path) -> 
         ["--name", "a/b"],
         ["--json", "no/such/directory/out.json"],
         ["--dead-letters", __file__],
+        ["--forms", "both"],
+        ["--pin", "rows"],
+        ["--pin", "rows=fast"],
+        ["--pin", "nobody=batch"],
+        ["--pin", "rows=batch", "--pin", "rows=record"],
+        ["--interval", "1us"],
+        ["--slots", "0"],
+        ["--group-size", "0"],
     ],
 )
 def test_bad_options_are_refused_before_the_start(file: Path, options: list[str]) -> None:
     result = call("run", file, *options)
     assert result.exit_code == Exit.REFUSED
     assert result.stderr.startswith("[INVALID_OPTION] ")
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--forms", "adaptve"], ["forms", "adaptive, record, batch", "Did you mean 'adaptive'?"]),
+        (["--pin", "rows=bacth"], ["pin['rows']", "record, batch", "Did you mean 'batch'?"]),
+        (["--pin", "row=batch"], ["operation", "rows, to_memory", "Did you mean 'rows'?"]),
+        (["--pin", "rows"], ["--pin", "OPERATION=FORM"]),
+    ],
+)
+def test_refusals_name_the_option_what_is_allowed_and_the_nearest_word(
+    file: Path, options: list[str], named: list[str]
+) -> None:
+    shown = call("run", file, *options).stderr
+    assert all(each in shown for each in named), shown
+
+
+def test_options_of_the_forms_reach_the_plan(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[Any] = []
+
+    def refuse(plan: Any, *_: object, **__: object) -> None:
+        plans.append(plan.options)
+        raise typer.Exit(0)
+
+    monkeypatch.setattr(sys.modules["penstock.cli.run"], "execute", refuse)
+    file.write_text(PIPELINE + "ps.run(p, pin={'to_memory': 'record', 'rows': 'record'})\n")
+    given = ["--forms", "batch", "--pin", "rows=batch", "--advise", "--interval", "20ms", "--slots", 3]
+    assert call("run", file, *given, "--group-size", 7).exit_code == 0
+    (options,) = plans
+    assert options.forms is Forms.BATCH
+    assert dict(options.pins) == {"to_memory": Form.RECORD, "rows": Form.BATCH}
+    assert (options.advise, options.interval_us, options.slots, options.group_size) == (True, 20_000, 3, 7)
 
 
 @pytest.mark.parametrize(
@@ -120,8 +163,20 @@ def test_chaos_kills_nobody_on_other_machines(tmp_path: Path) -> None:
     assert "master" in result.stderr
 
 
-@pytest.mark.parametrize("options", [["--rate", "-1"], ["--rate", "nan"], ["--for", "x"], ["--parallelism", "-2"]])
-def test_the_demo_refuses_absurd_options(options: list[str]) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--peak", "-1"],
+        ["--base", "0"],
+        ["--base", "nan"],
+        ["--base", "9000", "--peak", "9000"],
+        ["--seconds", "0.5"],
+        ["--parallelism", "-2"],
+        ["--out", __file__],
+    ],
+)
+def test_the_demo_refuses_absurd_options(options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     result = call("demo", *options)
     assert result.exit_code == Exit.REFUSED
     assert result.stderr.startswith("[INVALID_OPTION] ")

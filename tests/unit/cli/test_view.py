@@ -7,9 +7,11 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from penstock.control.hand_overs import Switch
 from penstock.control.monitor import OperationFigures, Status, WorkerFigures
+from penstock.dashboard.history import History
 from penstock.dashboard.summary import progress
-from penstock.dashboard.view import frame
+from penstock.dashboard.view import Frame
 
 
 def operation(name: str, **changes: object) -> OperationFigures:
@@ -55,7 +57,7 @@ def status(*operations: OperationFigures, **changes: object) -> Status:
 
 def drawn(shown: Status, width: int = 80, **options: object) -> list[str]:
     console = Console(file=StringIO(), width=width, highlight=False)
-    console.print(frame(shown, **options))  # type: ignore[arg-type]
+    console.print(Frame(shown, **options))  # type: ignore[arg-type]
     return [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
 
 
@@ -99,6 +101,61 @@ def test_a_job_without_workers_is_waiting() -> None:
 def test_many_workers_are_cut() -> None:
     many = [WorkerFigures(i, i, 0.1, 10.0) for i in range(20)]
     assert "and 12 more" in " ".join(drawn(status(operation("a"), workers=many)))
+
+
+SWITCH = Switch(4.26, ["events", "score"], "batch", 20.8, 27.2, 386_739, "queue 369,513 > L_up 8,974", {"V": 1.0})
+
+
+def test_a_switch_is_shown_with_its_cost_and_its_reason() -> None:
+    lines = drawn(status(operation("score", form="batch"), switches=[SWITCH], switches_total=1), width=100)
+    at = lines.index("4.3s  ↑ batch  events, score   pause 20.8 ms, total 27.2 ms, 387K carried over")
+    assert lines[at + 1].strip() == "queue 369,513 > L_up 8,974"
+    assert row(lines, "score")[2] == "batch"
+
+
+def test_the_newest_switches_come_first_and_the_others_are_counted() -> None:
+    made = [Switch(float(at), ["a"], "record", 1.0, 1.0, 1, f"reason {at}", {}) for at in range(5)]
+    lines = drawn(status(operation("a"), switches=made, switches_total=9))
+    assert [line.strip() for line in lines if "reason" in line] == ["reason 4", "reason 3", "reason 2"]
+    assert lines[-1].strip() == "and 6 before"
+
+
+def test_advice_is_not_shown_as_done() -> None:
+    lines = drawn(status(operation("a"), switches=[SWITCH], switches_total=1, advise=True))
+    assert any(line.endswith("advised, not done") for line in lines)
+    assert "pause" not in "".join(lines)
+
+
+def test_components_are_shown_in_total_and_where_there_is_room_for_each_operation() -> None:
+    shown = status(
+        operation("score", wait_us=25_000.0, schedule_us=3_000.0, process_us=420.0),
+        components_ms={"out": 0.5, "wait": 25.0, "schedule": 3.0, "process": 0.42, "transmit": 0.0},
+    )
+    total = "latency 28.9 ms = out 0.50 + wait 25.0 + schedule 3.00 + process 0.42 + transmit 0.00"
+    narrow, wide = drawn(shown, width=90), drawn(shown, width=100)
+    assert total in narrow
+    assert total in wide
+    assert row(wide, "score")[-5:] == ["·", "25.0", "3.00", "0.42", "·"]
+    assert row(narrow, "score")[-1] == "2.81"
+
+
+def test_slots_and_the_course_of_the_job_are_shown() -> None:
+    shown = status(operation("events", reads=True), slots=[11, 12], group_size=32, overhead=0.074)
+    history = History()
+    for heard_us in (1, 2, 3):
+        history.add(status(operation("events", reads=True, in_eps=heard_us * 100.0), start_us=1, heard_us=heard_us))
+    lines = drawn(shown, width=100, history=history, heading="1 of 3")
+    assert lines[0] == "1 of 3"
+    assert lines[2] == "worker 0: 45% CPU, 160 MB   2 slots, groups of 32, 7% scheduling"
+    assert any(line.startswith("rate") and line.endswith("max 300") for line in lines)
+
+
+@pytest.mark.parametrize("width", [100, 120])
+def test_the_wide_table_fits(width: int) -> None:
+    shown = status(*(operation(name, wait_us=123_456_789.0) for name in ("events", "score.combine", "to_files")))
+    lines = drawn(shown, width=width)
+    assert "trans" in "".join(lines)
+    assert all("123K" in line for line in lines if "×2" in line)
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])

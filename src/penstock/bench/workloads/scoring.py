@@ -25,7 +25,7 @@ SCALE = 256
 """Features and weights are whole numbers in units of 1 / SCALE."""
 _BLOCK_EVENTS = 1024
 """Events of a batch scored at once: the hidden layer stays in the cache, and BLAS starts no threads for so few."""
-_NAMES = [f"f{i}" for i in range(FEATURES)]
+FEATURE_NAMES = [f"f{i}" for i in range(FEATURES)]
 
 _random = Random(7)
 _HIDDEN_WEIGHTS = [[_random.randint(-SCALE, SCALE) for _ in range(HIDDEN)] for _ in range(FEATURES)]
@@ -48,7 +48,7 @@ def score(r: Any) -> tuple[int, float]:
 
 @score.batch
 def _score_batch(events: pa.RecordBatch) -> pa.RecordBatch:
-    features = np.column_stack([events.column(name).to_numpy() for name in _NAMES])
+    features = np.column_stack([events.column(name).to_numpy() for name in FEATURE_NAMES])
     scores = np.empty(events.num_rows)
     for first in range(0, events.num_rows, _BLOCK_EVENTS):
         block = slice(first, first + _BLOCK_EVENTS)
@@ -56,15 +56,19 @@ def _score_batch(events: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([events.column("number"), pa.array(scores)], names=["number", "score"])
 
 
+def exact_scores(features: Any) -> Any:
+    """Score rows of features in whole numbers, up to the last division and the exponential."""
+    logits = np.maximum(features @ np.array(_HIDDEN_WEIGHTS), 0) @ np.array(_OUTPUT_WEIGHTS)
+    return 1.0 / (1.0 + np.exp(-logits / SCALE**3))
+
+
 def expected(records: Iterable[Record]) -> dict[int, float]:
-    """Score the events in whole numbers, up to the last division and the exponential."""
+    """Score the events without the operation."""
     scores: dict[int, float] = {}
     records = iter(records)
     while events := list(islice(records, REPLAY_RECORDS)):
-        features = np.array([[getattr(event, name) for name in _NAMES] for event in events], dtype=np.int64)
-        logits = np.maximum(features @ np.array(_HIDDEN_WEIGHTS), 0) @ np.array(_OUTPUT_WEIGHTS)
-        for event, logit in zip(events, logits.tolist(), strict=True):
-            scores[event.number] = 1.0 / (1.0 + math.exp(-logit / SCALE**3))
+        features = np.array([[getattr(event, name) for name in FEATURE_NAMES] for event in events], dtype=np.int64)
+        scores.update(zip((event.number for event in events), exact_scores(features).tolist(), strict=True))
     return scores
 
 
@@ -83,7 +87,7 @@ SCORING = Workload(
     title="a neural network of 8 x 32 x 1, called for every event",
     fields={
         "number": ps.fields.sequence(),
-        **{name: ps.fields.integers(-4 * SCALE, 4 * SCALE) for name in _NAMES},
+        **{name: ps.fields.integers(-4 * SCALE, 4 * SCALE) for name in FEATURE_NAMES},
     },
     format="columns",
     build=lambda events: events.map(score),
