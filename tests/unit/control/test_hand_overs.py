@@ -1,0 +1,197 @@
+"""Switches of form from order to effect: preparing, switching, failures, recoveries, calls back; in made-up time."""
+
+from __future__ import annotations
+
+import penstock as ps
+from penstock.control.hand_overs import PREPARE_US_MAX, SWITCHES_MAX, HandOvers, Settled
+from penstock.pipeline.options import Options
+from penstock.pipeline.plan import Plan
+from penstock.protocol import messages as m
+
+MS, S = 1_000, 1_000_000
+T0 = 100 * S
+INTERVAL_US = 50 * MS
+
+
+def plan_of(parallelism: int = 2) -> Plan:
+    columns = {"k": ps.fields.choice(["a", "b"]), "n": ps.fields.integers(0, 9)}
+    source = ps.generator(columns, rate=1000, total=10, format="columns")
+    stream = ps.stream("in", source).filter(ps.col("n") > 0).select("k", "n")
+    pipeline = stream.to(ps.memory())
+    return Plan.of(pipeline.graph(), Options.of(parallelism=parallelism))
+
+
+class Play:
+    """Hand-overs of unit 0, which has two instances."""
+
+    def __init__(self) -> None:
+        self.plan = plan_of()
+        self.hand_overs = HandOvers(self.plan)
+        self.now_us = T0
+
+    def order(self, first: int, last: int) -> None:
+        at_s = (self.now_us - T0) / S
+        self.hand_overs.order(self.plan.units[0], first, last, "why", {"L": 7.0}, at_s, self.now_us)
+
+    def tick(self, after_us: int = 0, *, slots: bool = True) -> tuple[list[m.Reroute], list[Settled]]:
+        self.now_us += after_us
+        return self.hand_overs.tick(slots, INTERVAL_US, self.now_us)
+
+    def rerouted(self, instance: int, switch: int, pause_us: int = 0, carried: int = 0) -> list[Settled]:
+        message = m.Rerouted(instance, 1, switch, 0, instance, pause_us, carried)
+        return self.hand_overs.on_rerouted(message, self.now_us)
+
+    def done(self, first: int, last: int) -> int:
+        """A switch from order to effect; return its number."""
+        self.order(first, last)
+        (order,), _ = self.tick()
+        for instance in (0, 1):
+            self.rerouted(instance, order.switch)
+        return order.switch
+
+
+def test_a_switch_waits_for_slots_and_is_done_when_every_instance_is() -> None:
+    play = Play()
+    play.order(-1, 1)
+    assert play.hand_overs.wants_slots
+    assert not play.hand_overs.is_away
+    assert play.tick(200 * MS, slots=False) == ([], [])
+    assert play.tick(100 * MS) == ([m.Reroute(1, 0, -1, 1, INTERVAL_US)], [])
+    assert play.hand_overs.is_away
+    assert play.tick() == ([], []), "it is sent once"
+    play.now_us += 40 * MS
+    assert play.rerouted(1, 1, 30 * MS, 500) == []
+    assert play.rerouted(1, 1, 5 * MS, 500) == [], "said twice"
+    assert play.hand_overs.busy(0)
+    assert play.rerouted(0, 1, 10 * MS, 300) == [Settled(0, -1, 1, False)]
+    assert not play.hand_overs.busy(0)
+    (switch,) = play.hand_overs.switches
+    assert (switch.at_s, switch.operations, switch.to) == (0.0, ["in", "filter", "select"], "batch")
+    assert (switch.pause_ms, switch.prepare_ms, switch.total_ms, switch.carried_records) == (30, 300, 340, 800)
+    assert (switch.reason, switch.inputs) == ("why", {"L": 7.0})
+
+
+def test_the_way_back_waits_for_nothing() -> None:
+    play = Play()
+    play.done(-1, 1)
+    play.order(0, -1)
+    assert play.tick(slots=False) == ([m.Reroute(2, 0, 0, -1, INTERVAL_US)], [])
+    assert not play.hand_overs.wants_slots
+    play.rerouted(0, 2)
+    assert play.rerouted(1, 2) == [Settled(0, 0, -1, False)]
+    assert [(each.to, each.operations) for each in play.hand_overs.switches][1] == (
+        "record",
+        ["in", "filter", "select"],
+    )
+
+
+def test_a_range_that_changes_names_what_changes() -> None:
+    play = Play()
+    play.done(0, 0)
+    play.done(-1, 1)
+    play.done(1, 1)
+    assert [(each.to, each.operations) for each in play.hand_overs.switches] == [
+        ("batch", ["filter"]),
+        ("batch", ["in", "select"]),
+        ("record", ["in", "filter"]),
+    ]
+    assert play.hand_overs.range(0) == (1, 1)
+
+
+def test_preparing_ends_and_the_unit_stays_as_it_was() -> None:
+    play = Play()
+    play.order(-1, 1)
+    assert play.tick(PREPARE_US_MAX, slots=False) == ([], [])
+    assert play.tick(1, slots=False) == ([], [Settled(0, 0, -1, True)])
+    assert not play.hand_overs.wants_slots
+    assert play.tick() == ([], [])
+    assert play.hand_overs.switches == []
+
+
+def test_one_at_a_time_and_none_for_what_is() -> None:
+    play = Play()
+    play.order(-1, 1)
+    play.order(0, 0)
+    (order,), _ = play.tick()
+    assert (order.first, order.last) == (-1, 1)
+    for instance in (0, 1):
+        play.rerouted(instance, 1)
+    play.order(-1, 1)
+    assert play.tick() == ([], [])
+    assert not play.hand_overs.busy(0)
+
+
+def test_words_of_another_switch_do_not_count() -> None:
+    play = Play()
+    play.done(-1, 1)
+    play.order(0, -1)
+    play.tick()
+    assert play.rerouted(0, 1) == []
+    assert play.rerouted(1, 1) == []
+    assert play.hand_overs.busy(0)
+
+
+def test_after_a_recovery_the_standing_order_goes_out_again_under_its_number() -> None:
+    play = Play()
+    assert play.hand_overs.repeat() == []
+    play.order(-1, 1)
+    assert play.hand_overs.repeat() == [], "it has not been given yet"
+    play.tick()
+    play.rerouted(0, 1)
+    # Instance 1 is lost before it has answered: its successor answers to the repeated order.
+    assert play.hand_overs.repeat() == [m.Reroute(1, 0, -1, 1, INTERVAL_US)]
+    assert play.rerouted(1, 1) == [Settled(0, -1, 1, False)]
+    assert play.hand_overs.repeat() == [m.Reroute(1, 0, -1, 1, INTERVAL_US)]
+    assert play.rerouted(0, 1) == [], "repeated answers to a switch that is done are no news"
+    assert len(play.hand_overs.switches) == 1
+
+
+def test_after_a_recovery_the_way_back_is_repeated_too() -> None:
+    play = Play()
+    play.done(-1, 1)
+    play.order(0, -1)
+    play.tick()
+    assert play.hand_overs.repeat() == [m.Reroute(2, 0, 0, -1, INTERVAL_US)]
+
+
+def test_ranges_are_called_back_though_their_switch_is_not_over() -> None:
+    play = Play()
+    play.order(-1, 1)
+    play.tick()
+    play.rerouted(0, 1)
+    play.now_us += 5 * S
+    play.hand_overs.call_back("no slots", 5.0, play.now_us)
+    assert play.tick(slots=False) == ([m.Reroute(2, 0, 0, -1, INTERVAL_US)], [])
+    assert play.rerouted(1, 1) == [], "too late"
+    play.rerouted(0, 2)
+    assert play.rerouted(1, 2) == [Settled(0, 0, -1, False)]
+    assert [(each.to, each.reason) for each in play.hand_overs.switches] == [("record", "no slots")]
+
+
+def test_what_is_only_being_prepared_is_not_called_back() -> None:
+    play = Play()
+    play.order(-1, 1)
+    play.hand_overs.call_back("no slots", 0.0, play.now_us)
+    (order,), _ = play.tick()
+    assert (order.first, order.last) == (-1, 1)
+
+
+def test_the_interval_is_changed_between_switches_only() -> None:
+    play = Play()
+    assert play.hand_overs.pace(0, 80 * MS) == [], "nothing is in batch form"
+    play.order(-1, 1)
+    play.tick()
+    assert play.hand_overs.pace(0, 80 * MS) == []
+    for instance in (0, 1):
+        play.rerouted(instance, 1)
+    assert play.hand_overs.pace(0, INTERVAL_US) == []
+    assert play.hand_overs.pace(0, 80 * MS) == [m.Reroute(1, 0, -1, 1, 80 * MS)]
+    assert play.hand_overs.repeat() == [m.Reroute(1, 0, -1, 1, 80 * MS)]
+
+
+def test_switches_are_bounded() -> None:
+    play = Play()
+    for _ in range(SWITCHES_MAX // 2 + 5):
+        play.done(-1, 1)
+        last = play.done(0, -1)
+    assert len(play.hand_overs.switches) == SWITCHES_MAX < last
