@@ -11,7 +11,7 @@ $(STAMP): requirements.lock pyproject.toml scripts/setup.sh
 	PYTHON="$(PYTHON)" sh scripts/setup.sh
 	touch $(STAMP)
 
-demo: setup ## the Yahoo ad pipeline live, on an embedded Spark
+demo: setup ## a burst through a pipeline that changes form by itself, on an embedded Spark
 	$(BIN)/penstock demo
 
 test: setup ## lint, types, and every test, those on real Spark included
