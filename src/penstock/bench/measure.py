@@ -11,7 +11,7 @@ import msgspec
 
 import penstock as ps
 from penstock.bench.processes import ProcessMeter
-from penstock.bench.rows import ResultRow
+from penstock.bench.rows import ResultRow, cdf_of, mean_ms_of
 from penstock.bench.workloads import Workload, replay
 from penstock.runtime.report import Report
 
@@ -51,7 +51,10 @@ def measure_latency(
         found = workload.compare(exact, read_rows(Path(directory) / "out"), parallelism)
         lost, duplicated = found.lost + report.lost, found.duplicated + found.wrong + report.duplicated
         reordered = found.reordered + report.reordered
-    return latency_row(workload.name, rate, report, meter, lost, duplicated, reordered, forms)
+    row = latency_row(workload.name, rate, report, meter, lost, duplicated, reordered, forms)
+    latency_us = job.latency_us()
+    row.mean_ms, row.cdf, row.components_ms = mean_ms_of(latency_us), cdf_of(latency_us), report.components_ms
+    return row
 
 
 def latency_row(

@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 
 import penstock
+from penstock.metrics import Histogram
+from penstock.metrics.histogram import bucket_bound
 
 
 class ProcessUsage(msgspec.Struct, kw_only=True):
@@ -22,6 +24,17 @@ class ProcessUsage(msgspec.Struct, kw_only=True):
     cpu_cores: float
     rss_mb: float
     """The most it had."""
+
+
+class OperationRow(msgspec.Struct, kw_only=True):
+    """One operation of a run: how long a record took from the end of the operation before to the end of this one."""
+
+    name: str
+    form: str
+    """The one that it had at the end."""
+    latency_ms: float
+    """On average, the way between processes included."""
+    components_ms: dict[str, float]
 
 
 class ResultRow(msgspec.Struct, kw_only=True):
@@ -72,6 +85,12 @@ class ResultRow(msgspec.Struct, kw_only=True):
     processes: list[ProcessUsage] = []
     settings: dict[str, object] = {}
     """What is not the engine's default."""
+    mean_ms: float | None = None
+    cdf: list[tuple[float, float]] = []
+    """Shares of the events, each with the latency in milliseconds that it does not exceed."""
+    components_ms: dict[str, float] = {}
+    """Where the mean latency went: out, wait, schedule, process, transmit."""
+    operations: list[OperationRow] = []
 
 
 class Check(msgspec.Struct, kw_only=True):
@@ -99,12 +118,59 @@ class Header(msgspec.Struct, kw_only=True):
     settings: dict[str, object]
 
 
+class Claim(msgspec.Struct, kw_only=True):
+    """A figure of a paper, in words, beside ours."""
+
+    source: str
+    """Paper and figure."""
+    claimed: str
+    """What the paper says, and on what it was measured."""
+    measured: str
+    """What came out here."""
+    holds: bool | None
+    """Whether the claim holds here; None where the two cannot be compared."""
+
+
+class Study(msgspec.Struct, kw_only=True):
+    """A question that was put to the engine, after a paper."""
+
+    name: str
+    title: str
+    method: str
+    complete: bool
+    """False: it was interrupted, and this is what there is."""
+    quick: bool
+    """A trial of the study itself: too short for its figures to mean anything."""
+    claims: list[Claim] = []
+    data: dict[str, object] = {}
+    """What fits neither rows nor checks; the study's own module knows its shape."""
+
+
 class Results(msgspec.Struct, kw_only=True):
     """One run of the benchmarks."""
 
     header: Header
     rows: list[ResultRow]
     checks: list[Check]
+    study: Study | None = None
+
+
+CDF_SHARES = (0.01, *(i / 20 for i in range(1, 20)), 0.98, 0.99, 0.995, 0.999, 0.9995, 0.9999, 1.0)
+
+
+def cdf_of(latency_us: Histogram) -> list[tuple[float, float]]:
+    """Read a histogram of microseconds as shares of the events with their latencies in milliseconds."""
+    if not latency_us.total:
+        return []
+    return [(share, latency_us.quantile(share) / 1000) for share in CDF_SHARES]
+
+
+def mean_ms_of(latency_us: Histogram) -> float | None:
+    """Mean of a histogram of microseconds, in milliseconds: at most 3 % too high."""
+    if not latency_us.total:
+        return None
+    sum_us = sum(bucket_bound(bucket) * times for bucket, times in latency_us.counts.items())
+    return round(sum_us / latency_us.total / 1000, 4)
 
 
 def make_header(settings: dict[str, object]) -> Header:
