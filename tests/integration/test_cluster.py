@@ -11,8 +11,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import monotonic
 
 import psutil
 import pyspark
@@ -23,15 +25,16 @@ from penstock.bench.workloads import WORKLOADS, replay
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-RATE, SECONDS, PARALLELISM = 2_000, 12, 3
+RATE, SECONDS = 2_000, 12
 PROGRAM = """
 import sys
 import msgspec, penstock as ps
 from penstock.bench.workloads import WORKLOADS
-master, directory, rate, seconds, parallelism = sys.argv[1:]
+master, directory, rate, seconds, parallelism, forms = sys.argv[1:]
 pipeline = WORKLOADS["yahoo"].pipeline(float(rate), ps.files(directory + "/out"), seconds=float(seconds))
 checkpoint = directory + "/checkpoint"
-job = ps.start(pipeline, master=master, parallelism=int(parallelism), checkpoint=checkpoint, name="cluster")
+options = dict(master=master, parallelism=int(parallelism), checkpoint=checkpoint, name="cluster", forms=forms)
+job = ps.start(pipeline, **options)
 while (report := job.wait(0.1)) is None:
     status = job.status()
     print(status.epoch, flush=True)
@@ -39,9 +42,17 @@ print(msgspec.json.encode(report).decode(), flush=True)
 """
 
 
-@pytest.fixture
-def master(tmp_path: Path, eventually) -> Iterator[str]:
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = monotonic() + 60
+    while not condition():
+        assert monotonic() < deadline, "the cluster did not come up"
+        threading.Event().wait(0.05)
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A master and two workers of two slots each."""
+    tmp_path = tmp_path_factory.mktemp("cluster")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     address = f"spark://127.0.0.1:{port}"
@@ -70,8 +81,8 @@ def master(tmp_path: Path, eventually) -> Iterator[str]:
                 started = subprocess.Popen([str(launcher), *command], stdout=out, stderr=out, env=environment)
                 processes.append(started)
                 if len(processes) == 1:
-                    eventually(lambda: "I have been elected leader" in log.read_text())
-            eventually(lambda: log.read_text().count("Registering worker") >= 2)
+                    wait_for(lambda: "I have been elected leader" in log.read_text())
+            wait_for(lambda: log.read_text().count("Registering worker") >= 2)
             yield address
         finally:
             for process in processes:
@@ -92,8 +103,9 @@ def executors(root: psutil.Process) -> list[psutil.Process]:
     return found
 
 
-def test_an_executor_is_lost_and_nothing_else(master: str, tmp_path: Path) -> None:
-    arguments = [master, str(tmp_path), str(RATE), str(SECONDS), str(PARALLELISM)]
+@pytest.mark.parametrize(("parallelism", "forms"), [(3, "adaptive"), (2, "batch")])
+def test_an_executor_is_lost_and_nothing_else(master: str, tmp_path: Path, parallelism: int, forms: str) -> None:
+    arguments = [master, str(tmp_path), str(RATE), str(SECONDS), str(parallelism), forms]
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     job = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", PROGRAM, *arguments], stdout=subprocess.PIPE, text=True, env=environment
@@ -113,6 +125,7 @@ def test_an_executor_is_lost_and_nothing_else(master: str, tmp_path: Path) -> No
     report = json.loads(lines[-1])
     workload = WORKLOADS["yahoo"]
     exact = workload.expected(replay(workload.source(RATE, seconds=SECONDS), report["start_us"]))
-    assert workload.compare(exact, read_rows(tmp_path / "out"), PARALLELISM).exact
+    assert workload.compare(exact, read_rows(tmp_path / "out"), parallelism).exact
     assert report["events_in"] == RATE * SECONDS
     assert (report["lost"], report["duplicated"], report["reordered"], report["late"]) == (0, 0, 0, 0)
+    assert ([each["to"] for each in report["switches"]] == []) == (forms == "adaptive")
