@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
-from itertools import islice
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 from zlib import crc32
 
 import msgspec
-import pytest
+from planting import Matters, Mutation, Nursery, Patch, find
 
 from penstock.connectors.buffered import DeliveringWriter
 from penstock.control import resume, scheduler
@@ -27,36 +26,18 @@ from penstock.engine.unit import Unit
 from penstock.engine.worker import Persist, Worker
 from penstock.operators.aggregation import MergeOperator
 from penstock.protocol import messages as m
-from penstock.testing.simulation import simulate
 from penstock.testing.simulation.faults import Action, Moment
 from penstock.testing.simulation.oracle import Shape
 from penstock.testing.simulation.scenario import Scenario
 
-RUNS_MAX = 300
 SEEDS_MAX = 10_000
 
-Patch = pytest.MonkeyPatch
-Mutation = Callable[[Patch], None]
-MUTATIONS: list[tuple[Mutation, Callable[[Scenario], bool]]] = []
+nursery = Nursery()
+planted, planted_where = nursery.planted, nursery.planted_where
 FORWARD = (Shape.STATELESS, Shape.SPLIT)
 """Pipelines whose workers do not talk to each other."""
 WORKERS_DIE = (Action.KILL_IT, Action.KILL_OTHER, Action.KILL_TWO)
 DRIVER_DIES = (Action.KILL_DRIVER, Action.DRAIN)
-
-
-def planted(mutation: Mutation) -> Mutation:
-    MUTATIONS.append((mutation, lambda scenario: True))
-    return mutation
-
-
-def planted_where(matters: Callable[[Scenario], bool]) -> Callable[[Mutation], Mutation]:
-    """Plant a bug that few seeds come near: only those whose faults or pipelines do are run."""
-
-    def plant(mutation: Mutation) -> Mutation:
-        MUTATIONS.append((mutation, matters))
-        return mutation
-
-    return plant
 
 
 def strikes(scenario: Scenario, actions: Container[Action], *moments: Moment) -> bool:
@@ -350,13 +331,6 @@ def what_had_ended_resumes_in_its_old_epoch(patch: Patch) -> None:
     patch.setattr(worker_module, "renumbered", lambda snapshot, epoch: original(snapshot, snapshot.epoch))
 
 
-@pytest.mark.parametrize(("mutation", "matters"), MUTATIONS, ids=[mutation.__name__ for mutation, _ in MUTATIONS])
-def test_some_seed_finds(mutation: Mutation, matters: Callable[[Scenario], bool], monkeypatch: Patch) -> None:
-    mutation(monkeypatch)
-    for seed in islice((seed for seed in range(SEEDS_MAX) if matters(Scenario.of(seed))), RUNS_MAX):
-        try:
-            simulate(seed)
-        except Exception as found:
-            print(f"SEED={seed}: {str(found).splitlines()[0]}")
-            return
-    pytest.fail(f"{RUNS_MAX} runs do not find it")
+@nursery.parameters
+def test_some_seed_finds(mutation: Mutation, matters: Matters, monkeypatch: Patch) -> None:
+    find(mutation, matters, range(SEEDS_MAX), monkeypatch)

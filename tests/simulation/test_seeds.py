@@ -6,33 +6,38 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
 from penstock.dataset import Log
 from penstock.testing.simulation import Outcome, Violation, simulate
-from penstock.testing.simulation.faults import Action, Moment
+from penstock.testing.simulation.faults import SWITCH_MOMENTS, Action, Moment
 from penstock.testing.simulation.oracle import Shape
+from penstock.testing.simulation.scenario import DECIDING, POISON, SWITCHING
 
-SEEDS, CHUNK = 2_000, 100
-AGAIN = [3, 44, 268, 850]
+CHUNK = 100
+OF_RECORDS = range(1_200)
+SWITCHED = range(SWITCHING, SWITCHING + 500)
+DECIDED = range(DECIDING, DECIDING + 100)
+POISONED = range(POISON, POISON + 100)
+SEEDS = [*OF_RECORDS, *SWITCHED, *DECIDED, *POISONED]
+AGAIN = [3, 44, 268, 850, SWITCHING + 7, SWITCHING + 32, DECIDING + 1, POISON + 2]
 FOUND = [22_915, 43_206]
 """Beyond the range, and once failed: an epoch was delivered again under the next one's name; a window was overrun."""
 
-outcomes: list[Outcome] = []
+outcomes: dict[int, Outcome] = {}
 
 
-def simulate_all() -> None:
-    for seed in range(SEEDS):
+def simulate_some() -> None:
+    for seed in OF_RECORDS:
         simulate(seed)
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+@pytest.mark.parametrize("first", range(0, len(SEEDS), CHUNK))
 def test_seeds(first: int) -> None:
-    for seed in range(first, first + CHUNK):
-        outcome = simulate(seed)
-        assert outcome.epochs > 0
-        outcomes.append(outcome)
+    for seed in SEEDS[first : first + CHUNK]:
+        outcomes[seed] = simulate(seed)
 
 
 @pytest.mark.parametrize("seed", FOUND)
@@ -40,21 +45,53 @@ def test_a_seed_that_once_failed(seed: int) -> None:
     simulate(seed)
 
 
-def test_the_seeds_have_tested_something() -> None:
-    if len(outcomes) < SEEDS:
+def those(seeds: Sequence[int]) -> list[Outcome]:
+    if not outcomes.keys() >= set(seeds):
         pytest.skip("looks back on all seeds")
+    return [outcomes[seed] for seed in seeds]
+
+
+def test_the_seeds_have_tested_something() -> None:
+    ended = those(SEEDS)
     struck: Counter[Moment] = Counter()
     actions: Counter[Action] = Counter()
-    for outcome in outcomes:
+    for outcome in ended:
         struck += outcome.moments
         actions += Counter(fault.action for fault in outcome.injected)
     assert {moment: struck[moment] for moment in Moment if struck[moment] < 20} == {}
     assert {action: actions[action] for action in Action if actions[action] < 20} == {}
-    assert {outcome.scenario.shape for outcome in outcomes} == set(Shape)
-    assert sum(not outcome.injected for outcome in outcomes) < SEEDS / 5
-    assert sum(outcome.recoveries for outcome in outcomes) > SEEDS
-    assert sum(outcome.epochs for outcome in outcomes) > 5 * SEEDS
-    assert sum(outcome.refused for outcome in outcomes) > SEEDS / 10  # words of workers that had been replaced
+    assert {outcome.scenario.shape for outcome in ended} == set(Shape)
+    by_records = those(OF_RECORDS)
+    assert sum(not outcome.injected for outcome in by_records) < len(by_records) / 5
+    assert sum(outcome.recoveries for outcome in by_records) > len(by_records)
+    assert sum(outcome.epochs for outcome in by_records) > 5 * len(by_records)
+    assert sum(outcome.refused for outcome in by_records) > len(by_records) / 10  # of workers that had been replaced
+
+
+def test_the_seeds_have_switched_while_slots_and_workers_died() -> None:
+    ended = those(SWITCHED)
+    assert sum(outcome.switches for outcome in ended) > 3_000
+    assert sum(outcome.switches >= 100 for outcome in ended) >= 10
+    assert sum(outcome.slot_losses for outcome in ended) > 200
+    assert sum(outcome.recoveries for outcome in ended) > 300
+    assert sum(outcome.refused_results for outcome in ended) > 300
+    during = sum(bool(outcome.moments.keys() & set(SWITCH_MOMENTS)) for outcome in ended)
+    assert during > 300, "faults at a step of a switch"
+
+
+def test_the_control_loop_has_decided_by_itself() -> None:
+    ended = those(DECIDED)
+    assert sum(outcome.decisions for outcome in ended) > len(ended) / 2
+    assert sum(outcome.decisions > 1 for outcome in ended) > len(ended) / 10, "there and back"
+    assert sum(outcome.slot_losses + outcome.recoveries for outcome in ended) > len(ended) / 2
+
+
+def test_records_have_killed_workers_and_slots() -> None:
+    ended = those(POISONED)
+    assert all(outcome.killed_by_record >= 4 for outcome in ended), "twice unseen, twice to be sure"
+    assert all(outcome.careful >= 2 for outcome in ended)
+    assert sum(outcome.slot_losses >= 3 for outcome in ended) > len(ended) / 10, "slots before the worker"
+    assert {outcome.scenario.on_error for outcome in ended} == {"skip", "dead_letter", "fail"}
 
 
 @pytest.mark.parametrize("seed", AGAIN)
@@ -63,11 +100,12 @@ def test_a_seed_replays_exactly(seed: int) -> None:
     assert (first.trace, first.steps) == (second.trace, second.steps)
 
 
-def test_a_seed_replays_exactly_in_another_process() -> None:
+@pytest.mark.parametrize("seed", [44, SWITCHING + 7, DECIDING + 1])
+def test_a_seed_replays_exactly_in_another_process(seed: int) -> None:
     traces = set()
     for hash_seed in ("1", "2"):
         done = subprocess.run(
-            [sys.executable, "-m", "penstock.testing.simulation", "--seed", "44"],
+            [sys.executable, "-m", "penstock.testing.simulation", "--seed", str(seed)],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,
@@ -75,18 +113,18 @@ def test_a_seed_replays_exactly_in_another_process() -> None:
         )
         traces.add(done.stdout)
     assert len(traces) == 1
-    assert f"trace {simulate(44).trace:08x}," in traces.pop()
+    assert f"trace {simulate(seed).trace:08x}," in traces.pop()
 
 
 def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Log, "seek_after_epoch", lambda self, reader, epoch: self.position(reader))
     with pytest.raises(Violation, match=r"make simulate SEED=\d+$"):
-        simulate_all()
+        simulate_some()
 
 
 def test_a_job_that_does_not_end_says_who_waits_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.dataset.Receiver.ack", lambda self, now_us: None)
     with pytest.raises(Violation, match="the job does not end") as raised:
-        simulate_all()
+        simulate_some()
     assert "waits for the epoch of" in str(raised.value)
     assert "no room in" in str(raised.value)

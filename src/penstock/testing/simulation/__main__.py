@@ -39,7 +39,7 @@ def _run(seed: int, *, loud: bool) -> bool:
             done = "struck" if fault in simulation.injected else "not reached"
             print(f"{fault.action.value}, when {fault.moment.value if fault.moment else fault.at_us}: {done}")
         print(f"trace {simulation.world.trace:08x}, {simulation.world.steps} steps, ", end="")
-        print(f"{simulation.disk.committed_epoch} epochs committed")
+        print(f"{simulation.disk.committed_epoch} epochs committed, {simulation.switches} switches")
     if error is not None:
         if loud:
             traceback.print_exception(error, file=sys.stderr)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from penstock.control.adaptation import Command as LoopCommand
+from penstock.control.adaptation import ControlLoop, View
 from penstock.control.deliveries import Deliveries
 from penstock.control.events import (
     CommitRecorded,
@@ -11,23 +14,33 @@ from penstock.control.events import (
     Event,
     Finish,
     FromWorker,
+    HostEnded,
     RecordCommit,
     Replace,
     Send,
     Tick,
 )
+from penstock.control.groups import Submit, TellSlot
+from penstock.control.monitor import Monitor
 from penstock.control.resume import anchors, match, moved
 from penstock.control.scheduler import Phase, Resumption, Scheduler
 from penstock.errors import PenstockError
+from penstock.operators import Form
 from penstock.protocol import messages as m
+from penstock.protocol import slots as s
+from penstock.testing.simulation.draws import Pin
 from penstock.testing.simulation.faults import Moment
+from penstock.testing.simulation.forms import FormAudit
 from penstock.testing.simulation.network import Connection
+from penstock.testing.simulation.seats import SparkGroups
 from penstock.testing.simulation.world import Violation
 
 if TYPE_CHECKING:
     from penstock.testing.simulation.run import Simulation
 
 TICK_US_MIN = 1_000
+TICK_US_MAX = 100_000
+"""Where there are slots: the control loop looks as often."""
 _LIVE = (Phase.STARTING, Phase.RUNNING, Phase.DRAINING)
 """Before the end begins: afterwards a worker that has ended may be started again for nothing."""
 
@@ -53,12 +66,19 @@ class DriverProcess:
         """By worker: all that have registered, the present one last."""
         self._committed_epoch = self.scheduler.committed_epoch
         self._tick_us: int | None = None
+        self.spark = SparkGroups(simulation, self)
+        self.loop = ControlLoop(plan, plan.workers) if simulation.scenario.has_slots else None
+        self._monitor = Monitor(plan)
+        self._beaten = False
+        self._forms = FormAudit(simulation)
         self._handle(Tick())
 
     def _wake(self) -> None:
         """Keep the next tick in step with what the scheduler waits for."""
         now_us = self._world.now_us
         at_us = max(self.scheduler.wake_us(now_us), now_us + TICK_US_MIN)
+        if self.loop is not None:
+            at_us = min(at_us, now_us + TICK_US_MAX)
         if self.finished or (self._tick_us is not None and self._tick_us <= at_us):
             return
         self._tick_us = at_us
@@ -67,6 +87,7 @@ class DriverProcess:
             if self._tick_us == at_us and not self.dead:
                 self._tick_us = None
                 self._handle(Tick())
+                self._control()
 
         self._world.at(at_us, "tick", tick)
 
@@ -93,8 +114,16 @@ class DriverProcess:
             if message.epoch > self._simulation.disk.committed_epoch:
                 raise Violation(f"{message.sink} delivers epoch {message.epoch} before its commit")
             self._deliveries.take(message)
+        current = message.incarnation == known[-1]
+        if self.loop is not None and current:
+            if isinstance(message, m.Heartbeat) and self._simulation.scenario.decides:
+                self._monitor.on_heartbeat(message)
+                self._beaten = True
+            self.loop.on_worker(message, self._world.now_us)
         before = self._state()
         self._handle(FromWorker(message))
+        if isinstance(message, m.Rerouted | m.Pulse):
+            self._control()
         if not isinstance(message, m.Register) and message.incarnation != known[-1] and self._state() != before:
             raise Violation(f"the scheduler listens to a {type(message).__name__} of a worker that was replaced")
 
@@ -104,13 +133,89 @@ class DriverProcess:
         waiting = (s._waiting_epoch, s._waiting_finish, s._waiting_stop, s._waiting_rollback)
         return (*(len(each) for each in waiting), s.phase, s.generation, s.begun_epoch, s._recording is None)
 
+    # --- the control loop ---------------------------------------------------------------------------------------------
+
+    def on_slot(self, packed: bytes) -> None:
+        """Take a word of a slot."""
+        if self.dead or self.finished or self.loop is None:
+            return
+        self._obey(self.loop.on_slot(s.decode_to_driver(packed), self._world.now_us))
+        self._control()
+
+    def on_group_ended(self, group: int, error: str | None) -> None:
+        """Spark says that a group's job has ended."""
+        if self.dead or self.finished or self.loop is None:
+            return
+        self._simulation.reach(Moment.GROUP_ENDED, None)
+        if not self.dead and not self.finished:
+            self._obey(self.loop.on_group_ended(group, error, self._world.now_us))
+            self._control()
+
+    def on_host_ended(self, error: str | None) -> None:
+        """Spark says that the workers' job has ended."""
+        self._handle(HostEnded(error))
+
+    def pin(self, pin: Pin) -> None:
+        """The user settles the forms of a unit's operations."""
+        if self.dead or self.finished or self.loop is None:
+            return
+        units = [unit for unit in self._simulation.plan.units if len(unit.movable)]
+        unit = units[int(pin.unit * len(units))]
+        movable = list(unit.movable)
+        names = [unit.name if index < 0 else unit.ops[index].name for index in movable]
+        first, last = int(pin.first * len(movable)), int(pin.last * len(movable))
+        self.loop.pin(names, None if pin.free else Form.RECORD)
+        if not pin.back and not pin.free:
+            self.loop.pin(names[first : last + 1], Form.BATCH)
+
+    def _control(self) -> None:
+        """Let the control loop look, and do what it wants done."""
+        loop, scheduler = self.loop, self.scheduler
+        if loop is None or self.dead or self.finished:
+            return
+        running = scheduler.phase in (Phase.RUNNING, Phase.DRAINING) and not scheduler.recovering
+        ending = scheduler.phase in (Phase.ENDING, Phase.ENDED)
+        peers = [scheduler.peers[worker] for worker in sorted(scheduler.peers)]
+        view = View(running, ending, peers, scheduler.start_us)
+        figures = self._monitor.operations() if self._beaten else None
+        self._beaten = False
+        before = self._forms.pending(loop)
+        commands = loop.tick(view, figures, self._world.now_us)
+        if self._forms.pending(loop) - before:
+            self._simulation.reach(Moment.ORDERED, None)
+        if any(isinstance(each, Send) and isinstance(each.message, m.Reroute) for each in commands):
+            self._simulation.reach(Moment.PREPARED, None)
+        if not self.dead and not self.finished:
+            self._obey(commands)
+            self._forms.check(self, loop, running)
+
+    def _obey(self, commands: Sequence[LoopCommand]) -> None:
+        for command in commands:
+            match command:
+                case Send(worker=worker, message=message):
+                    self._send(worker, message)
+                case TellSlot(endpoint=endpoint, message=told):
+                    self._tell_slot(endpoint, told)
+                case Submit():
+                    self.spark.submit(command)
+
+    def _tell_slot(self, endpoint: str, message: s.ToSlotFromDriver) -> None:
+        if endpoint not in self._connections:
+            self._connections[endpoint] = self._simulation.network.connection(self.name, endpoint)
+        packed, seat = m.encode(message), self._simulation.seats[endpoint]
+        self._connections[endpoint].send(type(message).__name__, lambda: seat.take([packed], from_driver=True))
+
+    # --- the scheduler ------------------------------------------------------------------------------------------------
+
     def _handle(self, event: Event) -> None:
+        resumed = False
         for command in self.scheduler.handle(event, self._world.now_us):
             if self.dead:
                 return
             match command:
                 case Send(worker=worker, message=message):
                     self._send(worker, message)
+                    resumed = resumed or isinstance(message, m.Resume)
                 case RecordCommit():
                     self._record(command)
                 case Replace(worker=worker):
@@ -119,6 +224,10 @@ class DriverProcess:
                 case Finish(error=error):
                     self.finished = True
                     self.error = error
+                    for seat in self.spark.seats:
+                        self._tell_slot(seat.name, s.End(True))
+        if resumed and self.loop is not None:
+            self._obey(self.loop.on_resumed())
         self._wake()
         if self.scheduler.committed_epoch < self._committed_epoch:
             raise Violation(f"epoch {self._committed_epoch} was committed, now it is {self.scheduler.committed_epoch}")

@@ -26,6 +26,19 @@ class Moment(Enum):
     RESUME = "a worker has been told to go on"
     FINISHED = "a worker has come to its end"
     STOPPED = "a worker has said its last word"
+    ORDERED = "the driver has decided on a switch and prepares it"
+    PREPARED = "slots are ready everywhere, the order to switch is about to go out"
+    REROUTE = "a worker has got the order to switch and not followed it"
+    AWAY = "a worker has sent micro-batches to slots"
+    WORKING = "a slot has got a micro-batch and not begun it"
+    DONE = "a slot has sent a result"
+    RESULT = "a worker has got a result and not let it through"
+    MARKER_AWAY = "a marker waits in a line behind micro-batches that are away"
+    CLOSING = "a unit is on its way back: it cuts nothing more and waits for results"
+    RETURNED = "a worker has reported that it runs as it was ordered to"
+    SLOT_UP = "a slot has come up, nobody knows"
+    SLOT_LEAVES = "a slot has done its share and said so"
+    GROUP_ENDED = "Spark has told the driver of a group's end, no worker knows"
 
 
 class Action(Enum):
@@ -40,6 +53,42 @@ class Action(Enum):
     KILL_DRIVER = "the driver dies and is started again"
     RETRY = "Spark starts its task once more although it lives"
     DRAIN = "the user stops the job and starts it again"
+    KILL_SLOT = "a slot dies"
+    KILL_SLOTS = "all slots die"
+    KILL_BOTH = "a worker and a slot die at once"
+    FREEZE_SLOT = "a slot stops for a while, and goes on"
+    CUT_SLOT = "a slot cannot be reached by the workers for a while"
+    RETRY_SLOT = "Spark starts a slot's task once more although it lives"
+    FAIL_GROUP = "Spark gives a group's job up"
+    HOST_ENDS = "Spark ends the workers' job; the user starts the job again"
+
+
+SWITCH_MOMENTS = (
+    Moment.ORDERED,
+    Moment.PREPARED,
+    Moment.REROUTE,
+    Moment.AWAY,
+    Moment.WORKING,
+    Moment.DONE,
+    Moment.RESULT,
+    Moment.MARKER_AWAY,
+    Moment.CLOSING,
+    Moment.RETURNED,
+    Moment.SLOT_UP,
+    Moment.SLOT_LEAVES,
+    Moment.GROUP_ENDED,
+)
+"""Steps of the batch path; the others are there without it too."""
+SLOT_ACTIONS = (
+    Action.KILL_SLOT,
+    Action.KILL_SLOTS,
+    Action.KILL_BOTH,
+    Action.FREEZE_SLOT,
+    Action.CUT_SLOT,
+    Action.RETRY_SLOT,
+    Action.FAIL_GROUP,
+)
+"""What needs slots to happen to."""
 
 
 @dataclass(frozen=True)

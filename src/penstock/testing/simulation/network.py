@@ -42,6 +42,10 @@ class Network:
         """Hold what passes between two addresses, or one and all others, until a time."""
         self._cuts.append(_Cut(one, other, until_us))
 
+    def is_cut(self, name: str) -> bool:
+        """Whether something on its way to or from an address is being held."""
+        return any(name in (cut.one, cut.other) and cut.until_us > self._world.now_us for cut in self._cuts)
+
     def _released_us(self, source: str, target: str) -> int:
         now_us = self._world.now_us
         released_us = now_us

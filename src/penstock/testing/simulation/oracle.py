@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from typing import Any
 
+from penstock.operators import DEAD_LETTER_SCHEMA
 from penstock.testing.simulation.world import Violation
 
 SCHEMA = "partition bigint, seq bigint, key string, key_seq bigint, at timestamp"
@@ -61,7 +64,7 @@ def _check_records(rows: Sequence[Row], output: Sequence[tuple[int, Sequence[obj
         last[place] = key_seq
 
 
-def _same(expected: Counter[tuple[object, ...]] | Counter[Row], found: Counter[tuple[object, ...]], what: str) -> None:
+def _same(expected: Counter[Any], found: Counter[tuple[object, ...]], what: str) -> None:
     wanted: Counter[tuple[object, ...]] = Counter(dict(expected))
     phantom = [each for each in found if each not in wanted]
     lost = wanted - found
@@ -115,3 +118,12 @@ def _check_late(rows: Sequence[Row], output: Output) -> None:
             raise Violation(f"{row} is late twice, or was never there")
         on_time[row] -= 1  # type: ignore[index]
     _check_windows(_by_window(on_time.elements()), [record for _, record in output["out"]])
+
+
+def check_dead_letters(poison: Iterable[tuple[int, int]], output: Sequence[tuple[int, Sequence[object]]]) -> None:
+    """Every record that kills its process is among the dead letters once, and nothing else is."""
+    found: Counter[tuple[object, ...]] = Counter()
+    for _, (_, _, _, text, *_) in output:
+        record = json.loads(str(text))
+        found[record["partition"], record["seq"]] += 1
+    _same(Counter(dict.fromkeys(poison, 1)), found, "dead letters")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 from penstock.dataset import ChannelId
 from penstock.engine.snapshot import InstanceId
 from penstock.engine.worker import Persist, Worker
+from penstock.errors import OperationFailed
 from penstock.protocol import messages as m
+from penstock.protocol import slots as s
 from penstock.testing.simulation.faults import Moment
 from penstock.testing.simulation.invariants import Audit
+from penstock.testing.simulation.lines import LineAudit
+from penstock.testing.simulation.poison import Killed
 from penstock.testing.simulation.world import Violation
 
 if TYPE_CHECKING:
@@ -19,12 +23,23 @@ if TYPE_CHECKING:
     from penstock.testing.simulation.run import Simulation
 
 HEARTBEAT_US = 500_000
+PULSE_US = 100_000
 EARLY_MESSAGES_MAX = 100
 TURN_US_MIN = 100
 
 
 class Died(Exception):
     """The process was killed in the middle of what it did."""
+
+
+@dataclass(frozen=True)
+class SlotWord:
+    """A message of a slot, as frames."""
+
+    frames: list[bytes]
+
+
+Arrived = m.ToWorker | list[bytes] | m.Stored | SlotWord
 
 
 class Process:
@@ -42,10 +57,13 @@ class Process:
         self._simulation = simulation
         self._world = simulation.world
         self._to_driver = simulation.network.connection(self.name, driver.name)
-        self._inbox: list[m.ToWorker | list[bytes] | m.Stored] = []
-        self._early: list[list[bytes]] = []
+        self._inbox: list[Arrived] = []
+        self._early: list[list[bytes] | SlotWord] = []
         self._endpoints: dict[int, str] = {}
         self._audit = Audit(simulation.plan)
+        self._lines = LineAudit()
+        self._has_slots = simulation.scenario.has_slots
+        self._pulse_us = 0
         self._spent_ns = 0
         self._heard_us = self._beat_us = self._world.now_us
         self._turn_us: int | None = None
@@ -54,7 +72,7 @@ class Process:
 
     def clock_ns(self) -> int:
         """The time as this process sees it: work takes some."""
-        self._spent_ns += self._world.random.randrange(self._simulation.scenario.work_ns_max)
+        self._spent_ns += self._world.work_ns(self._simulation.scenario.work_ns_max)
         return self._world.now_us * 1000 + self._spent_ns
 
     def _tell(self, message: m.FromWorker) -> None:
@@ -63,7 +81,7 @@ class Process:
             type(message).__name__, lambda: driver.on_message(m.decode_from_worker(packed)) if not driver.dead else None
         )
 
-    def take(self, arrived: m.ToWorker | list[bytes] | m.Stored) -> None:
+    def take(self, arrived: Arrived) -> None:
         """Something has come by network or from the disk."""
         if not self.dead:
             self._inbox.append(arrived)
@@ -99,6 +117,10 @@ class Process:
                     self._turn()
                 except Died:
                     pass
+                except Killed:
+                    self._world.note(f"{self.name} is killed by a record")
+                    self._simulation.killed_by_record += 1
+                    self._simulation.kill(self)
                 except Exception as error:
                     self._fail(error)
             elif self._turn_us == at_us:
@@ -110,10 +132,13 @@ class Process:
         """End with an error, which must not happen to a worker that counts; the driver is told, and must not care."""
         peer = self.driver.scheduler.peers.get(self.id)
         counts = peer is not None and peer.incarnation == self.incarnation
-        if counts and not (self.driver.dead or self.driver.finished):
+        wanted = isinstance(error, OperationFailed) and self._simulation.scenario.poison
+        if counts and not (self.driver.dead or self.driver.finished or wanted):
             raise error
         self._world.note(f"{self.name} fails: {type(error).__name__}")
-        self._tell(m.Failed(self.id, self.incarnation, "FAILED", None, str(error), "", ""))
+        operation = error.operation if isinstance(error, OperationFailed) else None
+        code = error.code if isinstance(error, OperationFailed) else "FAILED"
+        self._tell(m.Failed(self.id, self.incarnation, code, operation, str(error), "", ""))
         self.dead = True
 
     def _reach(self, moment: Moment) -> None:
@@ -137,7 +162,8 @@ class Process:
                 self.dead = True
                 return
             if self.worker is not None:
-                self._tell(m.Heartbeat(self.id, self.incarnation, now_us, [], 0, 0, [], {}))
+                figures = self.worker.figures() if self._simulation.scenario.decides else []
+                self._tell(m.Heartbeat(self.id, self.incarnation, now_us, figures, 0, 0, [], {}))
         if self.worker is not None and self.worker.stopping:
             self.dead = True
             self.worker.close()
@@ -150,6 +176,8 @@ class Process:
             return soonest_us
         wake_us = self.worker.wake_us(now_us) if self.worker is not None else None
         beat_us = self._beat_us + HEARTBEAT_US
+        if self._has_slots and self.worker is not None:
+            beat_us = min(beat_us, self._pulse_us + PULSE_US)
         return max(soonest_us, min(beat_us, wake_us if wake_us is not None else beat_us))
 
     def _work(self, now_us: int) -> bool:
@@ -165,6 +193,8 @@ class Process:
             self._reach(Moment.STORING)
         for target, frames in worker.to_peers(now_us):
             self._simulation.send_peer(self, self._endpoints[target], frames)
+        if self._has_slots:
+            self._deal_with_slots(worker, now_us)
         self._audit.check(worker, self._simulation.disk.committed_epoch)
         for message in worker.to_driver():
             self._tell(message)
@@ -172,6 +202,21 @@ class Process:
             if sent is not None:
                 self._reach(sent)
         return worked
+
+    def _deal_with_slots(self, worker: Worker, now_us: int) -> None:
+        away = worker.to_slots(now_us)
+        for endpoint, frames in away:
+            self._simulation.send_to_slot(self, endpoint, frames)
+        self._lines.check(worker)
+        if self._lines.closing:
+            self._reach(Moment.CLOSING)
+        if self._lines.markers:
+            self._reach(Moment.MARKER_AWAY)
+        if any(isinstance(s.decode_to_slot(frames[0]), s.Do) for _, frames in away):
+            self._reach(Moment.AWAY)
+        if now_us - self._pulse_us >= PULSE_US:
+            self._pulse_us = now_us
+            self._tell(worker.pulse(now_us))
 
     def _store(self, persist: Persist) -> None:
         stored = m.Stored(
@@ -181,9 +226,11 @@ class Process:
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
-    def _handle(self, arrived: m.ToWorker | list[bytes] | m.Stored, now_us: int) -> None:
+    def _handle(self, arrived: Arrived, now_us: int) -> None:
         if isinstance(arrived, list):
             self._on_peer(arrived, now_us)
+        elif isinstance(arrived, SlotWord):
+            self._on_slot(arrived)
         elif isinstance(arrived, m.Stored):
             assert self.worker is not None
             self.worker.on_stored(arrived)
@@ -208,6 +255,18 @@ class Process:
         if sender != message.incarnation and _ends(worker, channel) != before:
             raise Violation(f"{self.name} takes {message} of an incarnation that was replaced by {sender}")
 
+    def _on_slot(self, word: SlotWord) -> None:
+        if self.worker is None:
+            if len(self._early) < EARLY_MESSAGES_MAX:
+                self._early.append(word)
+            return
+        message = s.decode_from_slot(word.frames[0])
+        self._lines.before(self.worker, message)
+        self.worker.on_slot(message, word.frames[1:])
+        self._lines.after(self.worker, message)
+        if isinstance(message, s.Done):
+            self._reach(Moment.RESULT)
+
     def _on_driver(self, message: m.ToWorker, now_us: int) -> None:
         reached = _RECEIVED.get(type(message))
         if reached is not None and self.worker is not None:
@@ -221,10 +280,11 @@ class Process:
             self._connect(message.peers)
             plan = replace(self._simulation.plan, start_us=message.start_us)
             self.worker = Worker(plan, self.id, self.incarnation, self.clock_ns)
-            self.worker.start(message, self._read(message.restore))
+            guard = self._simulation.notes.open(self.id) if message.careful else None
+            self.worker.start(message, self._read(message.restore), guard)
             early, self._early = self._early, []
             for frames in early:
-                self._on_peer(frames, now_us)
+                self._handle(frames, now_us)
         elif self.worker is not None:
             if isinstance(message, m.Rollback):
                 self._connect(message.peers)
@@ -264,5 +324,12 @@ _SENT = {
     m.RolledBack: Moment.ROLLED_BACK,
     m.Finished: Moment.FINISHED,
     m.Stopped: Moment.STOPPED,
+    m.Rerouted: Moment.RETURNED,
 }
-_RECEIVED = {m.Rollback: Moment.ROLLBACK, m.Resume: Moment.RESUME, m.Commit: Moment.COMMIT, m.BeginEpoch: Moment.BEGIN}
+_RECEIVED = {
+    m.Rollback: Moment.ROLLBACK,
+    m.Resume: Moment.RESUME,
+    m.Commit: Moment.COMMIT,
+    m.BeginEpoch: Moment.BEGIN,
+    m.Reroute: Moment.REROUTE,
+}

@@ -6,20 +6,26 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, SparkFailed
+from penstock.operators import DEAD_LETTERS
 from penstock.testing.simulation.disk import Disk
+from penstock.testing.simulation.draws import Pin
 from penstock.testing.simulation.driver import DriverProcess
-from penstock.testing.simulation.faults import Action, Fault, Moment
+from penstock.testing.simulation.faults import SLOT_ACTIONS, Action, Fault, Moment
 from penstock.testing.simulation.network import Network
-from penstock.testing.simulation.oracle import check
-from penstock.testing.simulation.process import Process
+from penstock.testing.simulation.oracle import check, check_dead_letters
+from penstock.testing.simulation.poison import Notes
+from penstock.testing.simulation.process import Process, SlotWord
 from penstock.testing.simulation.scenario import Scenario
+from penstock.testing.simulation.seats import Seat
 from penstock.testing.simulation.watchdog import describe
 from penstock.testing.simulation.world import START_US, Violation, World
 
 STEPS_MAX = 40_000
 TIME_US_MAX = 200_000_000
 DRIVER_RESTART_US_MAX = 2_000_000
+SLOT_INCARNATIONS = 1_000_000
+"""Slots are numbered from here on, workers from 1."""
 
 
 @dataclass
@@ -37,6 +43,17 @@ class Outcome:
     """Faults by the step at which they struck."""
     refused: int = 0
     """Messages of replaced workers that were refused."""
+    switches: int = 0
+    """Units that have changed form, all instances of them."""
+    slot_losses: int = 0
+    """Slots that died at work."""
+    refused_results: int = 0
+    """Results of slots that had been given up, or came twice."""
+    killed_by_record: int = 0
+    careful: int = 0
+    """Workers that came back in careful mode."""
+    decisions: int = 0
+    """Switches of which it was not the user who wanted them."""
 
 
 class Simulation:
@@ -49,21 +66,31 @@ class Simulation:
             self.world.lines = []
         self.network = Network(self.world, scenario.weather)
         self.disk = Disk(self.world, scenario.write_us_max)
-        self.plan, self._sinks = scenario.plan(self.disk)
+        self.plan, self._sinks = scenario.plan(self.disk, self.world)
+        self.notes = Notes()
         self.processes: dict[str, Process] = {}
+        self.seats: dict[str, Seat] = {}
+        self.switches = self.decisions = self.slot_losses = self.killed_by_record = 0
+        self._slot_incarnations = SLOT_INCARNATIONS
         self.driver = DriverProcess(self, 1)
         self.injected: list[Fault] = []
         self.recoveries = 0
         self.refused = 0
         self._lives = 1
         self._drained = False
+        self._host_ended = False
         self._waiting = [fault for fault in scenario.faults if fault.moment is not None]
         self._reached: Counter[Moment] = Counter()
         for fault in scenario.faults:
             if fault.moment is None:
                 self.world.after(fault.at_us, f"fault {fault.action.name}", partial(self._strike, fault, None))
+        for pin in scenario.pins or ():
+            self.world.after(pin.at_us, "pin", partial(self._pin, pin))
         for worker in range(self.plan.workers):
             self.spawn(worker, self.driver)
+
+    def _pin(self, pin: Pin) -> None:
+        self.driver.pin(pin)
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
@@ -83,9 +110,29 @@ class Simulation:
         process = self.processes[target]
         self.network.datagram(source.name, target, f"{source.name}>{target}", lambda: process.take(list(frames)))
 
+    def send_to_slot(self, source: Process, target: str, frames: list[bytes]) -> None:
+        """Send from a worker to a slot."""
+        seat, copy = self.seats[target], list(frames)
+        label = f"{source.name}>{target}"
+        self.network.datagram(source.name, target, label, lambda: seat.take(copy, from_driver=False))
+
+    def send_slot_word(self, source: Seat, target: str, frames: list[bytes]) -> None:
+        """Send from a slot to a worker."""
+        process, word = self.processes[target], SlotWord(list(frames))
+        self.network.datagram(source.name, target, f"{source.name}>{target}", lambda: process.take(word))
+
+    def next_seat(self) -> int:
+        """Return the number of a new process for slots."""
+        return len(self.seats) + 1
+
+    def next_incarnation(self) -> int:
+        """Return a number that no slot has had."""
+        self._slot_incarnations += 1
+        return self._slot_incarnations
+
     # --- fate ---------------------------------------------------------------------------------------------------------
 
-    def reach(self, moment: Moment, process: Process | None) -> None:
+    def reach(self, moment: Moment, process: Process | Seat | None) -> None:
         """Somebody is at a step of the protocol: strike, if that was planned."""
         if not self._waiting:
             return
@@ -96,11 +143,14 @@ class Simulation:
                 self._strike(fault, process)
                 return
 
-    def _strike(self, fault: Fault, process: Process | None) -> None:
+    def _strike(self, fault: Fault, process: Process | Seat | None) -> None:
         live = [each for each in self.processes.values() if not each.dead and each.driver is self.driver]
         if self.driver.finished or self.driver.dead or not live:
             return
-        it = process if process is not None else self.world.random.choice(live)
+        if fault.action in SLOT_ACTIONS or (fault.action is Action.KILL_IT and isinstance(process, Seat)):
+            self._strike_slots(fault, process, live)
+            return
+        it = process if isinstance(process, Process) else self.world.random.choice(live)
         others = [each for each in live if each.id != it.id] or [it]
         other = self.world.random.choice(others)
         self.world.note(f"{fault.action.name} {it.name} {fault.moment.name if fault.moment else ''}")
@@ -108,13 +158,13 @@ class Simulation:
         until_us = self.world.now_us + fault.duration_us
         match fault.action:
             case Action.KILL_IT:
-                self._kill(it)
+                self.kill(it)
             case Action.KILL_OTHER:
-                self._kill(other)
+                self.kill(other)
             case Action.KILL_TWO:
-                self._kill(it)
+                self.kill(it)
                 if other is not it:
-                    self._kill(other)
+                    self.kill(other)
             case Action.FREEZE:
                 it.freeze(until_us)
             case Action.ISOLATE:
@@ -130,8 +180,43 @@ class Simulation:
             case Action.DRAIN:
                 self._drained = True
                 self.driver.drain()
+            case Action.HOST_ENDS:
+                self._host_ended = True
+                for each in live:
+                    each.kill(lose=self.world.chance(0.5))
+                self.driver.on_host_ended("Job aborted")
 
-    def _kill(self, process: Process) -> None:
+    def _strike_slots(self, fault: Fault, process: Process | Seat | None, live: list[Process]) -> None:
+        busy = [seat for seat in self.driver.spark.seats if seat.busy]
+        if not busy:
+            return
+        random = self.world.random
+        seat = process if isinstance(process, Seat) and process.busy else random.choice(busy)
+        self.world.note(f"{fault.action.name} {seat.name} {fault.moment.name if fault.moment else ''}")
+        self.injected.append(fault)
+        until_us = self.world.now_us + fault.duration_us
+        spark = self.driver.spark
+        match fault.action:
+            case Action.KILL_SLOT | Action.KILL_IT:
+                spark.kill(seat)
+            case Action.KILL_SLOTS:
+                for each in busy:
+                    spark.kill(each)
+            case Action.KILL_BOTH:
+                spark.kill(seat)
+                self.kill(process if isinstance(process, Process) else random.choice(live))
+            case Action.FREEZE_SLOT:
+                seat.freeze(until_us)
+            case Action.CUT_SLOT:
+                for worker in live:
+                    self.network.cut(seat.name, worker.name, until_us)
+            case Action.RETRY_SLOT:
+                spark.retry(seat)
+            case _:
+                spark.fail()
+
+    def kill(self, process: Process) -> None:
+        """Have a worker die; Spark starts it again."""
         process.kill(lose=self.world.chance(0.5))
         self.spawn(process.id, process.driver)
 
@@ -150,6 +235,10 @@ class Simulation:
     def _count(self, driver: DriverProcess) -> None:
         self.recoveries += driver.scheduler.recoveries
         self.refused += driver.scheduler.refused_messages
+        if driver.loop is not None:
+            switches = driver.loop.switches
+            self.switches += len(switches)
+            self.decisions += sum("queue" in each.reason or "backlog" in each.reason for each in switches)
 
     # --- the run ------------------------------------------------------------------------------------------------------
 
@@ -161,10 +250,12 @@ class Simulation:
                 # The job was to end early: it goes on as another one.
                 self._drained = False
                 self._restart_driver()
-        if self.driver.error is not None:
-            raise Violation(f"the job failed: {self.driver.error}")
+            elif self.driver.finished and self._host_ended and isinstance(self.driver.error, SparkFailed):
+                self._host_ended = False
+                self._restart_driver()
+        self._check_end()
         self._count(self.driver)
-        while any(not process.dead for process in self.processes.values()):
+        while any(not each.dead for each in self.processes.values()) or any(seat.busy for seat in self.seats.values()):
             self._step()  # those who were replaced wake up, find nobody, and end
         self._check_output()
         self.refused += sum(each.worker.refused_messages for each in self.processes.values() if each.worker)
@@ -177,6 +268,12 @@ class Simulation:
             self.injected,
             Counter(fault.moment for fault in self.injected if fault.moment),
             self.refused,
+            self.switches,
+            self.slot_losses,
+            sum(each.worker._desk.pool.refused_results for each in self.processes.values() if each.worker),
+            self.killed_by_record,
+            self.notes.opened,
+            self.decisions,
         )
 
     def _step(self) -> None:
@@ -184,16 +281,34 @@ class Simulation:
         if world.steps > STEPS_MAX or world.now_us - START_US > TIME_US_MAX or not world.step():
             raise Violation(f"the job does not end:\n{describe(self)}")
 
+    def _check_end(self) -> None:
+        error, scenario = self.driver.error, self.scenario
+        if scenario.poison and scenario.on_error == "fail":
+            if error is None or error.operation != "poison":
+                raise Violation(f"a record killed its process, and the job ends with {error}")
+        elif error is not None:
+            raise Violation(f"the job failed: {error}")
+
     def _check_output(self) -> None:
+        if self.driver.error is not None:
+            return
         if self.disk.committed_epoch < 1:
             raise Violation("no epoch was committed")
-        output: dict[str, list[tuple[int, tuple[object, ...]]]] = {"out": [], "late": [], "counts": []}
+        output: dict[str, list[tuple[int, tuple[object, ...]]]] = {
+            "out": [],
+            "late": [],
+            "counts": [],
+            DEAD_LETTERS: [],
+        }
         for name, sink in self._sinks.items():
             # Which instance it was is not told in the driver's process; a key's records still have their order.
             output[name] = [(0, _values(record)) for record in sink.rows]
         for (name, instance, _), rows in sorted(self.disk.published.items(), key=lambda part: part[0]):
             output[name] += [(instance, _values(record)) for record in rows]
-        check(self.scenario.shape, self.scenario.rows, output)
+        poison = self.scenario.poison
+        check(self.scenario.shape, [row for row in self.scenario.rows if row[:2] not in poison], output)
+        if self.scenario.on_error == "dead_letter":
+            check_dead_letters(poison, output[DEAD_LETTERS])
 
 
 def _values(record: object) -> tuple[object, ...]:

@@ -2,35 +2,45 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from penstock.connectors import memory, records
 from penstock.connectors.base import Sink, Source
 from penstock.connectors.memory import At, Memory
-from penstock.control.scheduler import START_DELAY_US
 from penstock.expr import col
-from penstock.operators import Tumbling
+from penstock.operators import DEAD_LETTERS, Tumbling
 from penstock.operators import aggregates as agg
 from penstock.pipeline.graph import Graph
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
-from penstock.pipeline.stream import Pipeline, stream
+from penstock.pipeline.stream import Pipeline, Stream, stream
 from penstock.testing.simulation.disk import Disk, Ledger
-from penstock.testing.simulation.faults import Action, Fault, Moment
+from penstock.testing.simulation.draws import (
+    SILENCE_US,
+    Pin,
+    draw_bursts,
+    draw_faults,
+    draw_partitions,
+    draw_pins,
+    draw_switch_faults,
+    draw_weather,
+)
+from penstock.testing.simulation.faults import Fault
+from penstock.testing.simulation.labour import labour
 from penstock.testing.simulation.network import Weather
 from penstock.testing.simulation.oracle import SCHEMA, WINDOW_US, Row, Shape
-from penstock.testing.simulation.world import START_US
+from penstock.testing.simulation.poison import Poison
+from penstock.testing.simulation.world import START_US, World
 
 HOUR_US = 3_600_000_000
-SILENCE_US = 2_500_000
-_MOMENTS = list(Moment)
-_OFTEN = [Moment.MARKER, Moment.STORING, Moment.STORED, Moment.EPOCH_DONE, Moment.RECORDED, Moment.COMMIT]
-_RECOVERY = [Moment.REGISTERED, Moment.RESTART, Moment.ROLLBACK, Moment.ROLLED_BACK, Moment.RESUME]
-_AT_ONE = [Action.KILL_IT, Action.KILL_IT, Action.KILL_IT, Action.KILL_OTHER, Action.KILL_TWO, Action.FREEZE]
-_AT_ANY_TIME = [*_AT_ONE, Action.ISOLATE, Action.CUT, Action.RETRY]
-_OF_DRIVER = [Action.KILL_DRIVER, Action.KILL_DRIVER, Action.DRAIN]
+SWITCHING = 1_000_000
+"""Seeds from here on have slots, and operations that change form."""
+DECIDING = 2_000_000
+"""Seeds from here on leave it to the control loop when they do."""
+POISON = 3_000_000
+"""Seeds from here on have records that kill their process."""
+_POLICIES = ["skip", "skip", "dead_letter", "dead_letter", "fail"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,24 @@ class Scenario:
     write_us_max: int
     work_ns_max: int
     restart_us_max: int
+    pins: list[Pin] | None = None
+    """What the user settles, if there are slots."""
+    submit_us_max: int = 0
+    """How long Spark may take to start a slot."""
+    poison: frozenset[tuple[int, int]] = frozenset()
+    """Records that kill their process: partition and number."""
+    on_error: str = "fail"
+    """What becomes of them."""
+
+    @property
+    def has_slots(self) -> bool:
+        """Whether operations may change form."""
+        return self.pins is not None
+
+    @property
+    def decides(self) -> bool:
+        """Whether the control loop is told enough to decide by itself."""
+        return self.pins is not None and DECIDING <= self.seed < POISON
 
     @property
     def rows(self) -> list[Row]:
@@ -56,37 +84,14 @@ class Scenario:
 
     @staticmethod
     def of(seed: int) -> Scenario:
-        """Draw a scenario."""
-        random = Random(f"scenario {seed}")
-        shape = random.choice(list(Shape))
-        driver_dies = random.random() < 0.3
-        length_us = random.choice([50_000, 300_000, 1_000_000])
-        faults = _faults(seed, random, driver_dies, length_us)
-        options = Options(
-            name="simulated",
-            parallelism=random.choice([1, 2, 2, 2, 3]),
-            epoch_us=random.choice([10_000, 30_000, 100_000, 300_000]),
-            # Where no record may be late, no partition may be taken for idle.
-            idle_us=random.choice([50_000, 300_000]) if shape is Shape.LATE else HOUR_US,
-            linger_us=random.choice([500, 5_000]),
-            queue_records=random.choice([1, 2, 5, 20, 16_384]),
-            silence_us=SILENCE_US,
-            durable=True,
-        )
-        return Scenario(
-            seed,
-            shape,
-            _partitions(random, length_us, late=shape is Shape.LATE),
-            options,
-            _weather(random),
-            faults,
-            delivered=not driver_dies and random.random() < 0.5,
-            write_us_max=random.choice([100, 5_000, 100_000]),
-            work_ns_max=random.choice([2, 20_000, 500_000]),
-            restart_us_max=random.choice([10_000, 500_000]),
-        )
+        """Draw a scenario; what kind it is depends on where the seed lies."""
+        if seed >= POISON:
+            return _poisoned(seed)
+        if seed >= DECIDING:
+            return _deciding(seed)
+        return _switching(seed) if seed >= SWITCHING else _of_records(seed)
 
-    def plan(self, disk: Disk) -> tuple[Plan, dict[str, Memory]]:
+    def plan(self, disk: Disk, world: World) -> tuple[Plan, dict[str, Memory]]:
         """Lay the pipeline out; return the sinks too, if the driver takes the output."""
         sinks: dict[str, Memory] = {}
 
@@ -96,8 +101,14 @@ class Scenario:
             sinks[name] = memory()
             return sinks[name]
 
-        pipeline = _pipeline(self.shape, self._source(), sink("out"), sink("late"), sink("counts"))
-        return Plan.of(Graph.check(pipeline.nodes()), self.options), sinks
+        records = stream("in", self._source())
+        if self.decides:
+            records = records.map(labour(world), name="labour")
+        if self.poison:
+            records = records.map(Poison(self.poison), schema=SCHEMA, name="poison", on_error=self.on_error)
+        pipeline = _pipeline(self.shape, records, sink("out"), sink("late"), sink("counts"))
+        dead_letters = sink(DEAD_LETTERS) if self.on_error == "dead_letter" else None
+        return Plan.of(Graph.check(pipeline.nodes()), self.options, dead_letters), sinks
 
     def _source(self) -> Source:
         scripts: list[list[object]] = []
@@ -113,64 +124,111 @@ class Scenario:
         return records(schema=SCHEMA, partitions=scripts)
 
 
-def _partitions(random: Random, length_us: int, *, late: bool) -> list[list[Row]]:
-    """Records at random times; event time is the time at which they are due, or before it where some may be late."""
-    keys = [f"k{i}" for i in range(random.choice([1, 3, 8]))]
-    partitions: list[list[Row]] = []
-    for partition in range(random.choice([1, 2, 3, 4])):
-        counts: Counter[str] = Counter()
-        rows: list[Row] = []
-        times = sorted(random.randrange(length_us) for _ in range(random.choice([0, 5, 20, 40])))
-        for seq, time_us in enumerate(times):
-            key = random.choice(keys)
-            counts[key] += 1
-            back_us = random.choice([0, 0, WINDOW_US, 3 * WINDOW_US]) if late else 0
-            rows.append((partition, seq, key, counts[key], START_US + time_us - back_us))
-        partitions.append(rows)
-    if not any(partitions):
-        partitions[0].append((0, 0, keys[0], 1, START_US))
-    return partitions
+def _of_records(seed: int) -> Scenario:
+    """Draw a scenario of the record path."""
+    random = Random(f"scenario {seed}")
+    shape = random.choice(list(Shape))
+    driver_dies = random.random() < 0.3
+    length_us = random.choice([50_000, 300_000, 1_000_000])
+    faults = draw_faults(seed, random, driver_dies, length_us)
+    options = Options(
+        name="simulated",
+        parallelism=random.choice([1, 2, 2, 2, 3]),
+        epoch_us=random.choice([10_000, 30_000, 100_000, 300_000]),
+        # Where no record may be late, no partition may be taken for idle.
+        idle_us=random.choice([50_000, 300_000]) if shape is Shape.LATE else HOUR_US,
+        linger_us=random.choice([500, 5_000]),
+        queue_records=random.choice([1, 2, 5, 20, 16_384]),
+        silence_us=SILENCE_US,
+        durable=True,
+    )
+    return Scenario(
+        seed,
+        shape,
+        draw_partitions(random, length_us, late=shape is Shape.LATE),
+        options,
+        draw_weather(random),
+        faults,
+        delivered=not driver_dies and random.random() < 0.5,
+        write_us_max=random.choice([100, 5_000, 100_000]),
+        work_ns_max=random.choice([2, 20_000, 500_000]),
+        restart_us_max=random.choice([10_000, 500_000]),
+    )
 
 
-def _weather(random: Random) -> Weather:
-    delay_us_max, driver_delay_us_max = random.choices([100, 2_000, 50_000], k=2)
-    if random.random() < 0.3:
-        return Weather(delay_us_max, driver_delay_us_max, reorders=False)
-    loss, duplication = random.choice([0.0, 0.01, 0.1]), random.choice([0.0, 0.01, 0.2])
-    return Weather(delay_us_max, driver_delay_us_max, loss, duplication, random.random() < 0.7)
+def _switching(seed: int) -> Scenario:
+    """Draw a scenario in which the user has operations change form, a hundred times and more in some."""
+    random = Random(f"switching {seed}")
+    base = _of_records(seed)
+    often = seed % 32 == 0
+    length_us = 20_000_000 if often else random.choice([500_000, 1_000_000, 2_000_000])
+    driver_dies = not often and random.random() < 0.25
+    late = base.shape is Shape.LATE
+    options = replace(
+        base.options,
+        parallelism=random.choice([1, 2, 2, 3]),
+        epoch_us=300_000 if often else random.choice([30_000, 100_000, 300_000]),
+        queue_records=random.choice([2, 5, 20, 16_384]),
+        slots=random.choice([1, 2, 3]),
+        group_size=random.choice([1, 3, 50]),
+        interval_us=random.choice([1_000, 5_000, 50_000]),
+    )
+    return replace(
+        base,
+        partitions=draw_partitions(random, length_us, late=late),
+        options=options,
+        faults=draw_switch_faults(seed, random, driver_dies, length_us),
+        delivered=not driver_dies and random.random() < 0.5,
+        work_ns_max=random.choice([2, 20_000, 200_000]),
+        pins=draw_pins(random, length_us, often=often),
+        submit_us_max=1_000 if often else random.choice([1_000, 50_000, 400_000]),
+        weather=replace(base.weather, delay_us_max=100, driver_delay_us_max=100) if often else base.weather,
+    )
 
 
-def _faults(seed: int, random: Random, driver_dies: bool, length_us: int) -> list[Fault]:
-    """The first fault's step goes through all steps as seeds go on, so that a range of seeds covers every one."""
-    first = _MOMENTS[seed % len(_MOMENTS)]
-    moments: list[Moment | None] = [first]
-    for _ in range(random.choice([0, 0, 1, 2, 3])):
-        moments.append(random.choice([*_MOMENTS, *[None] * 8]))
-    if first in _RECOVERY:
-        moments.append(random.choice([None, *_OFTEN]))  # which brings a recovery about
-    faults = []
-    for n, moment in enumerate(moments):
-        action = random.choice(_AT_ONE if moment else _AT_ANY_TIME)
-        if driver_dies and (n == 1 or random.random() < 0.5):
-            action = random.choice(_OF_DRIVER)
-        if first in _RECOVERY and n == len(moments) - 1:
-            action = Action.KILL_IT
-        faults.append(
-            Fault(
-                action,
-                moment,
-                random.choice([1, 1, 1, 2, 5]) if moment in _OFTEN else random.choice([1, 1, 2]),
-                random.randrange(START_DELAY_US, START_DELAY_US + length_us),
-                random.choice([20_000, 800_000, SILENCE_US + 500_000, SILENCE_US + 3_000_000]),
-            )
-        )
-    return faults
+def _deciding(seed: int) -> Scenario:
+    """Draw a scenario with bursts that record form cannot carry; the switcher decides, and the user now and then."""
+    random = Random(f"deciding {seed}")
+    base = _switching(seed)
+    length_us = 5_000_000
+    options = replace(
+        base.options,
+        queue_records=16_384,
+        epoch_us=random.choice([100_000, 300_000]),
+        linger_us=5_000,
+        block_work_us=20_000,
+    )
+    return replace(
+        base,
+        partitions=draw_bursts(random, length_us),
+        options=options,
+        # Many small blocks that are sent again and again would only make the run long.
+        weather=replace(base.weather, loss=min(base.weather.loss, 0.01), reorders=False),
+        work_ns_max=20_000,
+        pins=draw_pins(random, length_us, often=False)[:3] if random.random() < 0.3 else [],
+        submit_us_max=50_000,
+    )
 
 
-def _pipeline(shape: Shape, source: Source, out: Sink, late: Sink, counts: Sink) -> Pipeline:
+def _poisoned(seed: int) -> Scenario:
+    """Draw a scenario with a record or two that kill the worker or slot that handles them."""
+    random = Random(f"poison {seed}")
+    base = _switching(seed) if random.random() < 0.7 else _of_records(seed)
+    rows = [(partition, number) for partition, number, *_ in base.rows]
+    on_error = random.choice(_POLICIES)
+    return replace(
+        base,
+        # One in ten may be struck by something else too: what is looked for here is found soon without.
+        faults=base.faults[:1] if random.random() < 0.1 and on_error != "fail" else [],
+        poison=frozenset(random.sample(rows, min(len(rows), random.choice([1, 1, 2])))),
+        on_error=on_error,
+        delivered=base.delivered,
+    )
+
+
+def _pipeline(shape: Shape, records: Stream, out: Sink, late: Sink, counts: Sink) -> Pipeline:
     count, total = agg.count(), agg.sum("seq")
     window = Tumbling(WINDOW_US, "at")
-    records = stream("in", source)
     match shape:
         case Shape.STATELESS:
             return records.filter(col("seq") >= 0).to(out, name="out")

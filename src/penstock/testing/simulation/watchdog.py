@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.engine.detour import Item
 from penstock.engine.edges import EdgeInput
 from penstock.engine.input_unit import InputUnit
 from penstock.engine.worker import Worker
@@ -29,6 +30,12 @@ def describe(simulation: Simulation) -> str:
         lines.append(f"{process.name} of {process.driver.name}: {state}")
         if process.worker is not None:
             lines += _worker(process.worker)
+    for seat in simulation.seats.values():
+        if seat.slot is not None:
+            who, state = seat.slot.identity, "frozen" if seat.frozen else seat.slot.state.value
+            lines.append(
+                f"{seat.name}: slot {who.incarnation} of group {who.group}, {state}, {len(seat.slot._queue)} wait"
+            )
     return "\n".join(lines)
 
 
@@ -44,6 +51,14 @@ def _worker(worker: Worker) -> list[str]:
             f"  {unit.spec.name}.{unit.instance}: epoch {unit.done_epoch} done{', finished' if unit.finished else ''}; "
             f"inputs {inputs}; no room in {full}"
         )
+        if unit.detour is not None:
+            away = [each.item for each in unit.detour.line if isinstance(each, Item) and each.result is None]
+            closing = ", on its way back" if unit.detour.closing else ""
+            lines.append(
+                f"    {unit.detour.route}{closing}: micro-batches {away} away, {len(unit.detour.line)} in line"
+            )
+    for known in worker._desk.pool._known.values():
+        lines.append(f"  knows slot {known.ready.incarnation} of group {known.ready.group}, has {sorted(known.work)}")
     for channel, sender in worker._senders.items():
         if sender._is_waiting:
             lines.append(f"  {channel}: sent {sender._sent}, received {sender._received}, log {sender._log.bounds}")

@@ -28,6 +28,8 @@ class World:
         self.now_us = START_US
         self.random = Random(f"world {seed}")
         self.steps = 0
+        self.labour_ns = 0
+        """Work that was done and not yet charged to the process that did it."""
         self.trace = 0
         """Hash of every event and its time so far."""
         self.lines: list[str] | None = None
@@ -60,6 +62,11 @@ class World:
         self.trace = crc32(line.encode(), self.trace)
         if self.lines is not None:
             self.lines.append(line)
+
+    def work_ns(self, overhead_ns_max: int) -> int:
+        """Say how much time a process has spent since it last asked, with a little for all it does besides."""
+        labour_ns, self.labour_ns = self.labour_ns, 0
+        return labour_ns + self.random.randrange(overhead_ns_max)
 
     def chance(self, probability: float) -> bool:
         """Toss a coin."""

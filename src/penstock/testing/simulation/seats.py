@@ -1,0 +1,247 @@
+"""The processes of the batch path in the simulation: what `runtime.slots` and Spark do around the slot machine.
+
+A *seat* is a Python process that Spark uses for one task after another; it keeps its address, and what was built in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.control.groups import Submit
+from penstock.engine.slices import Slice
+from penstock.engine.slot import Identity, SliceId, Slot, State
+from penstock.protocol import messages as m
+from penstock.protocol import slots as s
+from penstock.testing.simulation.faults import Moment
+from penstock.testing.simulation.poison import Killed
+from penstock.testing.simulation.process import Died
+
+if TYPE_CHECKING:
+    from penstock.testing.simulation.driver import DriverProcess
+    from penstock.testing.simulation.run import Simulation
+
+LOOK_US = 200_000
+"""How long a slot waits at the most before it looks around."""
+TURN_US_MIN = 50
+KEPT_MESSAGES_MAX = 1_000
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task of a group's job."""
+
+    command: Submit
+    slot: int
+
+
+class Seat:
+    """A process that hosts slots, one after another."""
+
+    def __init__(self, simulation: Simulation, spark: SparkGroups, number: int) -> None:
+        self.name = f"s{number}"
+        self.driver = spark.driver
+        self.dead = False
+        self.frozen = False
+        self.task: Task | None = None
+        self.slot: Slot | None = None
+        self._simulation = simulation
+        self._spark = spark
+        self._world = simulation.world
+        self._to_driver = simulation.network.connection(self.name, self.driver.name)
+        self._slices: dict[SliceId, Slice] = {}
+        self._inbox: list[tuple[bool, list[bytes]]] = []
+        """Whether it is from the driver, and the frames; what comes between two tasks waits for the next one."""
+        self._endpoints: dict[int, str] = {}
+        self._spent_ns = 0
+        self._heard_us = 0
+        self._turn_us: int | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a task runs here."""
+        return self.task is not None and not self.dead
+
+    def clock_ns(self) -> int:
+        """The time as this process sees it: work takes some."""
+        self._spent_ns += self._world.work_ns(self._simulation.scenario.work_ns_max)
+        return self._world.now_us * 1000 + self._spent_ns
+
+    def run(self, task: Task, incarnation: int) -> None:
+        """Begin a task."""
+        command = task.command
+        self.task = task
+        self._spent_ns = 0
+        self._heard_us = self._world.now_us
+        identity = Identity(command.group, task.slot, incarnation, self.name)
+        self.slot = Slot(self._simulation.plan, identity, command.micro_batches, self._slices, self.clock_ns)
+        self._wake(self._world.now_us)
+
+    def take(self, frames: list[bytes], *, from_driver: bool) -> None:
+        """Something has come by network."""
+        if not self.dead and len(self._inbox) < KEPT_MESSAGES_MAX:
+            self._inbox.append((from_driver, frames))
+            if self.slot is not None:
+                self._wake(self._world.now_us)
+
+    def kill(self) -> None:
+        """End at once, with all it holds."""
+        self.dead = True
+        self.slot = None
+        if self._world.chance(0.5):
+            self._to_driver.break_off()
+
+    def freeze(self, until_us: int) -> None:
+        """Do nothing for a while, as a stopped process does; what arrives is kept."""
+        self.frozen = True
+
+        def thaw() -> None:
+            self.frozen = False
+            self._wake(self._world.now_us)
+
+        self._world.at(until_us, f"{self.name} thaws", thaw)
+
+    # --- turns --------------------------------------------------------------------------------------------------------
+
+    def _wake(self, at_us: int) -> None:
+        if self._turn_us is not None and self._turn_us <= at_us:
+            return
+        self._turn_us = at_us
+
+        def turn() -> None:
+            if self._turn_us != at_us:
+                return
+            self._turn_us = None
+            if self.slot is not None and not self.dead and not self.frozen:
+                try:
+                    self._turn(self.slot)
+                except Died:
+                    pass
+                except Killed:
+                    self._world.note(f"{self.name} is killed by a record")
+                    self._simulation.killed_by_record += 1
+                    self._spark.kill(self)
+
+        self._world.at(at_us, self.name, turn)
+
+    def _reach(self, moment: Moment) -> None:
+        self._simulation.reach(moment, self)
+        if self.dead:
+            raise Died
+
+    def _turn(self, slot: Slot) -> None:
+        now_us = self._world.now_us
+        self._spent_ns = 0
+        arrived, self._inbox = self._inbox, []
+        for from_driver, frames in arrived:
+            if from_driver:
+                self._heard_us = now_us
+            message = s.decode_to_slot(frames[0])
+            if isinstance(message, s.Workers):
+                self._connect(message.peers)
+            elif isinstance(message, s.Do):
+                self._reach(Moment.WORKING)
+            slot.on_message(message, frames[1] if len(frames) > 1 else None)
+        was = slot.state
+        worked = slot.step(now_us)
+        self._send(slot)
+        if slot.state is State.LEAVING and was is State.TAKING:
+            self._reach(Moment.SLOT_LEAVES)
+        silent = now_us - self._heard_us > self._simulation.plan.options.silence_us
+        if slot.state is State.ENDED or silent:
+            self._spark.on_end(self)
+        elif not self.frozen:
+            wake_us = slot.wake_us()
+            later_us = now_us + LOOK_US if wake_us is None else min(wake_us, now_us + LOOK_US)
+            self._wake(max(now_us + TURN_US_MIN + self._spent_ns // 1000, now_us if worked or arrived else later_us))
+
+    def _send(self, slot: Slot) -> None:
+        for worker, frames in slot.to_workers():
+            self._simulation.send_slot_word(self, self._endpoints[worker], frames)
+            if isinstance(s.decode_from_slot(frames[0]), s.Done):
+                self._reach(Moment.DONE)
+        for told in slot.to_driver():
+            if isinstance(told, s.SlotUp):
+                self._reach(Moment.SLOT_UP)
+            self._to_driver.send(type(told).__name__, partial(self.driver.on_slot, m.encode(told)))
+
+    def _connect(self, peers: list[m.Peer]) -> None:
+        self._endpoints |= {peer.worker: peer.endpoint for peer in peers}
+
+
+class SparkGroups:
+    """The jobs of groups in one life of the driver: tasks wait, run, are lost, are tried again."""
+
+    def __init__(self, simulation: Simulation, driver: DriverProcess) -> None:
+        self.driver = driver
+        self.seats: list[Seat] = []
+        self._simulation = simulation
+        self._world = simulation.world
+        self._left: dict[int, set[int]] = {}
+        """By group that runs: slots whose tasks have not ended."""
+
+    def submit(self, command: Submit) -> None:
+        """Begin a group's job."""
+        self._left[command.group] = set(range(command.slots))
+        for slot in range(command.slots):
+            self._start(Task(command, slot))
+
+    def _start(self, task: Task) -> None:
+        """Have a task begin, sooner or later: in a process that is free, or in a new one."""
+
+        def start() -> None:
+            if self.driver.dead or self.driver.finished or task.slot not in self._left.get(task.command.group, ()):
+                return
+            free = [seat for seat in self.seats if seat.task is None and not seat.dead]
+            if free and self._world.chance(0.8):
+                seat = self._world.random.choice(free)
+            else:
+                seat = Seat(self._simulation, self, self._simulation.next_seat())
+                self.seats.append(seat)
+                self._simulation.seats[seat.name] = seat
+            seat.run(task, self._simulation.next_incarnation())
+
+        delay_us = self._world.between(500, self._simulation.scenario.submit_us_max)
+        self._world.after(delay_us, f"task {task.command.group}.{task.slot}", start)
+
+    def on_end(self, seat: Seat) -> None:
+        """A task has returned."""
+        task, seat.task, seat.slot = seat.task, None, None
+        assert task is not None
+        left = self._left.get(task.command.group)
+        if left is None:
+            return
+        left.discard(task.slot)
+        if not left:
+            self._ended(task.command.group, None)
+
+    def _ended(self, group: int, error: str | None) -> None:
+        del self._left[group]
+        self._world.after(
+            self._world.between(10, 5_000),
+            f"job of group {group} ends",
+            lambda: self.driver.on_group_ended(group, error),
+        )
+
+    def kill(self, seat: Seat) -> None:
+        """Lose a process; its task is tried again."""
+        task = seat.task
+        seat.kill()
+        if task is not None:
+            self._simulation.slot_losses += 1
+            self._start(task)
+
+    def retry(self, seat: Seat) -> None:
+        """Try a task again although it runs."""
+        if seat.task is not None:
+            self._start(seat.task)
+
+    def fail(self) -> None:
+        """Give a job up, with all of its tasks."""
+        if self._left:
+            group = self._world.random.choice(sorted(self._left))
+            self._ended(group, "Job aborted")
+            for seat in self.seats:
+                if seat.task is not None and seat.task.command.group == group:
+                    seat.kill()
