@@ -91,7 +91,7 @@ class BurstFigures(msgspec.Struct):
     max_ms: float
     calm_p99_ms: float | None
     burst_p99_ms: float | None
-    """Of the events that were due in the burst, as exactly as heartbeats tell."""
+    """Of the events that were due in the burst, as exactly as heartbeats tell; of those that were handled at all."""
     backlog_max: int
     drained_s: float | None
     """From the end of the burst until its queue was gone."""
@@ -174,8 +174,10 @@ class Sampler:
     def _burst_p99_ms(self) -> float | None:
         due = self._due(self.scene.burst_end_s)
         before = [latency for at_s, _, latency in self._marks if at_s <= self.scene.calm_s]
-        after = [latency for _, done, latency in self._marks if done >= due]
-        return _p99_ms(before[-1], after[0]) if before and after else None
+        if not before or not self._marks or self._marks[-1][0] < self.scene.burst_end_s:
+            return None
+        after = [latency for _, done, latency in self._marks if done >= due] or [self._marks[-1][2]]
+        return _p99_ms(before[-1], after[0])
 
 
 class Course(msgspec.Struct):

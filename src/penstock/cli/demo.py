@@ -80,6 +80,7 @@ class _Run:
 
 
 def _runs(shown: Demo, order: tuple[Forms, ...], options: dict[str, Any], view: bool) -> list[_Run]:
+    from penstock.bench.demo import PATIENCE_S
     from penstock.bench.series import Sampler
 
     runs: list[_Run] = []
@@ -94,7 +95,7 @@ def _runs(shown: Demo, order: tuple[Forms, ...], options: dict[str, Any], view: 
                 at_s = (status.at_us - status.start_us) / 1e6 if status.start_us else 0.0
                 return f"{title}   {shown.scene.word(at_s)}: {human(shown.scene.rate_eps(at_s))} events/s are due"
 
-            ended = attended(plan, None, view=view, meanwhile=sampler, heading=heading)
+            ended = attended(plan, shown.scene.seconds + PATIENCE_S, view=view, meanwhile=sampler, heading=heading)
             verified = shown.verify(forms, ended.report)
             course = shown.course(forms, sampler, ended.report, verified)
             runs.append(_Run(course, ended.report, verified))

@@ -13,7 +13,6 @@ from penstock.bench.series import BurstFigures
 from penstock.dashboard.numbers import human, measure
 
 TITLES = {"adaptive": "adaptive", "record": "record only", "batch": "batch only"}
-_UNKNOWN = "–"
 
 
 @dataclass(frozen=True)
@@ -24,6 +23,8 @@ class Line:
     value: Callable[[BurstFigures], float | None]
     shown: Callable[[float], str]
     compared: bool = True
+    absent: str = "–"
+    """What stands where there is no value."""
 
 
 def _ms(value: float) -> str:
@@ -45,8 +46,8 @@ LINES = (
     Line("p99 while calm", lambda run: run.calm_p99_ms, _ms),
     Line("p99 of the burst's events", lambda run: run.burst_p99_ms, _ms),
     Line("backlog, max", lambda run: run.backlog_max, human),
-    Line("burst over → queue gone", lambda run: run.drained_s, _s),
-    Line("burst over → latency normal", lambda run: run.normal_s, _s),
+    Line("burst over → queue gone", lambda run: run.drained_s, _s, absent="not seen"),
+    Line("burst over → latency normal", lambda run: run.normal_s, _s, absent="not seen"),
     Line("switches", lambda run: run.switches, _count, compared=False),
     Line("longest pause", lambda run: run.pause_ms_max if run.switches else None, _ms, compared=False),
     Line("lost", lambda run: run.lost, _count, compared=False),
@@ -65,7 +66,7 @@ def cells(runs: Sequence[BurstFigures]) -> list[tuple[str, list[str], int | None
         best = None
         if line.compared and len(known) > 1 and known.count(min(known)) == 1:
             best = values.index(min(known))
-        rows.append((line.title, [_UNKNOWN if value is None else line.shown(value) for value in values], best))
+        rows.append((line.title, [line.absent if value is None else line.shown(value) for value in values], best))
     return rows
 
 

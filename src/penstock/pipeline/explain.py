@@ -7,7 +7,7 @@ import textwrap
 from penstock.connectors.base import Sink
 from penstock.durations import format_us
 from penstock.operators import MAIN, BatchKind, Combine, ErrorPolicy, Operation, Tag
-from penstock.pipeline.plan import EdgeSpec, Mode, OpSpec, Plan, UnitSpec
+from penstock.pipeline.plan import EdgeSpec, Mode, Plan, UnitSpec
 
 _INDENT = " " * 6
 _NAME_WIDTH_MAX = 28
@@ -48,19 +48,20 @@ class _Explanation:
         read = f" reading {_count(unit.partitions, 'partition')}" if unit.source is not None else ""
         found = [f"unit {unit.id}, {places}{read}"]
         if unit.source is not None:
-            found += self._step(unit.name, unit.source.kind, "record", "", unit.schema.ddl)
+            found += self._step(unit.name, unit.source.kind, _plain_forms(unit, -1), "", unit.schema.ddl)
         elif not unit.ops or unit.name != unit.ops[0].name:
             found += self._step(unit.name, "merge", "record", "", unit.schema.ddl)
         found += self._edges(unit, -1)
         for index, op in enumerate(unit.ops):
-            found += self._operation(op)
+            found += self._operation(unit, index)
             found += self._edges(unit, index)
         return found
 
-    def _operation(self, op: OpSpec) -> list[str]:
+    def _operation(self, unit: UnitSpec, index: int) -> list[str]:
+        op = unit.ops[index]
         operation = op.operation
         if isinstance(operation, Sink):
-            return self._step(op.name, operation.kind, "record", "", "")
+            return self._step(op.name, operation.kind, _plain_forms(unit, index), "", "")
         forms = _FORMS[operation.batch_kind]
         if op.on_error is not ErrorPolicy.FAIL:
             forms += f"; on error {op.on_error.value.replace('_', ' ')}"
@@ -101,6 +102,11 @@ class _Explanation:
         first = target.ops[0].name if target.ops else target.name
         name = target.name if target.name == first or not target.ops else f"{target.name}, {first}"
         return f"  ⇒ {port}{how} to unit {target.id} ({name})"
+
+
+def _plain_forms(unit: UnitSpec, index: int) -> str:
+    """The forms of a source or a sink: in batch form, tasks read their share, or prepare what is written."""
+    return "record, batch" if index in unit.movable else "record"
 
 
 def _keys(unit: UnitSpec, edge: EdgeSpec) -> tuple[str, ...]:

@@ -114,6 +114,15 @@ def test_figures_of_a_run(job: Played) -> None:
     assert (found.p50_ms, found.p99_ms, found.max_ms) == (1.0, 3.0, 5.0)
 
 
+def test_a_backlog_that_outlasts_the_run_counts_as_far_as_it_was_handled(job: Played) -> None:
+    sampler = Sampler(SCENE)
+    for at_s, done, latency_ms in [(4.0, 400, 4.0), (8.0, 900, 3_000.0), (20.0, 1_500, 9_000.0)]:
+        sampler(job.beat(at_s, done, latency_ms))  # type: ignore[arg-type]
+    found = sampler.figures("record", report())
+    assert found.burst_p99_ms == pytest.approx(9_000.0, rel=0.04)
+    assert (found.drained_s, found.normal_s) == (None, None)
+
+
 def test_a_run_that_was_cut_short_has_no_such_figures(job: Played) -> None:
     sampler = Sampler(SCENE)
     sampler(job.beat(2.0, 200, 5.0))  # type: ignore[arg-type]

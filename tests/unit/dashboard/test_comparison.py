@@ -19,7 +19,7 @@ def test_the_best_of_a_line_is_known() -> None:
 
 
 def test_what_did_not_come_to_pass_has_no_figure_and_cannot_be_best() -> None:
-    assert table()["burst over → queue gone"] == (["0.5 s", "–"], None)
+    assert table()["burst over → queue gone"] == (["0.5 s", "not seen"], None)
     assert table()["longest pause"] == (["27.9 ms", "–"], None)
 
 

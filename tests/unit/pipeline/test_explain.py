@@ -26,7 +26,7 @@ def test_the_whole_of_a_keyed_pipeline() -> None:
         "Each unit is a chain of operations that runs in one process, one chain per instance.",
         "",
         "unit 0, 2 instances reading 2 partitions",
-        "  events         records  record",
+        "  events         records  record, batch",
         "      → k string, v bigint, t timestamp",
         "  filter         filter   record, batch (vectorised)",
         "      v > 1",
@@ -43,7 +43,7 @@ def test_the_whole_of_a_keyed_pipeline() -> None:
         "  count          merge    record",
         "      count=count() by k; tumbling 10s on t, lateness 1s",
         "      → k string, window_start timestamp not null, window_end timestamp not null, count bigint",
-        "  to_memory      memory   record",
+        "  to_memory      memory   record, batch",
     ]
 
 
@@ -59,7 +59,7 @@ def test_both_sides_of_a_join_are_shown() -> None:
     lines = [line.rstrip() for line in explain_plan(plan_of(pairs.to(ps.memory()), parallelism=2)).splitlines()]
     assert lines[3:] == [
         "unit 0, 2 instances reading 2 partitions",
-        "  events      records  record",
+        "  events      records  record, batch",
         "      → k string, v bigint, t timestamp",
         "  join.left   tag      record, batch (vectorised)",
         "      left side by k, time t",
@@ -67,7 +67,7 @@ def test_both_sides_of_a_join_are_shown() -> None:
         "  ⇒ shuffle by k to unit 2 (join)",
         "",
         "unit 1, 1 instance reading 1 partition",
-        "  seen        records  record",
+        "  seen        records  record, batch",
         "      → k string, u timestamp",
         "  join.right  tag      record, batch (vectorised)",
         "      right side by k, time u",
@@ -78,7 +78,7 @@ def test_both_sides_of_a_join_are_shown() -> None:
         "  join        join     record",
         "      left on k; t within 10s of u, lateness 1s",
         "      → k string, v bigint, t timestamp, u timestamp",
-        "  to_memory   memory   record",
+        "  to_memory   memory   record, batch",
     ]
 
 
