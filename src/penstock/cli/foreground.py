@@ -128,6 +128,7 @@ class Lines:
         self.interrupts = 0
         self._job = job
         self._next = monotonic() + LINE_S
+        self._look = 0.0
         self._switches = 0
         units = job.plan.units
         self._sources = {unit.name for unit in units if unit.source is not None}
@@ -139,6 +140,9 @@ class Lines:
         if interrupts > self.interrupts:
             self.interrupts = interrupts
             self._write(DRAINING_NOTE if interrupts == 1 else STOPPING_NOTE)
+        if monotonic() < self._look:
+            return
+        self._look = monotonic() + FRAME_S
         status = self._job.status()
         new = status.switches_total - self._switches
         self._switches = status.switches_total
