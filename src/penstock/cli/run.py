@@ -40,6 +40,14 @@ GroupSizeOption = Annotated[
     int | None,
     typer.Option("--group-size", metavar="N", help="Micro-batches of a task in one Spark job. Default: tuned."),
 ]
+MetricsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metrics",
+        metavar="PLACE",
+        help="Send metrics to file:PATH, prometheus:PORT or influx:URL/DATABASE; may be repeated.",
+    ),
+]
 
 
 def run(
@@ -65,6 +73,7 @@ def run(
     interval: IntervalOption = None,
     slots: SlotsOption = None,
     group_size: GroupSizeOption = None,
+    metrics: MetricsOption = None,
     top: TopOption = True,
 ) -> None:
     """Run the pipelines of a file until their sources end, for a time, or until Ctrl-C.
@@ -95,6 +104,7 @@ def run(
             interval=interval,
             slots=slots,
             group_size=group_size,
+            metrics=metrics or None,
         )
     with told(Exit.FAILED):
         report = execute(plan, seconds, view=top)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -12,6 +12,7 @@ from penstock.durations import parse_us
 from penstock.errors import InvalidOption, nearest
 from penstock.operators import Form
 from penstock.operators.keys import KEY_GROUPS
+from penstock.pipeline.outlets import Outlet, read_outlets
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _MASTER = re.compile(r"local(\[(\*|\d+)(,\d+)?\])?|spark://\S+|yarn|k8s://\S+")
@@ -84,6 +85,8 @@ class Options:
     """Least time that a micro-batch gathers."""
     group_size: int = 0
     """Micro-batches of a group's task; 0: tuned."""
+    metrics: tuple[Outlet, ...] = ()
+    """Where samples of the job's figures go."""
 
     @staticmethod
     def of(
@@ -101,6 +104,7 @@ class Options:
         slots: int | None = None,
         interval: str | float = "50ms",
         group_size: int | None = None,
+        metrics: str | Sequence[str] | None = None,
     ) -> Options:
         """Check the options as users give them."""
         if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -155,6 +159,7 @@ class Options:
             slots=slots or 0,
             interval_us=interval_us,
             group_size=group_size or 0,
+            metrics=read_outlets(metrics),
         )
 
 

@@ -30,6 +30,8 @@ from penstock.runtime.checkpoints import CheckpointStore
 from penstock.runtime.driver import Driver
 from penstock.runtime.host import Assignment
 from penstock.runtime.interrupts import Acknowledge, held_interrupts, taken_interrupts
+from penstock.runtime.metrics_out.exporter import Exporter
+from penstock.runtime.metrics_out.samples import OutletFigures
 from penstock.runtime.report import Report, make_report
 from penstock.runtime.spark import GroupJobs, Hosting, close_session, open_session
 from penstock.runtime.transport import LOOPBACK, Keys, Node
@@ -79,8 +81,13 @@ class Job:
         self._plan = plan
         resumption = self._resumption()
         self._keys = Keys.create()
-        with held_interrupts() as interrupts:
-            self._session = open_session(plan.options.master, plan.workers, plan.options.name)
+        self._exporter = Exporter(plan)
+        try:
+            with held_interrupts() as interrupts:
+                self._session = open_session(plan.options.master, plan.workers, plan.options.name)
+        except BaseException:
+            self._exporter.close()
+            raise
         self._closed = threading.Lock()
         self._sinks = [op.operation for unit in plan.units for op in unit.ops if isinstance(op.operation, Sink)]
         self._open = True
@@ -107,8 +114,10 @@ class Job:
             for sink in self._sinks:
                 sink.release()
             close_session()
+            self._exporter.close()
             raise
         self._driver.start()
+        self._exporter.start(self._driver.status, self._driver.latency_us)
         self._hosting.start()
 
     def _replace_worker(self, worker: int) -> None:
@@ -140,6 +149,16 @@ class Job:
     def start_us(self) -> int:
         """When the sources' schedules began; 0 before that."""
         return self._driver.start_us
+
+    @property
+    def run_id(self) -> str:
+        """What this run's metrics are tagged with; another one each time that a job is started."""
+        return self._exporter.run
+
+    @property
+    def metrics(self) -> list[OutletFigures]:
+        """How each place that ``metrics`` names fares: samples sent and dropped, attempts failed."""
+        return self._exporter.figures
 
     @property
     def ended(self) -> bool:
@@ -210,6 +229,7 @@ class Job:
             if not self._open:
                 return
             self._open = False
+            self._exporter.close()
             unfinished = self._hasty or self._driver.error is not None or not self.start_us
             unfinished = unfinished or self._hosting.has_replaced
             deadline = monotonic() + (STOP_S if unfinished else END_S)
@@ -279,6 +299,9 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
     checkpoint : path
         Directory for snapshots and commits. A job that is started again with it goes on where the last commit
         was; without it, only lost workers are recovered. On a cluster all machines must share it.
+    metrics : str or list of str
+        Where samples of the live figures go, twice a second: ``"file:run.jsonl"``, ``"prometheus:9464"``,
+        ``"influx:http://127.0.0.1:8086/mydb"``; see docs/metrics.md.
     """
     capture(pipelines, dead_letters, None, options)
     return Job(plan_of(*pipelines, dead_letters=dead_letters, **options))

@@ -1,0 +1,247 @@
+"""From a job's status to flat, tagged samples; the exporter calls it, the outlets write what it returns. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+
+import msgspec
+
+from penstock.connectors.base import Sink
+from penstock.control.hand_overs import Switch
+from penstock.control.monitor import OperationFigures, Status
+from penstock.metrics import Histogram
+from penstock.metrics.histogram import bucket_bound
+from penstock.operators import DEAD_LETTERS, Form
+from penstock.pipeline.plan import Plan
+from penstock.runtime.metrics_out.catalogue import COMPONENT, JOB, OPERATION, OUTLET, PHASE, PROCESS
+
+ENGINE = "penstock"
+BOUNDS_US = tuple(step * 10**power for power in range(2, 8) for step in (1, 2, 5))
+"""Upper bounds of the histogram's buckets: 100 µs to 50 s."""
+
+
+class Tags(msgspec.Struct, frozen=True):
+    """What every sample of a run is tagged with."""
+
+    job: str
+    run: str
+    version: str
+    engine: str = ENGINE
+
+
+class Point(msgspec.Struct):
+    """Fields of one thing at one time."""
+
+    measurement: str
+    tags: dict[str, str]
+    fields: dict[str, float]
+
+
+class Buckets(msgspec.Struct):
+    """Latencies so far, cumulative, as Prometheus has histograms."""
+
+    counts: list[int]
+    """How many are not above each of `BOUNDS_US`."""
+    total: int
+    sum_s: float
+    """Of the upper bounds of fine buckets: at most 3.2 % too high."""
+
+
+class ProcessFigures(msgspec.Struct):
+    """CPU time and memory of a process, or of all of a kind."""
+
+    name: str
+    cpu_s: float
+    rss_bytes: float
+
+
+class OutletFigures(msgspec.Struct):
+    """How a place of metrics fares."""
+
+    outlet: str
+    sent: int = 0
+    failed: int = 0
+    dropped: int = 0
+
+
+class Snapshot(msgspec.Struct):
+    """All samples of one time."""
+
+    at_us: int
+    tags: Tags
+    points: list[Point]
+    switches: list[Switch]
+    """Those since the last snapshot."""
+    start_us: int
+    """What the switches' times count from."""
+    advised: bool
+    """Whether the switches are advice only."""
+    latency: Buckets
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What samples need to know of a plan."""
+
+    units: Mapping[str, str]
+    """Unit by operation."""
+    sinks: frozenset[str]
+
+    @staticmethod
+    def of(plan: Plan) -> Layout:
+        """Read it off a plan."""
+        units = {unit.name: unit.name for unit in plan.units if unit.source is not None}
+        units |= {spec.name: unit.name for unit in plan.units for spec in unit.ops}
+        sinks = {s.name for unit in plan.units for s in unit.ops if isinstance(s.operation, Sink)} - {DEAD_LETTERS}
+        return Layout(units, frozenset(sinks))
+
+
+@dataclass
+class _Counter:
+    """A worker that is built anew counts from zero again; what is told to others must not fall."""
+
+    last: float = 0.0
+    told: float = 0.0
+
+    def take(self, now: float) -> float:
+        self.told += max(0.0, now - self.last)
+        self.last = now
+        return self.told
+
+
+@dataclass
+class Sampler:
+    """Turns one status after another into snapshots."""
+
+    tags: Tags
+    layout: Layout
+    _counters: dict[tuple[str, str], _Counter] = field(default_factory=dict)
+    _latency_last: Histogram = field(default_factory=Histogram)
+    _latency_told: Histogram = field(default_factory=Histogram)
+    _switches_total: int = 0
+
+    def take(
+        self,
+        status: Status,
+        latency_us: Histogram,
+        processes: Iterable[ProcessFigures] = (),
+        outlets: Iterable[OutletFigures] = (),
+    ) -> Snapshot:
+        """Make the samples of one time; ``latency_us`` holds the latencies so far."""
+        new = status.switches_total - self._switches_total
+        self._switches_total = status.switches_total
+        recent_us = self._recent(latency_us)
+        points = [Point(JOB, {}, {**self._job(status), **_percentiles(recent_us)})]
+        points.append(Point(PHASE, {"phase": status.phase}, {"current": 1.0}))
+        for each in status.operations:
+            points += self._operation(each)
+        for process in processes:
+            used = {"cpu_seconds_total": process.cpu_s, "resident_bytes": process.rss_bytes}
+            points.append(Point(PROCESS, {"process": process.name}, used))
+        for outlet in outlets:
+            counted = {"sent_total": outlet.sent, "failed_total": outlet.failed, "dropped_total": outlet.dropped}
+            points.append(Point(OUTLET, {"outlet": outlet.outlet}, {name: float(n) for name, n in counted.items()}))
+        for point in points:
+            point.fields = {name: value for name, value in point.fields.items() if isfinite(value)}
+        return Snapshot(
+            at_us=status.at_us,
+            tags=self.tags,
+            points=points,
+            switches=status.switches[-new:] if new > 0 else [],
+            start_us=status.start_us,
+            advised=status.advise,
+            latency=_buckets(self._latency_told),
+        )
+
+    def _recent(self, latency_us: Histogram) -> Histogram:
+        """What came since the last snapshot."""
+        # Where there is less than before, a warm-up was cut or a worker was built anew: what is new cannot be told.
+        less = latency_us.total < self._latency_last.total
+        recent = Histogram() if less else latency_us.since(self._latency_last)
+        self._latency_last = latency_us
+        self._latency_told.merge(recent)
+        return recent
+
+    def _job(self, status: Status) -> dict[str, float]:
+        sources = [each for each in status.operations if each.reads]
+        sinks = [each for each in status.operations if each.name in self.layout.sinks]
+        fields = {
+            "uptime_seconds": status.uptime_s,
+            "in_records_per_second": sum(each.in_eps for each in sources),
+            "out_records_per_second": sum(each.in_eps for each in sinks),
+            "records_in_total": self._steady("", "in", sum(each.records_in for each in sources)),
+            "records_out_total": self._steady("", "out", sum(each.records_in for each in sinks)),
+            "queue_records": float(sum(each.queue_records for each in status.operations)),
+            "epochs_total": float(max(0, status.epoch)),
+            "epoch_seconds": status.epoch_ms / 1e3,
+            "recoveries_total": float(status.recoveries),
+            "group_micro_batches": float(status.group_size),
+            "workers": float(len(status.workers)),
+            "slots": float(len(status.slots)),
+        }
+        fields["switches_advised_total" if status.advise else "switches_total"] = float(status.switches_total)
+        if status.overhead is not None:
+            fields["scheduling_overhead_ratio"] = status.overhead
+        if status.switches and not status.advise:
+            last = status.switches[-1]
+            fields["switch_pause_seconds"] = last.pause_ms / 1e3
+            fields["switch_seconds"] = last.total_ms / 1e3
+            fields["switch_carried_records"] = float(last.carried_records)
+        return fields
+
+    def _operation(self, each: OperationFigures) -> list[Point]:
+        tags = {"operation": each.name, "unit": self.layout.units.get(each.name, each.name), "form": each.form}
+        counts = {
+            "records_in_total": each.records_in,
+            "records_out_total": each.records_out,
+            "late_total": each.late,
+            "skipped_total": each.skipped,
+            "retried_total": each.retried,
+            "dead_letters_total": each.dead_letters,
+            "fallbacks_total": each.fallbacks,
+        }
+        fields = {
+            "in_records_per_second": each.in_eps,
+            "out_records_per_second": each.out_eps,
+            "selectivity_ratio": each.selectivity,
+            "queue_records": float(each.queue_records),
+            "service_seconds": each.service_us / 1e6,
+            "block_records": each.block_records,
+            "batch_form": float(each.form == Form.BATCH.value),
+            "instances": float(each.instances),
+            **{name: self._steady(each.name, name, count) for name, count in counts.items()},
+        }
+        points = [Point(OPERATION, tags, fields)]
+        if each.p99_ms:  # nothing came: there is no latency, rather than one of 0
+            fields |= {"latency_p50_seconds": each.p50_ms / 1e3, "latency_p99_seconds": each.p99_ms / 1e3}
+            points += [
+                Point(COMPONENT, {**tags, "component": component}, {"mean_seconds": mean_us / 1e6})
+                for component, mean_us in each.components_us.items()
+            ]
+        return points
+
+    def _steady(self, operation: str, name: str, now: float) -> float:
+        return self._counters.setdefault((operation, name), _Counter()).take(now)
+
+
+def _percentiles(recent_us: Histogram) -> dict[str, float]:
+    """None where nothing came, rather than 0."""
+    if not recent_us.total:
+        return {}
+    shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
+    found = {f"latency_{name}_seconds": recent_us.quantile(share) / 1e6 for name, share in shares.items()}
+    return {**found, "latency_max_seconds": recent_us.maximum / 1e6}
+
+
+def _buckets(latency_us: Histogram) -> Buckets:
+    counts = [0] * len(BOUNDS_US)
+    sum_us = 0
+    for bucket, times in latency_us.counts.items():
+        highest_us = bucket_bound(bucket)
+        sum_us += highest_us * times
+        for index, bound_us in enumerate(BOUNDS_US):
+            if highest_us <= bound_us:
+                counts[index] += times
+    return Buckets(counts, latency_us.total, sum_us / 1e6)

@@ -1,0 +1,605 @@
+"""Metrics out: samples from a status, the three formats, places that are slow or gone, secrets that stay secret."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from time import monotonic
+
+import msgspec
+import pytest
+
+import penstock as ps
+from penstock.control.hand_overs import Switch
+from penstock.control.monitor import OperationFigures, Status, WorkerFigures
+from penstock.errors import InvalidOption, PortOccupied
+from penstock.metrics import Histogram
+from penstock.pipeline.outlets import FileOutlet, InfluxOutlet, PrometheusOutlet, read_outlets
+from penstock.runtime.job import plan_of
+from penstock.runtime.metrics_out import exporter, prometheus
+from penstock.runtime.metrics_out.catalogue import LATENCY, METRICS, NAMES
+from penstock.runtime.metrics_out.exporter import Exporter
+from penstock.runtime.metrics_out.feeder import Feeder, OutletFailed
+from penstock.runtime.metrics_out.files import FileWriter, Line, line_of
+from penstock.runtime.metrics_out.influx import InfluxWriter, credentials, lines_of
+from penstock.runtime.metrics_out.processes import Meter
+from penstock.runtime.metrics_out.prometheus import Endpoint, exposition
+from penstock.runtime.metrics_out.samples import Layout, OutletFigures, ProcessFigures, Sampler, Snapshot, Tags
+
+ROOT = Path(__file__).parents[3]
+WAIT_S = 30.0
+SECRET = "not-for-logs-4711"
+
+
+def operation(name: str = "score", **changes: object) -> OperationFigures:
+    given = {"form": "record", "instances": 2, "in_eps": 1000.0, "out_eps": 500.0, "selectivity": 0.5}
+    given |= {"queue_records": 7, "service_us": 20.0, "p50_ms": 1.5, "p99_ms": 9.0, "records_in": 100}
+    given |= {"records_out": 50, "late": 1, "skipped": 2, "retried": 3, "dead_letters": 4, "total_p50_ms": 1.0}
+    given |= {"total_p99_ms": 2.0, "total_max_ms": 3.0, "transmit_us": 250.0, "process_us": 20.0}
+    return OperationFigures(name=name, kind="map", **{**given, **changes})
+
+
+def status(**changes: object) -> Status:
+    given = {"job": "ads", "phase": "running", "pid": 1, "at_us": 1_700_000_000_000_001, "uptime_s": 12.5, "epoch": 9}
+    given |= {"epoch_ms": 4.0, "operations": [operation("events", reads=True), operation(), operation("out")]}
+    given |= {"workers": [WorkerFigures(0, 42, 0.5, 120.0, 3.25, 100.0)], "start_us": 1_700_000_000_000_000}
+    return Status(**{**given, **changes})
+
+
+def sampler() -> Sampler:
+    layout = Layout({"events": "events", "score": "events", "out": "sinks"}, frozenset({"out"}))
+    return Sampler(Tags("ads", "ads-1", "9.9"), layout)
+
+
+def histogram(*values_us: int) -> Histogram:
+    found = Histogram()
+    for each in values_us:
+        found.record(each)
+    return found
+
+
+def snapshot(**changes: object) -> Snapshot:
+    return sampler().take(status(**changes), histogram(1_000, 2_000))
+
+
+def fields(taken: Snapshot, measurement: str, **tags: str) -> dict[str, float]:
+    (found,) = [p for p in taken.points if p.measurement == measurement and tags.items() <= p.tags.items()]
+    return found.fields
+
+
+def eventually(condition: object) -> None:
+    deadline = monotonic() + WAIT_S
+    while not condition():
+        assert monotonic() < deadline, "the condition did not come true in time"
+        threading.Event().wait(0.005)
+
+
+# --- samples ----------------------------------------------------------------------------------------------------------
+
+
+def test_samples_hold_the_figures_in_base_units() -> None:
+    taken = sampler().take(
+        status(overhead=0.07, group_size=20, slots=[5, 6]),
+        histogram(1_000, 2_000),
+        [ProcessFigures("driver", 1.5, 2e6)],
+        [OutletFigures("file:x", 3, 2, 1)],
+    )
+    job = fields(taken, "job")
+    assert (job["in_records_per_second"], job["out_records_per_second"]) == (1000.0, 1000.0)
+    assert (job["records_in_total"], job["records_out_total"], job["queue_records"]) == (100.0, 100.0, 21.0)
+    assert (job["latency_max_seconds"], job["epoch_seconds"], job["epochs_total"]) == (0.002, 0.004, 9.0)
+    assert (job["scheduling_overhead_ratio"], job["group_micro_batches"], job["slots"]) == (0.07, 20.0, 2.0)
+    score = fields(taken, "operation", operation="score")
+    assert (score["latency_p99_seconds"], score["service_seconds"], score["batch_form"]) == (0.009, 20e-6, 0.0)
+    assert fields(taken, "component", operation="score", component="transmit") == {"mean_seconds": 250e-6}
+    assert fields(taken, "process") == {"cpu_seconds_total": 1.5, "resident_bytes": 2e6}
+    assert fields(taken, "outlet") == {"sent_total": 3.0, "failed_total": 2.0, "dropped_total": 1.0}
+    assert fields(taken, "phase", phase="running") == {"current": 1.0}
+
+
+def test_every_sample_of_an_operation_has_operation_unit_and_form() -> None:
+    taken = snapshot(operations=[operation(form="batch")])
+    of_operations = [point for point in taken.points if point.measurement in ("operation", "component")]
+    assert len(of_operations) == 6
+    for point in of_operations:
+        assert (point.tags["operation"], point.tags["unit"], point.tags["form"]) == ("score", "events", "batch")
+
+
+def test_only_metrics_of_the_catalogue_are_there_and_all_can_be() -> None:
+    switch = Switch(1.0, ["score"], "batch", 4.0, 90.0, 12, "queue", {})
+    one = sampler()
+    processes, outlets = [ProcessFigures("driver", 1.0, 1.0)], [OutletFigures("file:x")]
+    real = one.take(status(overhead=0.1, switches=[switch], switches_total=1), histogram(5), processes, outlets)
+    advised = snapshot(advise=True)
+    told = {(p.measurement, name) for taken in (real, advised) for p in taken.points for name in p.fields}
+    assert told == NAMES
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+
+
+def test_counters_never_fall_when_a_worker_counts_from_zero_again() -> None:
+    one = sampler()
+    told = []
+    for records_in in (100, 40, 70):
+        taken = one.take(status(operations=[operation(records_in=records_in, reads=True)]), Histogram())
+        told.append((fields(taken, "operation")["records_in_total"], fields(taken, "job")["records_in_total"]))
+    assert told == [(100.0, 100.0), (100.0, 100.0), (130.0, 130.0)]
+
+
+def test_percentiles_are_of_what_came_since_the_last_sample() -> None:
+    one = sampler()
+    first = one.take(status(), histogram(1_000))
+    second = one.take(status(), histogram(1_000, 50_000))
+    nothing = one.take(status(), histogram(1_000, 50_000))
+    cut = one.take(status(), histogram(3_000))
+    after = one.take(status(), histogram(3_000, 3_000))
+    assert fields(first, "job")["latency_p50_seconds"] == 0.001
+    assert fields(second, "job")["latency_p50_seconds"] == pytest.approx(0.05, rel=0.032)
+    assert "latency_p50_seconds" not in fields(nothing, "job")
+    assert "latency_p50_seconds" not in fields(cut, "job")
+    assert fields(after, "job")["latency_max_seconds"] == pytest.approx(0.003, rel=0.032)
+    assert [each.latency.total for each in (first, second, nothing, cut, after)] == [1, 2, 2, 2, 3]
+
+
+def test_an_operation_that_got_nothing_has_no_latency_rather_than_none_at_all() -> None:
+    taken = snapshot(operations=[operation(p50_ms=0.0, p99_ms=0.0)])
+    assert "latency_p99_seconds" not in fields(taken, "operation")
+    assert not [point for point in taken.points if point.measurement == "component"]
+
+
+def test_switches_are_told_once() -> None:
+    switches = [Switch(float(i), ["score"], "batch", 4.0, 90.0, 12, "queue", {}) for i in range(3)]
+    one = sampler()
+    told = [
+        one.take(status(switches=switches[max(0, n - 2) : n], switches_total=n), Histogram()).switches
+        for n in (0, 1, 1, 3)
+    ]
+    assert told == [[], switches[:1], [], switches[1:]]
+
+
+def test_values_that_are_no_numbers_are_left_out() -> None:
+    taken = snapshot(operations=[operation(in_eps=float("inf"), selectivity=float("nan"))])
+    assert not {"in_records_per_second", "selectivity_ratio"} & set(fields(taken, "operation"))
+
+
+# --- formats ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_of_the_file_is_one_object_with_all_tags() -> None:
+    line = line_of(snapshot())
+    assert line.endswith(b"}\n")
+    assert line.count(b"\n") == 1
+    read = msgspec.json.decode(line, type=Line)
+    assert (read.job, read.run, read.engine, read.version) == ("ads", "ads-1", "penstock", "9.9")
+    assert read.points == snapshot().points
+
+
+def test_the_published_schema_is_that_of_the_lines() -> None:
+    published = json.loads((ROOT / "benchmarks" / "metrics.schema.json").read_text())
+    assert published == msgspec.json.schema(Line)
+
+
+def test_every_metric_is_documented_with_its_unit() -> None:
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    for metric in METRICS:
+        assert f"| `{metric.name}` | {metric.unit} | {metric.kind.value} |" in text, metric.name
+    assert LATENCY in text
+
+
+def test_exposition_escapes_labels_and_keeps_metrics_together() -> None:
+    nasty = 'a"b\\c\nd'
+    text = exposition(snapshot(operations=[operation(nasty), operation("b")])).decode()
+    assert 'operation="a\\"b\\\\c\\nd"' in text
+    lines = text.splitlines()
+    names = [line.split("{")[0] for line in lines if not line.startswith("#")]
+    runs = [name for i, name in enumerate(names) if i == 0 or names[i - 1] != name]
+    assert len(runs) == len(set(runs))
+    assert f'{LATENCY}_bucket{{job="ads",run="ads-1",engine="penstock",version="9.9",le="+Inf"}} 2' in lines
+    types = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert len(types) == len(set(types))
+
+
+def test_buckets_are_cumulative() -> None:
+    counts = sampler().take(status(), histogram(90, 150, 15_000, 10**9)).latency
+    assert counts.counts[:4] == [1, 2, 2, 2]
+    assert counts.counts[-1] == 3
+    assert counts.total == 4
+    assert counts.counts == sorted(counts.counts)
+
+
+def test_line_protocol_escapes_tags_and_texts() -> None:
+    switch = Switch(2.5, ["a", "b"], "batch", 4.0, 90.0, 12, 'say "x" \\ now', {})
+    text = lines_of(snapshot(operations=[operation("a b,c=d")], switches=[switch], switches_total=1)).decode()
+    assert "operation=a\\ b\\,c\\=d," in text
+    (line,) = [each for each in text.splitlines() if each.startswith("penstock_switch,")]
+    assert line.startswith("penstock_switch,advised=false,engine=penstock,job=ads,run=ads-1,to=batch,version=9.9 ")
+    assert 'pause_seconds=0.004,total_seconds=0.09,carried_records=12.0,operations="a, b"' in line
+    assert 'reason="say \\"x\\" \\\\ now"' in line
+    assert line.endswith(f" {1_700_000_000_000_000 + 2_500_000}")
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ("file:run.jsonl", FileOutlet("run.jsonl")),
+        ("file:C:x", FileOutlet("C:x")),
+        ("prometheus:9464", PrometheusOutlet("127.0.0.1", 9464)),
+        ("prometheus:0.0.0.0:0", PrometheusOutlet("0.0.0.0", 0)),
+        ("prometheus:[::1]:9464", PrometheusOutlet("::1", 9464)),
+        ("influx:http://127.0.0.1:8086/mydb", InfluxOutlet(False, "127.0.0.1", 8086, "", "mydb")),
+        ("influx:https://db.example/in/flux/x-1", InfluxOutlet(True, "db.example", 443, "/in/flux", "x-1")),
+    ],
+)
+def test_places_as_users_write_them(given: str, read: object) -> None:
+    assert read_outlets(given) == (read,)
+    assert read_outlets([str(read)]) == (read,)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("prometeus:9464", "Did you mean 'prometheus'"),
+        ("run.jsonl", "file:PATH"),
+        ("file:", "file:run.jsonl"),
+        ("prometheus:", "prometheus:9464"),
+        ("prometheus:99999", "65535"),
+        ("prometheus:a/b:1", "HOST:PORT"),
+        ("influx:ftp://x/y", "http://HOST:PORT/DATABASE"),
+        ("influx:http://x:8086", "DATABASE"),
+        ("influx:http://x:8086/a b", "DATABASE"),
+        ("influx:http://x:port/a", "HOST:PORT"),
+        (["file:a", "file:a"], "each place once"),
+        ([f"file:{i}" for i in range(9)], "at most 8"),
+        (7, "metrics=7"),
+        ([7], "metrics=7"),
+    ],
+)
+def test_places_that_are_refused(given: object, told: str) -> None:
+    numbers = ps.stream("numbers", ps.records([(1,)], schema="n bigint"))
+    with pytest.raises(InvalidOption) as raised:
+        plan_of(numbers.to(ps.memory()), metrics=given)
+    assert told in str(raised.value)
+    assert "metrics" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        f"influx:http://me:{SECRET}@x:8086/db",
+        f"influx:http://x:8086/db?token={SECRET}",
+        f"influx:http://x:8086/db#{SECRET}",
+        f"influx:http://me:a/b@{SECRET}@x:8086/db",
+        f"influxdb:http://me:{SECRET}@x:8086/db",
+    ],
+)
+def test_a_secret_in_an_option_is_refused_and_not_shown(given: str) -> None:
+    with pytest.raises(InvalidOption) as raised:
+        read_outlets(given)
+    assert SECRET not in str(raised.value)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_appended_to_up_to_its_bound(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    length = len(line_of(snapshot()))
+    for _ in range(2):
+        writer = FileWriter(FileOutlet(str(path)), bytes_max=2 * length)
+        writer.write(snapshot())
+        writer.close()
+    writer = FileWriter(FileOutlet(str(path)), bytes_max=2 * length)
+    with pytest.raises(OutletFailed, match="not written any further") as raised:
+        writer.write(snapshot())
+    assert not raised.value.again
+    assert path.read_bytes() == 2 * line_of(snapshot())
+
+
+def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidOption, match="No such file or directory"):
+        FileWriter(FileOutlet(str(tmp_path / "missing" / "run.jsonl")))
+
+
+def test_a_full_disk_is_told() -> None:
+    writer = FileWriter(FileOutlet("/dev/full"))
+    with pytest.raises(OutletFailed, match="No space left on device") as raised:
+        writer.write(snapshot())
+    assert raised.value.again
+
+
+# --- feeding ----------------------------------------------------------------------------------------------------------
+
+
+class Held:
+    """A writer that takes nothing until it is let go, and may fail first."""
+
+    def __init__(self, *failures: OutletFailed) -> None:
+        self.go = threading.Event()
+        self.failures = list(failures)
+        self.taken: list[int] = []
+        self.entered = threading.Event()
+        self.closed = False
+
+    def write(self, taken: Snapshot) -> None:
+        self.entered.set()
+        assert self.go.wait(WAIT_S)
+        if self.failures:
+            raise self.failures.pop(0)
+        self.taken.append(taken.at_us)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_slow_place_loses_the_oldest_and_they_are_counted() -> None:
+    writer = Held()
+    feeder = Feeder("slow", writer, queue_max=3)
+    feeder.offer(snapshot(at_us=0))
+    assert writer.entered.wait(WAIT_S)
+    for at_us in range(1, 11):
+        feeder.offer(snapshot(at_us=at_us))  # returns although the writer stands still
+    writer.go.set()
+    feeder.close(monotonic() + WAIT_S)
+    assert writer.taken == [0, 8, 9, 10]
+    assert feeder.figures == OutletFigures("slow", sent=4, failed=0, dropped=7)
+    assert writer.closed
+
+
+def test_failures_are_tried_again_and_warned_of_once() -> None:
+    writer = Held(OutletFailed("away", again=True), OutletFailed("no", again=False), OutletFailed("no", again=False))
+    writer.go.set()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        feeder = Feeder("place", writer)
+        for at_us in range(4):
+            feeder.offer(snapshot(at_us=at_us))
+        eventually(lambda: feeder.figures.sent + feeder.figures.dropped == 4)
+        feeder.close(monotonic() + WAIT_S)
+    assert writer.taken == [2, 3]
+    assert feeder.figures == OutletFigures("place", sent=2, failed=3, dropped=2)
+    assert [str(each.message) for each in caught] == [
+        "metrics to place: away. The job goes on; further failures are only counted."
+    ]
+
+
+def test_the_end_does_not_wait_for_a_place_that_hangs() -> None:
+    writer = Held()
+    feeder = Feeder("hung", writer)
+    feeder.offer(snapshot())
+    assert writer.entered.wait(WAIT_S)
+    feeder.offer(snapshot())
+    with pytest.warns(RuntimeWarning, match="did not answer in time"):
+        feeder.close(monotonic())
+    assert feeder.figures.dropped == 1
+    writer.go.set()
+    eventually(lambda: writer.closed)
+    assert feeder.figures == OutletFigures("hung", sent=1, failed=0, dropped=1)
+
+
+def test_a_user_who_makes_errors_of_warnings_still_gets_samples() -> None:
+    writer = Held(OutletFailed("no", again=False))
+    writer.go.set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        feeder = Feeder("place", writer)
+        feeder.offer(snapshot(at_us=1))
+        feeder.offer(snapshot(at_us=2))
+        feeder.close(monotonic() + WAIT_S)
+    assert writer.taken == [2]
+
+
+# --- InfluxDB ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def server(status_code: int, said: str = "") -> Iterator[tuple[InfluxOutlet, list[tuple[str, str | None, bytes]]]]:
+    """A server that answers every POST alike and remembers what came."""
+    got: list[tuple[str, str | None, bytes]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            got.append((self.path, self.headers["Authorization"], body))
+            self.send_response(status_code)
+            self.send_header("Content-Length", str(len(said)))
+            self.send_header("Location", "http://127.0.0.1:1/elsewhere")
+            self.end_headers()
+            self.wfile.write(said.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    listening = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield InfluxOutlet(False, "127.0.0.1", listening.server_port, "", "mydb"), got
+    finally:
+        listening.shutdown()
+        thread.join()
+        listening.server_close()
+
+
+def test_credentials_go_into_the_header_alone() -> None:
+    with server(204) as (outlet, got):
+        for environment in ({}, {"PENSTOCK_INFLUX_TOKEN": SECRET}, {"PENSTOCK_INFLUX_USER": "me"}):
+            writer = InfluxWriter(outlet, environment)
+            writer.write(snapshot())
+            writer.close()
+    assert [each[0] for each in got] == ["/write?db=mydb&precision=u"] * 3
+    assert [each[1] for each in got] == [None, f"Token {SECRET}", "Basic bWU6"]
+    assert all(SECRET.encode() not in each[2] for each in got)
+    assert all(each[2] == lines_of(snapshot()) for each in got)
+
+
+@pytest.mark.parametrize(("code", "again"), [(400, False), (401, False), (404, False), (307, False), (503, True)])
+def test_answers_of_a_server_that_does_not_take_it(code: int, again: bool) -> None:
+    with server(code, f"you said Token {SECRET}, " + "x" * 100_000) as (outlet, got):
+        writer = InfluxWriter(outlet, {"PENSTOCK_INFLUX_TOKEN": SECRET})
+        with pytest.raises(OutletFailed) as raised:
+            writer.write(snapshot())
+        writer.close()
+    assert raised.value.again is again
+    assert str(raised.value).startswith(f"HTTP {code} you said Token …")
+    assert len(str(raised.value)) <= 200
+    assert len(got) == 1  # no redirection is followed
+
+
+def test_a_server_that_is_not_there() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        writer = InfluxWriter(InfluxOutlet(False, "127.0.0.1", taken.getsockname()[1], "", "db"), {})
+        with pytest.raises(OutletFailed, match="refused") as raised:
+            writer.write(snapshot())
+    assert raised.value.again
+
+
+def test_credentials_that_would_break_the_header_are_refused_and_not_shown() -> None:
+    with pytest.raises(InvalidOption, match="printable") as raised:
+        credentials({"PENSTOCK_INFLUX_TOKEN": f"{SECRET}\r\nX: y"})
+    assert SECRET not in str(raised.value)
+
+
+# --- Prometheus -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def endpoint() -> Iterator[Endpoint]:
+    one = Endpoint(PrometheusOutlet("127.0.0.1", 0))
+    try:
+        yield one
+    finally:
+        one.close(monotonic())
+
+
+def ask(port: int, method: str = "GET", path: str = "/metrics") -> tuple[int, bytes, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
+    connection.request(method, path)
+    answer = connection.getresponse()
+    found = answer.status, answer.read(), answer.headers["Content-Type"]
+    connection.close()
+    return found
+
+
+def test_the_endpoint_serves_the_last_snapshot() -> None:
+    with endpoint() as one:
+        assert ask(one.port)[:2] == (200, b"")
+        one.offer(snapshot())
+        assert ask(one.port) == (200, exposition(snapshot()), "text/plain; version=0.0.4; charset=utf-8")
+        assert ask(one.port, path="/metrics?x=1")[0] == 200
+        eventually(lambda: one.figures.sent == 3)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code"),
+    [
+        ("GET", "/", 404),
+        ("GET", "/metrics/../etc/passwd", 404),
+        ("GET", "/metricsx", 404),
+        ("POST", "/metrics", 405),
+        ("PUT", "/metrics", 405),
+        ("DELETE", "/metrics", 405),
+        ("HEAD", "/metrics", 405),
+        ("BREW", "/metrics", 501),
+    ],
+)
+def test_nothing_but_get_metrics(method: str, path: str, code: int) -> None:
+    with endpoint() as one:
+        one.offer(snapshot())
+        found, body, _ = ask(one.port, method, path)
+    assert found == code
+    assert b"penstock_" not in body
+
+
+def test_the_endpoint_listens_on_loopback_unless_told_otherwise() -> None:
+    (outlet,) = read_outlets("prometheus:0")
+    one = Endpoint(outlet)
+    try:
+        assert one.figures.outlet == f"prometheus:127.0.0.1:{one.port}"
+    finally:
+        one.close(monotonic())
+
+
+def test_slow_and_many_requests_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus, "REQUEST_S_MAX", 0.2)
+    with endpoint() as one:
+        held = [socket.create_connection(("127.0.0.1", one.port)) for _ in range(prometheus.REQUESTS_MAX + 3)]
+        eventually(lambda: one.figures.dropped == 3)
+        for each in held:
+            each.settimeout(WAIT_S)
+            assert each.recv(1) == b""  # cut off, without an answer
+            each.close()
+        eventually(lambda: ask(one.port)[0] == 200)
+
+
+def test_a_port_in_use_is_refused_before_anything_starts() -> None:
+    numbers = ps.stream("numbers", ps.records([(1,)], schema="n bigint"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(PortOccupied, match=f"127.0.0.1:{port}"):
+            ps.start(numbers.to(ps.memory()), metrics=["prometheus:0", f"prometheus:{port}"])
+    assert not [each for each in threading.enumerate() if each.name == "penstock-prometheus"]
+
+
+def test_a_host_that_is_not_ours() -> None:
+    with pytest.raises(InvalidOption, match="a host of this machine"):
+        Endpoint(PrometheusOutlet("no-such-host.invalid", 0))
+
+
+# --- the exporter -----------------------------------------------------------------------------------------------------
+
+
+def test_the_exporter_samples_until_the_end_and_survives_a_failing_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporter, "SAMPLE_S", 0.01)
+    numbers = ps.stream("numbers", ps.records([(1,)], schema="n bigint"))
+    path = tmp_path / "run.jsonl"
+    one = Exporter(plan_of(numbers.to(ps.memory()), name="ads", metrics=f"file:{path}"))
+    calls = 0
+
+    def figures() -> Status:
+        nonlocal calls
+        calls += 1
+        if calls <= 2:
+            raise ValueError("not yet")
+        return status(at_us=calls, phase="ended" if calls > 5 else "running")
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        one.start(figures, Histogram)
+        eventually(lambda: calls > 6)
+        one.close()
+    lines = [msgspec.json.decode(line, type=Line) for line in path.read_bytes().splitlines()]
+    assert [line.at_us for line in lines] == list(range(3, calls + 1))
+    assert {line.run for line in lines} == {one.run}
+    assert {p.tags["process"] for p in lines[0].points if p.measurement == "process"} >= {"worker-0", "driver"}
+    assert ["no sample could be taken" in str(each.message) for each in caught] == [True]
+    assert one.figures == [OutletFigures(f"file:{path}", sent=calls - 2)]
+
+
+def test_two_runs_have_two_names() -> None:
+    numbers = ps.stream("numbers", ps.records([(1,)], schema="n bigint"))
+    plan = plan_of(numbers.to(ps.memory()), name="ads")
+    assert Exporter(plan).run != Exporter(plan).run
+
+
+def test_slots_are_read_together_and_never_fall() -> None:
+    import os
+
+    meter = Meter(local=True)
+    busy = [{p.name: p for p in meter.read(status(slots=pids))}["slots"] for pids in ([os.getpid()], [], [2**30])]
+    assert [each.cpu_s for each in busy] == [0.0, 0.0, 0.0]
+    assert busy[0].rss_bytes > 0 == busy[1].rss_bytes
+    assert "slots" not in {p.name for p in Meter(local=False).read(status(slots=[1]))}
