@@ -9,6 +9,7 @@ import msgspec
 from rich.console import Console
 
 from penstock.bench.engines import Engine, RunOptions, Subject
+from penstock.bench.engines.base import Rate
 from penstock.bench.limits import generator_limit, meter_floor
 from penstock.bench.presentation import (
     ProgressView,
@@ -50,13 +51,13 @@ def parse_settings(texts: Sequence[str], engines: Sequence[Engine]) -> Settings:
 
 
 def run_once(
-    engine: Engine, subject: Subject, rate: float, seconds: float, options: RunOptions, console: Console, *, floor: bool
+    engine: Engine, subject: Subject, rate: Rate, seconds: float, options: RunOptions, console: Console, *, floor: bool
 ) -> tuple[Results, bool]:
     """Measure once and show it; also tells whether the output was exact."""
     refuse(engine, subject, options)
     with progress_view(console) as view:
-        checks = _meter(subject, rate if floor else None, options, view)
-        view.begin(f"{engine.label} at {rate:,.0f}/s")
+        checks = _meter(subject, [rate] if floor else [], options, view)
+        view.begin(f"{engine.label} at {_rate_text(rate)}")
         row, _ = measure(engine, subject, rate, seconds, replace(options, tell=view.tell), new_run())
     _show(console, [*map(check_line, checks), *row_lines(row)])
     return results_of([row], checks, options), is_exact(row)
@@ -76,7 +77,7 @@ def run_search(
     refuse(engine, subject, options)
     run, rows = new_run(), list[ResultRow]()
     with progress_view(console) as view:
-        checks = _meter(subject, None, options, view)
+        checks = _meter(subject, [], options, view)
         limit_eps = checks[0].value
 
         def sustains(rate: float) -> bool:
@@ -107,7 +108,7 @@ def run_search(
 def run_comparison(
     engines: Sequence[Engine],
     subject: Subject,
-    rates: Sequence[float],
+    rates: Sequence[Rate],
     seconds: float,
     options: RunOptions,
     settings: Settings,
@@ -124,12 +125,12 @@ def run_comparison(
         def options_of(engine: Engine) -> RunOptions:
             return replace(options, settings=settings[engine.label], tell=view.tell)
 
-        def begin(engine: Engine, rate: float) -> None:
-            view.begin(f"{engine.label} at {rate:,.0f}/s")
+        def begin(engine: Engine, rate: Rate) -> None:
+            view.begin(f"{engine.label} at {_rate_text(rate)}")
 
         for engine in engines:
             refuse(engine, subject, options_of(engine))
-        checks = _meter(subject, max(rates) if floor else None, options, view)
+        checks = _meter(subject, rates if floor else [], options, view)
         rows = compare(
             engines, subject, rates, seconds, options_of, repetitions, begin, lambda row: _show(console, row_lines(row))
         )
@@ -138,13 +139,15 @@ def run_comparison(
     return results_of(rows, checks, options, repetitions=repetitions), all(map(is_exact, rows))
 
 
-def _meter(subject: Subject, rate: float | None, options: RunOptions, view: ProgressView) -> list[Check]:
+def _rate_text(rate: Rate) -> str:
+    return f"{rate:,.0f}/s" if isinstance(rate, int | float) else "its own rate"
+
+
+def _meter(subject: Subject, rates: Sequence[Rate], options: RunOptions, view: ProgressView) -> list[Check]:
     view.begin("the meter itself")
     view.tell("the generator's limit", None)
-    checks = [generator_limit(subject)]
-    if rate is not None:
-        checks.append(meter_floor(subject, rate, replace(options, tell=view.tell)))
-    return checks
+    floors = (meter_floor(subject, rate, replace(options, tell=view.tell)) for rate in rates)
+    return [generator_limit(subject), *floors]
 
 
 def _show(console: Console, lines: Sequence[str]) -> None:

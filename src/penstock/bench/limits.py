@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.bench.engines.base import RunOptions
+from penstock.bench.engines.base import Rate, RunOptions
 from penstock.bench.engines.evaluate import evaluate
 from penstock.bench.engines.inputs import prepare
 from penstock.bench.engines.plain import Plain
@@ -28,9 +28,9 @@ def generator_limit(subject: Subject) -> Check:
     """Measure how fast prepared events go over loopback to a reader that throws them away."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
         directory = Path(name)
-        source = subject.source(LIMIT_RECORDS, None, total=LIMIT_RECORDS)
+        given = subject.input(LIMIT_RECORDS, None, total=LIMIT_RECORDS)
         began = time.monotonic()
-        prepared = prepare(subject, source, time.time_ns() // 1000, directory, 1)
+        prepared = prepare(subject, given, time.time_ns() // 1000, directory, 1)
         made_s = time.monotonic() - began
         command = [sys.executable, "-m", "penstock.bench.engines.feeder", name, "1", "at-once", "close"]
         with Program("generator", command, directory / "feeder.log", messages=True) as feeder:
@@ -54,7 +54,7 @@ def generator_limit(subject: Subject) -> Check:
     )
 
 
-def meter_floor(subject: Subject, rate: float, options: RunOptions) -> Check:
+def meter_floor(subject: Subject, rate: Rate, options: RunOptions) -> Check:
     """Measure the latency of the workload as one loop in Python, over the same socket and into the same log."""
     short = replace(options, warm_up_s=FLOOR_WARM_UP_S, settings={})
     observed = Plain().run(subject, rate, FLOOR_S, short)
@@ -67,7 +67,7 @@ def meter_floor(subject: Subject, rate: float, options: RunOptions) -> Check:
         met=found.sustained,
         detail={
             "p99_ms": found.latency.quantile(0.99) / 1000,
-            "rate_eps": rate,
+            "rate_eps": round(found.events / (FLOOR_WARM_UP_S + FLOOR_S)),
             "how": "no engine: one loop in Python from the same socket to the same log",
         },
     )

@@ -14,7 +14,6 @@ from penstock.bench.engines.errors import NotSupported
 from penstock.bench.engines.evaluate import GROWTH_MAX, Evaluation, evaluate
 from penstock.bench.engines.subjects import Subject
 from penstock.bench.rows import Check, ResultRow, Results, make_header
-from penstock.connectors.rates import RateSchedule
 
 WARM_UP_RULE = (
     "the engine is up and connected before the schedule starts; the schedule's first {:g} s are run at the same rate "
@@ -54,7 +53,7 @@ def measure(
         workload=subject.name,
         engine=engine.name,
         form=engine.form,
-        rate=None if isinstance(rate, RateSchedule) else rate,
+        rate=float(rate) if isinstance(rate, int | float) else found.events / (options.warm_up_s + seconds),
         seconds=seconds,
         events=found.events,
         p50_ms=quantile_ms(0.5),
@@ -94,11 +93,11 @@ def interleaved(engines: Sequence[Engine], repetitions: int) -> Iterable[Engine]
 def compare(
     engines: Sequence[Engine],
     subject: Subject,
-    rates: Sequence[float],
+    rates: Sequence[Rate],
     seconds: float,
     options: Callable[[Engine], RunOptions],
     repetitions: int,
-    begin: Callable[[Engine, float], None],
+    begin: Callable[[Engine, Rate], None],
     take: Callable[[ResultRow], None],
 ) -> list[ResultRow]:
     """Measure engines side by side, interleaved; ``take`` is given every row as it comes."""

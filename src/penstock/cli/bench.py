@@ -36,7 +36,9 @@ EngineOption = Annotated[
 EnginesOption = Annotated[
     list[str], typer.Option("--engine", "-e", metavar="E[:VARIANT]", help="Give it once for every engine.")
 ]
-RateOption = Annotated[float, typer.Option("--rate", metavar="N", help="Events per second.")]
+RateOption = Annotated[
+    float | None, typer.Option("--rate", metavar="N", help="Events per second. Default: the file's own, or 10000.")
+]
 WarmUpOption = Annotated[str, typer.Option("--warm-up", metavar="TIME", help="Run and checked, but not measured.")]
 WorkersOption = Annotated[int, typer.Option("--parallelism", metavar="N", help="Workers, slots or processes.")]
 SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the input.")]
@@ -83,7 +85,7 @@ def engines() -> None:
 def run(
     workload: SubjectArgument,
     engine: EngineOption = "penstock",
-    rate: RateOption = 10_000.0,
+    rate: RateOption = None,
     duration: Annotated[str, typer.Option("--for", metavar="TIME", help="How long to measure.")] = "20s",
     warm_up: WarmUpOption = "8s",
     parallelism: WorkersOption = 2,
@@ -106,7 +108,8 @@ def run(
         chosen, wanted = open_engine(engine), subject(workload)
         settings = parse_settings(setting or [], [chosen])[chosen.label]
         options = replace(_run_options(warm_up, parallelism, seed), settings=settings)
-        seconds, rate = parse_us(duration, option="--for") / 1e6, _rate(rate)
+        seconds = parse_us(duration, option="--for") / 1e6
+        rate = None if rate is None else _rate(rate)
         refuse(chosen, wanted, options)
     with told(Exit.FAILED):
         results, exact = run_once(chosen, wanted, rate, seconds, options, _console(), floor=floor)
@@ -151,7 +154,10 @@ def search(
 def compare(
     workload: SubjectArgument,
     engine: EnginesOption,
-    rate: Annotated[list[float] | None, typer.Option("--rate", metavar="N", help="May be repeated.")] = None,
+    rate: Annotated[
+        list[float] | None,
+        typer.Option("--rate", metavar="N", help="Events per second; may be repeated. Default: the file's, or 10000."),
+    ] = None,
     duration: Annotated[str, typer.Option("--for", metavar="TIME", help="How long to measure each time.")] = "10s",
     repeat: Annotated[int, typer.Option(metavar="N", help="Repetitions of every engine and rate.")] = 3,
     warm_up: WarmUpOption = "8s",
@@ -174,7 +180,8 @@ def compare(
         chosen, wanted = [open_engine(each) for each in engine], subject(workload)
         settings = parse_settings(setting or [], chosen)
         options = _run_options(warm_up, parallelism, seed)
-        seconds, rates = parse_us(duration, option="--for") / 1e6, [_rate(each) for each in rate or [10_000.0]]
+        seconds = parse_us(duration, option="--for") / 1e6
+        rates: list[float | None] = [_rate(each) for each in rate] if rate else [None]
         for each in chosen:
             refuse(each, wanted, options)
     with told(Exit.FAILED):

@@ -6,17 +6,16 @@ The runner finds engines through the entry points of the group ``penstock.engine
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from penstock.bench.engines.errors import UnknownEngine
-from penstock.bench.engines.subjects import Subject
+from penstock.bench.engines.subjects import Rate, Subject
 from penstock.bench.rows import ProcessUsage
-from penstock.connectors.rates import RateSchedule
 from penstock.errors import InvalidOption, nearest
 
-Rate = float | RateSchedule
+__all__ = ["Engine", "Observation", "Output", "Rate", "RunOptions"]
 
 WARM_UP_S = 8.0
 """Cut from every run of every engine: the schedule's first seconds, at the same rate, with the engine up before."""
@@ -93,6 +92,16 @@ class Observation:
     feed_lag_ms: float | None = None
     settings: dict[str, object] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+
+def cannot(subject: Subject, able: Collection[str] = ()) -> str | None:
+    """Why an engine cannot run a workload that is able to do these operations with state; None if it can."""
+    missing = [each for each in subject.stateful if each not in able]
+    if missing:
+        return f"its {' and '.join(missing)} of workload files is not built for this engine"
+    if subject.loads:
+        return f"cpu_load, mem_load and disk_load ({', '.join(subject.loads)}) are built for Penstock only"
+    return None
 
 
 class Engine(ABC):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import ClassVar
 
-from penstock.bench.engines.base import Engine, Observation, Rate, RunOptions
+from penstock.bench.engines.base import Engine, Observation, Rate, RunOptions, cannot
 from penstock.bench.engines.socket_run import FOREIGN, Launch, run_fed
 from penstock.bench.engines.subjects import Subject
 from penstock.bench.environments import EngineEnvironment
@@ -35,7 +35,7 @@ class Bytewax(Engine):
         return ENVIRONMENT.versions()["bytewax"]
 
     def supports(self, subject: Subject) -> str | None:
-        return None
+        return cannot(subject)
 
     def run(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Observation:
         self.check(options.settings)

@@ -9,8 +9,8 @@ import numpy as np
 
 from penstock.bench.engines.base import Observation, Rate, RunOptions
 from penstock.bench.engines.subjects import Subject
-from penstock.bench.timeline import NEVER_US, Shown, Timeline, Times
-from penstock.bench.workloads import Comparison, replay
+from penstock.bench.timeline import NEVER_US, Times
+from penstock.bench.workloads import Comparison
 from penstock.metrics import Histogram
 
 GROWTH_MAX = 0.03
@@ -49,28 +49,18 @@ class Evaluation:
 
 def evaluate(subject: Subject, observation: Observation, rate: Rate, seconds: float, options: RunOptions) -> Evaluation:
     """Judge a run by its output alone."""
-    source = subject.source(rate, options.warm_up_s + seconds, seed=options.seed)
-    assert source.schedule is not None
-    assert source.total is not None
-    times_us = source.schedule.times_us(0, source.total)
-    due_us = subject.due(replay(source, observation.event_start_us), observation.start_us + times_us)
-    shown = []
-    for output in observation.outputs:
-        group, count = subject.shown(output.values)
-        shown.append(Shown(output.out_us, group, count))
-    timeline = Timeline.of(due_us, shown)
+    given = subject.input(rate, options.warm_up_s + seconds, seed=options.seed)
+    rows = [(output.out_us, output.values) for output in observation.outputs]
+    timeline, found = subject.judge(
+        given, rows, observation.start_us, observation.event_start_us, observation.partitions
+    )
     first_us = observation.start_us + round(options.warm_up_s * 1e6)
     end_us = first_us + round(seconds * 1e6)
-    found = subject.compare(
-        replay(source, observation.event_start_us),
-        (output.values for output in observation.outputs),
-        observation.partitions,
-    )
     # A line may count in several groups or in none: throughput is told in lines.
-    share = len(timeline.due_us) / max(source.total, 1)
+    share = len(timeline.due_us) / max(given.total, 1)
     seen = np.count_nonzero((timeline.seen_us >= first_us) & (timeline.seen_us < end_us))
     return Evaluation(
-        events=source.total,
+        events=given.total,
         results=len(observation.outputs),
         latency=timeline.between(first_us, end_us).latency_us,
         throughput_eps=float(seen / share / seconds) if share else 0.0,

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
-from penstock.bench.engines.base import Engine, Observation, Output, Rate, RunOptions
+from penstock.bench.engines.base import Engine, Observation, Output, Rate, RunOptions, cannot
 from penstock.bench.engines.socket_run import FOREIGN, Launch, run_fed
 from penstock.bench.engines.subjects import Subject
 from penstock.bench.environments import EngineEnvironment
@@ -62,7 +62,7 @@ class Flink(Engine):
             check_java()
         except JavaMissing as error:
             return str(error)
-        return None
+        return cannot(subject)
 
     def configuration(self, options: RunOptions) -> dict[str, str]:
         """What is not Flink's default."""

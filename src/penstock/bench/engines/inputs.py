@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.bench.engines.subjects import Subject
-from penstock.connectors.generator import Generator
+from penstock.bench.engines.subjects import Input, Subject
 from penstock.errors import InvalidOption
 
 CHUNK_RECORDS = 16_384
@@ -28,26 +27,28 @@ class Prepared:
     bytes: int
 
 
-def prepare(subject: Subject, source: Generator, event_start_us: int, directory: Path, partitions: int) -> Prepared:
-    """Write the lines of a source; event ``i`` belongs to partition ``i % partitions``.
+def prepare(
+    subject: Subject, given: Input, event_start_us: int, directory: Path, partitions: int, closing: bytes | None = None
+) -> Prepared:
+    """Write the lines of an input; event ``i`` belongs to partition ``i % partitions``.
 
     Parameters
     ----------
     subject : Subject
         Knows how a record becomes a line.
-    source : Generator
-        A source that ends.
+    given : Input
+        What the engine will be given.
     event_start_us : int
         What the records' event times count from.
     directory : Path
         Where the files go.
     partitions : int
         Connections that the engine will open.
+    closing : bytes, optional
+        One more line, due with the last one.
     """
-    events = source.total
-    if events is None or source.schedule is None:
-        raise InvalidOption(option="source", given=source, allowed="a source with a rate that ends")
-    times_us = source.schedule.times_us(0, events)
+    events, times_us = given.total, given.times_us
+    own_times_us = [times_us[p::partitions] for p in range(partitions)]
     ends: list[list[int]] = [[] for _ in range(partitions)]
     written = 0
     outs = [(directory / LINES.format(p)).open("wb") for p in range(partitions)]
@@ -55,7 +56,7 @@ def prepare(subject: Subject, source: Generator, event_start_us: int, directory:
         for first in range(0, events, CHUNK_RECORDS):
             lines = [
                 subject.line(r) + b"\n"
-                for r in source.records(first, min(CHUNK_RECORDS, events - first), event_start_us)
+                for r in given.records(first, min(CHUNK_RECORDS, events - first), event_start_us)
             ]
             for p, out in enumerate(outs):
                 # The first record of this chunk that belongs to partition p.
@@ -69,10 +70,14 @@ def prepare(subject: Subject, source: Generator, event_start_us: int, directory:
                     given=f"{events:,} events",
                     allowed=f"input of at most {INPUT_BYTES_MAX / 1e9:g} GB; choose a shorter time or a lower rate",
                 )
+        if closing is not None:
+            ends[-1].append(outs[-1].write(closing + b"\n"))
+            own_times_us[-1] = np.append(own_times_us[-1], times_us[-1:])
+            events += 1
     finally:
         for out in outs:
             out.close()
     for p in range(partitions):
         np.save(directory / ENDS.format(p), np.fromiter(itertools.accumulate(ends[p]), np.int64))
-        np.save(directory / TIMES.format(p), times_us[p::partitions])
+        np.save(directory / TIMES.format(p), own_times_us[p])
     return Prepared(directory, partitions, events, written)

@@ -113,16 +113,19 @@ def _has_forms() -> bool:
     return "forms" in inspect.signature(Options.of).parameters
 
 
-def encode_rate(rate: Rate) -> dict[str, Any]:
+def encode_rate(rate: Rate) -> dict[str, Any] | None:
     """Write a rate as JSON."""
     schedule = as_schedule(rate)
-    assert schedule is not None
+    if schedule is None:
+        return None
     return {
         "segments": [[each.duration_us, each.rate_eps] for each in schedule.segments],
         "repeat_from": schedule.repeat_from,
     }
 
 
-def decode_rate(told: dict[str, Any]) -> RateSchedule:
+def decode_rate(told: dict[str, Any] | None) -> RateSchedule | None:
     """Read what `encode_rate` has written."""
+    if told is None:
+        return None
     return RateSchedule(tuple(Segment(*each) for each in told["segments"]), repeat_from=told["repeat_from"])

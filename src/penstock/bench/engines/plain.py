@@ -6,7 +6,7 @@ import platform
 import sys
 from typing import ClassVar
 
-from penstock.bench.engines.base import Engine, Observation, Rate, RunOptions
+from penstock.bench.engines.base import Engine, Observation, Rate, RunOptions, cannot
 from penstock.bench.engines.socket_run import FOREIGN, Launch, run_fed
 from penstock.bench.engines.subjects import Subject
 
@@ -25,7 +25,7 @@ class Plain(Engine):
         return f"Python {platform.python_version()}"
 
     def supports(self, subject: Subject) -> str | None:
-        return None
+        return cannot(subject, ("window", "join"))
 
     def run(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Observation:
         self.check(options.settings)

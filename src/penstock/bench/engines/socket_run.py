@@ -22,8 +22,6 @@ from penstock.bench.engines.program import Program
 from penstock.bench.engines.subjects import Subject
 from penstock.bench.engines.usage import ProcessTable
 from penstock.bench.rows import ProcessUsage
-from penstock.bench.workloads.grep import NEEDLE
-from penstock.bench.workloads.yahoo import CAMPAIGN_OF_AD
 
 START_S_MAX = 120.0
 """How long an engine may take until it has connected."""
@@ -50,6 +48,8 @@ class Launch:
         From the engine's last connection to the start of the schedule: what it still needs to come up.
     hold : bool
         Whether the connection stays open after the last event: the program finds the end by itself.
+    closing : bool
+        Whether the engine needs a last line to close its windows.
     read : callable
         Reads the output, where that is not the log of `outputs`; takes the directory of the run.
     """
@@ -60,6 +60,7 @@ class Launch:
     connections: int = 1
     lead_s: float = 1.0
     hold: bool = False
+    closing: bool = False
     read: Callable[[Path], list[Output]] = read_outputs
 
 
@@ -67,24 +68,25 @@ def run_fed(
     engine: str, subject: Subject, rate: Rate, seconds: float, options: RunOptions, launch: Launch
 ) -> Observation:
     """Run an engine that reads from the socket and return what came out."""
-    source = subject.source(rate, options.warm_up_s + seconds, seed=options.seed)
+    given = subject.input(rate, options.warm_up_s + seconds, seed=options.seed)
     # Event times follow the schedule but from a start of their own: the input is made before anyone has connected.
     event_start_us = time.time_ns() // 1_000_000 * 1000
     options.tell("making the input", None)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-bench-")))
-        prepared = prepare(subject, source, event_start_us, directory, launch.connections)
+        end_us = event_start_us + round((options.warm_up_s + seconds) * 1e6)
+        closing = subject.closing(end_us) if launch.closing else None
+        prepared = prepare(subject, given, event_start_us, directory, launch.connections, closing)
         options.tell("starting", None)
         table = stack.enter_context(ProcessTable())
         feeder = stack.enter_context(_feeder(directory, launch))
         table.name(feeder.pid, "generator")
         specification = {
-            "workload": "yahoo" if subject.name.startswith("yahoo") else subject.name,
-            "ads": CAMPAIGN_OF_AD,
-            "needle": NEEDLE,
+            **subject.specification(),
             "port": feeder.message("port", START_S_MAX),
             "out": str(directory),
             "events": prepared.events,
+            "end_us": end_us,
             "parallelism": options.parallelism,
             **launch.specification,
         }

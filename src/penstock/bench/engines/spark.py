@@ -6,7 +6,8 @@ import sys
 from importlib.metadata import version
 from typing import ClassVar
 
-from penstock.bench.engines.base import Engine, Observation, Rate, RunOptions
+from penstock.bench.engines.base import Engine, Observation, Rate, RunOptions, cannot
+from penstock.bench.engines.file_subject import FileSubject
 from penstock.bench.engines.socket_run import Launch, run_fed
 from penstock.bench.engines.subjects import Subject
 from penstock.bench.structured_streaming import SHUFFLE_PARTITIONS
@@ -40,7 +41,13 @@ class Spark(Engine):
             check_java()
         except JavaMissing as error:
             return str(error)
-        return None
+        if self.variant == "python" and isinstance(subject, FileSubject):
+            return "workload files run as SQL only there"
+        if isinstance(subject, FileSubject) and subject.nested:
+            return (
+                f"'{subject.nested}' has state behind state, for which it needs a watermark that a join does not give"
+            )
+        return cannot(subject, ("window", "join"))
 
     def run(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Observation:
         self.check(options.settings)
@@ -77,7 +84,9 @@ class SparkRealTime(Engine):
             check_java()
         except JavaMissing as error:
             return str(error)
-        return None
+        if isinstance(subject, FileSubject) and subject.branches:
+            return "Real-Time Mode does not read one source for several branches"
+        return cannot(subject)
 
     def run(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Observation:
         self.check(options.settings)
@@ -107,5 +116,6 @@ def _launch(variant: str, trigger: str, *, hold: bool) -> Launch:
         specification={"variant": variant, "trigger": trigger},
         # Spark's socket source would end with the connection, before its last batch.
         hold=hold,
+        closing=hold,
         lead_s=4.0,
     )

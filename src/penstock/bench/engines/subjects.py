@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,18 +17,81 @@ import msgspec
 import numpy as np
 
 from penstock.bench.engines.errors import UnknownWorkload
-from penstock.bench.timeline import Times
+from penstock.bench.timeline import Shown, Timeline, Times
 from penstock.bench.workloads import WORKLOADS, Comparison, Workload
+from penstock.bench.workloads.base import REPLAY_RECORDS
 from penstock.bench.workloads.grep import NEEDLE
 from penstock.bench.workloads.yahoo import CAMPAIGN_OF_AD, WINDOW_MS
 from penstock.connectors.base import Sink
 from penstock.connectors.generator import Generator
 from penstock.connectors.rates import RateSchedule
+from penstock.errors import InvalidOption
 from penstock.pipeline.stream import Pipeline
 from penstock.types import Record
 
+Rate = float | RateSchedule | None
+"""Events per second, a schedule, or None for the workload's own."""
+RATE_EPS = 10_000.0
+"""Of workloads that have none of their own."""
+FILES = (".json", ".yaml", ".yml")
 Group = tuple[str, int]
 """What a row counts: a campaign and its window, a word, the number of a line."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """Everything that an engine is given: the records of all sources in the order of their scheduled times."""
+
+    generators: tuple[Generator, ...]
+
+    @cached_property
+    def total(self) -> int:
+        """How many there are."""
+        totals = [generator.total for generator in self.generators]
+        if None in totals or any(generator.schedule is None for generator in self.generators):
+            raise InvalidOption(option="input", given=totals, allowed="sources with a rate that end")
+        return sum(filter(None, totals))
+
+    @cached_property
+    def times_us(self) -> Times:
+        """When each is due, from the start of the schedule."""
+        times_us = self._all_times_us
+        return times_us if len(self.generators) == 1 else times_us[self._order]
+
+    @cached_property
+    def _all_times_us(self) -> Times:
+        total = self.total
+        each = [g.schedule.times_us(0, g.total or 0) for g in self.generators if g.schedule is not None]
+        return np.concatenate(each) if total else np.empty(0, np.int64)
+
+    @cached_property
+    def _order(self) -> Times:
+        """Places of the records, one source behind the other, in the order of time."""
+        return np.argsort(self._all_times_us, kind="stable")
+
+    def records(self, first: int, count: int, start_us: int) -> list[Record]:
+        """Make the records from one on; ``start_us`` is what their event times count from."""
+        count = min(count, self.total - first)
+        if len(self.generators) == 1:
+            return self.generators[0].records(first, count, start_us)
+        places = self._order[first : first + count]
+        rows: list[Record] = [None] * len(places)
+        at = 0
+        for generator in self.generators:
+            end = at + (generator.total or 0)
+            # A source's records keep their order, so those of a stretch follow each other in it.
+            mine = np.flatnonzero((places >= at) & (places < end))
+            if len(mine):
+                made = generator.records(int(places[mine[0]]) - at, len(mine), start_us)
+                for place, record in zip(mine.tolist(), made, strict=True):
+                    rows[place] = record
+            at = end
+        return rows
+
+    def replay(self, start_us: int) -> Iterator[Record]:
+        """Make all records, one after the other."""
+        for first in range(0, self.total, REPLAY_RECORDS):
+            yield from self.records(first, REPLAY_RECORDS, start_us)
 
 
 class Subject(ABC):
@@ -38,20 +103,16 @@ class Subject(ABC):
         Name in results and on the command line.
     columns : tuple of str
         Columns of a row that leaves an engine.
+    stateful : tuple of str
+        Operations with state that an engine needs for it beside running counts: ``window``, ``join``.
+    loads : tuple of str
+        Transformations that are made to cost more than their own work.
     """
 
     name: str
     columns: ClassVar[tuple[str, ...]]
-
-    @abstractmethod
-    def source(
-        self, rate: float | RateSchedule | None, seconds: float | None, *, total: int | None = None, seed: int = 0
-    ) -> Generator:
-        """The input: so many seconds of a rate, or so many records."""
-
-    @abstractmethod
-    def pipeline(self, rate: float | RateSchedule, seconds: float, sink: Sink, *, seed: int = 0) -> Pipeline:
-        """The workload as a pipeline of Penstock's."""
+    stateful: tuple[str, ...] = ()
+    loads: tuple[str, ...] = ()
 
     @property
     def reference(self) -> str:
@@ -59,8 +120,82 @@ class Subject(ABC):
         return self.name
 
     @abstractmethod
+    def input(self, rate: Rate, seconds: float | None, *, total: int | None = None, seed: int = 0) -> Input:
+        """The input: so many seconds of a rate (None: the workload's own), or so many records."""
+
+    @abstractmethod
+    def pipeline(self, rate: Rate, seconds: float, sink: Sink, *, seed: int = 0) -> Pipeline:
+        """The workload as a pipeline of Penstock's."""
+
+    @abstractmethod
     def line(self, record: Record) -> bytes:
         """The line that an engine reads for a record, without its end."""
+
+    def closing(self, end_us: int) -> bytes | None:
+        """A last line that brings event time past everything, for engines whose windows wait for that."""
+        del end_us
+        return None
+
+    @abstractmethod
+    def specification(self) -> dict[str, Any]:
+        """What a program is told of it, under ``workload`` its kind; plain values."""
+
+    @abstractmethod
+    def judge(
+        self,
+        given: Input,
+        rows: Sequence[tuple[int, Sequence[Any]]],
+        start_us: int,
+        event_start_us: int,
+        partitions: int,
+    ) -> tuple[Timeline, Comparison]:
+        """Find out when the effect of each event was out, and compare all that came out with the exact result.
+
+        Parameters
+        ----------
+        given : Input
+            What the engine was given.
+        rows : sequence of (int, list)
+            When each row left, and its values.
+        start_us, event_start_us : int
+            When the schedule began, and what the event times count from.
+        partitions : int
+            Partitions of the input; order is kept within each.
+        """
+
+
+class _Built(Subject):
+    """A workload that is written in Python, with a query of its own for every engine."""
+
+    workload: ClassVar[Workload[Any]]
+    kind: ClassVar[str]
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def input(self, rate: Rate, seconds: float | None, *, total: int | None = None, seed: int = 0) -> Input:
+        rate = RATE_EPS if rate is None else rate
+        return Input((self.workload.source(rate, seconds=seconds, total=total, seed=seed),))
+
+    def pipeline(self, rate: Rate, seconds: float, sink: Sink, *, seed: int = 0) -> Pipeline:
+        return self.workload.pipeline(RATE_EPS if rate is None else rate, sink, seconds=seconds, seed=seed)
+
+    def specification(self) -> dict[str, Any]:
+        return {"workload": self.kind}
+
+    def judge(
+        self,
+        given: Input,
+        rows: Sequence[tuple[int, Sequence[Any]]],
+        start_us: int,
+        event_start_us: int,
+        partitions: int,
+    ) -> tuple[Timeline, Comparison]:
+        due_us = self.due(given.replay(event_start_us), start_us + given.times_us)
+        timeline = Timeline.of(due_us, (Shown(at_us, *self.shown(values)) for at_us, values in rows))
+        exact = self.workload.expected(given.replay(event_start_us))
+        found = self.workload.compare(exact, (self._row(values) for _, values in rows), partitions)
+        return timeline, found
 
     @abstractmethod
     def due(self, records: Iterable[Record], times_us: Times) -> dict[Group, Times]:
@@ -69,31 +204,6 @@ class Subject(ABC):
     @abstractmethod
     def shown(self, values: Sequence[Any]) -> tuple[Group, int]:
         """The group of a row that left, and how many of its records it accounts for."""
-
-    @abstractmethod
-    def compare(self, records: Iterable[Record], rows: Iterable[Sequence[Any]], partitions: int) -> Comparison:
-        """Compare what left with the exact result."""
-
-
-class _Built(Subject):
-    """A workload that is written in Python, with a query of its own for every engine."""
-
-    workload: ClassVar[Workload[Any]]
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def source(
-        self, rate: float | RateSchedule | None, seconds: float | None, *, total: int | None = None, seed: int = 0
-    ) -> Generator:
-        return self.workload.source(rate, seconds=seconds, total=total, seed=seed)
-
-    def pipeline(self, rate: float | RateSchedule, seconds: float, sink: Sink, *, seed: int = 0) -> Pipeline:
-        return self.workload.pipeline(rate, sink, seconds=seconds, seed=seed)
-
-    def compare(self, records: Iterable[Record], rows: Iterable[Sequence[Any]], partitions: int) -> Comparison:
-        exact = self.workload.expected(records)
-        return self.workload.compare(exact, (self._row(row) for row in rows), partitions)
 
     def _row(self, values: Sequence[Any]) -> dict[str, Any]:
         return dict(zip(self.columns, values, strict=True))
@@ -109,11 +219,15 @@ class _Yahoo(_Built):
     """Views by campaign and window of 10 s; a row whenever a count changes, which the store would upsert."""
 
     workload = WORKLOADS["yahoo-updates"]
+    kind = "yahoo"
     columns = ("campaign_id", "window_start", "count")
 
     def line(self, record: Record) -> bytes:
         line: bytes = record.value
         return line
+
+    def specification(self) -> dict[str, Any]:
+        return {**super().specification(), "ads": CAMPAIGN_OF_AD}
 
     def due(self, records: Iterable[Record], times_us: Times) -> dict[Group, Times]:
         decode = msgspec.json.Decoder(_Event).decode
@@ -136,6 +250,7 @@ class _Yahoo(_Built):
 
 class _WordCount(_Built):
     workload = WORKLOADS["wordcount"]
+    kind = "wordcount"
     columns = ("word", "count")
 
     def line(self, record: Record) -> bytes:
@@ -156,10 +271,14 @@ class _WordCount(_Built):
 
 class _Grep(_Built):
     workload = WORKLOADS["grep"]
+    kind = "grep"
     columns = ("number", "line")
 
     def line(self, record: Record) -> bytes:
         return b"%d\t%b" % (record.number, record.line.encode())
+
+    def specification(self) -> dict[str, Any]:
+        return {**super().specification(), "needle": NEEDLE}
 
     def due(self, records: Iterable[Record], times_us: Times) -> dict[Group, Times]:
         return {
@@ -190,10 +309,11 @@ def subject_names() -> list[str]:
 
 
 def subject(name_or_file: str) -> Subject:
-    """Return the workload of a name, or that a file describes."""
+    """Return the workload of a name, or the one that a file describes."""
     if name_or_file in _BUILT:
         return _BUILT[name_or_file](name_or_file)
-    path = Path(name_or_file)
-    if path.suffix in (".json", ".yaml", ".yml") or path.exists():
+    if Path(name_or_file).suffix not in FILES and not Path(name_or_file).exists():
         raise UnknownWorkload(given=name_or_file, available=_BUILT)
-    raise UnknownWorkload(given=name_or_file, available=_BUILT)
+    from penstock.bench.engines.file_subject import FileSubject
+
+    return FileSubject(name_or_file)

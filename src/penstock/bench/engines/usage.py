@@ -10,6 +10,9 @@ import psutil
 from penstock.bench.processes import ProcessMeter
 from penstock.bench.rows import ProcessUsage
 
+OTHERS, SMALL_MB, SMALL_S = "others", 20.0, 0.1
+"""Processes so small, shells and helpers of a launcher, are told together."""
+
 
 class ProcessTable(ProcessMeter):
     """A meter that also keeps apart what it samples; the runner itself is left out."""
@@ -39,7 +42,8 @@ class ProcessTable(ProcessMeter):
         groups: dict[str, list[int]] = defaultdict(list)
         for pid in list(self._names):
             if pid in self._rss_mb:
-                groups[self._roles.get(pid) or self._names[pid]].append(pid)
+                small = self._rss_mb[pid] < SMALL_MB and self._cpu_s.get(pid, 0.0) < SMALL_S
+                groups[self._roles.get(pid) or (OTHERS if small else self._names[pid])].append(pid)
         found = [
             ProcessUsage(
                 name=name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,20 +11,18 @@ import pytest
 from penstock.bench.engines import Observation, Output, RunOptions, Subject, subject
 from penstock.bench.engines.evaluate import Evaluation, backlog_of, evaluate
 from penstock.bench.timeline import NEVER_US
-from penstock.bench.workloads import replay
 
 RATE, SECONDS, START_US, EVENT_START_US = 1_000.0, 4.0, 50_000_000, 20_000_000
 OPTIONS = RunOptions(warm_up_s=1.0)
 
 
-def perfect(wanted: Subject, delay_us: int = 0) -> list[Output]:
+def perfect(wanted: Any, delay_us: int = 0) -> list[Output]:
     """What an engine would give out that takes the same time for every line; counted here without any engine."""
-    source = wanted.source(RATE, OPTIONS.warm_up_s + SECONDS)
-    assert source.schedule is not None
+    source = wanted.input(RATE, OPTIONS.warm_up_s + SECONDS)
     counts: Counter[object] = Counter()
     outputs = []
-    for i, record in enumerate(replay(source, EVENT_START_US)):
-        due_us = np.array([START_US + source.schedule.time_us(i)])
+    for i, record in enumerate(source.replay(EVENT_START_US)):
+        due_us = np.array([START_US + int(source.times_us[i])])
         words = record.value.split(" ") if wanted.name == "wordcount" else None
         for group in wanted.due([record], due_us) if words is None else words:
             counts[group] += 1

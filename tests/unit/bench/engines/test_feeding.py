@@ -32,7 +32,7 @@ def receive(connection: socket.socket) -> bytes:
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_lines_arrive_as_they_were_made(tmp_path: Path, name: str, partitions: int) -> None:
     wanted = subject(name)
-    source = wanted.source(100_000.0, None, total=20_000)
+    source = wanted.input(100_000.0, None, total=20_000)
     prepared = prepare(wanted, source, EVENT_START_US, tmp_path, partitions)
     lines = [wanted.line(record) for record in source.records(0, 20_000, EVENT_START_US)]
     assert (prepared.events, prepared.bytes) == (20_000, sum(map(len, lines)) + 20_000)
@@ -51,7 +51,7 @@ def test_lines_arrive_as_they_were_made(tmp_path: Path, name: str, partitions: i
 
 def test_nothing_is_sent_before_it_is_due(tmp_path: Path) -> None:
     wanted = subject("grep")
-    prepare(wanted, wanted.source(1_000.0, None, total=200), EVENT_START_US, tmp_path, 1)
+    prepare(wanted, wanted.input(1_000.0, None, total=200), EVENT_START_US, tmp_path, 1)
     start_us = time.time_ns() // 1000
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -62,8 +62,8 @@ def test_nothing_is_sent_before_it_is_due(tmp_path: Path) -> None:
 
 def test_an_input_without_an_end_is_refused(tmp_path: Path) -> None:
     wanted = subject("grep")
-    with pytest.raises(InvalidOption, match="a rate that ends"):
-        prepare(wanted, wanted.source(1_000.0, None), EVENT_START_US, tmp_path, 1)
+    with pytest.raises(InvalidOption, match="sources with a rate that end"):
+        prepare(wanted, wanted.input(1_000.0, None), EVENT_START_US, tmp_path, 1)
 
 
 def test_outputs_are_read_in_the_order_of_time(tmp_path: Path) -> None:

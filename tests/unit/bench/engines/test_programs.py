@@ -16,8 +16,6 @@ from penstock.bench.engines.foreign.programs.outlog import OutLog
 from penstock.bench.engines.foreign.programs.queries import Counting, query
 from penstock.bench.engines.outputs import read_outputs
 from penstock.bench.engines.socket_run import FOREIGN
-from penstock.bench.workloads.grep import NEEDLE
-from penstock.bench.workloads.yahoo import CAMPAIGN_OF_AD
 from penstock.errors import InvalidOption
 
 RECORDS, START_US = 3_000, 1_700_000_000_000_000
@@ -27,9 +25,9 @@ ENGINES = {"bytewax", "pyflink", "orjson"}
 @pytest.mark.parametrize("name", ["yahoo", "wordcount", "grep"])
 def test_the_queries_in_plain_python_are_exact(name: str) -> None:
     wanted = subject(name)
-    source = wanted.source(500.0, None, total=RECORDS)
+    source = wanted.input(500.0, None, total=RECORDS)
     records = source.records(0, RECORDS, START_US)
-    found = query({"workload": name, "ads": CAMPAIGN_OF_AD, "needle": NEEDLE})
+    found = query(wanted.specification())
     counts: Counter[str] = Counter()
     rows = []
     for record in records:
@@ -41,7 +39,8 @@ def test_the_queries_in_plain_python_are_exact(name: str) -> None:
         else:
             rows += [json.loads(row) for row in found.rows(line)]
     assert rows
-    assert wanted.compare(records, rows, 1).exact
+    judged = wanted.judge(source, [(0, row) for row in rows], 0, START_US, 1)
+    assert judged[1].exact
 
 
 def test_a_workload_without_a_query_is_refused() -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from .graph import END_US, Graph, parse, row
+
 try:
     from orjson import loads  # type: ignore[import-not-found]
 except ImportError:
@@ -25,9 +27,10 @@ class Counting:
 
 @dataclass(frozen=True)
 class Stateless:
-    """A query that turns a line into rows."""
+    """A query that turns a line into rows; one that keeps state in itself has more rows at the end."""
 
     rows: Callable[[bytes], Iterable[bytes]]
+    end: Callable[[], Iterable[bytes]] = tuple
 
 
 Query = Counting | Stateless
@@ -42,7 +45,26 @@ def query(spec: dict[str, Any]) -> Query:
         return Counting(_words, _word_row)
     if name == "grep":
         return Stateless(_matches(spec["needle"]))
+    if name == "file":
+        return _graph(spec)
     raise ValueError(f"there is no query for workload {name!r}")
+
+
+def _graph(spec: dict[str, Any]) -> Stateless:
+    found: list[bytes] = []
+    graph = Graph(spec, lambda sink, message: found.append(row(sink, message)))
+
+    def rows(line: bytes) -> Iterable[bytes]:
+        found.clear()
+        graph.put(parse(line))
+        return found
+
+    def end() -> Iterable[bytes]:
+        found.clear()
+        graph.advance(END_US)
+        return found
+
+    return Stateless(rows, end)
 
 
 def _views(ads: dict[str, str]) -> Callable[[bytes], Iterable[str]]:

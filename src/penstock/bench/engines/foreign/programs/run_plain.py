@@ -28,6 +28,9 @@ def main() -> None:
             else:
                 for row in wanted.rows(line):
                     log.row(row)
+    if not isinstance(wanted, Counting):
+        for row in wanted.end():
+            log.row(row)
     log.close()
 
 

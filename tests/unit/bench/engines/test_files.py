@@ -1,0 +1,97 @@
+"""Workload files on engines: the input of all sources in order, and the graph in plain Python, judged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.bench.engines import open_engine, subject
+from penstock.bench.engines.foreign.programs.queries import Counting, query
+
+FILES = Path(__file__).parents[4] / "benchmarks" / "workloads"
+START_US, EVENT_START_US = 90_000_000, 1_700_000_000_000_000
+TWO = {
+    "sources": {
+        "a": {"key_dist": "uniform", "key_dist_params": {"num_keys": 5}, "rate_dist": "constant"},
+        "b": {"key_dist": "zipf", "key_dist_params": {"num_keys": 7, "exponent": 1.1}, "rate_dist": "constant"},
+    },
+    "transformations": {
+        "both": {"operator": "merge", "inputs": ["a", "b"]},
+        "more": {"operator": "modify", "input": "both", "params": {"size_ratio": 1.7, "rate_ratio": 2.3}},
+        "slid": {"operator": "sliding_window", "input": "more", "params": {"duration": "600ms", "slide": "200ms"}},
+        "pairs": {"operator": "join", "inputs": ["a", "slid"], "params": {"ttl": "20ms"}},
+        "again": {"operator": "tumbling_window", "input": "pairs", "params": {"duration": "1s"}},
+    },
+    "sinks": ["again", "slid", "more"],
+}
+for _name, _rate in (("a", 300), ("b", 170)):
+    TWO["sources"][_name] |= {  # type: ignore[index]
+        "msg_dist": "uniform",
+        "msg_dist_params": {"lower": 3, "upper": 12},
+        "rate_dist_params": {"rate": _rate},
+    }
+
+
+def run(path: Path, seconds: float, rate: float | None = None) -> Any:
+    """Run a file through the graph in Python, every message at its time, and judge the output."""
+    wanted = subject(str(path))
+    given = wanted.input(rate, seconds)
+    found = query(json.loads(json.dumps(wanted.specification())))
+    assert not isinstance(found, Counting)
+    rows = []
+    for record, time_us in zip(given.replay(EVENT_START_US), given.times_us.tolist(), strict=True):
+        rows += [(START_US + time_us, json.loads(row)) for row in found.rows(wanted.line(record))]
+    rows += [(START_US + round(seconds * 1e6), json.loads(row)) for row in found.end()]
+    assert rows
+    return wanted.judge(given, rows, START_US, EVENT_START_US, 1)
+
+
+@pytest.mark.parametrize("name", ["listing-4.1", "finch-stateless", "finch-window", "finch-pipeline-wide"])
+def test_the_files_of_the_repository_are_exact_in_plain_python(name: str) -> None:
+    timeline, found = run(FILES / f"{name}.json", 2.0, 1_000.0)
+    assert found.exact
+    if name != "finch-window":
+        assert (timeline.seen_us == timeline.due_us).all()
+
+
+def test_several_sources_sinks_windows_and_joins(tmp_path: Path) -> None:
+    path = tmp_path / "two.json"
+    path.write_text(json.dumps(TWO))
+    _, found = run(path, 3.0)
+    assert found.exact
+
+
+def test_the_input_of_several_sources_is_in_the_order_of_time(tmp_path: Path) -> None:
+    path = tmp_path / "two.json"
+    path.write_text(json.dumps(TWO))
+    given = subject(str(path)).input(None, 2.0)
+    assert given.total == 940
+    assert (given.times_us[1:] >= given.times_us[:-1]).all()
+    records = list(given.replay(EVENT_START_US))
+    assert [record.time - EVENT_START_US for record in records] == given.times_us.tolist()
+    assert given.records(100, 50, EVENT_START_US) == records[100:150]
+    assert len({record.id for record in records}) == 940
+
+
+def test_a_result_that_is_missing_is_lost_and_never_seen() -> None:
+    wanted = subject(str(FILES / "finch-stateless.json"))
+    timeline, found = wanted.judge(wanted.input(100.0, 1.0), [], START_US, EVENT_START_US, 1)
+    assert found.lost == len(timeline.due_us) > 20
+    assert not len(timeline.latency_us.counts)
+
+
+def test_engines_say_what_they_cannot_run(tmp_path: Path) -> None:
+    window = subject(str(FILES / "finch-window.json"))
+    assert open_engine("penstock:record").supports(window) is None
+    assert open_engine("plain").supports(window) is None
+    reason = open_engine("bytewax").supports(window)
+    assert reason is not None
+    assert "window" in reason
+    costly = tmp_path / "costly.json"
+    costly.write_text((FILES / "finch-stateless.json").read_text().replace('"p": 0.5', '"p": 0.5, "cpu_load": 0.1'))
+    reason = open_engine("bytewax").supports(subject(str(costly)))
+    assert reason is not None
+    assert "cpu_load" in reason
