@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import msgspec
 
@@ -52,6 +53,8 @@ class OperationFigures(msgspec.Struct):
     """being processed, with its block;"""
     transmit_us: float = 0.0
     """the way from the operation before: between processes, and in queues."""
+    latency_us: float = 0.0
+    """Mean latency of the records that came here."""
     reads: bool = False
     """Whether it is a source."""
 
@@ -113,7 +116,7 @@ class Status(msgspec.Struct):
     switches_total: int = 0
     advise: bool = False
     switch_note: str = ""
-    """Why an operation under pressure was last left as it is, if one was."""
+    """Why an operation under pressure has just been left as it is, if one was."""
     slots: list[int] = msgspec.field(default_factory=list)
     """Processes that run micro-batches, or stand by for them."""
 
@@ -147,6 +150,31 @@ class _Totals:
             self.wait_us += each.wait_us
             self.schedule_us += each.schedule_us
             self.latency.merge(Histogram(each.latency_counts, each.latency_max_us))
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Mean times of the records that came to an operation, from when they were due."""
+
+    entered_us: float = 0.0
+    left_us: float = 0.0
+    wait_us: float = 0.0
+    schedule_us: float = 0.0
+
+    @staticmethod
+    def between(now: _Totals, before: _Totals) -> _Times:
+        """Those between two looks; instances that were built anew in between have begun to count again."""
+        count = now.latency.total - before.latency.total
+        if count < 0:
+            before, count = _Totals(), now.latency.total
+        if not count:
+            return _Times()
+        return _Times(
+            max(0, now.entered_us - before.entered_us) / count,
+            max(0, now.left_us - before.left_us) / count,
+            max(0, now.wait_us - before.wait_us) / count,
+            max(0, now.schedule_us - before.schedule_us) / count,
+        )
 
 
 def _kinds(plan: Plan) -> dict[str, str]:
@@ -217,33 +245,34 @@ class Monitor:
 
     def operations(self) -> list[OperationFigures]:
         """Figures of every operation, in the order of the pipeline."""
-        now, before, seconds = self._totals(self._last.values()), self._totals(self._before.values()), self._seconds()
+        return self._compared(self._totals(self._before.values()), self._seconds())
+
+    def _compared(self, before: dict[str, _Totals], seconds: float) -> list[OperationFigures]:
+        now = self._totals(self._last.values())
         figures = [self._figures(name, now[name], before[name], seconds) for name in self._kinds]
-        left_us = {
-            name: _mean(now[name].left_us - before[name].left_us, _came(now[name], before[name])) for name in now
-        }
+        times = {name: _Times.between(now[name], before[name]) for name in self._kinds}
         for each in figures:
-            self._add_components(each, now[each.name], before[each.name], left_us)
+            self._add_components(each, times)
         return figures
 
-    def components(self) -> dict[str, dict[str, float]]:
-        """Mean components of every operation since the end of the warm-up, in microseconds."""
-        now, first = self._totals(self._last.values()), self._totals(self._first.values())
-        left_us = {name: _mean(now[name].left_us - first[name].left_us, _came(now[name], first[name])) for name in now}
-        found = {}
-        for name in self._kinds:
-            each = self._figures(name, now[name], first[name], 0.0)
-            self._add_components(each, now[name], first[name], left_us)
-            found[name] = each.components_us
-        return found
+    def measured(self) -> list[OperationFigures]:
+        """Figures of every operation since the end of the warm-up; without rates."""
+        return self._compared(self._totals(self._first.values()), 0.0)
 
-    def components_ms(self, operation: str, by_operation: dict[str, dict[str, float]]) -> dict[str, float]:
-        """Sum up components, given for each operation in microseconds, on a record's way up to this operation."""
+    def components_ms(self, operation: str, figures: list[OperationFigures]) -> dict[str, float]:
+        """Take the mean latency at an operation apart: components on a record's way there, which add up to it.
+
+        Means are over the records that come to each operation. Where few of a large block's records go on, those that
+        do can have a shorter way on average than all had before; then what was before counts by so much less.
+        """
+        found = {each.name: each for each in figures}
         sums: dict[str, float] = {}
         for name in self.path(operation):
-            for component, mean_us in by_operation[name].items():
+            for component, mean_us in found[name].components_us.items():
                 sums[component] = sums.get(component, 0.0) + mean_us / 1000
-        return {component: round(mean_ms, 4) for component, mean_ms in sums.items()}
+        total_ms, mean_ms = sum(sums.values()), found[operation].latency_us / 1000
+        share = mean_ms / total_ms if total_ms > mean_ms else 1.0
+        return {component: round(share * each_ms, 4) for component, each_ms in sums.items()}
 
     def path(self, operation: str) -> list[str]:
         """The operations that a record goes through up to this one, source first."""
@@ -252,19 +281,14 @@ class Monitor:
             names.insert(0, self._from[names[0]])
         return names
 
-    def _add_components(self, each: OperationFigures, now: _Totals, before: _Totals, left_us: dict[str, float]) -> None:
-        came = _came(now, before)
-        if came <= 0:
-            return
-        entered_us = _mean(now.entered_us - before.entered_us, came)
-        each.wait_us = _mean(now.wait_us - before.wait_us, came)
-        each.schedule_us = _mean(now.schedule_us - before.schedule_us, came)
-        each.process_us = max(0.0, left_us[each.name] - entered_us - each.wait_us - each.schedule_us)
-        origin = self._from.get(each.name)
+    def _add_components(self, each: OperationFigures, times: dict[str, _Times]) -> None:
+        own, origin = times[each.name], self._from.get(each.name)
+        each.latency_us, each.wait_us, each.schedule_us = own.left_us, own.wait_us, own.schedule_us
+        each.process_us = max(0.0, own.left_us - own.entered_us - own.wait_us - own.schedule_us)
         if origin is None:
-            each.out_us = max(0.0, entered_us)
+            each.out_us = own.entered_us
         else:
-            each.transmit_us = max(0.0, entered_us - left_us[origin])
+            each.transmit_us = max(0.0, own.entered_us - times[origin].left_us)
 
     def _figures(self, name: str, now: _Totals, before: _Totals, seconds: float) -> OperationFigures:
         came, went = now.records_in - before.records_in, now.records_out - before.records_out
@@ -350,14 +374,6 @@ class Monitor:
         audit.lost = sum(max(0, records) for records in missing)
         audit.duplicated = sum(max(0, -records) for records in missing)
         return audit
-
-
-def _came(now: _Totals, before: _Totals) -> int:
-    return now.records_in - before.records_in
-
-
-def _mean(total: int, count: int) -> float:
-    return total / count if count > 0 else 0.0
 
 
 class Audit(msgspec.Struct):

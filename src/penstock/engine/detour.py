@@ -73,7 +73,7 @@ class Item:
     count: int
     due_us: int
     gathered_us: int
-    """When its first record came, or was due and could have been taken."""
+    """When its records came, on average, or were due and could have been taken."""
     cut_us: int
     origin: EdgeInput | int | None
     """Input or source partition that it is of."""
@@ -107,7 +107,14 @@ class Gathering:
     blocks: list[Block] = field(default_factory=list)
     count: int = 0
     due_us: int = 0
+    waited_us: int = 0
+    """How long after the first block the records came, in all."""
     sides: dict[int, list[Record]] = field(default_factory=dict)
+
+    @property
+    def came_us(self) -> int:
+        """When the records came, on average."""
+        return self.since_us + self.waited_us // max(1, self.count)
 
 
 class Detour:
@@ -161,6 +168,7 @@ class Detour:
             held = self.gathering[key] = Gathering(origin, now_us)
         held.blocks.append(block)
         held.count += block.count
+        held.waited_us += (now_us - held.since_us) * block.count
         if block.due_us and (not held.due_us or block.due_us < held.due_us):
             held.due_us = block.due_us
         for edge, rows in sides.items():
@@ -182,7 +190,7 @@ class Detour:
         """Send a gathering out as one micro-batch; one without records is through at once."""
         held = self.gathering.pop(key)
         item = Item(
-            self._pool.next_item(), *ids, held.count, held.due_us, held.since_us, now_us, held.origin, held.sides,
+            self._pool.next_item(), *ids, held.count, held.due_us, held.came_us, now_us, held.origin, held.sides,
             marker=marker,
         )  # fmt: skip
         self.line.append(item)

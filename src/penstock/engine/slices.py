@@ -59,14 +59,10 @@ class Slice:
         self._clock_ns = clock_ns
         self._start_us = plan.start_us
         self._readers: dict[int, SourceReader] = {}
-        specs = unit.ops[max(first, 0) : last + 1]
-        sink = specs[-1] if specs and isinstance(specs[-1].operation, Sink) else None
-        self._sink = sink
-        self._stage = (
-            sink.operation.stager(sink.schema, sink.name) if sink and isinstance(sink.operation, Sink) else None
-        )
+        self._sink: OpSpec | None = None
+        self._stage: Stager | None = None
         self._stages: list[Stage] = []
-        for spec in specs:
+        for spec in unit.ops[max(first, 0) : last + 1]:
             if isinstance(spec.operation, Sink):
                 self._sink, self._stage = spec, spec.operation.stager(spec.schema, spec.name)
             else:
@@ -103,6 +99,8 @@ class Slice:
         """
         outcome = Outcome(due_us)
         clock_ns = self._clock_ns
+        for stage in self._stages:
+            self._forget(stage)  # what a run or a sample that was broken off has left
         if self._event_time is not None:
             self._event_time.us_max = None
         before_ns = clock_ns()

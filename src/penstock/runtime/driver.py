@@ -43,6 +43,8 @@ WAIT_US_MAX = 100_000
 STATUS_US = 500_000
 DISMISS_S = 0.1
 SWITCHES_SHOWN = 5
+NOTE_S = 5.0
+"""What the switcher notes is news for so long."""
 
 
 class Driver:
@@ -153,7 +155,6 @@ class Driver:
         with self._lock:
             now = now_us()
             operations = self._monitor.operations()
-            by_operation = {each.name: each.components_us for each in operations}
             done = self._loop.report()
             shown = done.advice if self._plan.options.advise else done.switches
             return Status(
@@ -172,13 +173,13 @@ class Driver:
                 slots=self._loop.slot_pids,
                 start_us=self._scheduler.start_us,
                 heard_us=self._monitor.heard_us,
-                components_ms=self._monitor.components_ms(self._measured[0], by_operation) if self._measured else {},
+                components_ms=self._monitor.components_ms(self._measured[0], operations) if self._measured else {},
                 group_size=done.group_size,
                 overhead=done.overhead,
                 switches=shown[-SWITCHES_SHOWN:],
                 switches_total=len(shown),
                 advise=self._plan.options.advise,
-                switch_note=done.notes[-1].partition(" s: ")[2] if done.notes else "",
+                switch_note=_recent(done.notes, now),
             )
 
     def _run(self) -> None:
@@ -327,3 +328,9 @@ class Driver:
         self._handle(CommitRecorded(command.epoch))
         self._committed_us = now_us()
         self._store.clean(command.snapshots, command.epoch)
+
+
+def _recent(notes: Sequence[str], now: int) -> str:
+    """The last note, without its time, while it is news."""
+    at_s, _, text = notes[-1].partition(" s: ") if notes else ("", "", "")
+    return text if text and now / 1e6 - float(at_s) <= NOTE_S else ""

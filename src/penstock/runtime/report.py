@@ -120,4 +120,4 @@ def make_report(plan: Plan, driver: Driver) -> Report:
 
 
 def _components(driver: Driver, measured: list[str]) -> dict[str, float]:
-    return driver.monitor.components_ms(measured[0], driver.monitor.components()) if measured else {}
+    return driver.monitor.components_ms(measured[0], driver.monitor.measured()) if measured else {}
