@@ -172,13 +172,13 @@ def _components(status: Status) -> Text:
 def _courses(history: History, width: int) -> Table:
     grid = Table.grid(padding=(0, 2))
     room = max(10, width - 30)
-    for name, values, shown, style in (
-        ("rate", history.rate_eps, f"{human(history.rate_eps[-1])}/s", "green"),
-        ("queue", history.queue_records, human(history.queue_records[-1]), "red"),
-        ("p99", history.p99_ms, f"{measure(history.p99_ms[-1])} ms", "yellow"),
+    for name, values, unit, style in (
+        ("rate", history.rate_eps, "/s", "green"),
+        ("queue", history.queue_records, "", "red"),
+        ("p99", history.p99_ms, " ms", "yellow"),
     ):
-        highest = f"max {human(max(values))}"
-        grid.add_row(name, Text(shown, justify="right"), Text(blocks(values, room), style=style), Text(highest, "dim"))
+        now, highest = f"{human(values[-1])}{unit}", f"max {human(max(values))}{unit}"
+        grid.add_row(name, Text(now, justify="right"), Text(blocks(values, room), style=style), Text(highest, "dim"))
     return grid
 
 

@@ -147,7 +147,7 @@ def test_slots_and_the_course_of_the_job_are_shown() -> None:
     lines = drawn(shown, width=100, history=history, heading="1 of 3")
     assert lines[0] == "1 of 3"
     assert lines[2] == "worker 0: 45% CPU, 160 MB   2 slots, groups of 32, 7% scheduling"
-    assert any(line.startswith("rate") and line.endswith("max 300") for line in lines)
+    assert any(line.startswith("rate") and line.endswith("max 300/s") for line in lines)
 
 
 @pytest.mark.parametrize("width", [100, 120])
