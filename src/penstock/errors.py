@@ -148,8 +148,8 @@ class PoisonRecord(PenstockError):
 
     code = "POISON_RECORD"
 
-    def __init__(self, *, operation: str) -> None:
-        super().__init__("the record has ended the process more than once.", operation=operation)
+    def __init__(self, *, operation: str, losses: int) -> None:
+        super().__init__(f"the process was lost with the record {losses} times.", operation=operation)
 
 
 class ArithmeticFailed(PenstockError):
@@ -173,6 +173,10 @@ class OperationFailed(PenstockError):
             hint='To go on past such records give the operation on_error="skip", "retry" or "dead_letter".',
         )
         self.user_traceback = user_traceback
+
+    def place(self, source: str, partition: int, offset: int) -> None:
+        """Name the record of a source that the bad one is, or was made of."""
+        self.what = f"{self.what.removesuffix('.')} (source '{source}', partition {partition}, offset {offset})."
 
     def __str__(self) -> str:
         return f"{self.user_traceback.rstrip()}\n{super().__str__()}" if self.user_traceback else super().__str__()

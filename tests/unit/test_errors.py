@@ -26,7 +26,7 @@ EXAMPLES = [
     errors.OffsetGap(log="a→b", expected=7, got=9),
     errors.LimitExceeded(what="rows", limit=1, got=2),
     errors.ProtocolError("no."),
-    errors.PoisonRecord(operation="map"),
+    errors.PoisonRecord(operation="map", losses=2),
     errors.CheckpointDamaged(path="commits/0000000007.json", cause="its checksum is wrong"),
     errors.CheckpointMismatch("the pipeline has changed.", hint="Start anew."),
     errors.PortOccupied(address="127.0.0.1:1"),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
 from penstock.engine.guard import Guard
+from penstock.engine.lineage import Lineage, Place
 from penstock.engine.snapshot import OpCounters, UnitSnapshot
+from penstock.engine.stage import Stage, errors_of
 from penstock.errors import OperationFailed, PenstockError, PoisonRecord, SinkFailed
-from penstock.metrics import OpStats
 from penstock.metrics.stats import StatsMessage
 from penstock.metrics.times import later
-from penstock.operators import DEAD_LETTERS, MAIN, Errors, Form, Operator, StatefulOperator
+from penstock.operators import DEAD_LETTERS, MAIN, Operator, StatefulOperator
 from penstock.operators.errors import ErrorCounts, describe_error, user_traceback
 from penstock.pipeline.plan import OpSpec, Plan, UnitSpec
 from penstock.types import Record, Schema
@@ -60,18 +62,6 @@ class SinkOperator(Operator):
             ) from error
 
 
-class Stage:
-    """One operation of the chain at work."""
-
-    __slots__ = ("errors", "operator", "process", "stats")
-
-    def __init__(self, name: str, operator: Operator, errors: Errors) -> None:
-        self.operator = operator
-        self.errors = errors
-        self.process = operator.process
-        self.stats = OpStats(name, Form.RECORD.value)
-
-
 class Chain:
     """Runs records through the operations of one unit instance."""
 
@@ -86,15 +76,15 @@ class Chain:
         first = self.stages[0].operator if self.stages else None
         self.stateful = first if isinstance(first, StatefulOperator) else None
         self._event_time = self.stages[-1].operator.event_time if self.stages else None
+        self._lineage = Lineage(unit, plan.start_us, self.stages) if unit.source is not None else None
+        self._keeps_letters = any(stage.errors.keeps_letters for stage in self.stages)
 
     def _stage(self, spec: OpSpec, plan: Plan) -> Stage:
-        # Users know the two halves of an aggregation by one name.
-        errors = Errors(spec.name.removesuffix(".combine"), spec.on_error)
-        if isinstance(spec.operation, Sink):
-            context = WriterContext(plan.options.name, spec.name, self._instance, self._unit.instances)
-            writer = spec.operation.writer(spec.schema, context)
-            return Stage(spec.name, SinkOperator(spec.name, spec.operation.kind, writer, spec.schema), errors)
-        return Stage(spec.name, spec.operation.build(spec.schema, errors), errors)
+        if not isinstance(spec.operation, Sink):
+            return Stage.of(spec)
+        context = WriterContext(plan.options.name, spec.name, self._instance, self._unit.instances)
+        writer = spec.operation.writer(spec.schema, context)
+        return Stage(spec.name, SinkOperator(spec.name, spec.operation.kind, writer, spec.schema), errors_of(spec))
 
     @property
     def has_event_time(self) -> bool:
@@ -106,11 +96,21 @@ class Chain:
         """Largest event time of the last block, if the chain ends before a window's shuffle."""
         return self._event_time.us_max if self._event_time is not None else None
 
-    def push(self, rows: list[Record], due_us: int, first: int = 0, until: int | None = None) -> list[Record]:
-        """Run records through the chain from operation ``first`` on, up to ``until``; return what leaves it."""
+    def push(
+        self,
+        rows: list[Record],
+        due_us: int,
+        first: int = 0,
+        until: int | None = None,
+        origin: Place | None = None,
+    ) -> list[Record]:
+        """Run records through the chain from operation ``first`` on, up to ``until``; return what leaves it.
+
+        ``origin`` is where the source records begin that they are, or were made of.
+        """
         if self.guard is not None:
-            return self._push_carefully(self.guard, rows, first)
-        clock_ns = self._clock_ns
+            return self._push_carefully(self.guard, rows, first, origin)
+        clock_ns, entered = self._clock_ns, rows
         before_ns = clock_ns()
         if self._event_time is not None:
             self._event_time.us_max = None
@@ -122,6 +122,8 @@ class Chain:
             try:
                 rows = stage.process(rows)
             except PenstockError as error:
+                if self._lineage is not None and origin is not None:
+                    self._lineage.placed(error, stage, origin, partial(self._source_rows, entered, first, origin))
                 raise error.at(stats.name) from None
             except Exception as error:
                 # Not on one record, which the policy would have had: a result or a partial that cannot be made.
@@ -143,28 +145,56 @@ class Chain:
                 stats.entered_us += (before_ns // 1000 - due_us) * count
                 stats.left_us += latency_us * count
             before_ns = after_ns
+        if self._keeps_letters and self._lineage is not None and origin is not None:
+            self._lineage.place_letters(origin, partial(self._source_rows, entered, first, origin))
         return rows
 
-    def _push_carefully(self, guard: Guard, rows: list[Record], first: int) -> list[Record]:
+    def _source_rows(self, entered: list[Record], first: int, origin: Place) -> Iterable[Record]:
+        """The source records of a block: what entered the chain, unless operations before ``first`` have run it."""
+        assert self._lineage is not None
+        return self._lineage.read(origin) if first else entered
+
+    def _push_carefully(self, guard: Guard, rows: list[Record], first: int, origin: Place | None) -> list[Record]:
         """Run one record at a time through each operation, noted before; quarantined ones go to the error policy."""
         newest: int | None = None
+        if self._event_time is not None:
+            self._event_time.us_max = None
+        places: list[Place | None] = [None] * len(rows)
+        if origin is not None and not first:
+            places = [(origin[0], origin[1] + i) for i in range(len(rows))]
         for stage in self.stages[first:]:
             results: list[Record] = []
-            for row in rows:
+            result_places: list[Place | None] = []
+            for row, place in zip(rows, places, strict=True):
                 stage.stats.records_in += 1
-                if guard.admits(stage.stats.name, row):
-                    results += stage.process([row])
-                    newest = later(newest, self.event_time_us_max)
-                else:
-                    killed = PoisonRecord(operation=stage.errors.operation)
-                    while stage.errors.handle(row, killed):
-                        pass
+                made = self._handle_carefully(guard, stage, row, place)
+                newest = later(newest, self.event_time_us_max)
+                results += made
+                result_places += [place] * len(made)
             guard.done()
             stage.stats.records_out += len(results)
-            rows = results
+            rows, places = results, result_places
         if self._event_time is not None:
             self._event_time.us_max = newest
         return rows
+
+    def _handle_carefully(self, guard: Guard, stage: Stage, row: Record, place: Place | None) -> list[Record]:
+        errors, made = stage.errors, []
+        try:
+            losses = guard.losses(stage.stats.name, row)
+            if losses:
+                killed = PoisonRecord(operation=errors.operation, losses=losses)
+                while errors.handle(row, killed, 0):
+                    pass
+            else:
+                made = stage.process([row])
+        except OperationFailed as error:
+            if place is not None:
+                error.place(self._unit.name, *place)
+            raise
+        if errors.unplaced and place is not None:
+            errors.place(self._unit.name, place[0], [place[1]])
+        return made
 
     def advance(self, event_time_us: int | None, due_us: int, until: int | None = None) -> list[Record]:
         """Let event time pass in the stateful operation, or end it (None); return what leaves the chain."""
@@ -190,7 +220,7 @@ class Chain:
         """Forget what was put aside, once it has been written."""
         for stage in self.stages:
             if stage.errors.dead_letters:
-                stage.errors.dead_letters.clear()
+                stage.errors.forget()
             for held in stage.operator.ports.values():
                 held.clear()
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.dataset import Block, Mark, join_columns, pack
+from penstock.engine.lineage import Place
 from penstock.engine.pool import SlotPool, Work
 from penstock.protocol import slots as s
 from penstock.types import Record, Schema
@@ -77,6 +78,8 @@ class Item:
     cut_us: int
     origin: EdgeInput | int | None
     """Input or source partition that it is of."""
+    place: Place | None = None
+    """Where the source records begin that it was made of, in a unit that reads a source."""
     sides: dict[int, list[Record]] = field(default_factory=dict)
     """Records that operations before the range have put aside, by edge."""
     result: Result | None = None
@@ -186,12 +189,20 @@ class Detour:
         """When a gathering is old enough."""
         return min((held.since_us + self.route.interval_us for held in self.gathering.values()), default=None)
 
-    def cut(self, key: int, ids: tuple[int, int], schema: Schema, now_us: int, marker: Marker | None = None) -> None:
+    def cut(
+        self,
+        key: int,
+        ids: tuple[int, int],
+        schema: Schema,
+        now_us: int,
+        marker: Marker | None = None,
+        place: Place | None = None,
+    ) -> None:
         """Send a gathering out as one micro-batch; one without records is through at once."""
         held = self.gathering.pop(key)
         item = Item(
-            self._pool.next_item(), *ids, held.count, held.due_us, held.came_us, now_us, held.origin, held.sides,
-            marker=marker,
+            self._pool.next_item(), *ids, held.count, held.due_us, held.came_us, now_us, held.origin, place,
+            held.sides, marker=marker,
         )  # fmt: skip
         self.line.append(item)
         if not held.count:
@@ -200,19 +211,20 @@ class Detour:
         packed = pack(join_columns(held.blocks, schema))
         if len(packed) > ITEM_BYTES_MAX:
             self.records_max = max(1, min(self.records_max, held.count * ITEM_BYTES_MAX // len(packed)))
-        self._submit(item, packed, 0, 0)
+        self._submit(item, packed)
 
     def send_offsets(self, partition: int, offset: int, count: int, block_id: int, since_us: int, now_us: int) -> None:
         """Send a stretch of a source out as one micro-batch: its slot reads it."""
-        item = Item(self._pool.next_item(), block_id, block_id, count, 0, since_us, now_us, partition)
+        place = partition, offset
+        item = Item(self._pool.next_item(), block_id, block_id, count, 0, since_us, now_us, partition, place)
         self.line.append(item)
-        self._submit(item, None, partition, offset)
+        self._submit(item, None)
 
-    def _submit(self, item: Item, payload: bytes | None, partition: int, offset: int) -> None:
+    def _submit(self, item: Item, payload: bytes | None) -> None:
         self._items[item.item] = item
         do = s.Do(
             0, *self._owner, item.item, 0, self._unit, self._instance, self.route.first, self.route.last,
-            partition, offset, item.count, item.due_us or item.cut_us, False,
+            *(item.place or (0, 0)), item.count, item.due_us or item.cut_us, False,
         )  # fmt: skip
         self._pool.submit(Work(do, payload))
 

@@ -7,8 +7,8 @@ policy has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from zlib import crc32
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
 
 import msgspec
 
@@ -30,24 +30,25 @@ class Guard:
 
     Parameters
     ----------
-    quarantined : set of Suspect
-        Records that may not reach their operation again.
+    quarantined : mapping of Suspect to int
+        Records that may not reach their operation again, and how often the process was lost with each.
     note : callable
         Writes the record about to be handled where it outlives the process; None when it is done.
     """
 
-    def __init__(self, quarantined: frozenset[Suspect], note: Callable[[Suspect | None], None]) -> None:
+    def __init__(self, quarantined: Mapping[Suspect, int], note: Callable[[Suspect | None], None]) -> None:
         self._quarantined = quarantined
         self._note = note
         self._encode = msgspec.msgpack.Encoder().encode
 
-    def admits(self, operation: str, record: Record) -> bool:
-        """Say whether the record may be handled, and note that it is about to be."""
-        suspect = Suspect(operation, crc32(self._encode(record)))
-        if suspect in self._quarantined:
-            return False
-        self._note(suspect)
-        return True
+    def losses(self, operation: str, record: Record) -> int:
+        """How often the process was lost with a quarantined record; 0: it may be handled, and is noted."""
+        digest = blake2b(self._encode(record), digest_size=8).digest()
+        suspect = Suspect(operation, int.from_bytes(digest, "big"))
+        losses = self._quarantined.get(suspect, 0)
+        if not losses:
+            self._note(suspect)
+        return losses
 
     def done(self) -> None:
         """The operation has returned."""

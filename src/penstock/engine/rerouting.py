@@ -231,7 +231,8 @@ class ReroutableUnit(Unit):
             event_time_us_max = done.event_time_us_max
             if done.carried:
                 carried = unpack(payloads.pop(0), self.spec.schema_at(after))
-                rows = chain.push(self.spec.schema_at(after).to_rows(carried), item.due_us, after)
+                came = self.spec.schema_at(after).to_rows(carried)
+                rows = chain.push(came, item.due_us, after, origin=item.place)
                 event_time_us_max = chain.event_time_us_max
             if done.staged:
                 sink = chain.stages[route.last].operator
@@ -296,7 +297,7 @@ class ReroutableUnit(Unit):
             rows = schema.to_rows(unpack(payload, schema))
         else:
             rows = schema.to_rows(self._read_again(item, do))
-        return self.chain.push(rows, item.due_us, max(do.first, 0))
+        return self.chain.push(rows, item.due_us, max(do.first, 0), origin=item.place)
 
     def _read_again(self, item: Item, do: s.Do) -> pa.RecordBatch:
         """Read a stretch of the source that a slot should have read, and count it."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.connectors.base import Sink, SourceReader, Stager
 from penstock.dataset import pack
-from penstock.engine.chain import ClockNs, Stage
+from penstock.engine.chain import ClockNs
+from penstock.engine.lineage import Lineage, Place
+from penstock.engine.stage import Stage
 from penstock.errors import OperationFailed, PenstockError, SinkFailed
-from penstock.operators import DEAD_LETTERS, MAIN, Errors
+from penstock.operators import DEAD_LETTERS, MAIN
 from penstock.operators.errors import ErrorCounts, describe_error, user_traceback
 from penstock.operators.keys import Partitioner
 from penstock.pipeline.plan import EdgeSpec, Mode, OpSpec, Plan, UnitSpec
@@ -66,8 +69,8 @@ class Slice:
             if isinstance(spec.operation, Sink):
                 self._sink, self._stage = spec, spec.operation.stager(spec.schema, spec.name)
             else:
-                errors = Errors(spec.name.removesuffix(".combine"), spec.on_error)
-                self._stages.append(Stage(spec.name, spec.operation.build(spec.schema, errors), errors))
+                self._stages.append(Stage.of(spec))
+        self._lineage = Lineage(unit, plan.start_us, self._stages, max(first, 0)) if unit.source is not None else None
         whole = last == len(unit.ops) - 1
         self._event_time = self._stages[-1].operator.event_time if whole and self._stages else None
         self._carries = not whole
@@ -89,15 +92,15 @@ class Slice:
         read = reader.read(count)
         return read.columns, read.due_us
 
-    def run(self, batch: pa.RecordBatch, due_us: int) -> Outcome:
-        """Run a micro-batch through the operations.
+    def run(self, batch: pa.RecordBatch, due_us: int, origin: Place) -> Outcome:
+        """Run a micro-batch through the operations; ``origin`` is where its source records begin, if it has any.
 
         Raises
         ------
         PenstockError
             As the record form would on the same records.
         """
-        outcome = Outcome(due_us)
+        outcome, entered = Outcome(due_us), batch
         clock_ns = self._clock_ns
         for stage in self._stages:
             self._forget(stage)  # what a run or a sample that was broken off has left
@@ -111,7 +114,12 @@ class Slice:
                 continue
             counts, fallbacks = stage.errors.counts, stage.operator.batch_fallbacks
             stage.errors.counts = found = ErrorCounts()
-            batch = self._process(stage, batch)
+            try:
+                batch = self._process(stage, batch)
+            except PenstockError as error:
+                if self._lineage is not None:
+                    self._lineage.placed(error, stage, origin, partial(self._source_rows, entered, origin))
+                raise
             after_ns = clock_ns()
             outcome.stages.append(
                 StageFigures(
@@ -127,6 +135,8 @@ class Slice:
             )
             stage.errors.counts = counts
             before_ns = after_ns
+        if self._lineage is not None:
+            self._lineage.place_letters(origin, partial(self._source_rows, entered, origin))
         if self._sink is not None and self._stage is not None:
             outcome.staged_records = batch.num_rows
             if batch.num_rows:
@@ -140,6 +150,11 @@ class Slice:
         if self._carries:
             outcome.carried = batch
         return outcome
+
+    def _source_rows(self, entered: pa.RecordBatch, origin: Place) -> Iterable[Record]:
+        """The source records of a micro-batch: itself, unless operations before the range have run it."""
+        assert self._lineage is not None
+        return self._lineage.read(origin) if self._first > 0 else self._unit.schema.to_rows(entered)
 
     def _process(self, stage: Stage, batch: pa.RecordBatch) -> pa.RecordBatch:
         try:
@@ -185,7 +200,7 @@ class Slice:
                     outcome.parts.append(Part(edge.id, consumer, part.num_rows))
                     outcome.payloads.append(pack(part))
         for stage in self._stages:
-            stage.errors.dead_letters.clear()
+            stage.errors.forget()
             for rows in stage.operator.ports.values():
                 rows.clear()
 

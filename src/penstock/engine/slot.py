@@ -203,7 +203,7 @@ class Slot:
                     s.Calibrated(do.unit, do.count, found.record_ns, found.batch_ns, found.records_in)
                 )
                 return
-            outcome = work.run(columns, due_us)
+            outcome = work.run(columns, due_us, (do.partition, do.offset))
             outcome.source_ns = read_ns - began_ns
         except Exception as error:
             if not do.sample:  # a sample that cannot be run tells nothing; the record form will say what is wrong

@@ -173,6 +173,7 @@ class SourceUnit(ReroutableUnit):
         return not away and self.readers[partition].wake_us(now_us) is None
 
     def _read(self, partition: int, reader: SourceReader, now_us: int) -> bool:
+        offset = reader.offset
         batch = reader.poll(now_us, self._records_max)
         if batch is None:
             return False
@@ -180,7 +181,7 @@ class SourceUnit(ReroutableUnit):
         if self._tapped is not None:
             self._tapped += batch.rows
         before_ns = self._clock_ns()
-        rows = self.chain.push(batch.rows, batch.due_us)
+        rows = self.chain.push(batch.rows, batch.due_us, origin=(partition, offset))
         span.first = span.last = self._next_id
         self._next_id += 1
         span.due_us = batch.due_us
@@ -255,7 +256,9 @@ class SourceUnit(ReroutableUnit):
         return True
 
     def _cut(self, detour: Detour, key: int, now_us: int) -> None:
-        detour.cut(key, (self._next_id, self._next_id), self.spec.schema_at(detour.route.first), now_us)
+        place = key, detour.gathering[key].blocks[0].first
+        schema = self.spec.schema_at(detour.route.first)
+        detour.cut(key, (self._next_id, self._next_id), schema, now_us, place=place)
         self._next_id += 1
 
     def _cut_ripe(self, detour: Detour, now_us: int) -> bool:
@@ -301,21 +304,22 @@ class SourceUnit(ReroutableUnit):
             wake_us = reader.wake_us(now_us)
             if wake_us is None or wake_us > now_us or (held is not None and held.count >= detour.records_max):
                 continue
-            read_ns = self._clock_ns()
+            read_ns, offset = self._clock_ns(), reader.offset
             batch = reader.poll(now_us, self._records_max)
             if batch is None:
                 continue
             full = full or len(batch.rows) == self._records_max
             before_ns = self._clock_ns()
             self._count_read(len(batch.rows), before_ns - read_ns, batch.due_us, before_ns // 1000)
-            rows = self.chain.push(batch.rows, batch.due_us, 0, first)
+            rows = self.chain.push(batch.rows, batch.due_us, 0, first, (partition, offset))
             sides = {
                 output.edge.id: self.chain.side(output.edge.op_index, output.edge.port, [])
                 for output in self.outputs
                 if output.edge.op_index < first
             }
             self.chain.clear_sides()
-            block = Block(0, 0, 0, rows or None, None, len(rows), batch.due_us)
+            # What it was made of, for the case that a record of it is bad: offsets in place of ids.
+            block = Block(offset, reader.offset - 1, 0, rows or None, None, len(rows), batch.due_us)
             detour.gather(partition, partition, block, sides, now_us)
             took_ns, work_us = self._clock_ns() - read_ns, self._options.block_work_us
             self._records_max = fit_records(self._records_max, len(batch.rows), took_ns, work_us)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
+from operator import length_hint
 from typing import Any
 
 from penstock.operators.base import RecordForm
@@ -51,13 +52,14 @@ def compile_loop(
         *(_INDENT + line for line in body),
         "            break",
         "        except Exception as error:",
-        "            if handle(r, error):",
+        # The iterator knows how far it is, so that no record has to be counted for the case that it is bad.
+        "            if handle(r, error, len(rows) - length_hint(left) - 1):",
         # What is left is always the same iterator: wrapping it once more for every retry would go ever deeper.
         "                it = chain((r,), left)",
         *(f"    {line}" for line in after),
         "    return out",
     ]
-    scope: dict[str, Any] = {**namespace, "handle": errors.handle, "chain": chain}
+    scope: dict[str, Any] = {**namespace, "handle": errors.handle, "chain": chain, "length_hint": length_hint}
     exec(compile("\n".join(lines), f"<penstock {name}>", "exec"), scope)
     process: RecordForm = scope["process"]
     return process

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import tempfile
 from pathlib import Path
 from zlib import crc32
@@ -12,11 +13,16 @@ import msgspec
 from penstock.engine.guard import QUARANTINE_LOSSES, Guard, Suspect
 
 _NOTE_BYTES = 4096
+_TOKEN_BYTES = 8
+_BEGIN = _TOKEN_BYTES + 2
+"""Where the suspect stands in a note: behind the process's token and the suspect's length."""
 
 
 class _Counted(msgspec.Struct):
     suspect: Suspect
     losses: int
+    token: str
+    """Of the note that was counted last: whoever is lost while it counts must not count the same loss again."""
 
 
 def open_guard(checkpoint: str, worker: int) -> Guard:
@@ -27,17 +33,17 @@ def open_guard(checkpoint: str, worker: int) -> Guard:
     directory.mkdir(parents=True, exist_ok=True)
     note = directory / f"worker-{worker}.note"
     _judge(directory, note)
-    note.write_bytes(bytes(_NOTE_BYTES))
+    note.write_bytes(os.urandom(_TOKEN_BYTES) + bytes(_NOTE_BYTES - _TOKEN_BYTES))
     with note.open("r+b") as file:
         mapped = mmap.mmap(file.fileno(), _NOTE_BYTES)
 
     def write(suspect: Suspect | None) -> None:
         # A killed process leaves the pages of a mapped file behind; the length is set last and cleared first.
-        mapped[0:2] = b"\0\0"
+        mapped[_TOKEN_BYTES:_BEGIN] = b"\0\0"
         if suspect is not None:
-            packed = msgspec.msgpack.encode(suspect)[: _NOTE_BYTES - 2]
-            mapped[2 : 2 + len(packed)] = packed
-            mapped[0:2] = len(packed).to_bytes(2, "little")
+            packed = msgspec.msgpack.encode(suspect)
+            mapped[_BEGIN : _BEGIN + len(packed)] = packed
+            mapped[_TOKEN_BYTES:_BEGIN] = len(packed).to_bytes(2, "little")
 
     return Guard(quarantined(directory), write)
 
@@ -46,18 +52,31 @@ def _judge(directory: Path, note: Path) -> None:
     if not note.exists():
         return
     data = note.read_bytes()
-    size = int.from_bytes(data[:2], "little")
+    size = int.from_bytes(data[_TOKEN_BYTES:_BEGIN], "little")
     if not size:
         return
-    suspect = msgspec.msgpack.decode(data[2 : 2 + size], type=Suspect)
-    path = directory / f"{suspect.fingerprint:08x}.json"
-    losses = 1
+    token = data[:_TOKEN_BYTES].hex()
+    suspect = msgspec.msgpack.decode(data[_BEGIN : _BEGIN + size], type=Suspect)
+    # A record that went through several operations unchanged is a suspect of its own in front of each.
+    path = directory / f"{suspect.fingerprint:016x}-{crc32(suspect.operation.encode()):08x}.json"
+    counted = _Counted(suspect, 0, "")
     if path.exists():
-        losses += msgspec.json.decode(path.read_bytes(), type=_Counted).losses
-    path.write_bytes(msgspec.json.encode(_Counted(suspect, losses)))
+        counted = msgspec.json.decode(path.read_bytes(), type=_Counted)
+    if counted.token != token:
+        _write(path, msgspec.json.encode(_Counted(suspect, counted.losses + 1, token)))
 
 
-def quarantined(directory: Path) -> frozenset[Suspect]:
-    """Records that have cost the process often enough."""
+def _write(path: Path, data: bytes) -> None:
+    """Write a file so that it is there whole or as it was, whatever is lost meanwhile."""
+    new = path.with_suffix(".new")
+    with new.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+def quarantined(directory: Path) -> dict[Suspect, int]:
+    """Records that have cost the process often enough, and how often."""
     counted = [msgspec.json.decode(path.read_bytes(), type=_Counted) for path in directory.glob("*.json")]
-    return frozenset(each.suspect for each in counted if each.losses >= QUARANTINE_LOSSES)
+    return {each.suspect: each.losses for each in counted if each.losses >= QUARANTINE_LOSSES}

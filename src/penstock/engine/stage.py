@@ -1,0 +1,31 @@
+"""One operation at work with its error policy and its figures: what chains, slices and lineage are made of."""
+
+from __future__ import annotations
+
+from penstock.metrics import OpStats
+from penstock.operators import Errors, Form, Operation, Operator
+from penstock.pipeline.plan import OpSpec
+
+
+class Stage:
+    """One operation of the chain at work."""
+
+    __slots__ = ("errors", "operator", "process", "stats")
+
+    def __init__(self, name: str, operator: Operator, errors: Errors) -> None:
+        self.operator = operator
+        self.errors = errors
+        self.process = operator.process
+        self.stats = OpStats(name, Form.RECORD.value)
+
+    @staticmethod
+    def of(spec: OpSpec) -> Stage:
+        """Build an operation that is not a sink."""
+        assert isinstance(spec.operation, Operation)
+        errors = errors_of(spec)
+        return Stage(spec.name, spec.operation.build(spec.schema, errors), errors)
+
+
+def errors_of(spec: OpSpec) -> Errors:
+    """The error policy of an operation; users know the two halves of an aggregation by one name."""
+    return Errors(spec.name.removesuffix(".combine"), spec.on_error)
