@@ -1,0 +1,177 @@
+"""The slots that a worker knows: who gets work, what happens to it when slots leave, are lost or are silent."""
+
+from __future__ import annotations
+
+from penstock.engine.pool import DEPTH, LOST_US, MISSED_US, SlotPool, Work
+from penstock.protocol import slots as s
+
+S = 1_000_000
+T0 = 50 * S
+
+
+def ready(slot: int, group: int = 1, incarnation: int | None = None, holds: list[int] | None = None) -> s.Ready:
+    number = 100 * group + slot if incarnation is None else incarnation
+    return s.Ready(group, slot, number, f"tcp://{number}", holds or [])
+
+
+def work(pool: SlotPool, payload: bytes | None = None) -> Work:
+    return Work(s.Do(0, 3, 77, pool.next_item(), 0, 0, 0, 0, 1, 0, 0, 10, 0, False), payload)
+
+
+class Play:
+    """A pool of worker 3, incarnation 77, and what it sends."""
+
+    def __init__(self, *known: s.Ready) -> None:
+        self.pool = SlotPool(3, 77)
+        self.now_us = T0
+        for each in known:
+            self.pool.on_ready(each)
+
+    def submit(self, count: int) -> list[int]:
+        made = [work(self.pool) for _ in range(count)]
+        for each in made:
+            self.pool.submit(each)
+        return [each.do.item for each in made]
+
+    def sent(self, after_us: int = 0) -> list[tuple[str, int, int]]:
+        """Endpoint, micro-batch and attempt of what goes out now."""
+        self.now_us += after_us
+        found = []
+        for endpoint, frames in self.pool.send(self.now_us):
+            message = s.decode_to_slot(frames[0])
+            if isinstance(message, s.Do):
+                assert endpoint == f"tcp://{message.slot}"
+                found.append((endpoint, message.item, message.attempt))
+        return found
+
+
+def test_work_is_dealt_out_evenly_and_only_so_deep() -> None:
+    play = Play(ready(0), ready(1))
+    assert play.pool.room == 2 * DEPTH
+    play.submit(5)
+    assert play.sent() == [("tcp://100", 1, 0), ("tcp://101", 2, 0), ("tcp://100", 3, 0), ("tcp://101", 4, 0)]
+    assert play.pool.room == -1
+    assert play.pool.take(101, 2, 0) is not None
+    assert play.sent() == [("tcp://101", 5, 0)]
+
+
+def test_nothing_goes_out_without_slots() -> None:
+    play = Play()
+    play.submit(2)
+    assert play.sent() == []
+    assert (play.pool.slots, play.pool.room) == (0, -2)
+    play.pool.on_ready(ready(0))
+    assert [item for _, item, _ in play.sent()] == [1, 2]
+
+
+def test_payloads_follow_their_message() -> None:
+    play = Play(ready(0))
+    play.pool.submit(work(play.pool, b"columns"))
+    ((_, frames),) = play.pool.send(T0)
+    assert frames[1:] == [b"columns"]
+
+
+def test_the_next_group_stands_by_until_a_slot_of_the_first_leaves() -> None:
+    play = Play(ready(0, 1), ready(1, 1), ready(0, 2), ready(1, 2))
+    assert play.pool.slots == 2
+    play.submit(2)
+    assert [to for to, _, _ in play.sent()] == ["tcp://100", "tcp://101"]
+    play.pool.on_leave(100)
+    ((endpoint, frames),) = play.pool.send(T0)
+    assert (endpoint, s.decode_to_slot(frames[0])) == ("tcp://100", s.Left(100, 3, 77))
+    play.submit(2)
+    assert [to for to, _, _ in play.sent()] == ["tcp://200", "tcp://200"], "slot 1 of the first group has one already"
+    assert play.pool.take(100, 1, 0) is not None, "what it had, it finishes"
+    play.pool.on_ready(ready(0, 1))
+    play.submit(1)
+    assert [to for to, _, _ in play.sent()] == ["tcp://200"], "a late word does not bring it back"
+
+
+def test_a_successor_takes_over_what_a_lost_slot_had_in_order() -> None:
+    play = Play(ready(0))
+    play.submit(3)
+    play.sent()
+    play.pool.on_ready(ready(0, 1, incarnation=555))
+    assert play.sent() == [("tcp://555", 1, 1), ("tcp://555", 2, 1)]
+    assert play.pool.take(100, 1, 0) is None
+    assert play.pool.take(555, 1, 0) is None, "a result of the first attempt"
+    assert play.pool.refused_results == 2
+    assert play.pool.take(555, 1, 1) is not None
+
+
+def test_the_end_of_a_group_concerns_that_group() -> None:
+    play = Play(ready(0, 1), ready(1, 1), ready(0, 2))
+    play.submit(2)
+    play.sent()
+    play.pool.on_group_ended(2)
+    assert play.pool.slots == 2
+    assert play.sent() == []
+    play.pool.on_group_ended(1)
+    assert play.pool.slots == 0
+    play.pool.on_ready(ready(0, 1))
+    assert play.pool.slots == 0, "a late word of a group that has ended"
+    play.pool.on_ready(ready(0, 3))
+    assert sorted(play.sent()) == [("tcp://300", 1, 1), ("tcp://300", 2, 1)]
+
+
+def test_a_slot_that_is_silent_for_long_loses_its_work_later_at_each_attempt() -> None:
+    play = Play(ready(0), ready(1))
+    play.submit(1)
+    play.sent()
+    assert play.sent(LOST_US) == []
+    assert play.sent(1) == [("tcp://101", 1, 1)]
+    assert play.pool.slots == 1
+    assert play.sent(2 * LOST_US) == []
+    play.sent(1)
+    assert play.pool.slots == 0
+
+
+def test_what_a_slot_does_not_have_though_it_was_sent_is_sent_again() -> None:
+    play = Play(ready(0), ready(1))
+    play.submit(4)
+    play.sent()
+    play.pool.on_ready(ready(0, holds=[1]))
+    assert play.sent() == [], "it may be on its way"
+    play.pool.on_ready(ready(0, holds=[1]))
+    assert play.sent(MISSED_US + 1) == [("tcp://100", 3, 1)]
+
+
+def test_withdrawn_work_is_forgotten_and_its_results_are_refused() -> None:
+    play = Play(ready(0))
+    items = play.submit(4)
+    play.sent()
+    play.pool.withdraw({items[0], items[2]})
+    assert play.pool.take(100, items[0], 0) is None
+    assert [item for _, item, _ in play.sent()] == [items[3]]
+
+
+def test_only_what_no_slot_has_can_be_recalled() -> None:
+    play = Play(ready(0))
+    items = play.submit(4)
+    play.sent()
+    assert [each.do.item for each in play.pool.recall({*items[:3]})] == [items[2]]
+    assert [each.do.item for each in play.pool.recall({*items})] == [items[3]]
+    assert play.pool.recall({*items}) == []
+
+
+def test_work_that_slots_are_lost_with_is_given_back() -> None:
+    play = Play(ready(0))
+    play.submit(2)
+    for attempt in range(3):
+        assert play.pool.exhausted(3) == []
+        assert [each[2] for each in play.sent()] == [attempt] * 2
+        play.pool.on_ready(ready(0, 1, incarnation=900 + attempt))
+    assert [each.do.item for each in play.pool.exhausted(3)] == [1, 2]
+    assert play.sent() == []
+
+
+def test_samples_go_to_whoever_has_least_to_do() -> None:
+    play = Play()
+    do = s.Do(0, 3, 77, 0, 0, 0, 0, 0, 1, 0, 0, 10, 0, True)
+    assert not play.pool.sample(do, None)
+    play = Play(ready(0), ready(1))
+    play.submit(1)
+    play.sent()
+    assert play.pool.sample(do, b"rows")
+    ((endpoint, frames),) = play.pool.send(T0)
+    assert (endpoint, frames[1:]) == ("tcp://101", [b"rows"])

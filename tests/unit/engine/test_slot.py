@@ -1,0 +1,183 @@
+"""A slot: ready, at work, leaving, ended; what it answers, and to whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import penstock as ps
+from penstock.dataset import pack
+from penstock.engine.slot import LEAVE_US, READY_US, Identity, Slot, State
+from penstock.pipeline.options import Options
+from penstock.pipeline.plan import Plan
+from penstock.protocol import messages as m
+from penstock.protocol import slots as s
+
+S = 1_000_000
+PEERS = [m.Peer(0, 70, "tcp://w0"), m.Peer(1, 71, "tcp://w1")]
+NUMBERS = ps.stream("in", ps.records([(1,), (2,)], schema="n bigint"))
+
+
+def refuse(record: Any) -> Any:
+    if record.n == 13:
+        raise ValueError("thirteen")
+    return record.n * 2
+
+
+class Play:
+    """A slot of group 5 under a clock that stands still unless it is moved."""
+
+    def __init__(self, quota: int = 100) -> None:
+        pipeline = NUMBERS.map(refuse, schema="n bigint", name="double").to(ps.memory())
+        self.plan = Plan.of(pipeline.graph(), Options.of(parallelism=2))
+        self.now_us = 10 * S
+        self.slot = Slot(self.plan, Identity(5, 2, 99, "tcp://s", 1234), quota, {}, lambda: self.now_us * 1000)
+        self.slot.on_workers(PEERS, S)
+
+    def do(self, item: int, *numbers: int, worker: int = 0, incarnation: int = 70, slot: int = 99) -> None:
+        schema = self.plan.units[0].schema
+        payload = pack(schema.to_batch([schema.record_type(n) for n in numbers]))
+        do = s.Do(slot, worker, incarnation, item, 0, 0, 0, 0, 0, 0, 0, len(numbers), 9 * S, False)
+        self.slot.on_message(do, payload)
+
+    def steps(self, count: int = 1) -> list[bool]:
+        return [self.slot.step(self.now_us) for _ in range(count)]
+
+    def told(self) -> list[tuple[int, s.FromSlot]]:
+        """What workers hear, without frames."""
+        return [(worker, s.decode_from_slot(frames[0])) for worker, frames in self.slot.to_workers()]
+
+    def kinds(self) -> list[tuple[int, str]]:
+        return [(worker, type(message).__name__) for worker, message in self.told()]
+
+
+def test_workers_hear_that_it_is_ready_and_successors_too() -> None:
+    play = Play()
+    assert play.slot.to_driver() == [s.SlotUp(5, 2, 99, "tcp://s", 1234)]
+    assert play.told() == [(0, s.Ready(5, 2, 99, "tcp://s")), (1, s.Ready(5, 2, 99, "tcp://s"))]
+    play.slot.on_workers(PEERS, S)
+    assert play.told() == []
+    play.slot.on_message(s.Workers([PEERS[0], m.Peer(1, 88, "tcp://w1b")], S), None)
+    assert play.told() == [(1, s.Ready(5, 2, 99, "tcp://s"))]
+
+
+def test_results_go_to_their_owner_with_figures() -> None:
+    play = Play()
+    play.told()
+    play.do(7, 1, 2, 3)
+    play.do(8, 4, worker=1, incarnation=71)
+    assert play.steps(3) == [True, True, False]
+    (first, done), (second, other) = play.told()
+    assert isinstance(done, s.Done)
+    assert isinstance(other, s.Done)
+    assert (first, done.item, done.incarnation, done.carried, done.due_us) == (0, 7, 99, 3, 9 * S)
+    assert [(each.records_in, each.records_out) for each in done.stages] == [(3, 3)]
+    assert (second, other.item, other.carried) == (1, 8, 1)
+
+
+def test_work_for_or_of_someone_else_is_left_alone() -> None:
+    play = Play()
+    play.do(1, 1, slot=98)
+    play.do(2, 1, incarnation=69)
+    play.do(3, 1, worker=5)
+    assert play.steps() == [False]
+    play.do(4, 1)
+    play.slot.on_workers([m.Peer(0, 72, "tcp://w0b"), PEERS[1]], S)
+    assert play.steps() == [False], "its owner is gone"
+
+
+def test_a_record_that_fails_is_named_and_the_slot_goes_on() -> None:
+    play = Play()
+    play.told()
+    play.do(1, 5, 13)
+    play.do(2, 6)
+    play.steps(2)
+    (_, failed), (_, done) = play.told()
+    assert isinstance(failed, s.NotDone)
+    assert (failed.item, failed.operation) == (1, "double")
+    assert "thirteen" in failed.what
+    assert isinstance(done, s.Done)
+
+
+def test_it_leaves_after_its_share_when_all_have_answered() -> None:
+    play = Play(quota=2)
+    play.slot.to_driver()
+    for item in (1, 2, 3):
+        play.do(item, 1)
+    play.told()
+    play.steps(2)
+    assert play.kinds() == [(0, "Done"), (0, "Done"), (0, "Leave"), (1, "Leave")]
+    assert play.slot.state is State.LEAVING
+    play.slot.on_message(s.Left(99, 0, 70), None)
+    play.slot.on_message(s.Left(98, 1, 71), None)
+    play.slot.on_message(s.Left(99, 1, 70), None)
+    assert play.steps(2) == [True, False], "what was sent before is done"
+    assert play.slot.state is State.LEAVING, "worker 1 has not answered yet"
+    play.slot.on_message(s.Left(99, 1, 71), None)
+    play.steps()
+    assert play.slot.state is State.ENDED
+    (down,) = play.slot.to_driver()
+    assert isinstance(down, s.SlotDown)
+    assert (down.group, down.slot, down.incarnation, down.batches) == (5, 2, 99, 3)
+
+
+def test_a_worker_that_does_not_answer_is_not_waited_for() -> None:
+    play = Play()
+    play.slot.on_message(s.End(False), None)
+    play.slot.on_message(s.Left(99, 0, 70), None)
+    play.steps()
+    assert play.slot.state is State.LEAVING
+    wake_us = play.slot.wake_us()
+    assert wake_us is not None
+    assert play.now_us < wake_us <= play.now_us + LEAVE_US
+    play.now_us += LEAVE_US
+    play.steps()
+    assert play.slot.state is State.ENDED
+
+
+def test_workers_that_come_while_it_leaves_get_nothing() -> None:
+    play = Play()
+    play.slot.on_message(s.End(False), None)
+    play.told()
+    play.slot.on_workers([m.Peer(0, 72, "tcp://w0b"), m.Peer(1, 73, "tcp://w1b")], S)
+    assert play.told() == []
+    play.steps()
+    assert play.slot.state is State.ENDED
+
+
+def test_the_end_of_the_job_is_at_once() -> None:
+    play = Play()
+    play.slot.on_message(s.End(True), None)
+    assert play.slot.state is State.ENDED
+
+
+def test_it_says_again_that_it_is_ready_and_what_it_holds() -> None:
+    play = Play()
+    play.told()
+    play.do(7, 1)
+    play.do(8, 2)
+    play.steps()
+    play.told()
+    play.now_us += READY_US
+    play.steps()
+    found = [(worker, message.holds) for worker, message in play.told() if isinstance(message, s.Ready)]
+    assert found == [(0, [8]), (1, [])]
+
+
+def test_samples_are_for_the_driver_and_count_as_no_work() -> None:
+    play = Play(quota=1)
+    play.slot.to_driver()
+    play.told()
+    schema = play.plan.units[0].schema
+    payload = pack(schema.to_batch([schema.record_type(n) for n in range(10)]))
+    play.slot.on_message(s.Do(99, 0, 70, 0, 0, 0, 0, 0, 0, 0, 0, 10, 0, True), payload)
+    assert play.steps() == [True]
+    (found,) = play.slot.to_driver()
+    assert isinstance(found, s.Calibrated)
+    assert (found.unit, found.records_in) == (0, {0: 10})
+    assert found.record_ns.keys() == found.batch_ns.keys() == {0}
+    assert play.told() == []
+    assert play.slot.state is State.TAKING
+    bad = pack(schema.to_batch([schema.record_type(13)]))
+    play.slot.on_message(s.Do(99, 0, 70, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, True), bad)
+    play.steps()
+    assert (play.slot.to_driver(), play.told()) == ([], [])
