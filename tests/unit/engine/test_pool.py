@@ -84,7 +84,7 @@ def test_the_next_group_stands_by_until_a_slot_of_the_first_leaves() -> None:
     assert play.pool.take(100, 1, 0) is not None, "what it had, it finishes"
     play.pool.on_ready(ready(0, 1))
     play.submit(1)
-    assert [to for to, _, _ in play.sent()] == ["tcp://200"], "a late word does not bring it back"
+    assert [to for to, _, _ in play.sent()] == ["tcp://101"], "a late word does not bring it back"
 
 
 def test_a_successor_takes_over_what_a_lost_slot_had_in_order() -> None:

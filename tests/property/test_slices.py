@@ -1,0 +1,265 @@
+"""Random chains of operations, a part of them as a slot runs it: nothing tells that from the record form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.connectors.base import Sink
+from penstock.dataset import pack, unpack
+from penstock.engine.chain import Chain, SinkOperator
+from penstock.engine.edges import READER, EdgeOutput, Span
+from penstock.engine.slices import Slice
+from penstock.engine.snapshot import OpCounters
+from penstock.errors import PenstockError
+from penstock.pipeline.options import Options
+from penstock.pipeline.plan import Plan, UnitSpec
+from penstock.types import Record, Schema, record_dict
+
+BASE = Schema.parse("k string, n bigint, d double, t timestamp")
+DUE_US = 1_000
+POLICIES = st.sampled_from(["fail", "skip", "dead_letter"])
+NAMES = ps.table(
+    [{"key": "a", "label": "first"}, {"key": "b", "label": None}], schema="key string, label string", key="key"
+)
+Step = Callable[[ps.Stream], ps.Stream]
+
+
+def _some_fail(record: Any) -> Any:
+    if record.n is not None and record.n % 3 == 0:
+        raise ValueError(f"three divides {record.n}")
+    return record.k, record.n, record.d, record.t
+
+
+def _copies(record: Any) -> Any:
+    if record.k == "b":
+        raise KeyError("b")
+    return [(record.k, record.n, record.d, record.t)] * ((record.n or 0) % 3)
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> Step:
+    """An operation that takes, and gives, records of the one schema."""
+    kind = draw(st.integers(0, 6))
+    policy, number = draw(POLICIES), draw(st.integers(-3, 3))
+    n, d = ps.col("n"), ps.col("d")
+    if kind == 0:
+        return lambda stream: stream.filter(n > number, on_error=policy)
+    if kind == 1:
+        return lambda stream: stream.filter((n * (1 << 61) > number) | (d > 0.5), on_error=policy)  # may overflow
+    if kind == 2:
+        return lambda stream: stream.with_columns(n=n * (1 << 62) + number, on_error=policy)  # may overflow
+    if kind == 3:
+        return lambda stream: stream.with_columns(d=d / 2 + number, k=ps.col("k"), on_error=policy)
+    if kind == 4:
+        return lambda stream: stream.map(_some_fail, schema=BASE, on_error=policy)
+    if kind == 5:
+        return lambda stream: stream.flat_map(_copies, schema=BASE, on_error=policy)
+    how = draw(st.sampled_from(["inner", "left"]))
+    return lambda stream: stream.lookup(NAMES, on="k", how=how).select("k", "n", "d", "t")
+
+
+def _sunk(stream: ps.Stream) -> ps.Pipeline:
+    return stream.to(ps.memory())
+
+
+def _windowed(stream: ps.Stream) -> ps.Pipeline:
+    window = ps.tumbling("10s", on="t", lateness="1s")
+    return stream.key_by("k").window(window).aggregate(c=ps.agg.count(), s=ps.agg.max("n")).to(ps.memory())
+
+
+def _sliding(stream: ps.Stream) -> ps.Pipeline:
+    return stream.key_by("k").window("10s", on="t", slide="5s").aggregate(c=ps.agg.count()).to(ps.memory())
+
+
+def _counted(stream: ps.Stream) -> ps.Pipeline:
+    return stream.key_by("k").aggregate(c=ps.agg.count(), m=ps.agg.min("d")).to(ps.memory())
+
+
+def _keyed(stream: ps.Stream) -> ps.Pipeline:
+    return stream.key_by("k", "n").map(_some_fail, schema=BASE).to(ps.memory())
+
+
+def _split(stream: ps.Stream) -> ps.Pipeline:
+    parts = stream.split(low=ps.col("n") < 0, high=ps.col("d") > 1.0)
+    return parts["low"].to(ps.memory(), name="a") + parts["high"].key_by("k").count().to(ps.memory(), name="b")
+
+
+def _twice(stream: ps.Stream) -> ps.Pipeline:
+    return stream.to(ps.memory(), name="a") + stream.key_by("k").count().to(ps.memory(), name="b")
+
+
+def _joined(stream: ps.Stream) -> ps.Pipeline:
+    other = ps.stream("other", ps.records([("a", 1)], schema="k string, u timestamp"))
+    return stream.join(other, on="k", within="1s", left_time="t", right_time="u").to(ps.memory())
+
+
+ENDS = [_sunk, _windowed, _sliding, _counted, _keyed, _split, _twice, _joined]
+ROWS = st.lists(
+    st.builds(
+        BASE.record_type,
+        st.none() | st.sampled_from(["a", "b", "c", ""]),
+        st.none() | st.integers(-4, 4),
+        st.none() | st.floats(allow_nan=False),
+        st.none() | st.integers(0, 60_000_000),
+    ),
+    max_size=25,
+)
+
+
+@st.composite
+def plans(draw: st.DrawFn, rows: list[Record]) -> Plan:
+    given = [(row.k, row.n, row.d, row.t) for row in rows]
+    stream = ps.stream("in", ps.records([*given, ("a", 1, 0.5, 0)], schema=BASE, partitions=1))
+    for step in draw(st.lists(steps(), max_size=4)):
+        stream = step(stream)
+    pipeline = draw(st.sampled_from(ENDS))(stream)
+    return Plan.of(pipeline.graph(), Options.of(parallelism=draw(st.sampled_from([1, 3]))), ps.memory())
+
+
+@dataclass
+class Effects:
+    """Everything that can be seen of a block that went through a unit."""
+
+    written: dict[tuple[int, int], list[Any]]
+    event_time_us_max: int | None
+    counters: list[OpCounters]
+    sunk: list[bytes | None]
+
+
+def _clock() -> int:
+    return 0
+
+
+def _exact(rows: list[Record]) -> list[Any]:
+    return [repr(record_dict(row)) for row in rows]
+
+
+def _seen(chain: Chain, outputs: list[EdgeOutput], event_time_us: int | None, counters: list[OpCounters]) -> Effects:
+    for sink in chain.sinks:
+        sink.prepare(1)
+    return Effects(
+        {
+            (output.edge.id, i): _exact(block.as_rows(output.edge.schema)) if (block := log.peek(READER)) else []
+            for output in outputs
+            for i, log in enumerate(output.logs)
+        },
+        event_time_us,
+        counters,
+        [sink.writer.snapshot(1) for sink in chain.sinks],
+    )
+
+
+def in_record_form(plan: Plan, unit: UnitSpec, rows: list[Record], at: int) -> Effects:
+    chain = Chain(unit, 0, plan, _clock)
+    outputs = [EdgeOutput(edge, plan, 0) for edge in plan.outputs(unit.id)]
+    left = chain.push(rows, DUE_US, origin=(0, at))
+    for output in outputs:
+        output.emit(Span(), chain.side(output.edge.op_index, output.edge.port, left))
+    return _seen(chain, outputs, chain.event_time_us_max, chain.counters())
+
+
+def with_a_slice(
+    plan: Plan, unit: UnitSpec, rows: list[Record], at: int, first: int, last: int, work: Slice
+) -> Effects:
+    """The operations before the range, the range as a slot runs it, the operations after it."""
+    chain = Chain(unit, 0, plan, _clock)
+    outputs = [EdgeOutput(edge, plan, 0) for edge in plan.outputs(unit.id)]
+    before = chain.push(rows, DUE_US, 0, first, (0, at))
+    schema = unit.schema_at(first)
+    outcome = work.run(unpack(pack(schema.to_batch(before)), schema), DUE_US, (0, at))
+    assert outcome.due_us == DUE_US
+    assert len(outcome.stages) == last - first + 1
+    event_time_us, left = outcome.event_time_us_max, []
+    if outcome.carried is not None and outcome.carried.num_rows:
+        carried = unit.schema_at(last + 1).to_rows(outcome.carried)
+        left = chain.push(carried, DUE_US, last + 1, origin=(0, at))
+        event_time_us = chain.event_time_us_max
+    if outcome.staged_records:
+        sink = chain.stages[last].operator
+        assert isinstance(sink, SinkOperator)
+        sink.adopt(outcome.staged or b"")
+    payloads = list(outcome.payloads)
+    parts = {(part.edge, part.consumer): (part.count, payloads.pop(0)) for part in outcome.parts}
+    assert not payloads
+    for output in outputs:
+        edge = output.edge
+        if first <= edge.op_index <= last:
+            output.emit_parts(Span(), {i: parts[edge.id, i] for i in range(len(output.logs)) if (edge.id, i) in parts})
+        else:
+            output.emit(Span(), chain.side(edge.op_index, edge.port, left))
+    counters = chain.counters()
+    for index, figures in enumerate(outcome.stages, start=first):
+        counters[index] = OpCounters(
+            counters[index].name,
+            figures.records_in,
+            figures.records_out,
+            figures.skipped,
+            figures.retried,
+            figures.dead_letters,
+        )
+    return _seen(chain, outputs, event_time_us, counters)
+
+
+def _effects(run: Callable[[], Effects]) -> Effects | str:
+    try:
+        return run()
+    except PenstockError as error:
+        return f"{type(error).__name__} at {error.operation}: {error}"
+
+
+@given(st.data())
+def test_a_slice_does_what_the_chain_does(data: st.DataObject) -> None:
+    blocks = data.draw(st.lists(ROWS, min_size=1, max_size=3), label="blocks")
+    plan = data.draw(plans([row for rows in blocks for row in rows]), label="plan")
+    unit = plan.units[0]
+    if not unit.ops:
+        return
+    first = data.draw(st.integers(0, len(unit.ops) - 1), label="first")
+    last = data.draw(st.integers(first, len(unit.ops) - 1), label="last")
+    # A slot keeps its slices, so each is run several times, also after a run that was broken off.
+    work = Slice(plan, unit, 0, first, last, _clock)
+    at = 0
+    for rows in blocks:
+        expected = _effects(partial(in_record_form, plan, unit, list(rows), at))
+        found = _effects(partial(with_a_slice, plan, unit, list(rows), at, first, last, work))
+        assert found == expected
+        at += len(rows)
+
+
+def test_the_chains_hold_every_operation_that_can_be_in_batch_form() -> None:
+    stream = ps.stream("in", ps.records([("a", 1, 0.5, 0)], schema=BASE))
+    kinds = {
+        op.operation.kind
+        for end in ENDS
+        for unit in Plan.of(end(stream).graph(), Options.of(parallelism=2)).units
+        for op in unit.ops[unit.movable.start if unit.movable.start > 0 else 0 :]
+        if not isinstance(op.operation, Sink)
+    }
+    assert {"combine", "split", "map"} <= kinds, kinds
+
+
+@given(ROWS.filter(len), st.integers(0, 2))
+def test_a_source_is_read_from_any_offset(rows: list[Record], skipped: int) -> None:
+    total = 40
+    fields = {"k": ps.fields.choice(["a", "b"]), "n": ps.fields.integers(0, 99)}
+    source = ps.generator(fields, rate=1000, total=total, format="columns", partitions=2)
+    pipeline = ps.stream("in", source).filter(ps.col("n") >= 50).to(ps.memory())
+    plan = Plan.of(pipeline.graph(), Options.of(parallelism=2), start_us=1_000_000)
+    unit = plan.units[0]
+    work = Slice(plan, unit, 0, -1, 1, _clock)
+    count = min(len(rows), total // 2 - skipped)
+    columns, due_us = work.read(1, skipped, count)
+    reader = source.reader(1, 2, 1_000_000)
+    reader.seek(skipped)
+    polled = reader.poll(1 << 60, count)
+    assert polled is not None
+    assert _exact(unit.schema.to_rows(columns)) == _exact(polled.rows[:count])
+    assert due_us == polled.due_us
+    work.close()
