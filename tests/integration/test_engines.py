@@ -14,13 +14,14 @@ from penstock.bench.rows import Results
 from penstock.bench.runner import measure
 from penstock.cli import app
 
+PIPELINE = Path(__file__).parents[2] / "benchmarks" / "workloads" / "finch-pipeline-wide.json"
 OPTIONS = RunOptions(warm_up_s=0.0)
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("label", ["penstock:record", "spark:sql"])
-def test_an_engine_gives_the_exact_results_and_its_figures(label: str) -> None:
-    row, found = measure(open_engine(label), subject("yahoo"), 500.0, 2.0, OPTIONS, "test")
+@pytest.mark.parametrize(("label", "workload"), [("penstock:record", "yahoo"), ("spark:sql", str(PIPELINE))])
+def test_an_engine_gives_the_exact_results_and_its_figures(label: str, workload: str) -> None:
+    row, found = measure(open_engine(label), subject(workload), 500.0, 2.0, OPTIONS, "test")
     assert found.found.exact
     assert (row.events, row.lost, row.duplicated, row.wrong, row.reordered) == (1_000, 0, 0, 0, 0)
     assert row.p50_ms is not None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock.bench.engines.base import Engine, Observation, Output, Rate, RunOptions, cannot
+from penstock.bench.engines.file_subject import FileSubject
 from penstock.bench.engines.socket_run import FOREIGN, Launch, run_fed
 from penstock.bench.engines.subjects import Subject
 from penstock.bench.environments import EngineEnvironment
@@ -62,6 +63,10 @@ class Flink(Engine):
             check_java()
         except JavaMissing as error:
             return str(error)
+        if self.variant == "sql" and isinstance(subject, FileSubject):
+            if subject.nested:
+                return f"'{subject.nested}' has state behind state, whose times it cannot order"
+            return cannot(subject, ("window", "join"))
         return cannot(subject)
 
     def configuration(self, options: RunOptions) -> dict[str, str]:
@@ -130,5 +135,6 @@ def _time_us(text: str) -> int:
 _CONVERTERS: dict[str, Callable[[list[str]], list[Any]]] = {
     "campaign_id": lambda values: [values[0], int(values[1]) * 1000, int(values[2])],
     "word": lambda values: [values[0], int(values[1])],
+    "sink": lambda values: [*values[:3], int(values[3]), int(values[4])],
     "number": lambda values: [int(values[0]), values[1]],
 }

@@ -35,6 +35,7 @@ def _micro_batches(spec: dict[str, Any]) -> None:
             # A batch leaves as a whole, its rows have no order among each other; the check looks at that of batches.
             rows.sort(key=itemgetter(order))
         log.rows([json.dumps(list(row)).encode() for row in rows])
+        log.flush()
 
     with open_spark(f"local[{spec['parallelism']}]") as spark:
         lines = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", spec["port"]).load()

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.bench.engines import open_engine, subject
+from penstock.bench.engines.file_subject import FileSubject
+from penstock.bench.engines.foreign.programs import flink_files
 from penstock.bench.engines.foreign.programs.queries import Counting, query
 
 FILES = Path(__file__).parents[4] / "benchmarks" / "workloads"
@@ -95,3 +97,37 @@ def test_engines_say_what_they_cannot_run(tmp_path: Path) -> None:
     reason = open_engine("bytewax").supports(subject(str(costly)))
     assert reason is not None
     assert "cpu_load" in reason
+
+
+def test_the_shape_of_a_file_tells_what_an_engine_needs(tmp_path: Path) -> None:
+    path = tmp_path / "two.json"
+    path.write_text(json.dumps(TWO))
+    two, wide = FileSubject(str(path)), FileSubject(str(FILES / "finch-pipeline-wide.json"))
+    assert (two.stateful, two.nested, two.branches) == (("window", "join"), "pairs", True)
+    assert (wide.stateful, wide.nested, wide.branches) == (("join",), "", True)
+    assert not FileSubject(str(FILES / "finch-stateless.json")).branches
+    for label in ("spark:sql", "flink:sql"):
+        assert "'pairs' has state behind state" in str(open_engine(label).supports(two))
+        assert open_engine(label).supports(wide) is None
+    assert "branches" in str(open_engine("spark-realtime").supports(wide))
+
+
+def test_the_line_that_closes_windows_belongs_to_no_message() -> None:
+    wide = FileSubject(str(FILES / "finch-pipeline-wide.json"))
+    assert wide.closing(1_000_000) == b"-1\t86401000000\t\t"
+    assert FileSubject(str(FILES / "finch-stateless.json")).closing(0) is None
+
+
+def test_flinks_views_follow_the_graph(tmp_path: Path) -> None:
+    path = tmp_path / "two.json"
+    path.write_text(json.dumps(TWO))
+    views, select = flink_files.statements(subject(str(path)).specification(), "NOW()")
+    assert [name for name, _ in views] == [f"stream{i}" for i in range(7)]
+    assert views[2][1].count("UNION ALL") == 1
+    # rate_ratio 2.3: two copies of every message, and a third one of some.
+    assert views[3][1].count("UNION ALL") == 2
+    assert views[3][1].count("WHERE") == 1
+    assert "HOP(TABLE stream3" in views[4][1]
+    assert "FROM stream0 l JOIN stream4 r" in views[5][1]
+    assert "TUMBLE(TABLE stream5" in views[6][1]
+    assert [part.split()[-1] for part in select.split(" UNION ALL ")] == ["stream6", "stream4", "stream3"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyflink.table import StreamTableEnvironment  # type: ignore[import-not-found]
+from pyflink.table import Schema, StreamTableEnvironment  # type: ignore[import-not-found]
+
+from . import flink_files
 
 # Printed last, so that it is taken when the row is complete; milliseconds are all that Flink SQL has.
 _NOW = "CAST(CURRENT_ROW_TIMESTAMP() AS STRING)"
@@ -54,7 +56,14 @@ def run_sql(environment: Any, lines: Any, spec: dict[str, Any]) -> None:
     tables = StreamTableEnvironment.create(environment)
     for name, value in spec["configuration"].items():
         tables.get_config().set(name, value)
-    tables.create_temporary_view("lines", tables.from_data_stream(lines).alias("line"))
-    columns, select = statements(spec)
+    if spec["workload"] == "file":
+        tables.create_temporary_view("lines", lines, flink_files.schema(Schema.new_builder()))
+        views, select = flink_files.statements(spec, _NOW)
+        for name, query in views:
+            tables.execute_sql(f"CREATE TEMPORARY VIEW {name} AS {query}")
+        columns = flink_files.COLUMNS
+    else:
+        tables.create_temporary_view("lines", tables.from_data_stream(lines).alias("line"))
+        columns, select = statements(spec)
     tables.execute_sql(f"CREATE TEMPORARY TABLE results ({columns}) WITH ('connector' = 'print')")
     tables.execute_sql(f"INSERT INTO results {select}").wait()
