@@ -49,7 +49,7 @@ def operation(name: str = "score", **changes: object) -> OperationFigures:
 def status(**changes: object) -> Status:
     given = {"job": "ads", "phase": "running", "pid": 1, "at_us": 1_700_000_000_000_001, "uptime_s": 12.5, "epoch": 9}
     given |= {"epoch_ms": 4.0, "operations": [operation("events", reads=True), operation(), operation("out")]}
-    given |= {"workers": [WorkerFigures(0, 42, 0.5, 120.0, 3.25, 100.0)], "start_us": 1_700_000_000_000_000}
+    given |= {"components_ms": {"out": 0.25, "process": 1.0}, "workers": [WorkerFigures(0, 42, 0.5, 120.0, 3.25, 100.0)], "start_us": 1_700_000_000_000_000}
     return Status(**{**given, **changes})
 
 
@@ -99,6 +99,7 @@ def test_samples_hold_the_figures_in_base_units() -> None:
     score = fields(taken, "operation", operation="score")
     assert (score["latency_p99_seconds"], score["service_seconds"], score["batch_form"]) == (0.009, 20e-6, 0.0)
     assert fields(taken, "component", operation="score", component="transmit") == {"mean_seconds": 250e-6}
+    assert fields(taken, "job_component", component="process") == {"mean_seconds": 0.001}
     assert fields(taken, "process") == {"cpu_seconds_total": 1.5, "resident_bytes": 2e6}
     assert fields(taken, "outlet") == {"sent_total": 3.0, "failed_total": 2.0, "dropped_total": 1.0}
     assert fields(taken, "phase", phase="running") == {"current": 1.0}

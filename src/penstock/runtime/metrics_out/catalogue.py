@@ -34,7 +34,8 @@ class Metric:
         return Kind.COUNTER if self.field.endswith("_total") else Kind.GAUGE
 
 
-JOB, OPERATION, COMPONENT, PROCESS, PHASE, OUTLET = "job", "operation", "component", "process", "phase", "outlet"
+JOB, JOB_COMPONENT, OPERATION, COMPONENT = "job", "job_component", "operation", "component"
+PROCESS, PHASE, OUTLET = "process", "phase", "outlet"
 SWITCH = "switch"
 """Switches are events: InfluxDB and files have each of them with its own time, Prometheus what is counted."""
 LATENCY = "penstock_job_latency_seconds"
@@ -67,6 +68,7 @@ METRICS = tuple(
         (JOB, "scheduling_overhead_ratio", "ratio", "Share of scheduling in the time of a group, averaged."),
         (JOB, "workers", "processes", "Workers that have been heard of."),
         (JOB, "slots", "processes", "Processes that run micro-batches, or stand by for them."),
+        (JOB_COMPONENT, "mean_seconds", "s", "A component of mean end-to-end latency, at the moment."),
         (OPERATION, "in_records_per_second", "records/s", "What it takes, at the moment."),
         (OPERATION, "out_records_per_second", "records/s", "What it gives, at the moment."),
         (OPERATION, "records_in_total", "records", "What it has taken."),

@@ -15,7 +15,7 @@ from penstock.metrics import Histogram
 from penstock.metrics.histogram import bucket_bound
 from penstock.operators import DEAD_LETTERS, Form
 from penstock.pipeline.plan import Plan
-from penstock.runtime.metrics_out.catalogue import COMPONENT, JOB, OPERATION, OUTLET, PHASE, PROCESS
+from penstock.runtime.metrics_out.catalogue import COMPONENT, JOB, JOB_COMPONENT, OPERATION, OUTLET, PHASE, PROCESS
 
 ENGINE = "penstock"
 BOUNDS_US = tuple(step * 10**power for power in range(2, 8) for step in (1, 2, 5))
@@ -135,6 +135,8 @@ class Sampler:
         recent_us = self._recent(latency_us)
         points = [Point(JOB, {}, {**self._job(status), **_percentiles(recent_us)})]
         points.append(Point(PHASE, {"phase": status.phase}, {"current": 1.0}))
+        for component, mean_ms in status.components_ms.items():
+            points.append(Point(JOB_COMPONENT, {"component": component}, {"mean_seconds": mean_ms / 1e3}))
         for each in status.operations:
             points += self._operation(each)
         for process in processes:
