@@ -1,4 +1,4 @@
-"""Metrics of a real job in a real Prometheus and InfluxDB, those of Debian; every query of the dashboards has an answer."""
+"""Metrics of a real job in a real Prometheus and InfluxDB, those of Debian; the dashboards' queries have answers."""
 
 from __future__ import annotations
 

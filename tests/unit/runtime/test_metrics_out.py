@@ -49,7 +49,11 @@ def operation(name: str = "score", **changes: object) -> OperationFigures:
 def status(**changes: object) -> Status:
     given = {"job": "ads", "phase": "running", "pid": 1, "at_us": 1_700_000_000_000_001, "uptime_s": 12.5, "epoch": 9}
     given |= {"epoch_ms": 4.0, "operations": [operation("events", reads=True), operation(), operation("out")]}
-    given |= {"components_ms": {"out": 0.25, "process": 1.0}, "workers": [WorkerFigures(0, 42, 0.5, 120.0, 3.25, 100.0)], "start_us": 1_700_000_000_000_000}
+    given |= {
+        "components_ms": {"out": 0.25, "process": 1.0},
+        "workers": [WorkerFigures(0, 42, 0.5, 120.0, 3.25, 100.0)],
+        "start_us": 1_700_000_000_000_000,
+    }
     return Status(**{**given, **changes})
 
 

@@ -13,7 +13,7 @@ from penstock.runtime.metrics_out.feeder import OutletFailed
 from penstock.runtime.metrics_out.samples import Point, Snapshot
 
 FILE_BYTES_MAX = 4 << 30
-"""A file is not written beyond this, about two weeks of a pipeline of ten operations."""
+"""A file is not written beyond this, about two days of a pipeline of ten operations."""
 
 
 class Line(msgspec.Struct):
