@@ -131,7 +131,7 @@ class Claim(msgspec.Struct, kw_only=True):
     """Whether the claim holds here; None where the two cannot be compared."""
 
 
-class Study(msgspec.Struct, kw_only=True):
+class StudyNotes(msgspec.Struct, kw_only=True):
     """A question that was put to the engine, after a paper."""
 
     name: str
@@ -152,7 +152,7 @@ class Results(msgspec.Struct, kw_only=True):
     header: Header
     rows: list[ResultRow]
     checks: list[Check]
-    study: Study | None = None
+    study: StudyNotes | None = None
 
 
 CDF_SHARES = (0.01, *(i / 20 for i in range(1, 20)), 0.98, 0.99, 0.995, 0.999, 0.9995, 0.9999, 1.0)

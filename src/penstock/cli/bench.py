@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 
 RATE_EPS_MAX = 100_000_000.0
+STUDIES_DIRECTORY = Path("benchmarks/results/studies")
 
 WorkloadArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A workload file, JSON or YAML.")]
 
@@ -191,6 +192,56 @@ def compare(
         out.write(results)
         if not exact:
             raise typer.Exit(Exit.FAILED)
+
+
+@app.command()
+def study(
+    name: Annotated[str, typer.Argument(metavar="STUDY", help="A study by name, or 'all'.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where results and figures go.")] = STUDIES_DIRECTORY,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Seconds instead of minutes: the figures mean nothing.")
+    ] = False,
+    peer: Annotated[
+        bool, typer.Option("--peer", help="Measure Structured Streaming too, where it has a place.")
+    ] = False,
+    duration: Annotated[
+        str | None, typer.Option("--for", metavar="TIME", help="How long each measurement or step takes.")
+    ] = None,
+    parallelism: WorkersOption = 2,
+) -> None:
+    """Repeat figures of the papers: rates, burst, components, operations, throughput, switch-point, groups,
+    latency-target, failure, scale.
+
+    Writes JSON and figures, and says what was claimed, and what was measured. Ctrl-C keeps what there is.
+    """
+    from penstock.bench.studies import STUDIES
+    from penstock.bench.studies.base import StudyOptions
+    from penstock.bench.studies.command import check, run_study
+
+    with told(Exit.REFUSED):
+        seconds = None if duration is None else parse_us(duration, option="--for") / 1e6
+        options = StudyOptions(quick=quick, parallelism=parallelism, seconds=seconds, peer=peer)
+        names = list(STUDIES) if name == "all" else [name]
+        check(names, options)
+    with told(Exit.FAILED):
+        for each in names:
+            if not run_study(each, options, out, _console()):
+                raise typer.Exit(Exit.INTERRUPTED)
+
+
+@app.command()
+def report(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A directory with JSON results.")],
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the page goes; default: DIR/report.")] = None,
+) -> None:
+    """Make one HTML page and PNG figures of the results in a directory, with where we lose."""
+    from penstock.bench.report.page import write
+
+    with told(Exit.REFUSED):
+        page, figures, skipped = write(directory, out or directory / "report")
+        for each in skipped:
+            typer.echo(f"left out: {each}", err=True)
+        typer.echo(f"{page} and {len(figures)} figures")
 
 
 def _run_options(warm_up: str, parallelism: int, seed: int) -> RunOptions:

@@ -1,0 +1,38 @@
+"""Structured Streaming beside our own runs, where a study has a place for it and was asked to."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import msgspec
+
+from penstock.bench.engines import RunOptions, open_engine, subject
+from penstock.bench.rows import ResultRow, cdf_of, mean_ms_of
+from penstock.bench.runner import measure, new_run
+from penstock.bench.studies.base import Desk
+
+ENGINE = "spark:sql"
+EVENTS = 2_400_000
+QUICK_EVENTS = 200_000
+FILES_PER_BATCH = (2, 6)
+"""Of 100,000 events each: the better one counts."""
+RUN_S_MAX = 600.0
+
+
+def measure_peer(desk: Desk, workload: str, rate: float, seconds: float) -> None:
+    """Measure its latency at a rate, fed and judged like every engine."""
+    options = RunOptions(parallelism=desk.options.parallelism)
+    row, found = measure(open_engine(ENGINE), subject(workload), rate, seconds, options, new_run())
+    row.cdf, row.mean_ms = cdf_of(found.latency), mean_ms_of(found.latency)
+    desk.add(row)
+
+
+def sustained_peer(desk: Desk) -> None:
+    """Measure the throughput of its Yahoo query on input that lies ready in files, in a process of its own."""
+    for files in FILES_PER_BATCH[: 1 if desk.options.quick else None]:
+        events = QUICK_EVENTS if desk.options.quick else EVENTS
+        command = [sys.executable, "-m", "penstock.bench.structured_streaming", "sustained", str(events), str(files)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=RUN_S_MAX)
+        desk.add(msgspec.convert(json.loads(done.stdout.splitlines()[-1]), ResultRow))
