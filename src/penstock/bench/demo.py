@@ -30,7 +30,7 @@ SEED = 7
 BASE_EPS = 8_000.0
 PEAK_EPS = 500_000.0
 SECONDS = 12.0
-QUICK_SECONDS = 6.0
+QUICK_SECONDS = 9.0
 PATIENCE_S = 10.0
 """A run that has not worked its backlog off so long after its input's end stops reading: it is plain by then."""
 REPLAY_RECORDS = 65_536

@@ -41,7 +41,8 @@ def page(scene: Scene, courses: Sequence[Course], title: str) -> str:
     story = (
         f"{human(scene.base_eps)} events/s for {scene.calm_s:g} s, {human(scene.peak_eps)} events/s for "
         f"{scene.burst_s:g} s (shaded), {human(scene.base_eps)} events/s for {scene.rest_s:g} s. "
-        "Every run has the same events at the same times. Latency counts from the time an event was due."
+        "Every run has the same events at the same times. Latency counts from the time an event was due, and tells of "
+        "events that were handled: a run that cannot follow is ended some time after its input."
     )
     listed = "".join(_switches(each) for each in courses)
     return (
@@ -73,7 +74,7 @@ def _switches(course: Course) -> str:
 
 
 def _switch(switch: Switch) -> str:
-    inputs = "  ".join(f"{name} = {value:,g}" for name, value in switch.inputs.items())
+    inputs = " · ".join(f"{name} = {value:,.10g}" for name, value in switch.inputs.items())
     cost = (
         f"pause {measure(switch.pause_ms)} ms, {measure(switch.total_ms)} ms in all, "
         f"{switch.carried_records:,} records carried over"
