@@ -124,7 +124,7 @@ def test_a_raising_function_fails_the_job_with_the_users_traceback() -> None:
     text = str(raised.value)
     assert "ZeroDivisionError" in text
     assert "in explode" in text
-    assert '{"n":7}' in text
+    assert """{"n":7} (source 'numbers', partition 0, offset 7).""" in text
     assert "on_error" in text
 
 
@@ -139,7 +139,8 @@ def test_dead_letters_are_kept_and_counted(tmp_path: Path) -> None:
     assert report.dead_letters == 2
     assert report.events_in == report.results_out + report.dead_letters
     assert {row["operation"] for row in dead} == {"parse_json"}
-    assert sorted(json.loads(row["record"])["value"] for row in dead) == sorted(["{broken", '{"n": "x"}'])
+    found = [(json.loads(row["record"])["value"], row["source"], row["partition"], row["offset"]) for row in dead]
+    assert sorted(found) == sorted([("{broken", "lines", 0, 25), ('{"n": "x"}', "lines", 1, 25)])
 
 
 def test_a_failing_sink_is_named() -> None:
@@ -185,12 +186,14 @@ def kill_on_777(record: object) -> tuple[int]:
 def test_a_record_that_kills_its_process_is_quarantined() -> None:
     sink, dead = ps.memory(), ps.memory()
     source = ps.generator({"n": ps.fields.sequence()}, rate=4_000, total=4_000, format="columns", partitions=2)
-    deadly = ps.stream("numbers", source).key_by("n")
-    pipeline = deadly.map(kill_on_777, schema="n bigint", name="deadly", on_error="dead_letter").to(sink)
+    pipeline = (
+        ps.stream("numbers", source).map(kill_on_777, schema="n bigint", name="deadly", on_error="dead_letter").to(sink)
+    )
     report = ps.run(pipeline, dead_letters=dead, parallelism=2, name="poison")
     assert sorted(row.n for row in sink.rows) == [n for n in range(4_000) if n != 777]
     assert [(row.operation, row.record) for row in dead.rows] == [("deadly", '{"n":777}')]
-    assert "POISON_RECORD" in dead.rows[0].error
+    assert dead.rows[0].error == "[POISON_RECORD] the process was lost with the record 2 times"
+    assert (dead.rows[0].source, dead.rows[0].partition, dead.rows[0].offset) == ("numbers", 1, 388)
     assert (report.events_in, report.results_out, report.dead_letters) == (4_000, 3_999, 1)
     assert (report.lost, report.duplicated, report.reordered) == (0, 0, 0)
 

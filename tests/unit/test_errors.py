@@ -63,6 +63,8 @@ def test_texts() -> None:
     )
     failed = errors.OperationFailed(operation="map", cause="ValueError: x", record="{}", user_traceback="Traceback\n")
     assert str(failed).startswith("Traceback\n[OPERATION_FAILED] operation 'map': ValueError: x on record {}")
+    failed.place("events", 3, 4711)
+    assert "x on record {} (source 'events', partition 3, offset 4711). To go on" in str(failed)
 
 
 def test_the_first_operation_named_stays() -> None:
