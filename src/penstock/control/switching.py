@@ -27,7 +27,9 @@ PENDING_US_MAX = 10_000_000
 """A decision of which nothing was heard for this long is taken again."""
 NOTES_MAX = 1_000
 PRESSED_MIN = 2
-"""Consecutive measurements of a growing backlog after which a range in batch form is widened."""
+"""Consecutive measurements of a long backlog that does not go down, after which a range in batch form is widened."""
+SHRINKING = 0.95
+"""A backlog goes down if it loses at least the rest within a control interval, and with it is gone in some seconds."""
 
 
 @dataclass(slots=True)
@@ -174,8 +176,8 @@ class Switcher:
         span = candidate(unit.operations, unit.arrival_eps / (1 - self._delta / 2), self._gain_min)
         view = View.of(unit, span, self._delta)
         if view is None:
-            if _strained(unit):
-                known = capacity_eps(unit.operations) is not None
+            if _strained(unit) and any(op.batchable for op in unit.operations):
+                known = capacity_eps(unit.operations) is not None and any(op.batch_eps for op in unit.operations)
                 why = "batches would gain nothing" if known else "rates are not known yet"
                 self._note(state, now_us, f"unit {unit.unit} stays in record form under load: {why}")
             return None
@@ -201,7 +203,7 @@ class Switcher:
             if target:
                 more = capacity_eps(unit.operations, target) or 0.0
                 reason = (
-                    f"backlog {view.backlog_records:,.0f} > L_up {view.law.up_records:,.0f} and grows: "
+                    f"backlog {view.backlog_records:,.0f} > L_up {view.law.up_records:,.0f} and does not go down: "
                     f"{unit.arrival_eps:,.0f}/s arrive, a wider range carries {more:,.0f}/s"
                 )
                 return Decision.between(unit, span, target, reason, view.inputs(), now_us)
@@ -231,11 +233,11 @@ class Switcher:
 
     @staticmethod
     def _watch(state: _UnitState, view: View) -> None:
-        """Count how often in a row the backlog was too long and longer than before; the same figure is no news."""
+        """Count how often in a row the backlog was too long and hardly shorter than before; no change is no news."""
         backlog_records = view.backlog_records
-        if backlog_records <= view.law.up_records or backlog_records < state.backlog_records:
+        if backlog_records <= view.law.up_records or backlog_records < SHRINKING * state.backlog_records:
             state.pressed = 0
-        elif backlog_records > state.backlog_records:
+        elif backlog_records != state.backlog_records:
             state.pressed += 1
         state.backlog_records = backlog_records
 
