@@ -24,6 +24,8 @@ class Loss:
 
 def losses(results: Results) -> list[Loss]:
     """All of a file, the worst kind first: wrong output, missed targets, claims that do not hold, comparisons."""
+    if results.study is not None and results.study.quick:
+        return []  # a trial: its figures mean nothing
     where = results.study.name if results.study is not None else "benchmark"
     found = [*_inexact(results.rows), *_missed(results), *_claims(results), *_slower(results.rows)]
     return [Loss(where, each) for each in found]

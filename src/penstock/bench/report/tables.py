@@ -7,7 +7,7 @@ from html import escape
 
 from penstock.bench.report.general import COMPONENTS
 from penstock.bench.report.losses import Loss
-from penstock.bench.report.words import UNKNOWN, label, number, spread
+from penstock.bench.report.words import UNKNOWN, label, ms, number, spread
 from penstock.bench.rows import Check, Claim, Header, ResultRow
 
 
@@ -34,7 +34,7 @@ def measurements(rows: Sequence[ResultRow]) -> str:
     heads += ["sustained/s", "carried/s", "cores", "MB", "exact"]
     lines = []
     for (workload, key, rate, _), runs in groups.items():
-        figures = [spread(getattr(row, field) for row in runs) for field in fields]
+        figures = [spread((getattr(row, field) for row in runs), ms if "_ms" in field else number) for field in fields]
         lines.append([escape(workload), escape(key), number(rate), str(len(runs)), *figures, _exact(runs)])
     return table(heads, lines, words=2)
 
@@ -70,8 +70,8 @@ def components(rows: Sequence[ResultRow]) -> str:
             escape(row.workload),
             escape(label(row)),
             number(row.rate),
-            *(number(row.components_ms.get(each, 0.0)) for each in COMPONENTS),
-            number(sum(row.components_ms.values())),
+            *(ms(row.components_ms.get(each, 0.0)) for each in COMPONENTS),
+            ms(sum(row.components_ms.values())),
         ]
         for row in known
     ]
@@ -82,7 +82,13 @@ def components(rows: Sequence[ResultRow]) -> str:
 def checks(found: Sequence[Check]) -> str:
     """Figures with a target."""
     lines = [
-        [escape(each.name), number(each.value), escape(each.unit), escape(each.target), _met(each.met)]
+        [
+            escape(each.name),
+            ms(each.value) if each.unit.startswith("ms") else number(each.value),
+            escape(each.unit),
+            escape(each.target),
+            _met(each.met),
+        ]
         for each in found
     ]
     return table(["figure", "value", "unit", "target", "met"], lines) if found else ""
@@ -121,16 +127,12 @@ def header(found: Header, rows: Sequence[ResultRow] = ()) -> str:
         "spark": found.spark,
         "pyarrow": found.pyarrow,
         "java": found.java,
-        **found.settings,
-        **engines(rows),
     }
-    return settings(facts)
-
-
-def settings(found: dict[str, object]) -> str:
-    """Names and values."""
-    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(_value(value))}</dd>" for name, value in found.items())
-    return f"<dl>{rows}</dl>"
+    # A setting may have the name of a program whose version is told too.
+    told = [*facts.items(), *found.settings.items(), *engines(rows).items()]
+    return (
+        "<dl>" + "".join(f"<dt>{escape(name)}</dt><dd>{escape(_value(value))}</dd>" for name, value in told) + "</dl>"
+    )
 
 
 def _value(value: object) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from penstock.bench.rows import ResultRow
 from penstock.bench.runner import Spread
@@ -27,14 +27,19 @@ def number(value: float | None) -> str:
     return f"{value:.{digits}f}".rstrip("0").rstrip(".")
 
 
-def spread(values: Iterable[float | None]) -> str:
+def ms(value: float | None) -> str:
+    """Write milliseconds: as `number` does, but thousands in full."""
+    return number(value) if value is None or abs(value) < 1000 else f"{value:,.0f}"
+
+
+def spread(values: Iterable[float | None], write: Callable[[float | None], str] = number) -> str:
     """Write repetitions as their median, with the least and the largest."""
     found = Spread.of(list(values))
     if found is None:
         return UNKNOWN
     if found.low == found.high:
-        return number(found.median)
-    return f"{number(found.median)} [{number(found.low)} … {number(found.high)}]"
+        return write(found.median)
+    return f"{write(found.median)} [{write(found.low)} … {write(found.high)}]"
 
 
 def label(row: ResultRow) -> str:

@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.bench.report import general
 from penstock.bench.report.chart import Burst, Figure
-from penstock.bench.report.words import number
+from penstock.bench.report.words import ms, number
 from penstock.bench.rows import Check, Claim, Results
 from penstock.bench.series import Course, Scene
 from penstock.bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, machine
@@ -73,11 +73,11 @@ class BurstStudy(Study):
                     source=f"DO, figure 11: a burst of {number(scene.peak_eps)} events/s",
                     claimed="latency of record engines grows as long as the burst lasts; DO's peaks at the switch and "
                     "returns to a low level soon (6 machines; no numbers are given)",
-                    measured=f"p99 of the burst's events: adaptive {number(adaptive.burst_p99_ms)} ms, record "
-                    f"{number(record.burst_p99_ms)} ms, batch {number(batch.burst_p99_ms)} ms; adaptive {when}, its "
+                    measured=f"p99 of the burst's events: adaptive {ms(adaptive.burst_p99_ms)} ms, record "
+                    f"{ms(record.burst_p99_ms)} ms, batch {ms(batch.burst_p99_ms)} ms; adaptive {when}, its "
                     f"queue was gone {number(adaptive.drained_s)} s after the burst, that of records after "
-                    f"{number(record.drained_s)} s; while calm p99 {number(adaptive.calm_p99_ms)} ms adaptive, "
-                    f"{number(batch.calm_p99_ms)} ms batch; {machine(results)}",
+                    f"{number(record.drained_s)} s; while calm p99 {ms(adaptive.calm_p99_ms)} ms adaptive, "
+                    f"{ms(batch.calm_p99_ms)} ms batch; {machine(results)}",
                     holds=bool(first) and (adaptive.burst_p99_ms or 9e9) < (record.burst_p99_ms or 9e9),
                 )
             )
@@ -88,8 +88,8 @@ class BurstStudy(Study):
                     source="DO, figure 8: the dataset below both forms",
                     claimed="a drawing: records are kept until they are confirmed, so that a switch loses nothing",
                     measured=f"{adaptive.switches} switches, {carried:,} records carried over, longest pause "
-                    f"{number(adaptive.pause_ms_max)} ms; lost, duplicated, reordered or wrong: {wrong}",
-                    holds=not wrong,
+                    f"{ms(adaptive.pause_ms_max)} ms; lost, duplicated, reordered or wrong: {wrong}",
+                    holds=not wrong if adaptive.switches else None,
                 )
             )
             value = adaptive.burst_p99_ms if adaptive.burst_p99_ms is not None else adaptive.p99_ms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.bench.report import general
 from penstock.bench.report.chart import Figure
-from penstock.bench.report.words import number
+from penstock.bench.report.words import ms, number
 from penstock.bench.rows import Check, Claim, ResultRow, Results
 from penstock.bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, machine, pick
 from penstock.bench.studies.jobs import QUICK_S, WARM_UP_S, beyond_record, observe
@@ -18,7 +18,7 @@ TOLERANCE = 0.1
 
 def in_words(row: ResultRow) -> str:
     """The components of a row, without those that are nothing."""
-    parts = [f"{name} {number(ms)}" for name, ms in row.components_ms.items() if ms >= 0.001]
+    parts = [f"{name} {ms(took_ms)}" for name, took_ms in row.components_ms.items() if took_ms >= 0.001]
     return f"{row.form}: {', '.join(parts) or 'nothing'} ms"
 
 
@@ -81,7 +81,7 @@ class Components(Study):
                     Check(
                         name=f"yahoo at {number(row.rate)}/s, {row.form}: components against the mean latency",
                         value=round(gap, 3),
-                        unit=f"apart ({number(total)} and {number(row.mean_ms)} ms)",
+                        unit=f"apart ({ms(total)} and {ms(row.mean_ms)} ms)",
                         target=f"at most {TOLERANCE:g}",
                         met=gap <= TOLERANCE,
                     )

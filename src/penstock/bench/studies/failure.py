@@ -9,7 +9,7 @@ import msgspec
 from penstock.bench.peer_failure import Victim
 from penstock.bench.peer_failure import measure_peer as measure_peer_failure
 from penstock.bench.report.chart import Bar, Bars, Figure, Line, Lines, Mark
-from penstock.bench.report.words import number
+from penstock.bench.report.words import ms, number
 from penstock.bench.rows import Check, Claim, Results
 from penstock.bench.runner import Spread
 from penstock.bench.studies.base import Desk, Study, machine
@@ -87,7 +87,7 @@ class Failure(Study):
                     source="Drizzle, figure 7: latency through a failure",
                     claimed="Drizzle: from 350 ms to about 1 s, normal after one window of 10 s; Spark 3x its normal "
                     "latency; Flink 18 s, normal after 40 s (128 machines, one killed)",
-                    measured=f"calm p99 {number(windowed.calm_p99_ms)} ms; peak {number(statistics.median(peaks))} ms "
+                    measured=f"calm p99 {ms(windowed.calm_p99_ms)} ms; peak {ms(statistics.median(peaks))} ms "
                     f"(largest {number(max(peaks))}); normal again after "
                     f"{number(statistics.median(normal) if normal else None)} s, {len(normal)} of {len(peaks)} kills",
                     holds=len(normal) == len(peaks) and max(peaks) <= 18_000,
@@ -129,7 +129,7 @@ class Failure(Study):
 def _over_time(shape: str, outcome: Outcome) -> Lines:
     def line(label: str, key: str, field: str) -> Line:
         known = [(each.at_s, getattr(each, field)) for each in outcome.moments if getattr(each, field) is not None]
-        return Line(label, key, [at for at, _ in known], [max(ms, 0.05) for _, ms in known], markers=False)
+        return Line(label, key, [at for at, _ in known], [max(took_ms, 0.05) for _, took_ms in known], markers=False)
 
     marks = [Mark(loss.at_s, str(loss.size)) for loss in outcome.losses]
     lines = [line("largest", "out", "max_ms"), line("median", "record", "p50_ms")]

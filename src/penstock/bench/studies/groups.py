@@ -9,7 +9,7 @@ import msgspec
 import penstock as ps
 from penstock.bench.measure import POLL_S, discard, wait_for_start
 from penstock.bench.report.chart import Figure, Line, Lines, Mark
-from penstock.bench.report.words import number, ratio
+from penstock.bench.report.words import ms, ratio
 from penstock.bench.rows import Check, Claim, Results
 from penstock.bench.studies.base import Desk, Study, machine
 from penstock.bench.workloads import WORKLOADS
@@ -96,13 +96,13 @@ class GroupsStudy(Study):
             if len(own) < 2:
                 continue
             first, last = own[min(own)], own[max(own)]
-            middle = f", {number(own[25].micro_batch_ms)} ms in groups of 25" if 25 in own else ""
+            middle = f", {ms(own[25].micro_batch_ms)} ms in groups of 25" if 25 in own else ""
             claims.append(
                 Claim(
                     source=f"Drizzle, figure {figure[shape, load]}: {shape}, {load}",
                     claimed=told,
-                    measured=f"{number(first.micro_batch_ms)} ms in groups of {first.size}{middle}, "
-                    f"{number(last.micro_batch_ms)} ms in groups of {last.size}: "
+                    measured=f"{ms(first.micro_batch_ms)} ms in groups of {first.size}{middle}, "
+                    f"{ms(last.micro_batch_ms)} ms in groups of {last.size}: "
                     f"{ratio(first.micro_batch_ms, last.micro_batch_ms)}; {where}",
                     holds=last.micro_batch_ms < first.micro_batch_ms,
                 )

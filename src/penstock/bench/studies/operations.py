@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.bench.report import general
 from penstock.bench.report.chart import Figure
-from penstock.bench.report.words import number
+from penstock.bench.report.words import ms, number
 from penstock.bench.rows import Check, Claim, OperationRow, Results
 from penstock.bench.studies.base import ADAPTIVE, FORMS, Desk, Study, machine, pick
 from penstock.bench.studies.jobs import QUICK_S, WARM_UP_S, beyond_record, observe
@@ -73,4 +73,4 @@ class Operations(Study):
 
 def _slowest(operations: list[OperationRow]) -> str:
     slowest = max(operations, key=lambda each: each.latency_ms)
-    return f"{slowest.name}, {number(slowest.latency_ms)} ms"
+    return f"{slowest.name}, {ms(slowest.latency_ms)} ms"

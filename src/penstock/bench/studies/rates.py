@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.bench.report import general
 from penstock.bench.report.chart import Figure
-from penstock.bench.report.words import number, ratio
+from penstock.bench.report.words import ms, number, ratio
 from penstock.bench.rows import Check, Claim, Results
 from penstock.bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, machine, pick
 from penstock.bench.studies.jobs import QUICK_S, WARM_UP_S, beyond_record, observe
@@ -62,8 +62,8 @@ class Rates(Study):
                 Claim(
                     source="DO, abstract and figure 10: low rate",
                     claimed="5x lower latency than micro-batches at a low rate (Yahoo, 20K/s; 6 machines)",
-                    measured=f"Yahoo at {number(low.rate)}/s: median {number(low.p50_ms)} ms adaptive, "
-                    f"{number(batch.p50_ms)} ms in batch form, {ratio(batch.p50_ms, low.p50_ms)}{beside}; {where}",
+                    measured=f"Yahoo at {number(low.rate)}/s: median {ms(low.p50_ms)} ms adaptive, "
+                    f"{ms(batch.p50_ms)} ms in batch form, {ratio(batch.p50_ms, low.p50_ms)}{beside}; {where}",
                     holds=batch.p50_ms >= SPEEDUP * low.p50_ms,
                 )
             )
@@ -71,7 +71,7 @@ class Rates(Study):
                 Claim(
                     source="DO, section 6.2: against record engines",
                     claimed="slightly above Storm and JStorm at a low rate, for its source synchronises every 50 ms",
-                    measured=f"p99 {number(low.p99_ms)} ms adaptive, {number(record.p99_ms)} ms in record form",
+                    measured=f"p99 {ms(low.p99_ms)} ms adaptive, {ms(record.p99_ms)} ms in record form",
                     holds=low.p99_ms <= NEAR * record.p99_ms,
                 )
             )
@@ -84,7 +84,7 @@ class Rates(Study):
                     source="DO, figure 10: high rate",
                     claimed="record engines' latency grows from 40K/s on (Yahoo); DO keeps a stable latency",
                     measured=f"adaptive kept up in {len(kept)} of {len(high)} cases; the record form fell behind at "
-                    + ", ".join(f"{row.workload} {number(row.rate)}/s (p99 {number(row.p99_ms)} ms)" for row in slow),
+                    + ", ".join(f"{row.workload} {number(row.rate)}/s (p99 {ms(row.p99_ms)} ms)" for row in slow),
                     holds=len(kept) == len(high),
                 )
             )

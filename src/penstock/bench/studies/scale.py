@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.bench.report.chart import Figure, Line, Lines, Mark
-from penstock.bench.report.words import number, ratio
+from penstock.bench.report.words import ms, number, ratio
 from penstock.bench.rows import Check, Claim, ResultRow, Results
 from penstock.bench.studies.base import ADAPTIVE, BATCH, RECORD, Desk, Study, machine
 from penstock.bench.studies.jobs import QUICK_S, SETTLE_S, WARM_UP_S, carry, observe
@@ -60,7 +60,7 @@ class Scale(Study):
             )
         latency = _curve(results, ADAPTIVE, "p99_ms")
         if len(latency) > 1:
-            told = ", ".join(f"{workers}: {number(ms)} ms" for workers, ms in latency)
+            told = ", ".join(f"{workers}: {ms(took_ms)} ms" for workers, took_ms in latency)
             claims.append(
                 Claim(
                     source="Finch, figure 5.4: latency",

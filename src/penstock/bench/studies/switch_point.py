@@ -12,7 +12,7 @@ import pyarrow as pa
 
 import penstock as ps
 from penstock.bench.report.chart import Band, Cell, Cells, Figure, Line, Lines
-from penstock.bench.report.words import number
+from penstock.bench.report.words import ms, number
 from penstock.bench.rows import Check, Claim, Results
 from penstock.bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, machine
 from penstock.bench.studies.jobs import SETTLE_S, Step, carry, climb
@@ -134,7 +134,7 @@ class SwitchPoint(Study):
         share = right / len(counted)
         wrong = [
             f"{case.cost_us:g} µs at {case.load:g}: {case.chosen}, {case.better} better "
-            f"({number(case.record_ms)} and {number(case.batch_ms)} ms)"
+            f"({ms(case.record_ms)} and {ms(case.batch_ms)} ms)"
             for case in counted
             if not case.right
         ]
@@ -195,8 +195,10 @@ def _cell(case: Case | None) -> Cell:
 def _panel(own: list[Case]) -> Lines:
     lines = []
     for form in FORMS:
-        known = [(case.load, ms) for case in own if (ms := getattr(case, f"{form}_ms")) is not None]
-        lines.append(Line(form, form, [load for load, _ in known], [ms for _, ms in known], dashed=form == ADAPTIVE))
+        known = [(case.load, mean) for case in own if (mean := getattr(case, f"{form}_ms")) is not None]
+        lines.append(
+            Line(form, form, [load for load, _ in known], [mean for _, mean in known], dashed=form == ADAPTIVE)
+        )
     cross = crossover(own)
     bands = [Band(cross * (1 - BAND), cross * (1 + BAND))] if cross is not None else []
     ticks = [load for load in (0.3, 0.5, 0.7, 1.0, 1.5, 2.5) if load in {case.load for case in own}]

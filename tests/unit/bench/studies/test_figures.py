@@ -1,0 +1,61 @@
+"""Every study's figures are drawn, and its page holds claims, figures and tables; nothing comes from a network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+
+from penstock.bench.report.draw import render
+from penstock.bench.report.page import HTML_NAME, write
+from penstock.bench.rows import Results
+from penstock.bench.studies import STUDIES
+
+Made = Callable[[str], Results]
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_figure_is_drawn(name: str, made: Made, tmp_path: Path) -> None:
+    figures = STUDIES[name].figures(made(name))
+    assert figures
+    assert len({figure.slug for figure in figures}) == len(figures)
+    for figure in figures:
+        svg = render(figure, tmp_path / f"{figure.slug}.png")
+        assert (tmp_path / f"{figure.slug}.png").read_bytes().startswith(PNG)
+        ElementTree.fromstring(svg)
+        assert "var(--c24292f)" in svg
+        assert not re.search(r"#(24292f|57606a|d8dee4)", svg), "a colour that does not follow the page"
+
+
+def test_one_page_holds_all_studies_in_their_order(made: Made, tmp_path: Path) -> None:
+    for name in reversed(STUDIES):
+        (tmp_path / f"{name}.json").write_bytes(msgspec.json.encode(made(name)))
+    page, figures, skipped = write(tmp_path, tmp_path / "out")
+    text = page.read_text()
+    assert page.name == HTML_NAME
+    assert not skipped
+    assert {path.parent.name for path in figures} == {"figures"}
+    places = [text.index(f'<h2 id="{name}">') for name in STUDIES]
+    assert places == sorted(places)
+    assert text.count("<svg") == len(figures)
+    ids = re.findall(r' id="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    for used in re.findall(r'(?:href="|url\()#([^")]+)', text):
+        assert used in ids
+    assert not re.search(r'(src|href)="(https?:)?//', text.replace("http://www.w3.org", ""))
+    assert "prefers-color-scheme:dark" in text
+
+
+def test_a_trial_and_an_interrupted_study_are_marked(made: Made, tmp_path: Path) -> None:
+    results = made("scale")
+    assert results.study is not None
+    results.study.quick, results.study.complete = True, False
+    (tmp_path / "scale.json").write_bytes(msgspec.json.encode(results))
+    text = write(tmp_path, tmp_path / "out")[0].read_text()
+    assert "the figures mean nothing" in text
+    assert "Interrupted" in text

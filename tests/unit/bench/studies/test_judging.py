@@ -1,0 +1,153 @@
+"""Studies hold what was measured against the papers, also when only a part was measured; claims can fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.bench.rows import Claim, Results
+from penstock.bench.studies import STUDIES
+from penstock.bench.studies.jobs import Step
+from penstock.bench.studies.latency_target import reached_eps
+from penstock.bench.studies.switch_point import Case, cases, crossover
+
+Made = Callable[[str], Results]
+
+
+def claim_about(results: Results, words: str) -> Claim:
+    assert results.study is not None
+    claims, _ = STUDIES[results.study.name].judge(results)
+    return next(claim for claim in claims if words in claim.source)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_puts_the_claim_beside_the_measurement(name: str, made: Made) -> None:
+    results = made(name)
+    assert results.study is not None
+    assert results.study.claims
+    for claim in results.study.claims:
+        assert claim.source.split(",")[0] in ("DO", "Drizzle", "Finch")
+        assert claim.claimed
+        assert any(letter.isdigit() for letter in claim.measured)
+        assert claim.holds is not False
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_that_was_interrupted_before_its_first_measurement_is_judged_too(name: str, made: Made) -> None:
+    results = made(name)
+    assert results.study is not None
+    results.rows, results.checks, results.study.data = [], [], {}
+    assert STUDIES[name].judge(results) == ([], [])
+    assert STUDIES[name].figures(results) == []
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_that_was_interrupted_half_way_is_judged_and_drawn(name: str, made: Made) -> None:
+    results = made(name)
+    assert results.study is not None
+    results.rows = results.rows[: len(results.rows) // 2]
+    for key, value in results.study.data.items():
+        if isinstance(value, list):
+            results.study.data[key] = value[: len(value) // 2]
+        if isinstance(value, dict):
+            results.study.data[key] = dict(list(value.items())[:1])
+    STUDIES[name].judge(results)
+    STUDIES[name].figures(results)
+
+
+def test_a_batch_form_that_is_hardly_slower_refutes_the_speedup_at_low_rates(made: Made) -> None:
+    results = made("rates")
+    assert claim_about(results, "low rate").holds
+    for row in results.rows:
+        if row.form == "batch":
+            row.p50_ms = 4.0
+    assert claim_about(results, "low rate").holds is False
+
+
+def test_waiting_in_the_adaptive_form_at_a_low_rate_refutes_table_1(made: Made) -> None:
+    results = made("components")
+    assert claim_about(results, "table 1").holds
+    for row in results.rows:
+        if row.form == "adaptive":
+            row.components_ms["wait"] = 50.0
+    assert claim_about(results, "table 1").holds is False
+
+
+def test_components_that_do_not_add_up_are_a_missed_check(made: Made) -> None:
+    results = made("components")
+    assert all(check.met for check in results.checks)
+    results.rows[0].components_ms["process"] += 5.0
+    _, checks = STUDIES["components"].judge(results)
+    assert [check.met for check in checks].count(False) == 1
+
+
+def test_throughput_is_judged_by_medians(made: Made) -> None:
+    results = made("throughput")
+    assert claim_about(results, "record engines").holds
+    assert "3x" in claim_about(results, "record engines").measured
+    assert "of Structured Streaming's best (300K/s)" in claim_about(results, "micro-batches").measured
+    for row in results.rows:
+        if row.form == "record" and row.capacity_eps:
+            row.capacity_eps = 1e6
+    assert claim_about(results, "record engines").holds is False
+
+
+def test_a_burst_without_a_switch_does_not_bear_figure_11_out(made: Made) -> None:
+    results = made("burst")
+    assert results.study is not None
+    bursts = msgspec.convert(results.study.data["bursts"], list[dict[str, Any]])
+    for course in bursts[0]["courses"]:
+        course["switches"] = []
+    results.study.data["bursts"] = bursts
+    assert claim_about(results, "figure 11").holds is False
+
+
+def test_the_rate_within_a_target_ends_at_the_first_step_over_it() -> None:
+    def step(rate: float, p99_ms: float | None, kept_up: bool = True) -> Step:
+        return Step(rate, p99_ms, p99_ms, p99_ms, 0, kept_up, {})
+
+    steps = [step(1, 2.0), step(2, 4.0), step(3, 9.0), step(4, 3.0)]
+    assert reached_eps(steps, 5.0) == 2
+    assert reached_eps(steps, 9.0) == 4
+    assert reached_eps(steps, 1.0) == 0
+    assert reached_eps([step(1, 2.0), step(2, 2.0, kept_up=False)], 5.0) == 1
+    assert reached_eps([step(1, 2.0), step(2, None)], 5.0) == 1
+
+
+def test_cells_near_the_crossover_do_not_count(made: Made) -> None:
+    results = made("switch-point")
+    found = cases(results)
+    assert [(case.load, case.better, case.chosen) for case in found] == [
+        (0.5, "record", "record"),
+        (0.9, "record", "record"),
+        (1.25, "batch", "batch"),
+        (2.0, "batch", "batch"),
+    ]
+    cross = crossover(found)
+    assert cross is not None
+    assert 0.9 < cross < 1.25
+    assert [case.near for case in found] == [abs(case.load / cross - 1) <= 0.1 for case in found]
+    assert results.checks[0].value == 1.0
+
+
+def test_a_wrong_choice_is_counted_and_told(made: Made) -> None:
+    results = made("switch-point")
+    assert results.study is not None
+    steps = msgspec.convert(results.study.data["steps"], dict[str, dict[str, list[Step]]])
+    steps["20"]["adaptive"][-1].batch["work"] = 0.2
+    results.study.data["steps"] = msgspec.to_builtins(steps)
+    claims, checks = STUDIES["switch-point"].judge(results)
+    counted = [case for case in cases(results) if not case.near]
+    assert checks[0].value == round((len(counted) - 1) / len(counted), 4)
+    assert not checks[0].met
+    assert "20 µs at 2: record, batch better" in claims[0].measured
+
+
+def test_a_form_from_which_nothing_came_is_the_worse_one() -> None:
+    silent = Case(20.0, 1.5, 1.0, None, 60.0, 60.0, "batch", "batch")
+    calm = Case(20.0, 1.0, 1.0, 1.0, 60.0, 1.0, "record", "record")
+    assert crossover([calm, silent]) == pytest.approx(1.5**0.5)
+    assert crossover([calm, calm]) is None
