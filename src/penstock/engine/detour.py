@@ -87,6 +87,8 @@ class Item:
     """Set when slots were lost with it too often: the chain itself runs it."""
     marker: Marker | None = None
     """A marker that came in the same block."""
+    clock_us: int = 0
+    """When it was cut, on a clock that stands still while its unit cannot read; set by units that keep one."""
 
 
 @dataclass(slots=True)

@@ -56,6 +56,8 @@ class SourceUnit(ReroutableUnit):
         self._next_id = 0
         self._marker: int | None = None
         self._marked_epoch = 0
+        self._cut_ids: dict[int, int] = {}
+        """By partition: the id of its last micro-batch."""
         self._cut_us = 0
         """When offsets were last cut."""
         self._drain = False
@@ -65,6 +67,9 @@ class SourceUnit(ReroutableUnit):
         # By partition: when it last showed an event time (the start counts), and the largest one.
         self._shown: dict[int, tuple[int, int | None]] = dict.fromkeys(self.readers, (plan.start_us, None))
         self._records_max = _FIRST_BLOCK_RECORDS
+        self._blocked_us: int | None = None
+        self._stalled_us = 0
+        """How long the unit could not read, for want of room or of slots: in that time no partition was silent."""
 
     @property
     def offsets(self) -> dict[int, int]:
@@ -120,8 +125,12 @@ class SourceUnit(ReroutableUnit):
             return True
         if self._drain:
             return self._end()
-        if self._paused or now_us < self._not_before_us or not self.has_room:
+        if self._paused or now_us < self._not_before_us:
             return False
+        if not self.has_room:
+            self._block(now_us)
+            return False
+        self._unblock(now_us)
         self._begin_reading(now_us)
         worked = False
         open_partitions = False
@@ -142,15 +151,26 @@ class SourceUnit(ReroutableUnit):
     def _begin_reading(self, now_us: int) -> None:
         """Wait for partitions from the first read on: a restored source has been silent for its recovery."""
         if not self._active_us:
-            self._active_us = now_us
-            self._shown = {p: (max(now_us, shown_us), seen_us) for p, (shown_us, seen_us) in self._shown.items()}
+            self._active_us = heard_us = now_us - self._stalled_us
+            self._shown = {p: (max(heard_us, shown_us), seen_us) for p, (shown_us, seen_us) in self._shown.items()}
+
+    def _block(self, now_us: int) -> None:
+        if self._blocked_us is None:
+            self._blocked_us = now_us
+
+    def _unblock(self, now_us: int) -> None:
+        if self._blocked_us is not None:
+            # Short ones are the rhythm of a full unit, in which a partition that shows no event time is found out too.
+            stalled_us = now_us - self._blocked_us
+            self._stalled_us += stalled_us if 4 * stalled_us >= self._options.idle_us else 0
+            self._blocked_us = None
 
     def _came_back(self, now_us: int) -> None:
         self._active_us = 0
         self._begin_reading(now_us)
 
     def _watch_idle(self, now_us: int) -> None:
-        if not self._span.idle and now_us - self._active_us >= self._options.idle_us:
+        if not self._span.idle and now_us - self._stalled_us - self._active_us >= self._options.idle_us:
             self._announce_idle()
 
     def _event_time_us(self, partition: int, now_us: int, newest: int | None) -> int | None:
@@ -185,7 +205,7 @@ class SourceUnit(ReroutableUnit):
         span.first = span.last = self._next_id
         self._next_id += 1
         span.due_us = batch.due_us
-        self._show_event_time(partition, self.chain.event_time_us_max, now_us)
+        self._show_event_time(partition, self.chain.event_time_us_max, now_us - self._stalled_us)
         self._emit(rows)
         after_ns = self._clock_ns()
         self._count_read(count, before_ns - now_us * 1000, batch.due_us, before_ns // 1000)
@@ -260,6 +280,15 @@ class SourceUnit(ReroutableUnit):
         schema = self.spec.schema_at(detour.route.first)
         detour.cut(key, (self._next_id, self._next_id), schema, now_us, place=place)
         self._next_id += 1
+        self._stamp(detour, now_us)
+
+    def _stamp(self, detour: Detour, now_us: int) -> None:
+        self._unblock(now_us)
+        item = detour.line[-1]
+        assert isinstance(item, Item)
+        item.clock_us = now_us - self._stalled_us
+        if detour.room <= 0:
+            self._block(now_us)
 
     def _cut_ripe(self, detour: Detour, now_us: int) -> bool:
         worked = False
@@ -282,11 +311,13 @@ class SourceUnit(ReroutableUnit):
         share = {p: min(detour.records_max, max(-(-n // shares), PIECE_RECORDS_MIN)) for p, n in due.items()}
         since_us, self._cut_us = self._cut_us or now_us, now_us
         while room > 0 and any(due.values()):
-            for partition, reader in self.readers.items():
-                count = min(due[partition], share[partition])
+            # Who has waited longest comes first: where slots are few, the last partitions must not starve.
+            for partition in sorted(self.readers, key=lambda each: self._cut_ids.get(each, -1)):
+                reader, count = self.readers[partition], min(due[partition], share[partition])
                 if count and room > 0:
-                    offset = reader.offset
+                    offset, self._cut_ids[partition] = reader.offset, self._next_id
                     detour.send_offsets(partition, offset, count, self._next_id, since_us, now_us)
+                    self._stamp(detour, now_us)
                     reader.seek(offset + count)
                     self._next_id += 1
                     due[partition] -= count
@@ -329,7 +360,8 @@ class SourceUnit(ReroutableUnit):
 
     def _passed(self, item: Item, event_time_us_max: int | None, now_us: int) -> None:
         assert isinstance(item.origin, int)
-        self._show_event_time(item.origin, event_time_us_max, now_us)
+        del now_us
+        self._show_event_time(item.origin, event_time_us_max, item.clock_us)
 
     def _count(self, route: Route, item: Item, done: s.Done, now_us: int) -> None:
         if route.first < 0:
@@ -402,7 +434,7 @@ class SourceUnit(ReroutableUnit):
             return max(now_us, self._not_before_us)
         soonest = max(min(wakes), self._not_before_us)
         if not self._span.idle:
-            soonest = min(soonest, max(self._active_us + self._options.idle_us, now_us + 1))
+            soonest = min(soonest, max(self._active_us + self._stalled_us + self._options.idle_us, now_us + 1))
         return soonest
 
     def _wake_detour_us(self, detour: Detour, now_us: int) -> int | None:
@@ -417,7 +449,7 @@ class SourceUnit(ReroutableUnit):
                 due_us = max(min(wakes), min(cut_us, now_us + detour.route.interval_us))
                 soonest = due_us if soonest is None else min(soonest, due_us)
         if detour.is_empty and not self._span.idle:
-            idle_us = max(self._active_us + self._options.idle_us, now_us + 1)
+            idle_us = max(self._active_us + self._stalled_us + self._options.idle_us, now_us + 1)
             soonest = idle_us if soonest is None else min(soonest, idle_us)
         return soonest
 
