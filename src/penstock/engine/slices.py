@@ -22,6 +22,7 @@ from penstock.pipeline.plan import EdgeSpec, Mode, OpSpec, Plan, UnitSpec
 from penstock.protocol.slots import Part, StageFigures
 from penstock.types import Record
 
+PROBE_RECORDS = 8
 SAMPLE_ROUNDS = 5
 SAMPLE_NS = 50_000_000
 _FAR_FUTURE_US = 1 << 60
@@ -227,12 +228,21 @@ class Slice:
             if not batch.num_rows:
                 break
             rows = self._unit.ops[index].schema.to_rows(batch)
+            rows = rows[: self._affordable(stage, rows)]
+            batch = batch.slice(0, len(rows))
             found.records_in[index] = batch.num_rows
             found.record_ns[index], _ = self._fastest(stage.process, rows)
             self._forget(stage)
             found.batch_ns[index], batch = self._fastest(self._process, stage, batch)
             self._forget(stage)
         return found
+
+    def _affordable(self, stage: Stage, rows: list[Record]) -> int:
+        """How many records of a sample a slow operation can be given: the slot has other work."""
+        few = rows[:PROBE_RECORDS]
+        taken_ns, _ = self._fastest(stage.process, few)
+        self._forget(stage)
+        return max(len(few), len(few) * SAMPLE_NS // max(1, taken_ns))
 
     def _fastest(self, action: Callable[..., Any], *arguments: Any) -> tuple[int, Any]:
         """Run something some times, as long as that does not take long; what else the machine does only adds time."""
