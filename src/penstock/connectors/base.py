@@ -12,6 +12,12 @@ import pyarrow as pa
 from penstock.errors import InvalidOption
 from penstock.types import Record, Schema
 
+RESUME_ONCE = (
+    "Resume once with the sink as it was, unless the last run came to its end; "
+    "then give the new sink a name of its own: .to(…, name=…)."
+)
+"""What to do where a resumed run has another sink under the name of one that may have output to publish."""
+
 
 @dataclass(slots=True)
 class SourceBatch:

@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.connectors.base import Sink, SinkWriter, Stager, WriterContext
+from penstock.connectors.base import RESUME_ONCE, Sink, SinkWriter, Stager, WriterContext
 from penstock.connectors.plain import plain_dicts
 from penstock.errors import InvalidOption, SinkFailed
 from penstock.types import Record, Schema
@@ -110,9 +110,17 @@ class Files(Sink):
         return {**self.__dict__, "_claim": None}  # the claim stays in the driver
 
     def state(self) -> dict[str, object]:
-        return {"first_part": self._first_part}
+        return {"first_part": self._first_part, "directory": str(self._path.absolute())}
 
     def resume(self, state: dict[str, object]) -> None:
+        before = Path(str(state.get("directory", self._path)))
+        left = [path for path in _listed(before / _PENDING) if path.name != _LOCK]
+        if left and before.resolve() != self._path.resolve():
+            raise SinkFailed(
+                sink=f"files('{self._path}')",
+                cause=f"the last run wrote into '{before}', where '{_PENDING}/{left[0].name}' is not published yet",
+                hint=RESUME_ONCE,
+            )
         self._first_part = int(str(state.get("first_part", 0)))
         last = self._first_part + int(str(state["epoch"]))
         newer = [path for path in _listed(self._path) if (match := _PART.fullmatch(path.name)) and int(match[1]) > last]
@@ -312,10 +320,12 @@ class _FilesWriter(SinkWriter):
         """Make files visible; ``known`` ones are an error where they are missing."""
         ready = sorted(prepared for prepared in self._prepared if prepared <= epoch)
         for prepared in ready:
-            target = self._path / f"part-{self._first_part + prepared:08d}-{self._instance:04d}.{self._format.value}"
+            pending = self._path / _PENDING / self._prepared[prepared]
+            # Its own suffix: a resumed run may have another format.
+            target = self._path / f"part-{self._first_part + prepared:08d}-{self._instance:04d}{pending.suffix}"
             with _disk(target, self._operation):
                 try:
-                    (self._path / _PENDING / self._prepared[prepared]).replace(target)
+                    pending.replace(target)
                 except FileNotFoundError:
                     if known and not target.exists():
                         raise

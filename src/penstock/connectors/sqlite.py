@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.connectors.base import Sink, SinkWriter, WriterContext
+from penstock.connectors.base import RESUME_ONCE, Sink, SinkWriter, WriterContext
 from penstock.connectors.buffered import BufferedWriter
 from penstock.errors import InvalidOption, SinkFailed, TypeMismatch
 from penstock.types import Record, Schema, TypeKind
@@ -51,6 +51,18 @@ class Sqlite(Sink):
                 sink=f"sqlite('{self._path}')",
                 cause=f"table '{self._table}' is there already, without a column '{missing[0]}'",
                 hint="Choose another table, or remove this one.",
+            )
+
+    def state(self) -> dict[str, object]:
+        return {"database": str(self._path.absolute()), "table": self._table}
+
+    def resume(self, state: dict[str, object]) -> None:
+        before, table = Path(str(state.get("database", self._path))), state.get("table", self._table)
+        if (before.exists() and before.resolve() != self._path.resolve()) or table != self._table:
+            raise SinkFailed(
+                sink=f"sqlite('{self._path}')",
+                cause=f"the last run wrote into table '{table}' of '{before}', now it is '{self._table}'",
+                hint=RESUME_ONCE,
             )
 
     def _check_columns(self, schema: Schema) -> None:

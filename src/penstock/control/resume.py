@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from penstock.connectors.base import Sink
+from penstock.connectors.base import RESUME_ONCE, Sink
 from penstock.errors import CheckpointMismatch
 from penstock.operators import Match, Merge
 from penstock.pipeline.plan import Plan
@@ -25,6 +25,7 @@ class Anchor(msgspec.Struct, frozen=True):
     signature: str
     may_go: bool
     """Whether a pipeline without it can be resumed: a source or a sink that nobody wants any more."""
+    is_sink: bool = False
 
 
 def anchors(plan: Plan) -> list[Anchor]:
@@ -40,7 +41,59 @@ def anchors(plan: Plan) -> list[Anchor]:
                 found.append(Anchor(spec.name, unit.id, unit.instances, signature, False))
             elif isinstance(spec.operation, Sink) and not any(anchor.unit == unit.id for anchor in found):
                 # Its last output may be prepared, committed, and not visible yet.
-                found.append(Anchor(spec.name, unit.id, unit.instances, spec.operation.kind, True))
+                found.append(Anchor(spec.name, unit.id, unit.instances, spec.operation.kind, True, True))
+    return found
+
+
+class Output(msgspec.Struct, frozen=True):
+    """A sink and where it was: what it had prepared at the last commit may not be published yet."""
+
+    name: str
+    kind: str
+    schema: str
+    unit: int
+    instances: int
+
+
+def outputs(plan: Plan) -> list[Output]:
+    """Every sink of a plan."""
+    return [
+        Output(spec.name, spec.operation.kind, spec.schema.ddl, unit.id, unit.instances)
+        for unit in plan.units
+        for spec in unit.ops
+        if isinstance(spec.operation, Sink)
+    ]
+
+
+def carried(stored: Iterable[Output], units: dict[int, int], plan: Plan, place: str) -> list[tuple[Output, Sink]]:
+    """Return the sinks of the last run whose prepared output no instance of this plan would find.
+
+    They are in another unit than before, or in a unit of another number of instances, or their schema has changed. A
+    sink that is of another kind is refused: it cannot publish what the other one has prepared. One that is gone is not
+    wanted any more.
+
+    Parameters
+    ----------
+    units : dict
+        Which unit of the plan each stored unit has become.
+    """
+    sinks = {spec.name: spec.operation for unit in plan.units for spec in unit.ops if isinstance(spec.operation, Sink)}
+    present = {output.name: output for output in outputs(plan)}
+    found = []
+    for old in stored:
+        new = present.get(old.name)
+        if new is None:
+            continue
+        if new.kind != old.kind:
+            raise CheckpointMismatch(
+                f"the checkpoint in '{place}' does not fit this pipeline: sink '{old.name}' was {old.kind}, now "
+                f"{new.kind}, and what it had prepared at the last commit may not be published yet.",
+                operation=old.name,
+                hint=RESUME_ONCE,
+            )
+        stays = units.get(old.unit) == new.unit and (old.instances, old.schema) == (new.instances, new.schema)
+        if not stays:
+            found.append((old, sinks[old.name]))
     return found
 
 
@@ -54,6 +107,8 @@ def match(stored: Iterable[Anchor], plan: Plan, place: str) -> dict[int, int]:
         if new is None:
             if not old.may_go:
                 problems.append(f"operation '{old.name}' held state and is gone")
+        elif old.is_sink and (new.signature, new.instances) != (old.signature, old.instances):
+            pass  # nothing but its prepared output is at stake, which `carried` sees to
         elif new.signature != old.signature:
             problems.append(f"'{old.name}' was {old.signature}, now {new.signature}")
         elif new.instances != old.instances:

@@ -12,12 +12,12 @@ from zlib import crc32
 
 import msgspec
 
-from penstock.control.resume import Anchor
+from penstock.control.resume import Anchor, Output
 from penstock.errors import CheckpointDamaged
 from penstock.protocol import messages as m
 from penstock.runtime.places import open_place
 
-_FORMAT = 1
+_FORMAT = 2
 KEPT_COMMITS = 2
 
 
@@ -35,6 +35,8 @@ class CommitRecord(msgspec.Struct):
     sinks: dict[str, dict[str, object]]
     """State of each sink that the next run must know."""
     snapshots: list[m.Stored]
+    outputs: list[Output]
+    """Where each sink was: what it had prepared may be wanted elsewhere."""
 
 
 class CheckpointStore:
@@ -119,9 +121,10 @@ def new_record(
     anchors: list[Anchor],
     sinks: dict[str, dict[str, object]],
     snapshots: list[m.Stored],
+    outputs: list[Output],
 ) -> CommitRecord:
     """Make a record in the present format."""
-    return CommitRecord(_FORMAT, job, epoch, generation, start_us, final, anchors, sinks, snapshots)
+    return CommitRecord(_FORMAT, job, epoch, generation, start_us, final, anchors, sinks, snapshots, outputs)
 
 
 def _epoch_of(name: str) -> int | None:

@@ -25,7 +25,7 @@ from penstock.control.events import (
 )
 from penstock.control.groups import Submit, TellSlot
 from penstock.control.monitor import Monitor, Status
-from penstock.control.resume import anchors
+from penstock.control.resume import anchors, outputs
 from penstock.control.scheduler import Phase, Resumption, Scheduler
 from penstock.errors import PenstockError
 from penstock.metrics import Histogram
@@ -68,7 +68,7 @@ class Driver:
         self._node = node
         self._store = CheckpointStore(plan.options.checkpoint, durable=plan.options.durable)
         self._store.create()
-        self._anchors = anchors(plan)
+        self._anchors, self._outputs = anchors(plan), outputs(plan)
         self._scheduler = Scheduler(plan, now_us(), resumption)
         self._monitor = Monitor(plan)
         self._measured = measured_operations(plan)
@@ -323,6 +323,7 @@ class Driver:
                 anchors=self._anchors,
                 sinks=self._sinks,
                 snapshots=command.snapshots,
+                outputs=self._outputs,
             )
         )
         self._handle(CommitRecorded(command.epoch))

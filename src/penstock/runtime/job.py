@@ -16,8 +16,6 @@ from penstock.control.adaptation import Adaptation, checked_operations
 from penstock.control.events import DrainRequested, FormsSettled, GroupJobEnded, HostEnded, StopRequested
 from penstock.control.groups import Submit
 from penstock.control.monitor import Status
-from penstock.control.resume import match, moved
-from penstock.control.scheduler import Resumption
 from penstock.durations import parse_us
 from penstock.errors import InvalidGraph, InvalidOption, TypeMismatch, nearest
 from penstock.metrics import Histogram
@@ -33,6 +31,7 @@ from penstock.runtime.interrupts import Acknowledge, held_interrupts, taken_inte
 from penstock.runtime.metrics_out.exporter import Exporter
 from penstock.runtime.metrics_out.samples import OutletFigures
 from penstock.runtime.report import Report, make_report
+from penstock.runtime.restart import Restart
 from penstock.runtime.spark import GroupJobs, Hosting, close_session, open_session
 from penstock.runtime.transport import LOOPBACK, Keys, Node
 
@@ -79,7 +78,7 @@ class Job:
             self._scratch = tempfile.TemporaryDirectory(prefix=f"penstock-{plan.options.name}-")
             plan = replace(plan, options=replace(plan.options, checkpoint=self._scratch.name))
         self._plan = plan
-        resumption = self._resumption()
+        restart = Restart.of(plan)
         self._keys = Keys.create()
         self._exporter = Exporter(plan)
         try:
@@ -97,6 +96,7 @@ class Job:
                 raise KeyboardInterrupt
             for sink in self._sinks:
                 sink.claim()
+            resumption = restart.resumption() if restart is not None else None
             host = socket.gethostbyname(self._session.conf.get("spark.driver.host") or LOOPBACK)
             self._node = Node(self._keys, host)
             self._driver = Driver(self._plan, self._node, self._replace_worker, self._submit_group, resumption)
@@ -125,15 +125,6 @@ class Job:
 
     def _submit_group(self, command: Submit) -> None:
         self._groups.submit(command)
-
-    def _resumption(self) -> Resumption | None:
-        """What the checkpoint directory has to go on from, if it was written by this pipeline."""
-        options = self._plan.options
-        last = CheckpointStore(options.checkpoint, durable=True).last_commit() if options.durable else None
-        if last is None:
-            return None
-        units = match(last.anchors, self._plan, options.checkpoint)
-        return Resumption(last.epoch, last.start_us, last.generation, moved(last.snapshots, units))
 
     @property
     def name(self) -> str:

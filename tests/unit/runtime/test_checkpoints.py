@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from penstock.control.resume import Output
 from penstock.engine.worker import Persist
 from penstock.errors import CheckpointDamaged
 from penstock.protocol import messages as m
@@ -46,6 +47,7 @@ def record(epoch: int, *snapshots: m.Stored) -> CommitRecord:
         anchors=[],
         sinks={"out": {"first_part": 3}},
         snapshots=list(snapshots),
+        outputs=[Output("out", "files", "n bigint", 0, 1)],
     )
 
 

@@ -1,0 +1,94 @@
+"""What a checkpoint directory has to go on from: judged before Spark starts, made complete before the workers do.
+
+A worker publishes what its own sinks had prepared at the last commit. What no worker would publish, because the
+pipeline has changed around a sink, is published here.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import msgspec
+
+from penstock.connectors.base import Sink, WriterContext
+from penstock.control.resume import Output, carried, match, moved
+from penstock.control.scheduler import Resumption
+from penstock.engine.snapshot import decode_snapshot, encode_snapshot
+from penstock.errors import PenstockError, SinkFailed
+from penstock.pipeline.plan import Plan
+from penstock.protocol import messages as m
+from penstock.runtime.checkpoints import CheckpointStore, CommitRecord
+from penstock.types import Schema
+
+
+class Restart:
+    """The last commit of another run, and what this run's plan makes of it."""
+
+    def __init__(self, store: CheckpointStore, last: CommitRecord, plan: Plan) -> None:
+        self._store = store
+        self._last = last
+        place = plan.options.checkpoint
+        self._units = match(last.anchors, plan, place)
+        self._carried = carried(last.outputs, self._units, plan, place)
+
+    @staticmethod
+    def of(plan: Plan) -> Restart | None:
+        """Judge the plan's checkpoint directory.
+
+        Returns
+        -------
+        Restart or None
+            None where there is nothing to go on from.
+
+        Raises
+        ------
+        CheckpointMismatch
+            When the pipeline does not fit; the difference is named.
+        """
+        if not plan.options.durable:
+            return None
+        store = CheckpointStore(plan.options.checkpoint, durable=True)
+        last = store.last_commit()
+        return Restart(store, last, plan) if last is not None else None
+
+    def resumption(self) -> Resumption:
+        """Publish what no worker would, and return what the scheduler goes on from; the sinks must be claimed."""
+        last, snapshots = self._last, list(self._last.snapshots)
+        for output, sink in self._carried:
+            for instance in range(output.instances):
+                chain = [
+                    at for at, each in enumerate(snapshots) if (each.unit, each.instance) == (output.unit, instance)
+                ]
+                newest = max(chain, key=lambda at: snapshots[at].epoch, default=None)
+                held = None
+                if newest is not None:
+                    held, snapshots[newest] = self._taken_out(snapshots[newest], output.name)
+                self._publish(output, sink, instance, held)
+        return Resumption(last.epoch, last.start_us, last.generation, moved(snapshots, self._units))
+
+    def _taken_out(self, stored: m.Stored, sink: str) -> tuple[bytes | None, m.Stored]:
+        """Take what a sink had prepared out of a snapshot: the sink that comes in its place must not find it."""
+        snapshot = decode_snapshot(self._store.read_snapshot(stored))
+        if sink not in snapshot.sinks:
+            return None, stored
+        held = snapshot.sinks[sink]
+        rest = {name: data for name, data in snapshot.sinks.items() if name != sink}
+        packed = encode_snapshot(msgspec.structs.replace(snapshot, sinks=rest))
+        name = f"{stored.name}-resumed"
+        return held, msgspec.structs.replace(stored, name=name, crc=self._store.write_snapshot(name, packed))
+
+    def _publish(self, output: Output, sink: Sink, instance: int, held: bytes | None) -> None:
+        """Make visible what an instance of a sink had prepared; doing it again after a crash changes nothing."""
+        epoch, schema = self._last.epoch, Schema.parse(output.schema)
+        context = WriterContext(self._last.job, output.name, instance, output.instances)
+        try:
+            with closing(sink.writer(schema, context)) as writer:
+                writer.restore(epoch, held)
+                rows = writer.commit(epoch)
+            if rows:
+                sink.deliver(rows, schema)
+        except PenstockError as error:
+            raise error.at(output.name) from None
+        except Exception as error:
+            cause = f"{type(error).__name__}: {error}"
+            raise SinkFailed(sink=output.kind, cause=cause, operation=output.name) from error
