@@ -102,12 +102,14 @@ class SlotPool:
                 self._lose(incarnation)
         self._known.setdefault(ready.incarnation, _Known(ready)).holds = ready.holds
 
-    def on_leave(self, incarnation: int) -> None:
-        """A slot has done its group: it gets no more, and hears that; what it has, it finishes."""
+    def on_leave(self, incarnation: int, ended: bool = False) -> None:
+        """A slot has done its group: it gets no more, and hears that; what it has, it finishes, unless it has ended."""
         known = self._known.get(incarnation)
         if incarnation not in self._gone:
             self._gone.append(incarnation)
-        if known is not None:
+        if known is not None and ended:
+            self._lose(incarnation)
+        elif known is not None:
             known.leaving = True
             self._out.append((known.ready.endpoint, [m.encode(s.Left(incarnation, self._worker, self._incarnation))]))
 
@@ -181,12 +183,6 @@ class SlotPool:
 
     def send(self, now_us: int) -> list[SlotFrames]:
         """Return the messages for slots."""
-        for incarnation, known in list(self._known.items()):
-            if any(now_us - work.sent_us > LOST_US << work.do.attempt for work in known.work.values()):
-                self._lose(incarnation)
-            elif known.holds is not None:
-                self._give_missed(known, known.holds, now_us)
-                known.holds = None
         while self._unsent:
             free = [each for each in self._used() if len(each.work) < DEPTH]
             if not free:
@@ -200,5 +196,15 @@ class SlotPool:
             if work.payload is not None:
                 frames.append(work.payload)
             self._out.append((slot.ready.endpoint, frames))
+        # Afterwards: what is lost too often is not given out again, but taken back before the next time.
+        self._look_for_losses(now_us)
         taken, self._out = self._out, []
         return taken
+
+    def _look_for_losses(self, now_us: int) -> None:
+        for incarnation, known in list(self._known.items()):
+            if any(now_us - work.sent_us > LOST_US << work.do.attempt for work in known.work.values()):
+                self._lose(incarnation)
+            elif known.holds is not None:
+                self._give_missed(known, known.holds, now_us)
+                known.holds = None

@@ -10,7 +10,7 @@ TAKING     a micro-batch is through            Done (or NotDone) to its owner   
 TAKING     the group's quota is done, or End   Leave to every worker                             LEAVING
 LEAVING    Do (sent before the worker's Left)  it waits in the queue                             LEAVING
 LEAVING    a while has passed                  Leave to those who have not answered              LEAVING
-LEAVING    Left from every worker, queue done  SlotDown to the driver                            ENDED
+LEAVING    Left from every worker, queue done  SlotDown to the driver, Leave (ended) to workers  ENDED
 LEAVING    a worker silent for too long        as if it had answered: it gives the work anew     LEAVING
 any        driver silent for too long          —                                                 ENDED
 =========  ==================================  ================================================  =========
@@ -172,6 +172,8 @@ class Slot:
 
     def _end(self) -> None:
         self.state = State.ENDED
+        for worker in self._workers:
+            self._tell(worker, s.Leave(self.identity.incarnation, True))
         now_ns = self._clock_ns()
         worked_us = (now_ns - (self._first_ns if self._first_ns is not None else now_ns)) // 1000
         self._to_driver.append(

@@ -41,8 +41,8 @@ class SlotDesk:
         match message:
             case s.Ready():
                 self.pool.on_ready(message)
-            case s.Leave(incarnation=incarnation):
-                self.pool.on_leave(incarnation)
+            case s.Leave(incarnation=incarnation, ended=ended):
+                self.pool.on_leave(incarnation, ended)
             case s.Done(incarnation=incarnation, item=item, attempt=attempt):
                 if self.pool.take(incarnation, item, attempt) is not None:
                     for unit in units:

@@ -34,6 +34,8 @@ class Leave(_Message):
     """The slot has done its group: it finishes what was sent to it before the worker's Left, and ends."""
 
     incarnation: int
+    ended: bool = False
+    """It has ended: what it has given no result for by now, it did not get."""
 
 
 class StageFigures(msgspec.Struct, array_like=True):
