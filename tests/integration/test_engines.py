@@ -19,7 +19,9 @@ OPTIONS = RunOptions(warm_up_s=0.0)
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("label", "workload"), [("penstock:record", "yahoo"), ("spark:sql", str(PIPELINE))])
+@pytest.mark.parametrize(
+    ("label", "workload"), [("penstock:record", "yahoo"), ("spark:sql", str(PIPELINE))], ids=["penstock", "spark"]
+)
 def test_an_engine_gives_the_exact_results_and_its_figures(label: str, workload: str) -> None:
     row, found = measure(open_engine(label), subject(workload), 500.0, 2.0, OPTIONS, "test")
     assert found.found.exact

@@ -38,6 +38,8 @@ class FileSubject(Subject):
         self._description = self._workload.description
         self._path = str(Path(path).absolute())
         self.name = self._workload.name
+        sinks = list(self._description.layout.sinks)
+        self.constants = {"sink": sinks[0]} if len(sinks) == 1 else {}
         order = self._description.layout.order
         used = {name: self._description.transformations[name] for name in order}
         self.stateful = tuple(

@@ -29,6 +29,8 @@ BUNDLE = "2ms"
 """Process mode hands events to Python in bundles; the default of 1 s would be the latency."""
 LEAD_S = {"thread": 3.0, "process": 12.0, "sql": 2.0}
 """The source connects before the operators after it are up; Python's processes take longest."""
+HALF_US = 500
+"""Flink SQL's clock cuts off what is below a millisecond; half of one is right on average."""
 # A row as the print connector writes it, "2> +U[a, 1, …]": what is retracted (-U, -D) is no result.
 _CHANGE = re.compile(rb"(?:\d+> )?\+[IU]\[(.*)\]")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -96,6 +98,7 @@ class Flink(Engine):
             specification={"variant": self.variant, "configuration": configuration},
             environment=_environment(),
             lead_s=LEAD_S[self.variant],
+            dealt=1 if self.variant == "sql" else options.parallelism,
         )
         if self.variant == "sql":
             launch = replace(launch, read=lambda directory: read_printed(directory / "program-0.log", subject))
@@ -122,7 +125,7 @@ def read_printed(log: Path, subject: Subject) -> list[Output]:
     for line in log.read_bytes().splitlines():
         if match := _CHANGE.fullmatch(line):
             *values, at = match[1].decode().split(", ")
-            outputs.append(Output(_time_us(at), convert(values)))
+            outputs.append(Output(_time_us(at) + HALF_US, convert(values)))
     outputs.sort(key=lambda output: output.out_us)
     return outputs
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,27 +28,31 @@ POLL_S = 0.05
 class Stamped(Sink):
     """Writes every row with the time at which it came; after a failure rows come again: at least once."""
 
-    def __init__(self, directory: str, columns: tuple[str, ...]) -> None:
+    def __init__(self, directory: str, columns: tuple[str, ...], constants: Mapping[str, str]) -> None:
         self._directory = directory
         self._columns = columns
+        self._constants = constants
 
     @property
     def kind(self) -> str:
         return "stamped"
 
     def writer(self, schema: Schema, context: WriterContext) -> SinkWriter:
-        return _StampedWriter(OutLog(self._directory, f"{context.instance}-{time.time_ns()}"), self._columns)
+        log = OutLog(self._directory, f"{context.instance}-{time.time_ns()}")
+        return _StampedWriter(log, self._columns, self._constants)
 
 
 class _StampedWriter(SinkWriter):
-    def __init__(self, log: OutLog, columns: tuple[str, ...]) -> None:
+    def __init__(self, log: OutLog, columns: tuple[str, ...], constants: Mapping[str, str]) -> None:
         self._log = log
-        self._columns = columns
+        # Columns that all rows have in common come first, and the pipeline does not carry them.
+        self._common = [constants[name] for name in columns if name in constants]
+        self._values = attrgetter(*(name for name in columns if name not in constants))
         self._encode = msgspec.json.Encoder().encode
 
     def write(self, rows: list[Record]) -> None:
-        columns, encode = self._columns, self._encode
-        self._log.rows([encode([getattr(row, name) for name in columns]) for row in rows])
+        common, values, encode = self._common, self._values, self._encode
+        self._log.rows([encode([*common, *values(row)]) for row in rows])
 
     def prepare(self, epoch: int) -> None:
         self._log.flush()
@@ -58,7 +64,7 @@ class _StampedWriter(SinkWriter):
 def run(spec: dict[str, Any]) -> None:
     """Run a specification to its end; tells when the schedule began in a line of JSON."""
     wanted = subject(spec["workload"])
-    sink = Stamped(spec["out"], wanted.columns)
+    sink = Stamped(spec["out"], wanted.columns, wanted.constants)
     rate = decode_rate(spec["rate"])
     pipeline = wanted.pipeline(rate, spec["seconds"], sink, seed=spec["seed"])
     with ps.start(pipeline, name="bench", parallelism=spec["parallelism"], **spec["options"]) as job:

@@ -25,7 +25,7 @@ from penstock.bench.rows import ProcessUsage
 
 START_S_MAX = 120.0
 """How long an engine may take until it has connected."""
-DRAIN_S_MAX = 30.0
+DRAIN_S_MAX = 60.0
 """How long it may take after the last event until all results are out; what is not out then counts as lost."""
 FOREIGN = Path(__file__).parent / "foreign"
 
@@ -46,6 +46,8 @@ class Launch:
         Connections that the engine opens to the feeder, each with its share of the events.
     lead_s : float
         From the engine's last connection to the start of the schedule: what it still needs to come up.
+    dealt : int
+        Instances among which the engine deals its lines out in turn; order is kept within each.
     hold : bool
         Whether the connection stays open after the last event: the program finds the end by itself.
     closing : bool
@@ -59,6 +61,7 @@ class Launch:
     environment: Mapping[str, str] = field(default_factory=dict)
     connections: int = 1
     lead_s: float = 1.0
+    dealt: int = 1
     hold: bool = False
     closing: bool = False
     read: Callable[[Path], list[Output]] = read_outputs
@@ -112,7 +115,7 @@ def run_fed(
             start_us=start_us,
             event_start_us=event_start_us,
             outputs=launch.read(directory),
-            partitions=launch.connections,
+            partitions=launch.connections * launch.dealt,
             processes=usages,
             feed_lag_ms=None if lag_us is None else lag_us / 1000,
             notes=notes,

@@ -18,6 +18,13 @@ from penstock.runtime.java import check_java
 REAL_TIME_BATCH = "5s"
 """Length of Real-Time Mode's batches: how often it checkpoints, not how soon results come. The least it allows."""
 
+SETTINGS = {
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
+    "FileSystemBasedCheckpointFileManager"
+}
+"""Spark's default starts a process, readlink, for every file of a checkpoint on a local disk, which takes longer than
+many a batch."""
+
 
 class Spark(Engine):
     """Micro-batches from Spark's socket source; each batch is stored by the driver."""
@@ -60,6 +67,7 @@ class Spark(Engine):
                 "spark.master": f"local[{options.parallelism}]",
                 "spark.sql.shuffle.partitions": SHUFFLE_PARTITIONS,
                 "spark.driver.memory": "2g",
+                **SETTINGS,
             }
         )
         return found
@@ -99,6 +107,7 @@ class SparkRealTime(Engine):
                 "spark.master": f"local[{options.parallelism + 2}]",
                 "spark.sql.shuffle.partitions": SHUFFLE_PARTITIONS,
                 "spark.driver.memory": "2g",
+                **SETTINGS,
             }
         )
         found.notes.extend(
@@ -113,7 +122,7 @@ class SparkRealTime(Engine):
 def _launch(variant: str, trigger: str, *, hold: bool) -> Launch:
     return Launch(
         commands=[[sys.executable, "-m", "penstock.bench.engines.spark_program"]],
-        specification={"variant": variant, "trigger": trigger},
+        specification={"variant": variant, "trigger": trigger, "settings": SETTINGS},
         # Spark's socket source would end with the connection, before its last batch.
         hold=hold,
         closing=hold,

@@ -37,7 +37,7 @@ def _micro_batches(spec: dict[str, Any]) -> None:
         log.rows([json.dumps(list(row)).encode() for row in rows])
         log.flush()
 
-    with open_spark(f"local[{spec['parallelism']}]") as spark:
+    with open_spark(f"local[{spec['parallelism']}]", spec["settings"]) as spark:
         lines = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", spec["port"]).load()
         rows, mode = _rows(spark, lines, spec, watermark=True)
         writer = rows.writeStream.outputMode(mode)
@@ -105,7 +105,7 @@ class _MemorySource:
 
 def _real_time(spec: dict[str, Any]) -> None:
     # All stages run at once, so each of their tasks needs a slot: one for the source, the others behind the shuffle.
-    with open_spark(f"local[{spec['parallelism'] + 2}]") as spark:
+    with open_spark(f"local[{spec['parallelism'] + 2}]", spec["settings"]) as spark:
         source = _MemorySource(spark, spec["port"])
         lines = source.frame.selectExpr("explode(split(value, '\\n')) AS value")
         rows, _ = _rows(spark, lines, spec, watermark=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -103,6 +103,8 @@ class Subject(ABC):
         Name in results and on the command line.
     columns : tuple of str
         Columns of a row that leaves an engine.
+    constants : mapping
+        The first columns, where all rows have the same values in them; Penstock's pipeline does not carry those.
     stateful : tuple of str
         Operations with state that an engine needs for it beside running counts: ``window``, ``join``.
     loads : tuple of str
@@ -111,6 +113,7 @@ class Subject(ABC):
 
     name: str
     columns: ClassVar[tuple[str, ...]]
+    constants: Mapping[str, str] = {}
     stateful: tuple[str, ...] = ()
     loads: tuple[str, ...] = ()
 

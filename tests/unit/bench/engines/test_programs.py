@@ -85,7 +85,7 @@ def test_what_flink_prints_is_read_without_what_it_takes_back(tmp_path: Path) ->
     assert outputs[1].out_us - outputs[0].out_us == 1_000
     log.write_text("+I[c1, 1700000000000, 3, 1970-01-01 00:00:01.5]\n")
     (window,) = read_printed(log, subject("yahoo"))
-    assert (window.out_us, window.values) == (1_500_000, ["c1", 1_700_000_000_000_000, 3])
+    assert (window.out_us, window.values) == (1_500_500, ["c1", 1_700_000_000_000_000, 3])
 
 
 def test_flinks_settings_follow_its_variant() -> None:
