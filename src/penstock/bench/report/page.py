@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+import msgspec
+
 from penstock.bench.report import tables, theme
 from penstock.bench.report.chart import Figure
 from penstock.bench.report.draw import check_available, render
@@ -49,11 +51,16 @@ def write(directory: Path, out: Path) -> tuple[Path, list[Path], list[str]]:
     parts = []
     for each in loaded:
         shown = []
-        for figure in figures_of(each.results, each.slug):
+        try:
+            found, told = figures_of(each.results, each.slug), _study_tables(each.results)
+        except msgspec.ValidationError as error:
+            skipped.append(f"{each.path.name}: its study is of another version, only its rows are shown ({error})")
+            found, told = general_figures(each.results, each.slug), ""
+        for figure in found:
             png = drawn / f"{figure.slug}.png"
             shown.append((figure, render(figure, png)))
             written.append(png)
-        parts.append(_section(each, shown))
+        parts.append(_section(each, shown, told))
     page = out / HTML_NAME
     page.write_text(_page(loaded, parts, skipped), encoding="utf-8")
     return page, written, skipped
@@ -63,6 +70,14 @@ def figures_of(results: Results, slug: str) -> list[Figure]:
     """The figures of a file: those of its study, or what its rows are enough for."""
     study = STUDIES.get(results.study.name) if results.study is not None else None
     return study.figures(results) if study is not None else general_figures(results, slug)
+
+
+def _study_tables(results: Results) -> str:
+    study = STUDIES.get(results.study.name) if results.study is not None else None
+    return "".join(
+        f"<h3>{escape(title)}</h3>{tables.table(heads, ([escape(cell) for cell in line] for line in lines))}"
+        for title, heads, lines in (study.tables(results) if study is not None else ())
+    )
 
 
 def _order(loaded: Loaded) -> tuple[int, str]:
@@ -89,12 +104,12 @@ def _page(loaded: Sequence[Loaded], parts: Sequence[str], skipped: Sequence[str]
         "the time at which an event was due. Ratios inside one run mean more than figures across machines.</p>"
         f'<nav>{links}<a href="#losses">Where we lose</a></nav>{"".join(parts)}'
         f'<h2 id="losses">Where we lose</h2>{tables.losses(found)}'
-        + (f"<h3>Files that hold no results</h3><ul>{left_out}</ul>" if left_out else "")
+        + (f"<h3>Left out</h3><ul>{left_out}</ul>" if left_out else "")
         + "</body></html>\n"
     )
 
 
-def _section(loaded: Loaded, shown: Sequence[tuple[Figure, str]]) -> str:
+def _section(loaded: Loaded, shown: Sequence[tuple[Figure, str]], told: str) -> str:
     results, study = loaded.results, loaded.results.study
     parts = [f'<h2 id="{escape(loaded.slug)}">{escape(_title(loaded))}</h2>']
     if study is not None:
@@ -107,7 +122,12 @@ def _section(loaded: Loaded, shown: Sequence[tuple[Figure, str]]) -> str:
     parts += [_figure(figure, svg) for figure, svg in shown]
     components = tables.components(results.rows)
     if components:
-        parts.append(f"<details open><summary>Components of latency</summary>{components}</details>")
+        shown_first = " open" if study is None or study.name == "components" else ""
+        parts.append(f"<details{shown_first}><summary>Components of latency</summary>{components}</details>")
+    parts.append(told)
+    recoveries = tables.recoveries(results.checks)
+    if recoveries:
+        parts.append(f"<h3>Kills and recoveries</h3>{recoveries}")
     if results.checks:
         parts.append(f"<h3>Figures with a target</h3>{tables.checks(results.checks)}")
     if results.rows:
@@ -115,8 +135,8 @@ def _section(loaded: Loaded, shown: Sequence[tuple[Figure, str]]) -> str:
             f"<details><summary>Every measurement ({len(results.rows)} runs)</summary>"
             f"{tables.measurements(results.rows)}<ul class=muted>{tables.notes(results.rows)}</ul></details>"
         )
-    told = tables.header(results.header, results.rows)
-    parts.append(f"<details><summary>Machine, versions, settings</summary>{told}</details>")
+    header = tables.header(results.header, results.rows)
+    parts.append(f"<details><summary>Machine, versions, settings</summary>{header}</details>")
     return "".join(parts)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from html import escape
 
 from penstock.bench.report.general import COMPONENTS
@@ -11,9 +11,12 @@ from penstock.bench.report.words import UNKNOWN, label, ms, number, spread
 from penstock.bench.rows import Check, Claim, Header, ResultRow
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, words: int = 1) -> str:
-    """Build a table whose first ``words`` columns are words and whose others are numbers; cells are HTML."""
-    kinds = ["" if i < words else ' class="n"' for i in range(len(heads))]
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], *, words: int = 1, numbers: Collection[int] | None = None
+) -> str:
+    """Build a table whose first ``words`` columns are words, the others, or those given, numbers; cells are HTML."""
+    right = range(words, len(heads)) if numbers is None else numbers
+    kinds = [' class="n"' if i in right else "" for i in range(len(heads))]
     top = "".join(f"<th{kind}>{escape(head)}</th>" for kind, head in zip(kinds, heads, strict=True))
     body = "".join(
         "<tr>" + "".join(f"<td{kind}>{cell}</td>" for kind, cell in zip(kinds, row, strict=True)) + "</tr>"
@@ -91,7 +94,20 @@ def checks(found: Sequence[Check]) -> str:
         ]
         for each in found
     ]
-    return table(["figure", "value", "unit", "target", "met"], lines) if found else ""
+    return table(["figure", "value", "unit", "target", "met"], lines, numbers=[1]) if found else ""
+
+
+def recoveries(found: Sequence[Check]) -> str:
+    """What each kill of a benchmark did, where its checks tell."""
+    fields = {"resumed_s": "output again s", "caught_up_s": "caught up s", "normal_s": "latency normal s"}
+    fields |= {"silent_ms": "silent ms", "peak_ms": "peak ms"}
+    by_field = {name: told for check in found for name, told in check.detail.items() if name in fields}
+    known = {name: told for name in fields if isinstance(told := by_field.get(name), list) and told}
+    if not known:
+        return ""
+    kills = range(min(len(told) for told in known.values()))
+    lines = [[str(i + 1), *(ms(told[i]) for told in known.values())] for i in kills]
+    return table(["kill", *(fields[name] for name in known)], lines)
 
 
 def _met(met: bool | None) -> str:
@@ -101,7 +117,7 @@ def _met(met: bool | None) -> str:
 def claims(found: Sequence[Claim]) -> str:
     """What papers claim beside what was measured."""
     lines = [[escape(c.source), escape(c.claimed), escape(c.measured), _met(c.holds)] for c in found]
-    return table(["paper", "claimed, on what", "measured here", "holds"], lines, words=3) if found else ""
+    return table(["paper", "claimed, on what", "measured here", "holds"], lines, numbers=()) if found else ""
 
 
 def losses(found: Sequence[Loss]) -> str:

@@ -21,6 +21,10 @@ RECORD, BATCH, ADAPTIVE = "record", "batch", "adaptive"
 FORMS = (RECORD, ADAPTIVE, BATCH)
 
 
+Table = tuple[str, list[str], list[list[str]]]
+"""Title, heads and lines."""
+
+
 @dataclass(frozen=True)
 class StudyOptions:
     """How a study is made.
@@ -112,6 +116,11 @@ class Study(ABC):
     @abstractmethod
     def figures(self, results: Results) -> list[Figure]:
         """Figures of what was found. Pure."""
+
+    def tables(self, results: Results) -> list[Table]:
+        """Tables of what is neither rows nor checks. Pure."""
+        del results
+        return []
 
 
 def conduct(study: Study, options: StudyOptions, path: Path, say: Callable[[str], None]) -> tuple[Results, bool]:

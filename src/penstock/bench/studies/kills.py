@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import psutil
 
 import penstock as ps
@@ -32,6 +33,8 @@ WARM_UP_S = 3.0
 CALM_S, QUICK_CALM_S = 6.0, 2.0
 EVERY_S, QUICK_EVERY_S = 7.0, 4.0
 MOMENT_US = 100_000
+BACK_US, BACK_STEP_US, BACK_SHARE = 200_000, 10_000, 0.9
+"""Throughput is back when in so long a time this share of the usual results came."""
 SEED = 1
 
 
@@ -41,6 +44,9 @@ class Loss(msgspec.Struct):
     at_s: float
     size: int
     tfr: float | None
+    """T_failure / T_normal: results per second until it is back, over those while it was calm; None if never back."""
+    recovered_s: float | None
+    """Until as many results per second came as before."""
     caught_up_s: float | None
     normal_s: float | None
     silent_ms: float
@@ -164,16 +170,13 @@ def judge(timeline: Timeline, done: Sequence[tuple[int, int]], start_us: int, en
     losses = []
     for (at_us, size), next_us in zip(done, [*(at for at, _ in done[1:]), end_us], strict=True):
         found = timeline.recovery(at_us, next_us, calm.p99_us)
-        tfr = None
-        if found.caught_up_s:
-            until_us = at_us + found.caught_up_s * 1e6
-            came = np.count_nonzero((timeline.seen_us >= at_us) & (timeline.seen_us < until_us))
-            tfr = round(float(came) / found.caught_up_s / calm_eps, 3) if calm_eps else None
+        tfr, recovered_s = _throughput(timeline, at_us, next_us, calm_eps)
         losses.append(
             Loss(
                 round((at_us - start_us) / 1e6, 3),
                 size,
                 tfr,
+                recovered_s,
                 found.caught_up_s,
                 found.normal_s,
                 found.silent_ms,
@@ -182,6 +185,26 @@ def judge(timeline: Timeline, done: Sequence[tuple[int, int]], start_us: int, en
         )
     calm_ms = round(calm.p99_us / 1000, 3) if np.isfinite(calm.p99_us) else 0.0
     return Outcome(workers, calm_ms, round(calm_eps, 1), losses, _moments(timeline, start_us, end_us))
+
+
+def _throughput(timeline: Timeline, at_us: int, end_us: int, calm_eps: float) -> tuple[float | None, float | None]:
+    """TFR, and the time until throughput is back: results come as fast as before for a fifth of a second."""
+    seen_us = np.sort(timeline.seen_us[(timeline.seen_us >= at_us) & (timeline.seen_us < end_us)])
+    firsts_us = np.arange(at_us, end_us - BACK_US + 1, BACK_STEP_US)
+
+    def is_usual(span_us: int) -> npt.NDArray[np.bool_]:
+        came = np.searchsorted(seen_us, firsts_us + span_us) - np.searchsorted(seen_us, firsts_us)
+        return came >= BACK_SHARE * calm_eps * span_us / 1e6
+
+    # Not before results come: a time that begins in the silence may have enough of them at its end.
+    back = np.flatnonzero(is_usual(BACK_US) & is_usual(BACK_STEP_US))
+    if not len(back) or not calm_eps:
+        return None, None
+    took_s = float(firsts_us[back[0]] - at_us) / 1e6
+    if not took_s:
+        return 1.0, 0.0
+    before = int(np.searchsorted(seen_us, firsts_us[back[0]]))
+    return round(before / took_s / calm_eps, 3), took_s
 
 
 def _moments(timeline: Timeline, start_us: int, end_us: int) -> list[Moment]:

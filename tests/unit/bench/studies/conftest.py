@@ -154,7 +154,7 @@ def _data(name: str) -> dict[str, object]:
         fast = [step(2e4, 20.0), step(2e5, 25.0), step(7e5, 30.0)]
         return {"steps": {"record": slow, "adaptive": [*slow[:2], fast[2]], "batch": fast}}
     if name == "failure":
-        losses = [Loss(5.0 + 7 * i, size, 0.6 / size, 0.9, 1.2, 700.0, 900.0) for i, size in enumerate((1, 2, 3))]
+        losses = [Loss(5.0 + 7 * i, size, 0.6 / size, 0.8, 0.9, 1.2, 700.0, 900.0) for i, size in enumerate((1, 2, 3))]
         moments = [Moment(at / 10, 1.0, 900.0 if 50 < at < 59 else 3.0) for at in range(300)]
         return {"outcomes": {shape: Outcome(4, 3.0, 2e4, losses, moments) for shape in ("stateless", "windowed")}}
     return {}

@@ -51,6 +51,17 @@ def test_one_page_holds_all_studies_in_their_order(made: Made, tmp_path: Path) -
     assert "prefers-color-scheme:dark" in text
 
 
+def test_a_study_of_another_version_is_shown_by_its_rows(made: Made, tmp_path: Path) -> None:
+    results = made("scale")
+    assert results.study is not None
+    results.study.name, results.study.data = "failure", {"outcomes": {"windowed": {"workers": 4}}}
+    (tmp_path / "old.json").write_bytes(msgspec.json.encode(results))
+    page, figures, skipped = write(tmp_path, tmp_path / "out")
+    assert figures
+    assert skipped[0].startswith("old.json: its study is of another version")
+    assert "Every measurement" in page.read_text()
+
+
 def test_a_trial_and_an_interrupted_study_are_marked(made: Made, tmp_path: Path) -> None:
     results = made("scale")
     assert results.study is not None

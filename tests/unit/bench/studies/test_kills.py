@@ -30,6 +30,7 @@ def test_throughput_and_recovery_of_an_outage() -> None:
     assert outcome.calm_p99_ms == 1.0
     assert (loss.at_s, loss.size) == (6.0, 2)
     assert loss.caught_up_s == pytest.approx(0.5)
+    assert loss.recovered_s == pytest.approx(0.5)
     assert loss.tfr == 0.0
     assert loss.peak_ms == pytest.approx(500, abs=2)
     assert loss.normal_s is not None
@@ -39,7 +40,17 @@ def test_throughput_and_recovery_of_an_outage() -> None:
 def test_without_an_outage_throughput_is_what_it_was() -> None:
     outcome = judge(timeline(0), [(KILL_US, 1)], START_US, START_US + SECONDS * 1_000_000, 4)
     assert outcome.losses[0].normal_s == 0.0
+    assert (outcome.losses[0].tfr, outcome.losses[0].recovered_s) == (1.0, 0.0)
     assert outcome.losses[0].peak_ms == 1.0
+
+
+def test_a_part_that_goes_on_counts_for_the_throughput() -> None:
+    partly = timeline(0)
+    out = (partly.due_us >= KILL_US) & (partly.due_us < KILL_US + 1_000_000) & (partly.due_us % 4000 == 0)
+    partly.seen_us[out] = KILL_US + 1_000_000
+    outcome = judge(partly, [(KILL_US, 1)], START_US, START_US + SECONDS * 1_000_000, 4)
+    assert outcome.losses[0].tfr == pytest.approx(0.75, abs=0.02)
+    assert outcome.losses[0].recovered_s == pytest.approx(1.0, abs=0.03)
 
 
 def test_events_that_are_never_seen_are_no_recovery() -> None:

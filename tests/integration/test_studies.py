@@ -1,0 +1,32 @@
+"""A study from the command line on real Spark, in seconds: it measures, compares, judges, draws and keeps its results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from penstock.bench.rows import Results
+from penstock.cli import app
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_trial_of_the_study_of_workers(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["bench", "study", "scale", "--quick", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    results = msgspec.json.decode((tmp_path / "scale.json").read_bytes(), type=Results)
+    assert results.study is not None
+    assert results.study.complete
+    assert results.study.quick
+    overload, calm = results.rows
+    assert overload.capacity_eps is not None
+    assert overload.capacity_eps > 0
+    assert (calm.lost, calm.duplicated, calm.reordered) == (0, 0, 0)
+    assert calm.events == calm.rate * 3
+    assert [share for share, _ in calm.cdf] == sorted(share for share, _ in calm.cdf)
+    assert calm.operations[0].name == "events"
+    assert sum(calm.components_ms.values()) == pytest.approx(calm.mean_ms, rel=0.1)
+    assert (tmp_path / "figures" / "scale.png").exists()
