@@ -7,32 +7,37 @@ from itertools import islice
 
 import pytest
 
-from penstock.testing.simulation import simulate
+from penstock.testing.simulation.run import Simulation
 from penstock.testing.simulation.scenario import Scenario
 
 RUNS_MAX = 300
 
 Patch = pytest.MonkeyPatch
 Mutation = Callable[[Patch], None]
-Matters = Callable[[Scenario], bool]
+Change = Callable[[Scenario], Scenario | None]
+"""What a bug needs to come to light, put into the scenario of a seed; None where that cannot be."""
 
 
 class Nursery:
     """The planted bugs of a file."""
 
     def __init__(self) -> None:
-        self.mutations: list[tuple[Mutation, Matters]] = []
+        self.mutations: list[tuple[Mutation, Change]] = []
 
     def planted(self, mutation: Mutation) -> Mutation:
         """Plant a bug that any seed may come near."""
-        self.mutations.append((mutation, lambda scenario: True))
+        self.mutations.append((mutation, lambda scenario: scenario))
         return mutation
 
-    def planted_where(self, matters: Matters) -> Callable[[Mutation], Mutation]:
+    def planted_where(self, matters: Callable[[Scenario], bool]) -> Callable[[Mutation], Mutation]:
         """Plant a bug that few seeds come near: only those whose faults or pipelines do are run."""
+        return self.planted_with(lambda scenario: scenario if matters(scenario) else None)
+
+    def planted_with(self, change: Change) -> Callable[[Mutation], Mutation]:
+        """Plant a bug that only certain faults bring to light: they take the place of a seed's own."""
 
         def plant(mutation: Mutation) -> Mutation:
-            self.mutations.append((mutation, matters))
+            self.mutations.append((mutation, change))
             return mutation
 
         return plant
@@ -41,16 +46,19 @@ class Nursery:
     def parameters(self) -> pytest.MarkDecorator:
         """One test for each."""
         names = [mutation.__name__ for mutation, _ in self.mutations]
-        return pytest.mark.parametrize(("mutation", "matters"), self.mutations, ids=names)
+        return pytest.mark.parametrize(("mutation", "change"), self.mutations, ids=names)
 
 
-def find(mutation: Mutation, matters: Matters, seeds: Iterable[int], monkeypatch: Patch) -> None:
-    """Fail unless one of the first seeds that matter finds the bug."""
+def find(mutation: Mutation, change: Change, seeds: Iterable[int], monkeypatch: Patch) -> None:
+    """Fail unless one of the first seeds that can be used finds the bug, which is not there without it."""
     mutation(monkeypatch)
-    for seed in islice((seed for seed in seeds if matters(Scenario.of(seed))), RUNS_MAX):
+    changed = (found for seed in seeds if (found := change(Scenario.of(seed))) is not None)
+    for scenario in islice(changed, RUNS_MAX):
         try:
-            simulate(seed)
-        except Exception as found:
-            print(f"SEED={seed}: {str(found).splitlines()[0]}")
+            Simulation(scenario).run()
+        except Exception as error:
+            print(f"SEED={scenario.seed}: {str(error).splitlines()[0]}")
+            monkeypatch.undo()
+            Simulation(scenario).run()
             return
     pytest.fail(f"{RUNS_MAX} runs do not find it")

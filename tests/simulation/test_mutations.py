@@ -7,7 +7,7 @@ from typing import Any
 from zlib import crc32
 
 import msgspec
-from planting import Matters, Mutation, Nursery, Patch, find
+from planting import Change, Mutation, Nursery, Patch, find
 
 from penstock.connectors.buffered import DeliveringWriter
 from penstock.control import resume, scheduler
@@ -332,5 +332,5 @@ def what_had_ended_resumes_in_its_old_epoch(patch: Patch) -> None:
 
 
 @nursery.parameters
-def test_some_seed_finds(mutation: Mutation, matters: Matters, monkeypatch: Patch) -> None:
-    find(mutation, matters, range(SEEDS_MAX), monkeypatch)
+def test_some_seed_finds(mutation: Mutation, change: Change, monkeypatch: Patch) -> None:
+    find(mutation, change, range(SEEDS_MAX), monkeypatch)

@@ -123,7 +123,8 @@ def _check_late(rows: Sequence[Row], output: Output) -> None:
 def check_dead_letters(poison: Iterable[tuple[int, int]], output: Sequence[tuple[int, Sequence[object]]]) -> None:
     """Every record that kills its process is among the dead letters once, and nothing else is."""
     found: Counter[tuple[object, ...]] = Counter()
-    for _, (_, _, _, text, *_) in output:
-        record = json.loads(str(text))
+    text = DEAD_LETTER_SCHEMA.names.index("record")
+    for _, letter in output:
+        record = json.loads(str(letter[text]))
         found[record["partition"], record["seq"]] += 1
     _same(Counter(dict.fromkeys(poison, 1)), found, "dead letters")

@@ -1,0 +1,309 @@
+"""Bugs planted into the batch path: hand-overs, slots, groups, careful mode. Each is found by some seed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from planting import Change, Mutation, Nursery, Patch, find
+
+from penstock.control.adaptation import ControlLoop
+from penstock.control.events import Command, Event, HostEnded
+from penstock.control.hand_overs import HandOvers
+from penstock.control.scheduler import Scheduler
+from penstock.engine import pool as pool_module
+from penstock.engine.chain import SinkOperator
+from penstock.engine.detour import Detour, Item, Route
+from penstock.engine.guard import Guard
+from penstock.engine.input_unit import InputUnit
+from penstock.engine.pool import SlotPool, Work
+from penstock.engine.rerouting import ReroutableUnit
+from penstock.engine.slot_desk import SlotDesk
+from penstock.engine.source_unit import SourceUnit
+from penstock.engine.unit import Capture
+from penstock.engine.worker import Worker
+from penstock.metrics.times import later
+from penstock.protocol import messages as m
+from penstock.testing.simulation.faults import Action, Fault, Moment
+from penstock.testing.simulation.oracle import Shape
+from penstock.testing.simulation.scenario import POISON, SWITCHING, Scenario
+
+nursery, with_poison = Nursery(), Nursery()
+planted, planted_where, planted_with = nursery.planted, nursery.planted_where, nursery.planted_with
+
+
+def short(scenario: Scenario) -> bool:
+    return len(scenario.pins or ()) < 100
+
+
+def struck(*faults: Fault, **options: int) -> Change:
+    """Let only these faults strike, in a network that is slow enough for much to be under way."""
+
+    def change(scenario: Scenario) -> Scenario | None:
+        if not short(scenario) or scenario.options.parallelism < 2:
+            return None
+        return replace(
+            scenario,
+            faults=list(faults),
+            weather=replace(scenario.weather, delay_us_max=20_000),
+            options=replace(scenario.options, **{"epoch_us": 30_000, "interval_us": 5_000, **options}),
+            restart_us_max=10_000,
+        )
+
+    return change
+
+
+def at(moment: Moment, action: Action, nth: int = 1, duration_us: int = 800_000) -> Fault:
+    return Fault(action, moment, nth, 0, duration_us)
+
+
+def words_are_lost(scenario: Scenario) -> bool:
+    return short(scenario) and scenario.weather.loss >= 0.1
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+@planted
+def a_result_of_an_old_attempt_is_taken(patch: Patch) -> None:
+    def take(self: SlotPool, incarnation: int, item: int, attempt: int) -> Work | None:
+        for known in self._known.values():
+            if item in known.work:
+                return known.work.pop(item)
+        return None
+
+    patch.setattr(SlotPool, "take", take)
+
+
+@planted_where(lambda s: short(s) and s.weather.delay_us_max > 2_000)
+def a_result_that_comes_again_is_for_whoever_is_next(patch: Patch) -> None:
+    """Numbers begin anew with every detour: a result of the one before is taken for one of this."""
+    original = Detour.__init__
+
+    def init(self: Detour, route: Route, pool: SlotPool, *rest: Any) -> None:
+        original(self, route, pool, *rest)
+        pool._items = 0
+
+    patch.setattr(Detour, "__init__", init)
+
+
+@planted
+def results_go_on_as_they_come(patch: Patch) -> None:
+    original = ReroutableUnit._release
+
+    def release(self: ReroutableUnit, detour: Detour, now_us: int) -> bool:
+        back = [each for each in detour.line if isinstance(each, Item) and each.result is not None]
+        detour.line = deque([*back, *(each for each in detour.line if each not in back)])
+        return original(self, detour, now_us)
+
+    patch.setattr(ReroutableUnit, "_release", release)
+
+
+@planted
+def a_result_goes_on_twice(patch: Patch) -> None:
+    original = SinkOperator.adopt
+
+    def adopt(self: SinkOperator, staged: bytes) -> None:
+        original(self, staged)
+        original(self, staged)
+
+    patch.setattr(SinkOperator, "adopt", adopt)
+
+
+@planted_where(lambda s: short(s) and s.shape in (Shape.LATE, Shape.SPLIT))
+def what_was_put_aside_before_the_range_is_forgotten(patch: Patch) -> None:
+    original = ReroutableUnit._let_through
+
+    def let_through(self: ReroutableUnit, route: Route, item: Item, now_us: int) -> None:
+        item.sides.clear()
+        original(self, route, item, now_us)
+
+    patch.setattr(ReroutableUnit, "_let_through", let_through)
+
+
+# --- markers ----------------------------------------------------------------------------------------------------------
+
+
+@planted
+def a_marker_overtakes_micro_batches(patch: Patch) -> None:
+    original = ReroutableUnit._in_line
+
+    def in_line(self: ReroutableUnit, detour: Detour, *rest: Any) -> None:
+        original(self, detour, *rest)
+        detour.line.appendleft(detour.line.pop())
+
+    patch.setattr(ReroutableUnit, "_in_line", in_line)
+
+
+@planted_with(struck(at(Moment.COMMITTED, Action.KILL_TWO, 6), interval_us=1_000, queue_records=5))
+def offsets_are_those_of_the_release(patch: Patch) -> None:
+    def end_mark(self: SourceUnit, mark: Any, capture: Capture) -> None:
+        capture.offsets = self._offsets()
+        original(self, mark, capture)
+
+    original = SourceUnit._end_mark
+    patch.setattr(SourceUnit, "_end_mark", end_mark)
+
+
+@planted_with(struck(at(Moment.COMMITTED, Action.KILL_TWO, 12), interval_us=1_000, queue_records=5))
+def positions_of_inputs_are_those_of_the_release(patch: Patch) -> None:
+    def end_mark(self: InputUnit, mark: Any, capture: Capture) -> None:
+        capture.inputs = self._input_states()
+        original(self, mark, capture)
+
+    original = InputUnit._end_mark
+    patch.setattr(InputUnit, "_end_mark", end_mark)
+
+
+@planted_where(lambda s: short(s) and s.shape in (Shape.WINDOW, Shape.DEEP) and s.options.slots > 1)
+def event_time_passes_before_the_records_are_back(patch: Patch) -> None:
+    original = SourceUnit._passed
+
+    def passed(self: SourceUnit, item: Item, event_time_us_max: int | None, now_us: int) -> None:
+        for each in self.detour.line if self.detour is not None else ():
+            if isinstance(each, Item) and each.result is not None:
+                event_time_us_max = later(event_time_us_max, each.result.done.event_time_us_max)
+        original(self, item, event_time_us_max, now_us)
+
+    patch.setattr(SourceUnit, "_passed", passed)
+
+
+# --- hand-overs -------------------------------------------------------------------------------------------------------
+
+
+@planted
+def micro_batches_are_cut_on_the_way_back(patch: Patch) -> None:
+    def step(original: Any) -> Any:
+        def step_detour(self: ReroutableUnit, detour: Detour, now_us: int) -> bool:
+            closing, detour.closing = detour.closing, False
+            worked: bool = original(self, detour, now_us)
+            detour.closing = closing
+            return worked
+
+        return step_detour
+
+    patch.setattr(SourceUnit, "_step_detour", step(SourceUnit._step_detour))
+    patch.setattr(InputUnit, "_step_detour", step(InputUnit._step_detour))
+
+
+@planted
+def what_had_gathered_is_lost_on_the_way_back(patch: Patch) -> None:
+    patch.setattr(Detour, "is_empty", property(lambda self: not self.line))
+
+
+@planted
+def another_range_takes_over_in_the_middle_of_the_line(patch: Patch) -> None:
+    patch.setattr(Route, "same_range", lambda self, other: True)
+
+
+@planted_with(struck(at(Moment.RETURNED, Action.KILL_IT, 3)))
+def orders_are_not_given_again_after_a_recovery(patch: Patch) -> None:
+    patch.setattr(ControlLoop, "on_resumed", lambda self: [])
+
+
+@planted_with(struck(at(Moment.RETURNED, Action.KILL_IT, 3)))
+def only_the_order_under_way_is_given_again(patch: Patch) -> None:
+    original = HandOvers.repeat
+
+    def repeat(self: HandOvers) -> list[m.Reroute]:
+        return [order for order in original(self) if self.busy(order.unit)]
+
+    patch.setattr(HandOvers, "repeat", repeat)
+
+
+@planted_with(struck(at(Moment.AWAY, Action.KILL_OTHER, 4)))
+def a_rollback_does_not_withdraw(patch: Patch) -> None:
+    patch.setattr(SlotPool, "withdraw", lambda self, items: None)
+
+
+# --- slots ------------------------------------------------------------------------------------------------------------
+
+
+@planted
+def what_a_lost_slot_had_is_not_given_out_again(patch: Patch) -> None:
+    patch.setattr(SlotPool, "_lose", lambda self, incarnation: self._known.pop(incarnation))
+
+
+@planted
+def what_a_lost_slot_had_is_given_out_and_kept(patch: Patch) -> None:
+    original = SlotPool._lose
+
+    def lose(self: SlotPool, incarnation: int) -> None:
+        known = self._known[incarnation]
+        original(self, incarnation)
+        self._known[incarnation] = known
+
+    patch.setattr(SlotPool, "_lose", lose)
+
+
+@planted_where(words_are_lost)
+def lost_words_are_not_made_up_for(patch: Patch) -> None:
+    patch.setattr(SlotPool, "_give_missed", lambda self, known, holds, now_us: None)
+    patch.setattr(pool_module, "LOST_US", 1 << 50)
+
+
+@planted
+def a_slot_gets_more_than_it_can_hold(patch: Patch) -> None:
+    patch.setattr(pool_module, "DEPTH", 100)
+
+
+@planted_where(lambda s: short(s) and any(fault.action is Action.HOST_ENDS for fault in s.faults))
+def the_end_of_the_workers_job_passes_for_success(patch: Patch) -> None:
+    original = Scheduler.handle
+
+    def handle(self: Scheduler, event: Event, now_us: int) -> list[Command]:
+        return self._stop(None) if isinstance(event, HostEnded) else original(self, event, now_us)
+
+    patch.setattr(Scheduler, "handle", handle)
+
+
+@nursery.parameters
+def test_some_seed_finds(mutation: Mutation, change: Change, monkeypatch: Patch) -> None:
+    find(mutation, change, range(SWITCHING, POISON), monkeypatch)
+
+
+# --- records that kill their process ----------------------------------------------------------------------------------
+
+
+@with_poison.planted_where(lambda s: s.has_slots and short(s))
+def slots_that_are_lost_are_not_counted(patch: Patch) -> None:
+    patch.setattr(SlotPool, "exhausted", lambda self, attempts_max: [])
+
+
+@with_poison.planted_where(lambda s: s.has_slots and short(s))
+def what_slots_are_lost_with_is_given_up(patch: Patch) -> None:
+    def take_back(self: SlotDesk, units: Sequence[Any]) -> bool:
+        return bool(self.pool.exhausted(3))
+
+    patch.setattr(SlotDesk, "take_back", take_back)
+
+
+@with_poison.planted
+def no_worker_is_ever_careful(patch: Patch) -> None:
+    original = Worker.start
+    patch.setattr(Worker, "start", lambda self, message, snapshots, guard: original(self, message, snapshots))
+
+
+@with_poison.planted
+def nothing_is_noted_in_careful_mode(patch: Patch) -> None:
+    original = Guard.losses
+
+    def losses(self: Guard, operation: str, record: Any) -> int:
+        found = original(self, operation, record)
+        self.done()
+        return found
+
+    patch.setattr(Guard, "losses", losses)
+
+
+@with_poison.planted
+def quarantine_is_not_kept(patch: Patch) -> None:
+    original = Guard.__init__
+    patch.setattr(Guard, "__init__", lambda self, quarantined, note: original(self, {}, note))
+
+
+@with_poison.parameters
+def test_some_poisoned_seed_finds(mutation: Mutation, change: Change, monkeypatch: Patch) -> None:
+    find(mutation, change, range(POISON, POISON + 10_000), monkeypatch)
