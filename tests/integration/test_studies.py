@@ -1,4 +1,4 @@
-"""A study from the command line on real Spark, in seconds: it measures, compares, judges, draws and keeps its results."""
+"""A study from the command line on real Spark, in seconds: it measures, compares, judges, draws, keeps its results."""
 
 from __future__ import annotations
 
