@@ -144,6 +144,12 @@ def test_a_wrong_choice_is_counted_and_told(made: Made) -> None:
     assert checks[0].value == round((len(counted) - 1) / len(counted), 4)
     assert not checks[0].met
     assert "20 µs at 2: record, batch better" in claims[0].measured
+    assert checks[0].detail["wrong but no slower"] == 0
+    steps["20"]["adaptive"][-1].mean_ms = 40.0
+    results.study.data["steps"] = msgspec.to_builtins(steps)
+    _, checks = STUDIES["switch-point"].judge(results)
+    assert checks[0].detail["wrong but no slower"] == 1
+    assert not checks[0].met
 
 
 def test_a_form_from_which_nothing_came_is_the_worse_one() -> None:
