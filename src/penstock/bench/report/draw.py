@@ -19,6 +19,7 @@ from penstock.errors import PenstockError
 DPI = 130
 PANEL_INCHES = (4.3, 3.1)
 BAR_INCHES = 0.34
+FEW_DECADES = 50.0
 LABELS_APART = 1.12
 """A bar's number stands this far behind it on a logarithmic axis."""
 
@@ -100,11 +101,16 @@ def _format(axis: Any, log: bool) -> None:
 
     axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
     if log:
-        axis.set_major_locator(LogLocator(numticks=8))
+        low, high = axis.get_view_interval()
+        # Within about a decade, powers of ten alone may leave no label at all.
+        subs = (1.0, 2.0, 5.0) if low > 0 and high / low < FEW_DECADES else (1.0,)
+        axis.set_major_locator(LogLocator(subs=subs, numticks=10))
         axis.set_minor_formatter(NullFormatter())
 
 
 def _lines(axes: Any, panel: Lines) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     for band in panel.bands:
         axes.axvspan(band.low, band.high, color=BURST_COLOUR, zorder=0, linewidth=0)
     for line in panel.lines:
@@ -117,6 +123,8 @@ def _lines(axes: Any, panel: Lines) -> None:
         axes.set_ylim(bottom=0, top=panel.y_max)
     _format(axes.yaxis, panel.y_log)
     _format(axes.xaxis, panel.x_log)
+    if not panel.x_log and all(float(x).is_integer() for line in panel.lines for x in line.x):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if panel.x_ticks:
         axes.set_xticks(panel.x_ticks, [number(each) for each in panel.x_ticks])
         axes.minorticks_off()
