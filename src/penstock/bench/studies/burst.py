@@ -75,8 +75,8 @@ class BurstStudy(Study):
                     "returns to a low level soon (6 machines; no numbers are given)",
                     measured=f"p99 of the burst's events: adaptive {ms(adaptive.burst_p99_ms)} ms, record "
                     f"{ms(record.burst_p99_ms)} ms, batch {ms(batch.burst_p99_ms)} ms; adaptive {when}, its "
-                    f"queue was gone {number(adaptive.drained_s)} s after the burst, that of records after "
-                    f"{number(record.drained_s)} s; while calm p99 {ms(adaptive.calm_p99_ms)} ms adaptive, "
+                    f"queue was gone {_after(adaptive.drained_s)}, that of records {_after(record.drained_s)}; "
+                    f"while calm p99 {ms(adaptive.calm_p99_ms)} ms adaptive, "
                     f"{ms(batch.calm_p99_ms)} ms batch; {machine(results)}",
                     holds=bool(first) and (adaptive.burst_p99_ms or 9e9) < (record.burst_p99_ms or 9e9),
                 )
@@ -113,6 +113,10 @@ class BurstStudy(Study):
             )
             found.append(Figure(f"burst-{i}", f"Burst {i}", caption, burst=Burst(scene, courses)))
         return [*found, *general.distributions(results.rows, "burst-distribution")]
+
+
+def _after(drained_s: float | None) -> str:
+    return "not before the end" if drained_s is None else f"{number(drained_s)} s after the burst"
 
 
 def bursts(results: Results) -> list[tuple[Scene, list[Course]]]:
