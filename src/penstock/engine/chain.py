@@ -77,7 +77,7 @@ class Chain:
         self.stateful = first if isinstance(first, StatefulOperator) else None
         self._event_time = self.stages[-1].operator.event_time if self.stages else None
         self._lineage = Lineage(unit, plan.start_us, self.stages) if unit.source is not None else None
-        self._keeps_letters = any(stage.errors.keeps_letters for stage in self.stages)
+        self._lettered = [stage.errors for stage in self.stages if stage.errors.keeps_letters]
 
     def _stage(self, spec: OpSpec, plan: Plan) -> Stage:
         if not isinstance(spec.operation, Sink):
@@ -145,8 +145,9 @@ class Chain:
                 stats.entered_us += (before_ns // 1000 - due_us) * count
                 stats.left_us += latency_us * count
             before_ns = after_ns
-        if self._keeps_letters and self._lineage is not None and origin is not None:
-            self._lineage.place_letters(origin, partial(self._source_rows, entered, first, origin))
+        for errors in self._lettered:
+            if errors.unplaced and origin is not None and self._lineage is not None:
+                self._lineage.place_letters(origin, partial(self._source_rows, entered, first, origin))
         return rows
 
     def _source_rows(self, entered: list[Record], first: int, origin: Place) -> Iterable[Record]:
