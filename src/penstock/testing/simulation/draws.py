@@ -118,9 +118,14 @@ def draw_pins(random: Random, length_us: int, *, often: bool) -> list[Pin]:
     return pins
 
 
+def first_moment(seed: int) -> Moment:
+    """Which step of a switch the first fault of a seed strikes at."""
+    return SWITCH_MOMENTS[seed % len(SWITCH_MOMENTS)]
+
+
 def draw_switch_faults(seed: int, random: Random, driver_dies: bool, length_us: int) -> list[Fault]:
     """As `draw_faults`; the first one's step goes through the steps of a switch."""
-    moments: list[Moment | None] = [SWITCH_MOMENTS[seed % len(SWITCH_MOMENTS)]]
+    moments: list[Moment | None] = [first_moment(seed)]
     for _ in range(random.choice([0, 1, 2, 3])):
         moments.append(random.choice([*SWITCH_MOMENTS, *_MOMENTS, *[None] * 10]))
     faults = []

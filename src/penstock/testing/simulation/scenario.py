@@ -25,8 +25,9 @@ from penstock.testing.simulation.draws import (
     draw_pins,
     draw_switch_faults,
     draw_weather,
+    first_moment,
 )
-from penstock.testing.simulation.faults import Fault
+from penstock.testing.simulation.faults import Fault, Moment
 from penstock.testing.simulation.labour import labour
 from penstock.testing.simulation.network import Weather
 from penstock.testing.simulation.oracle import SCHEMA, WINDOW_US, Row, Shape
@@ -173,6 +174,13 @@ def _switching(seed: int) -> Scenario:
         group_size=random.choice([1, 3, 50]),
         interval_us=random.choice([1_000, 5_000, 50_000]),
     )
+    weather = base.weather
+    if often:
+        weather = replace(weather, delay_us_max=100, driver_delay_us_max=100)
+    elif first_moment(seed) is Moment.CLOSING:
+        # On the way back something is to be waited for.
+        length_us, weather = 3_000_000, replace(weather, delay_us_max=50_000)
+        options = replace(options, interval_us=50_000)
     return replace(
         base,
         partitions=draw_partitions(random, length_us, late=late),
@@ -182,7 +190,7 @@ def _switching(seed: int) -> Scenario:
         work_ns_max=random.choice([2, 20_000, 200_000]),
         pins=draw_pins(random, length_us, often=often),
         submit_us_max=1_000 if often else random.choice([1_000, 50_000, 400_000]),
-        weather=replace(base.weather, delay_us_max=100, driver_delay_us_max=100) if often else base.weather,
+        weather=weather,
     )
 
 
