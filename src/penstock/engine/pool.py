@@ -55,7 +55,8 @@ class SlotPool:
         self._known: dict[int, _Known] = {}
         self._unsent: deque[Work] = deque()
         self._out: list[SlotFrames] = []
-        self._items = 0
+        # Not those of an earlier incarnation: a result for it that comes late is nobody's.
+        self._items = (incarnation & 0xFFFFF) << 32
         self._gone: deque[int] = deque(maxlen=GONE_MAX)
         """Slots that were replaced or take no more."""
         self._ended: deque[int] = deque(maxlen=GONE_MAX)
