@@ -185,7 +185,7 @@ def _bars(axes: Any, panel: Bars) -> None:
         axes.set_xscale("log")
         axes.set_xlim(right=highest * 4)
     else:
-        axes.set_xlim(0, highest * 1.28 or 1.0)
+        axes.set_xlim(0, highest * (1.42 if any(bar.runs > 1 for bar in panel.bars) else 1.2) or 1.0)
     for y, bar in enumerate(panel.bars):
         end = max(bar.value, bar.high or 0.0)
         shift = end * (LABELS_APART - 1) if panel.log else highest * 0.02

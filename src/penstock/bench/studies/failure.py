@@ -89,7 +89,7 @@ class Failure(Study):
                     claimed="Drizzle: from 350 ms to about 1 s, normal after one window of 10 s; Spark 3x its normal "
                     "latency; Flink 18 s, normal after 40 s (128 machines, one killed)",
                     measured=f"calm p99 {ms(windowed.calm_p99_ms)} ms; peak {ms(statistics.median(peaks))} ms "
-                    f"(largest {number(max(peaks))}); normal again after "
+                    f"(largest {ms(max(peaks))}); normal again after "
                     f"{number(statistics.median(normal) if normal else None)} s, {len(normal)} of {len(peaks)} kills",
                     holds=len(normal) == len(peaks) and max(peaks) <= 18_000,
                 )
