@@ -27,7 +27,7 @@ many a batch."""
 
 
 class Spark(Engine):
-    """Micro-batches from Spark's socket source; each batch is stored by the driver."""
+    """Micro-batches from Spark's in-memory source; each batch is stored by the driver."""
 
     name = "spark"
     variants: ClassVar = {
@@ -60,7 +60,7 @@ class Spark(Engine):
         self.check(options.settings)
         trigger_us = parse_us(options.settings.get("trigger", "0s"), option="trigger", allow_zero=True)
         trigger = f"{trigger_us // 1000} milliseconds" if trigger_us else ""
-        found = run_fed(self.label, subject, rate, seconds, options, _launch(self.variant, trigger, hold=True))
+        found = run_fed(self.label, subject, rate, seconds, options, _launch(self.variant, trigger, closing=True))
         found.settings.update(
             {
                 "trigger": trigger or "as fast as possible",
@@ -100,7 +100,7 @@ class SparkRealTime(Engine):
         self.check(options.settings)
         batch_us = parse_us(options.settings.get("batch", REAL_TIME_BATCH), option="batch")
         trigger = f"{batch_us // 1000} milliseconds"
-        found = run_fed(self.label, subject, rate, seconds, options, _launch("real-time", trigger, hold=False))
+        found = run_fed(self.label, subject, rate, seconds, options, _launch("real-time", trigger, closing=False))
         found.settings.update(
             {
                 "trigger": f"realTime={trigger}",
@@ -119,12 +119,10 @@ class SparkRealTime(Engine):
         return found
 
 
-def _launch(variant: str, trigger: str, *, hold: bool) -> Launch:
+def _launch(variant: str, trigger: str, *, closing: bool) -> Launch:
     return Launch(
         commands=[[sys.executable, "-m", "penstock.bench.engines.spark_program"]],
         specification={"variant": variant, "trigger": trigger, "settings": SETTINGS},
-        # Spark's socket source would end with the connection, before its last batch.
-        hold=hold,
-        closing=hold,
-        lead_s=4.0,
+        closing=closing,
+        lead_s=2.0,
     )
