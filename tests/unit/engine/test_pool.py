@@ -6,6 +6,8 @@ from penstock.engine.pool import DEPTH, LOST_US, MISSED_US, SlotPool, Work
 from penstock.protocol import slots as s
 
 S = 1_000_000
+OWNER = 1 << 20
+"""An incarnation whose micro-batches are numbered from 1."""
 T0 = 50 * S
 
 
@@ -15,14 +17,14 @@ def ready(slot: int, group: int = 1, incarnation: int | None = None, holds: list
 
 
 def work(pool: SlotPool, payload: bytes | None = None) -> Work:
-    return Work(s.Do(0, 3, 77, pool.next_item(), 0, 0, 0, 0, 1, 0, 0, 10, 0, False), payload)
+    return Work(s.Do(0, 3, OWNER, pool.next_item(), 0, 0, 0, 0, 1, 0, 0, 10, 0, False), payload)
 
 
 class Play:
-    """A pool of worker 3, incarnation 77, and what it sends."""
+    """A pool of worker 3 and what it sends."""
 
     def __init__(self, *known: s.Ready) -> None:
-        self.pool = SlotPool(3, 77)
+        self.pool = SlotPool(3, OWNER)
         self.now_us = T0
         for each in known:
             self.pool.on_ready(each)
@@ -79,7 +81,7 @@ def test_the_next_group_stands_by_until_a_slot_of_the_first_leaves() -> None:
     assert [to for to, _, _ in play.sent()] == ["tcp://100", "tcp://101"]
     play.pool.on_leave(100)
     ((endpoint, frames),) = play.pool.send(T0)
-    assert (endpoint, s.decode_to_slot(frames[0])) == ("tcp://100", s.Left(100, 3, 77))
+    assert (endpoint, s.decode_to_slot(frames[0])) == ("tcp://100", s.Left(100, 3, OWNER))
     play.submit(2)
     assert [to for to, _, _ in play.sent()] == ["tcp://200", "tcp://200"], "slot 1 of the first group has one already"
     assert play.pool.take(100, 1, 0) is not None, "what it had, it finishes"
@@ -168,7 +170,7 @@ def test_work_that_slots_are_lost_with_is_given_back() -> None:
 
 def test_samples_go_to_whoever_has_least_to_do() -> None:
     play = Play()
-    do = s.Do(0, 3, 77, 0, 0, 0, 0, 0, 1, 0, 0, 10, 0, True)
+    do = s.Do(0, 3, OWNER, 0, 0, 0, 0, 0, 1, 0, 0, 10, 0, True)
     assert not play.pool.sample(do, None)
     play = Play(ready(0), ready(1))
     play.submit(1)
@@ -176,3 +178,7 @@ def test_samples_go_to_whoever_has_least_to_do() -> None:
     assert play.pool.sample(do, b"rows")
     ((endpoint, frames),) = play.pool.send(T0)
     assert (endpoint, frames[1:]) == ("tcp://101", [b"rows"])
+
+
+def test_incarnations_do_not_share_numbers() -> None:
+    assert SlotPool(3, OWNER + 1).next_item() != SlotPool(3, OWNER + 2).next_item()
