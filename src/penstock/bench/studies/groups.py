@@ -60,8 +60,8 @@ class GroupsStudy(Study):
     after = "Drizzle, figures 4, 5 and 11"
     method = (
         "The shortest micro-batches follow each other without a break in groups of 1 to 100, each group a Spark job: "
-        "for one stage, before a shuffle, and with twenty times the data. Then groups are tuned with micro-batches of 50, "
-        "100 and 250 ms; the sizes begin at 8 (the paper: at 2)."
+        "for one stage, before a shuffle, and with twenty times the data. Then groups are tuned with micro-batches "
+        "of 50, 100 and 250 ms; the sizes begin at 8 (the paper: at 2)."
     )
 
     def run(self, desk: Desk) -> None:
