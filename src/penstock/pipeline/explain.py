@@ -52,7 +52,7 @@ class _Explanation:
         elif not unit.ops or unit.name != unit.ops[0].name:
             found += self._step(unit.name, "merge", "record", "", unit.schema.ddl)
         found += self._edges(unit, -1)
-        for index, op in enumerate(unit.ops):
+        for index in range(len(unit.ops)):
             found += self._operation(unit, index)
             found += self._edges(unit, index)
         return found
