@@ -10,6 +10,8 @@ from penstock.bench.rows import Check, ResultRow, Results
 from penstock.bench.runner import Spread
 
 COMPONENTS = ("out", "wait", "schedule", "process", "transmit")
+KILLED = "killed"
+"""Notes of runs whose workers were killed have this word: they are no repetitions of those that went undisturbed."""
 CDF_RATES_MAX = 3
 """Distributions are shown for the lowest, a middle and the highest rate."""
 
@@ -32,8 +34,12 @@ def _workloads(rows: Sequence[ResultRow]) -> list[str]:
 
 
 def at_a_rate(rows: Sequence[ResultRow]) -> list[ResultRow]:
-    """Rows of runs at a fixed rate, with their latency."""
-    return [row for row in rows if row.rate and row.p50_ms and row.p99_ms is not None and not row.sustained_eps]
+    """Rows of undisturbed runs at a fixed rate, with their latency."""
+    return [
+        row
+        for row in rows
+        if row.rate and row.p50_ms and row.p99_ms is not None and not row.sustained_eps and KILLED not in row.note
+    ]
 
 
 def latency_over_rate(rows: Sequence[ResultRow], slug: str) -> Figure | None:
@@ -140,7 +146,7 @@ def operations(rows: Sequence[ResultRow], slug: str) -> Figure | None:
         "From the end of the operation before to the end of this one, the way between processes included; logarithmic. "
         "A range in batch form shows its waiting at its first operation."
     )
-    return Figure(slug, "Latency of each operation", caption, panels, columns=2) if panels else None
+    return Figure(slug, "Latency of each operation", caption, panels) if panels else None
 
 
 def bursts(checks: Sequence[Check], slug: str) -> list[Figure]:

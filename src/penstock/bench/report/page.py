@@ -127,7 +127,7 @@ def _section(loaded: Loaded, shown: Sequence[tuple[Figure, str]], told: str) -> 
     parts.append(told)
     recoveries = tables.recoveries(results.checks)
     if recoveries:
-        parts.append(f"<h3>Kills and recoveries</h3>{recoveries}")
+        parts.append(f"<details><summary>Kills and recoveries</summary>{recoveries}</details>")
     if results.checks:
         parts.append(f"<h3>Figures with a target</h3>{tables.checks(results.checks)}")
     if results.rows:

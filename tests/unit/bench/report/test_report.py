@@ -76,6 +76,7 @@ def test_a_form_and_an_engine_have_one_colour_each() -> None:
 def test_latency_over_rate_takes_the_median_and_the_range_of_repetitions() -> None:
     rows = [row(rate=rate, p99_ms=p99) for rate in (1_000.0, 2_000.0) for p99 in (3.0, 5.0, 4.0)]
     rows.append(row(rate=2_000.0, form="record", sustained=False))
+    rows.append(row(rate=2_000.0, p99_ms=900.0, note="6 workers killed, one every 4 s"))
     figure = general.latency_over_rate(rows, "x")
     assert figure is not None
     p50, p99 = figure.panels

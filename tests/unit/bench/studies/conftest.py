@@ -146,7 +146,9 @@ def _data(name: str) -> dict[str, object]:
         return {"capacity-20": 1e5, "steps": {"20": {"record": record, "batch": batch, "adaptive": adaptive}}}
     if name == "groups":
         kinds = (("one stage", "light"), ("one stage", "heavy"), ("with a shuffle", "light"))
-        points = [Point(*kind, size, 20 + 100 / size, 0.9 / size, 100 / size) for kind in kinds for size in (1, 25, 100)]
+        points = [
+            Point(*kind, size, 20 + 100 / size, 0.9 / size, 100 / size) for kind in kinds for size in (1, 25, 100)
+        ]
         tuned = [Tuned(interval, at, 8 + at, 0.2 / at) for interval in ("50ms", "100ms") for at in range(1, 6)]
         return {"points": points, "tuned": tuned}
     if name == "latency-target":

@@ -16,6 +16,7 @@ from penstock.bench.rows import Results
 from penstock.bench.studies import STUDIES
 
 Made = Callable[[str], Results]
+RESULTS = Path(__file__).parents[4] / "benchmarks" / "results"
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -70,3 +71,12 @@ def test_a_trial_and_an_interrupted_study_are_marked(made: Made, tmp_path: Path)
     text = write(tmp_path, tmp_path / "out")[0].read_text()
     assert "the figures mean nothing" in text
     assert "Interrupted" in text
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.rglob("*.json")), ids=lambda path: path.stem)
+def test_results_in_the_repository_fit_their_study(path: Path) -> None:
+    results = msgspec.json.decode(path.read_bytes(), type=Results)
+    if results.study is not None:
+        assert results.study.complete
+        assert not results.study.quick
+        assert STUDIES[results.study.name].figures(results)
