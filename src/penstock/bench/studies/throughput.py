@@ -19,6 +19,7 @@ OFFERED_EPS = {"yahoo": 4_000_000.0, "scoring": 6_000_000.0}
 """More than any form carries."""
 FIRST_SHARE, FACTOR = 0.6, 1.15
 """The search begins at this share of what was carried, and goes on in steps of this factor."""
+RETRIES = 2
 OVER_RECORD, OVER_BATCH = 2.1, 1.0
 
 
@@ -47,7 +48,14 @@ class Throughput(Study):
                 carried = _carried(desk.results, name, form)
                 desk.tell(f"{name}, {form}: the rate that is sustained")
                 first_eps = FIRST_SHARE * (carried.median if carried else offered_eps / 10)
-                desk.add(measure_sustained(workload, first_eps, options.parallelism, FACTOR, form))
+                row = measure_sustained(workload, first_eps, options.parallelism, FACTOR, form)
+                for _ in range(RETRIES):
+                    if row.sustained_eps:
+                        break
+                    # Not even the first rate: that says where not to begin, not that nothing is sustained.
+                    first_eps /= 2
+                    row = measure_sustained(workload, first_eps, options.parallelism, FACTOR, form)
+                desk.add(row)
         if options.peer:
             desk.tell("yahoo, Structured Streaming, from files")
             sustained_peer(desk)
