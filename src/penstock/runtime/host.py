@@ -98,6 +98,8 @@ class _Host:
         self._heard_us = now_us()
         self._beat_us = 0
         self._pulse_us = 0
+        self._stirred = True
+        """Whether anything has happened since the last pulse."""
         self._tell(m.Register(worker, self._incarnation, self._node.endpoint, os.getpid()))
 
     def _tell(self, message: m.FromWorker) -> None:
@@ -136,8 +138,11 @@ class _Host:
             if isinstance(message, m.Stopped):
                 self._beat(now)  # the last figures go before the last word
             self._tell(message)
-        if now - self._pulse_us >= PULSE_US:
+        self._stirred = self._stirred or worked or bool(arrived)
+        # What waits may grow although nothing can be done: every heartbeat is a pulse too.
+        if now - self._pulse_us >= (PULSE_US if self._stirred else HEARTBEAT_US):
             self._pulse_us = now
+            self._stirred = False
             self._tell(worker.pulse(now))
         if now - self._beat_us >= HEARTBEAT_US:
             self._beat(now)
@@ -146,7 +151,8 @@ class _Host:
             self._ended = True
         elif not worked and not arrived:
             wake = worker.wake_us(now)
-            until = self._pulse_us + PULSE_US
+            # Where nothing happens there is nothing to tell, and no reason to wake up for it.
+            until = self._pulse_us + PULSE_US if self._stirred else self._beat_us + HEARTBEAT_US
             self._node.wait(min(until, wake if wake is not None else until) - now_us(), self._writer.fileno)
 
     def _take(self, frames: list[bytes], now: int) -> None:

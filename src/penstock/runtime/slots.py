@@ -19,7 +19,7 @@ from penstock.runtime.clock import now_ns, now_us
 from penstock.runtime.host import Assignment, open_plan, own_address
 from penstock.runtime.transport import Kind, Node
 
-IDLE_WAIT_US = 200_000
+IDLE_WAIT_US = 1_000_000
 
 
 class GroupTask(msgspec.Struct, frozen=True):
