@@ -91,7 +91,8 @@ def test_slots_and_workers_are_killed_in_batch_form(tmp_path: Path, eventually: 
 
 def test_a_burst_is_met_and_passes(tmp_path: Path, eventually: Eventually) -> None:
     scoring = WORKLOADS["scoring"]
-    schedule = ps.rates.steps([(4, 2_000), (3, 150_000), (60, 2_000)])
+    # Several times what the record form carries on two idle cores.
+    schedule = ps.rates.steps([(4, 2_000), (2, 1_200_000), (60, 2_000)])
     pipeline = scoring.pipeline(schedule, ps.foreach(lambda record: None))
     with ps.start(pipeline, name="burst", parallelism=2) as job:
         eventually(lambda: [each.to for each in job.adaptation().switches] == ["batch", "record"])
@@ -103,7 +104,7 @@ def test_a_burst_is_met_and_passes(tmp_path: Path, eventually: Eventually) -> No
     assert "score" in there.operations
     assert there.inputs["L"] > there.inputs["L_up"]
     assert there.at_s > 4.0
-    assert back.at_s > 7.0
+    assert back.at_s > 6.0
 
 
 def test_wrong_names_are_refused(tmp_path: Path) -> None:
