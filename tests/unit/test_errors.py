@@ -51,7 +51,10 @@ def test_codes_are_distinct() -> None:
 
 def test_every_class_has_an_example_or_a_plain_constructor() -> None:
     covered = {type(error) for error in EXAMPLES}
-    for kind in PenstockError.__subclasses__():
+    # Others may be loaded by now that live elsewhere, such as the benchmarks' own.
+    own = [kind for kind in PenstockError.__subclasses__() if kind.__module__ == PenstockError.__module__]
+    assert len(own) > 10
+    for kind in own:
         if kind not in covered:
             assert "what" in str(kind("what"))
 
