@@ -76,7 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--only", type=Part, nargs="+", choices=list(Part), help="measure these parts only")
     parser.add_argument("--switches", type=int, default=100, help="hand-overs under load")
-    parser.add_argument("--seconds", type=float, default=8.0, help="length of each latency measurement")
+    parser.add_argument("--seconds", type=float, default=6.0, help="length of each latency measurement")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/latest.json"))
     parser.add_argument("--kills", type=int, default=6, help="workers killed in the measurement of recovery")
     parser.add_argument("--no-peer", action="store_true", help="leave Structured Streaming out")

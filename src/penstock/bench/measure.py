@@ -17,7 +17,7 @@ from penstock.runtime.report import Report
 
 WARM_UP_S = 2.0
 """Cut from every measurement: from the first scheduled event on."""
-STEP_S = 5.0
+STEP_S = 3.0
 """Length of one step of the search for the highest rate."""
 BACKLOG_S_MAX = 0.25
 """A rate is sustained while the backlog at the end of its step is less than so many seconds of input."""
