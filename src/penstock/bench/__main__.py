@@ -20,7 +20,8 @@ from penstock.bench.measure import BACKLOG_S_MAX, STEP_S, WARM_UP_S, measure_lat
 from penstock.bench.peer_failure import Victim, measure_peer
 from penstock.bench.ratios import compared
 from penstock.bench.rows import Check, ResultRow, Results, make_header
-from penstock.bench.switching import check_tuned, measure_burst, measure_capacity, measure_groups, measure_hand_overs
+from penstock.bench.studies.jobs import carry
+from penstock.bench.switching import check_tuned, measure_burst, measure_groups, measure_hand_overs
 from penstock.bench.workloads import WORKLOADS
 from penstock.pipeline.options import Forms
 from penstock.runtime.spark import close_session, open_session
@@ -47,6 +48,7 @@ FIRST_RATES = (
     ("scoring", RECORD, 60_000),
     ("scoring", BATCH, 900_000),
 )
+CAPACITY_S = 6.0
 OFFERED_EPS = {"yahoo": 4_000_000, "scoring": 6_000_000}
 """More than any form carries."""
 BURST_EPS = (10_000, 500_000)
@@ -136,7 +138,7 @@ def main() -> None:
                 add(measure_sustained(WORKLOADS[name], first_rate, PARALLELISM, forms=forms))
             for name, offered_eps in OFFERED_EPS.items():
                 for kind in Forms:
-                    add(measure_capacity(WORKLOADS[name], offered_eps, PARALLELISM, kind.value))
+                    add(carry(WORKLOADS[name], offered_eps, CAPACITY_S, PARALLELISM, kind.value))
         if Part.BURST in wanted:
             for forms in (ADAPTIVE, RECORD):
                 row, found = measure_burst(WORKLOADS["scoring"], *BURST_EPS, PARALLELISM, forms)

@@ -1,4 +1,4 @@
-"""Measures the batch path and switching: capacity by form, bursts, a hundred hand-overs, group sizes."""
+"""Measures the batch path and switching: bursts, a hundred hand-overs, group sizes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from typing import Any
 
 import penstock as ps
 from penstock.bench.chaos import quantile
-from penstock.bench.measure import POLL_S, discard, read_rows, wait_for_start
+from penstock.bench.measure import POLL_S, discard, latency_row, read_rows, wait_for_start
 from penstock.bench.processes import ProcessMeter
 from penstock.bench.rows import Check, ResultRow
 from penstock.bench.workloads import WORKLOADS, Workload, replay
 from penstock.control.monitor import Status
 
-SETTLE_S = 6.0
-"""Before a capacity is measured: until slots are up, forms have changed and micro-batches have their size."""
-CAPACITY_S = 6.0
 BURST_BEFORE_S, BURST_S, BURST_AFTER_S = 6.0, 5.0, 6.0
 CALM_P99_MS = 10.0
 WAIT_S = 60.0
@@ -31,34 +28,6 @@ def _sources(status: Status) -> tuple[int, int]:
     """Records that the sources have given, and records that wait before them."""
     read = [op for op in status.operations if op.kind == "generator"]
     return sum(op.records_in for op in read), sum(op.queue_records for op in read)
-
-
-def measure_capacity(workload: Workload[Any], offered_eps: float, parallelism: int, forms: str) -> ResultRow:
-    """Offer more than can be carried and count what gets through: for ratios between forms, in one run."""
-    pipeline = workload.pipeline(offered_eps, ps.foreach(discard))
-    started = ps.start(pipeline, name=f"bench-{workload.name}-capacity", parallelism=parallelism, forms=forms)
-    with started as job, ProcessMeter() as meter:
-        wait_for_start(job)
-        time.sleep(SETTLE_S)
-        meter.restart()
-        began, (first, _) = time.monotonic(), _sources(job.status())
-        time.sleep(CAPACITY_S)
-        seconds, (last, backlog) = time.monotonic() - began, _sources(job.status())
-        switches = job.adaptation().switches
-        job.stop()
-        job.wait()
-    return ResultRow(
-        workload=workload.name,
-        engine="penstock",
-        form=forms,
-        rate=offered_eps,
-        seconds=round(seconds, 2),
-        events=last - first,
-        capacity_eps=round((last - first) / seconds),
-        cpu_cores=round(meter.cpu_cores, 3),
-        rss_mb=round(meter.rss_mb_max, 1),
-        note=f"overload: {backlog:,} waiting at the end; {len(switches)} switches",
-    )
 
 
 def measure_burst(
@@ -170,27 +139,10 @@ def measure_hand_overs(switches: int, rate_eps: float, parallelism: int) -> tupl
     done = report.switches
     warm = done[1:]  # the first one waits for Spark to bring the slots up
     pauses, totals = sorted(each.pause_ms for each in warm), sorted(each.total_ms for each in warm)
-    latency = report.latency_ms
-    row = ResultRow(
-        workload=workload.name,
-        engine="penstock",
-        form="switching",
-        rate=rate_eps,
-        seconds=round(report.seconds, 2),
-        events=report.events_in,
-        p50_ms=latency.p50,
-        p90_ms=latency.p90,
-        p99_ms=latency.p99,
-        p999_ms=latency.p999,
-        max_ms=latency.max,
-        cpu_cores=round(meter.cpu_cores, 3),
-        rss_mb=round(meter.rss_mb_max, 1),
-        lost=found.lost + report.lost,
-        duplicated=found.duplicated + found.wrong + report.duplicated,
-        reordered=found.reordered + report.reordered,
-        late=report.late,
-        note=f"{len(done)} switches; carried over {sum(each.carried_records for each in done):,} records",
-    )
+    lost, duplicated = found.lost + report.lost, found.duplicated + found.wrong + report.duplicated
+    reordered = found.reordered + report.reordered
+    row = latency_row(workload.name, rate_eps, report, meter, lost, duplicated, reordered, "switching")
+    row.note = f"{len(done)} switches; carried over {sum(each.carried_records for each in done):,} records"
     detail: dict[str, object] = {"switches": [_plain(each) for each in done]}
     return row, [
         Check(
