@@ -140,7 +140,8 @@ def test_the_tuned_size_keeps_the_overhead_between_its_bounds() -> None:
             size = trajectory(schedule_us, batch_us, 400)[-1]
             share = schedule_us / (schedule_us + size * batch_us)
             assert share <= 0.1 or size == 128
-            assert share >= 0.049 or size == 1
+            # Below the lower bound only where one micro-batch less would be in the upper half of the band.
+            assert share >= 0.049 or size == 1 or schedule_us / (schedule_us + (size - 1) * batch_us) > 0.075
 
 
 def test_a_spike_does_not_undo_the_tuning() -> None:
@@ -149,6 +150,16 @@ def test_a_spike_does_not_undo_the_tuning() -> None:
     assert state.size == 16
     state = tune(state, 6_000, 94_000)
     assert state.size == 16
+
+
+def test_few_long_micro_batches_do_not_swing_between_two_sizes() -> None:
+    # 4.7 % in groups of two, 9 % in groups of one: each would be within the bounds, but only just.
+    state, sizes = GroupSize(2), []
+    for i in range(60):
+        disturbed = 1.3 if i % 5 == 0 else 1.0
+        state = tune(state, disturbed * 10_000, state.size * 100_000)
+        sizes.append(state.size)
+    assert set(sizes) == {2}
 
 
 def test_sizes_stay_within_their_bounds() -> None:

@@ -64,7 +64,9 @@ def tune(state: GroupSize, schedule_us: float, execute_us: float, bounds: GroupB
     """Return the next group's size after one group took ``schedule_us`` to schedule and ``execute_us`` to execute.
 
     Additive decrease, multiplicative increase: coordination that costs too much is cut fast, and what is won back by
-    it is given up slowly, so that groups stay as short, and the job as ready for a change, as the bounds allow.
+    it is given up slowly, so that groups stay as short, and the job as ready for a change, as the bounds allow. A step
+    down is not taken where it would lead into the upper half of the band: with few long micro-batches one less is a
+    large share, and the next disturbance would double the size again, and so for ever.
     """
     bounds = bounds if bounds is not None else GroupBounds()
     size = min(max(state.size, bounds.size_min), bounds.size_max)
@@ -77,8 +79,16 @@ def tune(state: GroupSize, schedule_us: float, execute_us: float, bounds: GroupB
     if overhead > bounds.overhead_max:
         size = min(size * bounds.factor, bounds.size_max)
     elif overhead < bounds.overhead_min:
-        size = max(size - bounds.step, bounds.size_min)
+        smaller = max(size - bounds.step, bounds.size_min)
+        if _at_size(smaller, size, overhead) <= (bounds.overhead_min + bounds.overhead_max) / 2:
+            size = smaller
     return GroupSize(size, overhead)
+
+
+def _at_size(smaller: int, size: int, overhead: float) -> float:
+    """Foretell the overhead of a smaller group: scheduling costs the same, and there is less to execute."""
+    execute = (1.0 - overhead) * smaller / size
+    return overhead / (overhead + execute) if overhead else 0.0
 
 
 @dataclass(frozen=True, slots=True)
