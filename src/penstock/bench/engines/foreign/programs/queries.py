@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from .graph import END_US, Graph, parse, row
+from .graph import Graph
+from .messages import END_US, parse, row
 
 try:
     from orjson import loads  # type: ignore[import-not-found]

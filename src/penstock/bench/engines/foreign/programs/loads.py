@@ -1,0 +1,93 @@
+"""Work that costs and gives nothing, where Penstock is not installed: the rule is that of `bench/files/loads.py`.
+
+How much of everything one message costs comes with the specification, worked out by `file_subject`.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from functools import cache
+
+DISK_SYNC_BYTES = 4 << 20
+"""After so much the file is forced onto the disk."""
+_CALIBRATION_SPINS = 50_000
+_CALIBRATIONS = 7
+
+
+@cache
+def spins_per_second() -> float:
+    """How often an empty loop goes round in a second here: the best of a few, as the others were disturbed."""
+    best_s = float("inf")
+    for _ in range(_CALIBRATIONS):
+        began_s = time.perf_counter()
+        spin(_CALIBRATION_SPINS)
+        best_s = min(best_s, time.perf_counter() - began_s)
+    return _CALIBRATION_SPINS / best_s
+
+
+def spin(rounds: int) -> None:
+    """Keep the processor busy."""
+    for _ in range(rounds):
+        pass
+
+
+class Burner:
+    """The cost of a step, for every message; what it needs is made with the first one.
+
+    Parameters
+    ----------
+    message_s : float
+        Seconds of one core.
+    held_bytes, copied_bytes : int
+        Memory that is held, and how much of it is copied; 0 for none.
+    file_bytes, written_bytes : int
+        Size of the file that it goes round in, and how much is written and read again; 0 for none.
+    """
+
+    def __init__(
+        self, message_s: float, held_bytes: int, copied_bytes: int, file_bytes: int, written_bytes: int
+    ) -> None:
+        self._message_s = message_s
+        self._held_bytes, self._copied_bytes = held_bytes, copied_bytes
+        self._file_bytes, self._written_bytes = file_bytes, written_bytes
+        self._open = False
+
+    def _begin(self) -> None:
+        self._open = True
+        self._spins = round(self._message_s * spins_per_second()) if self._message_s else 0
+        self.held = bytearray(self._held_bytes)
+        self._held_at = self._file_at = self._unsynced_bytes = 0
+        if self._written_bytes:
+            self.file = tempfile.TemporaryFile(prefix="penstock-load-", buffering=0)  # noqa: SIM115 (held until the end)
+            self._piece = os.urandom(self._written_bytes)
+
+    def burn(self) -> None:
+        """Do the work of one message."""
+        if not self._open:
+            self._begin()
+        spin(self._spins)
+        if self._copied_bytes:
+            self._copy()
+        if self._written_bytes:
+            self._write()
+
+    def _copy(self) -> None:
+        """Go through the memory piece by piece, so that it is not the cache that answers."""
+        size = self._copied_bytes
+        if self._held_at + 2 * size > len(self.held):
+            self._held_at = 0
+        at = self._held_at
+        self.held[at : at + size] = self.held[at + size : at + 2 * size]
+        self._held_at += size
+
+    def _write(self) -> None:
+        descriptor, size = self.file.fileno(), self._written_bytes
+        os.pwrite(descriptor, self._piece, self._file_at)
+        os.pread(descriptor, size, self._file_at)
+        self._file_at = (self._file_at + size) % self._file_bytes
+        self._unsynced_bytes += size
+        if self._unsynced_bytes >= DISK_SYNC_BYTES:
+            os.fdatasync(descriptor)
+            self._unsynced_bytes = 0

@@ -1,0 +1,37 @@
+"""Messages of workload files where Penstock is not installed: read from lines, written as rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Message(NamedTuple):
+    """What flows in every stream."""
+
+    key: str
+    value: str
+    time_us: int
+    id: int
+
+
+Emit = Callable[[Message], None]
+END_US = 1 << 62
+"""After every message."""
+
+
+def parse(line: bytes) -> Message:
+    """Read a message from its line."""
+    id_, time_us, key, value = line.decode().split("\t", 3)
+    return Message(key, value, int(time_us), int(id_))
+
+
+def line_time_us(line: bytes) -> int:
+    """Read only the time of a message from its line."""
+    return int(line.split(b"\t", 2)[1])
+
+
+def row(sink: str, message: Message) -> bytes:
+    """Write a result."""
+    return json.dumps([sink, message.key, message.value, message.time_us, message.id]).encode()
