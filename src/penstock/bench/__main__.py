@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 from enum import Enum
 from pathlib import Path
@@ -13,13 +11,16 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from penstock.bench import structured_streaming
 from penstock.bench.checks import check_idle, check_overhead, check_slow_consumer, check_start
+from penstock.bench.engines import RunOptions, open_engine, subject
+from penstock.bench.engines.spark_session import SETTINGS
 from penstock.bench.failure import RATE_EPS, check_cost, measure_kills
 from penstock.bench.measure import BACKLOG_S_MAX, STEP_S, WARM_UP_S, measure_latency, measure_sustained
 from penstock.bench.peer_failure import Victim, measure_peer
+from penstock.bench.peer_throughput import measure_apart
 from penstock.bench.ratios import compared
 from penstock.bench.rows import Check, ResultRow, Results, make_header
+from penstock.bench.runner import measure, new_run
 from penstock.bench.studies.jobs import carry
 from penstock.bench.switching import check_tuned, measure_burst, measure_groups, measure_hand_overs
 from penstock.bench.workloads import WORKLOADS
@@ -52,9 +53,14 @@ CAPACITY_S = 6.0
 OFFERED_EPS = {"yahoo": 4_000_000, "scoring": 6_000_000}
 """More than any form carries."""
 BURST_EPS = (10_000, 500_000)
-SPARK_EVENTS = 2_400_000
-SPARK_FILES_PER_BATCH = (2, 6)
-"""Of 100,000 events each; the better one counts."""
+PEER_RATES = {"yahoo": 4_000, "wordcount": 4_000, "grep": 4_000}
+PEER_FILES = (
+    ("yahoo", 2_400_000, 2),
+    ("yahoo", 2_400_000, 6),
+    ("wordcount", 1_200_000, 3),
+    ("grep", 2_400_000, 6),
+)
+"""Workload, events, and how many files of 100,000 events each make a micro-batch; the better one counts."""
 
 
 class Part(Enum):
@@ -68,15 +74,22 @@ class Part(Enum):
     HAND_OVERS = "hand-overs"
     GROUPS = "groups"
     PEER = "peer"
+    PEER_KILLS = "peer-kills"
 
     def __str__(self) -> str:
         return self.value
 
 
+SHORT = frozenset(Part) - {Part.PEER_KILLS}
+"""All but what `study failure --peer` does as well: the short set is to take less than 15 minutes."""
+
+
 def main() -> None:
     """Measure, show, and write the results."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--only", type=Part, nargs="+", choices=list(Part), help="measure these parts only")
+    parser.add_argument(
+        "--only", type=Part, nargs="+", choices=list(Part), help="these parts only; all but peer-kills by default"
+    )
     parser.add_argument("--switches", type=int, default=100, help="hand-overs under load")
     parser.add_argument("--seconds", type=float, default=6.0, help="length of each latency measurement")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/latest.json"))
@@ -93,7 +106,7 @@ def main() -> None:
                 "warm_up_s": WARM_UP_S,
                 "epoch": "1s",
                 "search": f"steps of {STEP_S:g} s; sustained: backlog below {BACKLOG_S_MAX:g} s of input",
-                "spark": structured_streaming.SETTINGS,
+                "spark": SETTINGS,
             }
         ),
         rows=[],
@@ -115,7 +128,7 @@ def main() -> None:
         for each in found:
             check(each)
 
-    wanted = set(options.only or Part)
+    wanted = SHORT if options.only is None else frozenset(options.only)
     if Part.START in wanted:
         check(check_start())
         check(check_overhead(500_000))
@@ -155,21 +168,18 @@ def main() -> None:
         close_session()
         del session
     if Part.PEER in wanted and not options.no_peer:
-        add(_peer("latency", 4_000, options.seconds))
-        for files in SPARK_FILES_PER_BATCH:
-            add(_peer("sustained", SPARK_EVENTS, files))
+        for name, rate in PEER_RATES.items():
+            row, _ = measure(open_engine("spark:sql"), subject(name), rate, options.seconds, RunOptions(), new_run())
+            add(row)
+        for name, events, files in PEER_FILES:
+            add(measure_apart(name, events, files))
+    if Part.PEER_KILLS in wanted and not options.no_peer:
         for victim in Victim:
             row, caught_up = measure_peer(victim, RATE_EPS)
             add(row)
             check(caught_up)
     checks(compared(results))
     console.print(_table(results))
-
-
-def _peer(what: str, first: float, second: float) -> ResultRow:
-    command = [sys.executable, "-m", "penstock.bench.structured_streaming", what, str(first), str(second)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return msgspec.convert(json.loads(done.stdout.splitlines()[-1]), ResultRow)
 
 
 def _line(row: ResultRow) -> str:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from enum import Enum
 from pathlib import Path
@@ -21,18 +21,15 @@ from typing import Any
 
 import msgspec
 import psutil
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.json
 
-from penstock.bench import structured_streaming as peer
+from penstock.bench.engines.spark_queries import query
+from penstock.bench.engines.spark_session import SETTINGS, open_spark
 from penstock.bench.processes import ProcessMeter
 from penstock.bench.rows import Check, ResultRow
 from penstock.bench.standalone import executors, python_workers, standalone
-from penstock.bench.timeline import DEFINITION, Recovery, Timeline
+from penstock.bench.timeline import DEFINITION, Recovery, Shown, Timeline
 from penstock.bench.views import views_due
 from penstock.bench.workloads import WORKLOADS
-from penstock.bench.workloads.yahoo import CAMPAIGN_OF_AD
 from penstock.connectors.generator import Generator
 from penstock.runtime.report import Latency
 
@@ -63,31 +60,39 @@ AFTER_S = {Victim.EXECUTOR: 20.0, Victim.PYTHON_WORKER: 7.0}
 """How long events go on after the last kill."""
 
 
-def _views(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Parse, filter and join as a Python function: the campaign and time of every view."""
-    columns = pa.schema([("ad_id", pa.string()), ("event_type", pa.string()), ("event_time", pa.int64())])
-    options = pa.json.ParseOptions(explicit_schema=columns, unexpected_field_behavior="ignore")
-    ads, campaigns = pa.array(CAMPAIGN_OF_AD.keys()), pa.array(CAMPAIGN_OF_AD.values())
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        text = "\n".join(batch.column(0).to_pylist()).encode()
-        events = pa.json.read_json(pa.BufferReader(text), parse_options=options)
-        views = events.filter(pc.equal(events["event_type"], "view")).combine_chunks()
-        times = pc.cast(views["event_time"], pa.timestamp("ms", tz="UTC"))
-        found = pc.take(campaigns, pc.index_in(views["ad_id"], value_set=ads))
-        made = pa.table({"campaign_id": found, "event_time": pc.cast(times, pa.timestamp("us", tz="UTC"))})
-        yield from made.combine_chunks().to_batches()
+class Store:
+    """The store: the newest count of every window, and when each was shown."""
+
+    def __init__(self) -> None:
+        self.counts: dict[tuple[str, int], int] = {}
+        self.shown: list[Shown] = []
+
+    def take(self, batch: Any, batch_id: int) -> None:
+        """Collect one micro-batch's updates."""
+        del batch_id
+        rows = batch.collect()
+        now_us = time.time_ns() // 1000
+        for campaign, start_us, count in rows:
+            self.counts[campaign, start_us] = count
+            self.shown.append(Shown(now_us, (campaign, start_us), count))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The last counts as rows of the workload's output; a table has no order of its own."""
+        return [
+            {"campaign_id": campaign, "window_start": start_us, "window_end": start_us + 10_000_000, "count": count}
+            for (campaign, start_us), count in sorted(self.counts.items())
+        ]
 
 
-def _writer(victim: Victim, spark: Any, directory: Path, results: peer.Store, files_per_batch: int = 0) -> Any:
+def _writer(victim: Victim, spark: Any, directory: Path, results: Store, files_per_batch: int = 0) -> Any:
     """The query on the files that come into ``directory/input``."""
     (directory / "input").mkdir(parents=True)
     lines = spark.readStream.format("text")
     if files_per_batch:
         lines = lines.option("maxFilesPerTrigger", files_per_batch)
+    variant = "python" if victim is Victim.PYTHON_WORKER else "sql"
     return (
-        peer.count_views(_parsed(victim, spark, lines.load(str(directory / "input"))))
+        query(spark, lines.load(str(directory / "input")), "yahoo", variant, watermark=True)
         .writeStream.outputMode("update")
         .option("checkpointLocation", str(directory / "checkpoint"))
         .foreachBatch(results.take)
@@ -97,7 +102,7 @@ def _writer(victim: Victim, spark: Any, directory: Path, results: peer.Store, fi
 def _warm_up(victim: Victim, spark: Any, directory: Path, rate: float) -> None:
     """Run the same query on input that lies ready: executors start and code is compiled before events become due."""
     source = WORKLOADS["yahoo"].source(rate, seconds=WARM_UP_BATCHES, partitions=1)
-    writer = _writer(victim, spark, directory, peer.Store(), files_per_batch=1).trigger(availableNow=True)
+    writer = _writer(victim, spark, directory, Store(), files_per_batch=1).trigger(availableNow=True)
     records = int(rate)
     for first in range(0, source.total or 0, records):
         rows = source.records(first, records, 0)
@@ -130,7 +135,7 @@ def measure(victim: Victim, rate: float) -> tuple[ResultRow, Check]:
     workload = WORKLOADS["yahoo"]
     seconds = SETTLE_S + CALM_S + KILLS_S[victim][-1] + AFTER_S[victim]
     source = workload.source(rate, seconds=seconds, partitions=1)
-    results = peer.Store()
+    results = Store()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-bench-")))
         meter = stack.enter_context(ProcessMeter())
@@ -146,7 +151,7 @@ def measure(victim: Victim, rate: float) -> tuple[ResultRow, Check]:
         failure = _drain(query)
     due = views_due(source, start_us, keyed=True)
     timeline = Timeline.of(due, results.shown)
-    found = workload.compare({group: len(times) for group, times in due.items()}, peer.as_rows(results.counts), 1)
+    found = workload.compare({group: len(times) for group, times in due.items()}, results.rows(), 1)
     latency = Latency.of(timeline.between(calm_us[0], start_us + int(seconds * 1e6)).latency_us)
     row = ResultRow(
         workload="yahoo",
@@ -178,15 +183,9 @@ def measure(victim: Victim, rate: float) -> tuple[ResultRow, Check]:
 def _open(victim: Victim, directory: Path, stack: ExitStack) -> tuple[Any, Callable[[], list[psutil.Process]]]:
     """Start Spark, and return it with the function that finds whom to kill."""
     if victim is Victim.PYTHON_WORKER:
-        return stack.enter_context(peer.open_spark(LOCAL_MASTER)), python_workers
+        return stack.enter_context(open_spark(LOCAL_MASTER)), python_workers
     master = stack.enter_context(standalone(directory, cores=2, memory_gb=2))
-    return stack.enter_context(peer.open_spark(master, EXECUTOR_SETTINGS)), executors
-
-
-def _parsed(victim: Victim, spark: Any, lines: Any) -> Any:
-    if victim is Victim.PYTHON_WORKER:
-        return lines.mapInArrow(_views, "campaign_id string, event_time timestamp")
-    return peer.views_in_sql(spark, lines)
+    return stack.enter_context(open_spark(master, EXECUTOR_SETTINGS)), executors
 
 
 def _kill(
@@ -237,7 +236,7 @@ def _check(victim: Victim, recoveries: list[Recovery], calm: Timeline, calm_sile
             "calm_silent_ms": calm_silent_ms,
             "exact": exact,
             "settings": settings[victim],
-            **peer.SETTINGS,
+            **SETTINGS,
         },
     )
 

@@ -9,8 +9,8 @@ from typing import ClassVar
 from penstock.bench.engines.base import Engine, Observation, Rate, RunOptions, cannot
 from penstock.bench.engines.file_subject import FileSubject
 from penstock.bench.engines.socket_run import Launch, run_fed
+from penstock.bench.engines.spark_session import SHUFFLE_PARTITIONS
 from penstock.bench.engines.subjects import Subject
-from penstock.bench.structured_streaming import SHUFFLE_PARTITIONS
 from penstock.durations import parse_us
 from penstock.errors import JavaMissing
 from penstock.runtime.java import check_java

@@ -20,7 +20,7 @@ from penstock.bench.engines.foreign.programs.lines import Lines
 from penstock.bench.engines.foreign.programs.outlog import OutLog
 from penstock.bench.engines.inputs import LINES
 from penstock.bench.engines.spark_queries import query
-from penstock.bench.structured_streaming import open_spark
+from penstock.bench.engines.spark_session import open_spark
 
 POLL_S = 0.1
 PRIME_LINES = 1_000

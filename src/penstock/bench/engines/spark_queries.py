@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from penstock.bench.structured_streaming import views_in_sql
 from penstock.bench.workloads.grep import NEEDLE
 from penstock.bench.workloads.yahoo import CAMPAIGN_OF_AD, WINDOW_MS
 
@@ -30,7 +29,7 @@ def query(spark: Any, lines: Any, workload: str, variant: str, *, watermark: boo
     Without a ``watermark`` windows are never forgotten: Real-Time Mode has none.
     """
     if workload == "yahoo":
-        views = views_in_sql(spark, lines) if variant == "sql" else _views_in_python(lines)
+        views = _views_in_sql(spark, lines) if variant == "sql" else _views_in_python(lines)
         return _count_views(views, watermark=watermark)
     if workload == "wordcount":
         words = (
@@ -56,6 +55,19 @@ def _count_views(views: Any, *, watermark: bool) -> Any:
         return counts.selectExpr("campaign_id", "unix_micros(window.start) AS window_start", "count")
     start = f.expr(f"unix_micros(event_time) DIV {WINDOW_US} * {WINDOW_US}").alias("window_start")
     return views.groupBy("campaign_id", start).count()
+
+
+def _views_in_sql(spark: Any, lines: Any) -> Any:
+    """Parse, filter and join: the campaign and time of every view."""
+    from pyspark.sql import functions as f
+
+    # A table of literals stays in the JVM; createDataFrame would bring Python workers into every batch.
+    values = ", ".join(f"('{ad}', '{campaign}')" for ad, campaign in CAMPAIGN_OF_AD.items())
+    ads = spark.sql(f"SELECT * FROM VALUES {values} AS ads(ad_id, campaign_id)")
+    parsed = lines.select(f.from_json("value", "ad_id string, event_type string, event_time bigint").alias("e")).select(
+        "e.ad_id", "e.event_type", f.timestamp_millis("e.event_time").alias("event_time")
+    )
+    return parsed.filter("event_type = 'view'").select("ad_id", "event_time").join(f.broadcast(ads), "ad_id")
 
 
 def _views_in_python(lines: Any) -> Any:

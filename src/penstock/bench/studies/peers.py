@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-
-import msgspec
-
 from penstock.bench.engines import RunOptions, open_engine, subject
-from penstock.bench.rows import ResultRow, cdf_of, mean_ms_of
+from penstock.bench.peer_throughput import measure_apart
+from penstock.bench.rows import cdf_of, mean_ms_of
 from penstock.bench.runner import measure, new_run
 from penstock.bench.studies.base import Desk
 
@@ -18,7 +13,6 @@ EVENTS = 2_400_000
 QUICK_EVENTS = 200_000
 FILES_PER_BATCH = (2, 6)
 """Of 100,000 events each: the better one counts."""
-RUN_S_MAX = 600.0
 
 
 def measure_peer(desk: Desk, workload: str, rate: float, seconds: float) -> None:
@@ -30,9 +24,6 @@ def measure_peer(desk: Desk, workload: str, rate: float, seconds: float) -> None
 
 
 def sustained_peer(desk: Desk) -> None:
-    """Measure the throughput of its Yahoo query on input that lies ready in files, in a process of its own."""
+    """Measure the throughput of its Yahoo query on input that lies ready in files."""
     for files in FILES_PER_BATCH[: 1 if desk.options.quick else None]:
-        events = QUICK_EVENTS if desk.options.quick else EVENTS
-        command = [sys.executable, "-m", "penstock.bench.structured_streaming", "sustained", str(events), str(files)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=RUN_S_MAX)
-        desk.add(msgspec.convert(json.loads(done.stdout.splitlines()[-1]), ResultRow))
+        desk.add(measure_apart("yahoo", QUICK_EVENTS if desk.options.quick else EVENTS, files))
