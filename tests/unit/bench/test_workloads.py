@@ -12,7 +12,7 @@ import pytest
 from pyspark import cloudpickle
 
 import penstock as ps
-from penstock.bench.workloads import WORKLOADS, Comparison, Workload, replay, scoring, wordcount, yahoo
+from penstock.bench.workloads import SERVED, WORKLOADS, Comparison, Workload, lookup, replay, scoring, wordcount, yahoo
 from penstock.bench.workloads.base import time_us
 from penstock.bench.workloads.grep import GREP, NEEDLE
 from penstock.errors import InvalidOption
@@ -22,6 +22,7 @@ from penstock.types import Record
 _START_US = 1_700_000_000_000_000
 _TOTAL = 3_000
 _WINDOW_US = 10_000_000
+_ALL = {**WORKLOADS, **SERVED}
 
 
 def _records(workload: Workload[Any], total: int = _TOTAL) -> list[Record]:
@@ -42,6 +43,8 @@ def _rows(workload: Workload[Any]) -> list[dict[str, Any]]:
             return [{"number": number, "line": line} for number, line in exact.items()]
         case "scoring":
             return [{"number": number, "score": score} for number, score in exact.items()]
+        case "lookup":
+            return [{"number": number, "segment": segment} for number, segment in exact.items()]
         case _:
             return [{"number": number} for number in exact]
 
@@ -61,14 +64,14 @@ def _compare(workload: Workload[Any], change: Callable[[list[dict[str, Any]]], N
     return workload.compare(workload.expected(_records(workload)), rows, 1)
 
 
-@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
+@pytest.mark.parametrize("workload", _ALL.values(), ids=_ALL)
 def test_right_output_is_exact(workload: Workload[Any]) -> None:
     found = _compare(workload, lambda rows: None)
     assert found == Comparison(0, 0, 0, 0)
     assert found.exact
 
 
-@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
+@pytest.mark.parametrize("workload", _ALL.values(), ids=_ALL)
 def test_no_output_is_all_lost(workload: Workload[Any]) -> None:
     records = _records(workload)
     lost = {
@@ -80,9 +83,9 @@ def test_no_output_is_all_lost(workload: Workload[Any]) -> None:
     assert _compare(workload, list.clear) == Comparison(lost=lost)
 
 
-@pytest.mark.parametrize("name", ["grep", "scoring", "identity"])
+@pytest.mark.parametrize("name", ["grep", "scoring", "identity", "lookup"])
 def test_numbered_rows(name: str) -> None:
-    workload = WORKLOADS[name]
+    workload = _ALL[name]
     assert _compare(workload, lambda rows: rows.__delitem__(3)) == Comparison(lost=1)
     assert _compare(workload, lambda rows: rows.insert(4, rows[3])) == Comparison(duplicated=1)
     assert _compare(workload, lambda rows: rows.insert(5, rows.pop(6))) == Comparison(reordered=1)
@@ -102,6 +105,7 @@ def test_changed_value_is_wrong_and_its_record_lost() -> None:
         rows[0].update(score=rows[0]["score"] + 1e-6)
 
     assert _compare(WORKLOADS["scoring"], change) == Comparison(lost=1, wrong=1)
+    assert _compare(lookup.LOOKUP, lambda rows: rows[0].update(segment="??")) == Comparison(lost=1, wrong=1)
 
 
 @pytest.mark.parametrize("by", [-2, 2])
@@ -193,8 +197,9 @@ def test_forms_of_functions_agree_to_the_bit(workload: Workload[Any], function: 
     assert function.schema.to_rows(batch) == [function.schema.coerce(value) for value in made]
 
 
-@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
-def test_pipeline_can_be_sent_to_workers(workload: Workload[Any]) -> None:
+@pytest.mark.parametrize("workload", _ALL.values(), ids=_ALL)
+def test_pipeline_can_be_sent_to_workers(workload: Workload[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(lookup.ADDRESS, "127.0.0.1:1")
     graph = workload.pipeline(100, ps.memory(), seconds=1).graph()
     sent = cloudpickle.loads(cloudpickle.dumps(graph))
     assert [node.name for node in sent.nodes] == [node.name for node in graph.nodes]

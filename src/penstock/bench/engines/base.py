@@ -96,6 +96,8 @@ class Observation:
 
 def cannot(subject: Subject, able: Collection[str] = ()) -> str | None:
     """Why an engine cannot run a workload that is able to do these operations with state; None if it can."""
+    if (reason := subject.missing()) is not None:
+        return reason
     missing = [each for each in subject.stateful if each not in able]
     if missing:
         return f"its {' and '.join(missing)} of workload files is not built for this engine"

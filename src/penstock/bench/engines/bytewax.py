@@ -12,7 +12,7 @@ from penstock.bench.engines.socket_run import FOREIGN, Launch, run_fed
 from penstock.bench.engines.subjects import Subject
 from penstock.bench.environments import EngineEnvironment
 
-ENVIRONMENT = EngineEnvironment("bytewax", ("bytewax==0.21.1", "orjson>=3.10"))
+ENVIRONMENT = EngineEnvironment("bytewax", ("bytewax==0.21.1", "orjson>=3.10", "numpy>=2", "redis>=5.3"))
 
 
 class Bytewax(Engine):

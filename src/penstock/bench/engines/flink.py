@@ -23,6 +23,7 @@ from penstock.errors import JavaMissing
 from penstock.runtime.java import check_java
 
 ENVIRONMENT = EngineEnvironment("flink", ("apache-flink==2.3.0",))
+"""PyFlink brings NumPy and, through Beam, the client of Redis, which two of the workloads need."""
 BUFFER_TIMEOUT = "1ms"
 """Flink's default of 100 ms would be the latency of all that crosses a network buffer."""
 BUNDLE = "2ms"
@@ -65,6 +66,8 @@ class Flink(Engine):
             check_java()
         except JavaMissing as error:
             return str(error)
+        if self.variant == "sql" and subject.not_in_sql:
+            return subject.not_in_sql
         if self.variant == "sql" and isinstance(subject, FileSubject):
             if subject.nested:
                 return f"'{subject.nested}' has state behind state, whose times it cannot order"

@@ -52,7 +52,7 @@ class Penstock(Engine):
             check_java()
         except JavaMissing as error:
             return str(error)
-        return None
+        return subject.missing()
 
     def run(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Observation:
         job_options = self._job_options(options)
@@ -70,6 +70,7 @@ class Penstock(Engine):
             }
             path.write_text(json.dumps(specification))
             options.tell("starting", None)
+            settings = stack.enter_context(subject.beside())
             table = stack.enter_context(ProcessTable())
             command = [sys.executable, "-m", "penstock.bench.engines.native_program", str(path)]
             program = stack.enter_context(Program(self.label, command, directory / "program.log", messages=True))
@@ -89,7 +90,7 @@ class Penstock(Engine):
                 outputs=read_outputs(directory),
                 partitions=options.parallelism,
                 processes=usages,
-                settings={"parallelism": options.parallelism, **job_options},
+                settings={"parallelism": options.parallelism, **settings, **job_options},
                 notes=notes,
             )
 

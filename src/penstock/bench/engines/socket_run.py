@@ -81,6 +81,7 @@ def run_fed(
         closing = subject.closing(end_us) if launch.closing else None
         prepared = prepare(subject, given, event_start_us, directory, launch.connections, closing)
         options.tell("starting", None)
+        settings = dict(stack.enter_context(subject.beside()))
         table = stack.enter_context(ProcessTable())
         feeder = stack.enter_context(_feeder(directory, launch))
         table.name(feeder.pid, "generator")
@@ -118,6 +119,7 @@ def run_fed(
             partitions=launch.connections * launch.dealt,
             processes=usages,
             feed_lag_ms=None if lag_us is None else lag_us / 1000,
+            settings=settings,
             notes=notes,
         )
 

@@ -48,6 +48,8 @@ class Spark(Engine):
             check_java()
         except JavaMissing as error:
             return str(error)
+        if self.variant == "sql" and subject.not_in_sql:
+            return subject.not_in_sql
         if self.variant == "python" and isinstance(subject, FileSubject):
             return "workload files run as SQL only there"
         if isinstance(subject, FileSubject) and subject.nested:
@@ -92,6 +94,8 @@ class SparkRealTime(Engine):
             check_java()
         except JavaMissing as error:
             return str(error)
+        if subject.not_in_sql:
+            return subject.not_in_sql
         if isinstance(subject, FileSubject) and subject.branches:
             return "Real-Time Mode does not read one source for several branches"
         return cannot(subject)

@@ -29,7 +29,7 @@ STAMP = "unix_micros(CAST(java_method('java.time.Instant', 'now') AS timestamp))
 
 def _micro_batches(spec: dict[str, Any]) -> None:
     log = OutLog(spec["out"], "driver")
-    order = {"file": "time", "grep": "number"}.get(spec["workload"])
+    order = {"file": "time", "grep": "number", "scoring": "number", "lookup": "number"}.get(spec["workload"])
 
     def store(batch: Any, batch_id: int) -> None:
         del batch_id

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 import pyarrow.json
 
+from penstock.bench.workloads import lookup
 from penstock.bench.workloads.grep import NEEDLE
+from penstock.bench.workloads.scoring import FEATURE_NAMES, score
 from penstock.bench.workloads.yahoo import CAMPAIGN_OF_AD, WINDOW_MS
 
 WINDOW_US = WINDOW_MS * 1000
@@ -38,6 +42,10 @@ def query(spark: Any, lines: Any, workload: str, variant: str, *, watermark: boo
             else lines.mapInArrow(_split, "word string")
         )
         return words.groupBy("word").count()
+    if workload == "scoring":
+        return lines.mapInArrow(_score, "number bigint, score double")
+    if workload == "lookup":
+        return lines.mapInArrow(partial(_look_up, lookup.address()), "number bigint, segment string")
     if variant == "sql":
         parts = lines.selectExpr("split(value, '\\t') AS p").selectExpr(
             "CAST(p[0] AS bigint) AS number", "p[1] AS line"
@@ -105,3 +113,26 @@ def _grep(batches: Batches) -> Batches:
         yield pa.RecordBatch.from_arrays(
             [numbers.filter(found).cast(pa.int64()), lines.filter(found)], names=["number", "line"]
         )
+
+
+def _score(batches: Batches) -> Batches:
+    assert score.batch_form is not None
+    for events in _numbers(batches, ("number", *FEATURE_NAMES)):
+        yield score.batch_form(events)
+
+
+def _look_up(address: str, batches: Batches) -> Batches:
+    look_up = lookup.enrich(address).batch_form
+    assert look_up is not None
+    for events in _numbers(batches, ("number", "user")):
+        yield look_up(events)
+
+
+def _numbers(batches: Batches, names: Sequence[str]) -> Batches:
+    """Parse lines of whole numbers; a batch comes out as one batch, so that it is worked on at once."""
+    options = pa.csv.ConvertOptions(column_types={name: pa.int64() for name in names})
+    for batch in batches:
+        text = b"\n".join(batch.column(0).cast(pa.binary()).to_pylist())
+        if text:
+            read = pa.csv.ReadOptions(column_names=names, use_threads=False, block_size=len(text) + 1)
+            yield from pa.csv.read_csv(pa.BufferReader(text), read, convert_options=options).to_batches()

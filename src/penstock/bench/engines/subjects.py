@@ -8,8 +8,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,10 +19,11 @@ import msgspec
 import numpy as np
 
 from penstock.bench.engines.errors import UnknownWorkload
-from penstock.bench.timeline import Shown, Timeline, Times
-from penstock.bench.workloads import WORKLOADS, Comparison, Workload
+from penstock.bench.timeline import NEVER_US, Shown, Timeline, Times
+from penstock.bench.workloads import SERVED, WORKLOADS, Comparison, Workload, lookup
 from penstock.bench.workloads.base import REPLAY_RECORDS
 from penstock.bench.workloads.grep import NEEDLE
+from penstock.bench.workloads.scoring import FEATURE_NAMES, HIDDEN_WEIGHTS, OUTPUT_WEIGHTS, SCALE
 from penstock.bench.workloads.yahoo import CAMPAIGN_OF_AD, WINDOW_MS
 from penstock.connectors.base import Sink
 from penstock.connectors.generator import Generator
@@ -109,6 +112,8 @@ class Subject(ABC):
         Operations with state that an engine needs for it beside running counts: ``window``, ``join``.
     loads : tuple of str
         Transformations that are made to cost more than their own work.
+    not_in_sql : str or None
+        Why it cannot be written in SQL; None where it can.
     """
 
     name: str
@@ -116,6 +121,7 @@ class Subject(ABC):
     constants: Mapping[str, str] = {}
     stateful: tuple[str, ...] = ()
     loads: tuple[str, ...] = ()
+    not_in_sql: str | None = None
 
     @property
     def reference(self) -> str:
@@ -138,6 +144,14 @@ class Subject(ABC):
         """A last line that brings event time past everything, for engines whose windows wait for that."""
         del end_us
         return None
+
+    def missing(self) -> str | None:
+        """What a run needs beside the engine and is not installed here; None if nothing is missing."""
+        return None
+
+    def beside(self) -> AbstractContextManager[Mapping[str, object]]:
+        """Run what the workload needs beside the engine; entered around a run, gives the settings of what runs."""
+        return nullcontext({})
 
     @abstractmethod
     def specification(self) -> dict[str, Any]:
@@ -194,11 +208,28 @@ class _Built(Subject):
         event_start_us: int,
         partitions: int,
     ) -> tuple[Timeline, Comparison]:
-        due_us = self.due(given.replay(event_start_us), start_us + given.times_us)
-        timeline = Timeline.of(due_us, (Shown(at_us, *self.shown(values)) for at_us, values in rows))
         exact = self.workload.expected(given.replay(event_start_us))
         found = self.workload.compare(exact, (self._row(values) for _, values in rows), partitions)
-        return timeline, found
+        return self.timeline(given, rows, start_us, event_start_us), found
+
+    @abstractmethod
+    def timeline(
+        self, given: Input, rows: Sequence[tuple[int, Sequence[Any]]], start_us: int, event_start_us: int
+    ) -> Timeline:
+        """Find out when the effect of each event was out; the parameters are those of `judge`."""
+
+    def _row(self, values: Sequence[Any]) -> dict[str, Any]:
+        return dict(zip(self.columns, values, strict=True))
+
+
+class _Grouped(_Built):
+    """Rows are counts of groups; each accounts for so many of its group's records."""
+
+    def timeline(
+        self, given: Input, rows: Sequence[tuple[int, Sequence[Any]]], start_us: int, event_start_us: int
+    ) -> Timeline:
+        due_us = self.due(given.replay(event_start_us), start_us + given.times_us)
+        return Timeline.of(due_us, (Shown(at_us, *self.shown(values)) for at_us, values in rows))
 
     @abstractmethod
     def due(self, records: Iterable[Record], times_us: Times) -> dict[Group, Times]:
@@ -208,8 +239,19 @@ class _Built(Subject):
     def shown(self, values: Sequence[Any]) -> tuple[Group, int]:
         """The group of a row that left, and how many of its records it accounts for."""
 
-    def _row(self, values: Sequence[Any]) -> dict[str, Any]:
-        return dict(zip(self.columns, values, strict=True))
+
+class _Numbered(_Built):
+    """Every record has one row, which begins with the record's number: its place in the input."""
+
+    def timeline(
+        self, given: Input, rows: Sequence[tuple[int, Sequence[Any]]], start_us: int, event_start_us: int
+    ) -> Timeline:
+        del event_start_us
+        seen_us = np.full(given.total, NEVER_US, np.int64)
+        known = [(values[0], at_us) for at_us, values in rows if 0 <= values[0] < given.total]
+        numbers, times_us = np.array(known, np.int64).reshape(-1, 2).T
+        np.minimum.at(seen_us, numbers, times_us)
+        return Timeline(start_us + given.times_us, seen_us)
 
 
 class _Event(msgspec.Struct):
@@ -218,7 +260,7 @@ class _Event(msgspec.Struct):
     event_time: int
 
 
-class _Yahoo(_Built):
+class _Yahoo(_Grouped):
     """Views by campaign and window of 10 s; a row whenever a count changes, which the store would upsert."""
 
     workload = WORKLOADS["yahoo-updates"]
@@ -251,7 +293,7 @@ class _Yahoo(_Built):
         return {**super()._row(values), "window_end": values[1] + WINDOW_MS * 1000}
 
 
-class _WordCount(_Built):
+class _WordCount(_Grouped):
     workload = WORKLOADS["wordcount"]
     kind = "wordcount"
     columns = ("word", "count")
@@ -272,7 +314,7 @@ class _WordCount(_Built):
         return (word, 0), count
 
 
-class _Grep(_Built):
+class _Grep(_Grouped):
     workload = WORKLOADS["grep"]
     kind = "grep"
     columns = ("number", "line")
@@ -294,6 +336,43 @@ class _Grep(_Built):
         return ("", values[0]), 1
 
 
+class _Scoring(_Numbered):
+    workload = WORKLOADS["scoring"]
+    kind = "scoring"
+    columns = ("number", "score")
+    not_in_sql = "its model is a function in Python, which SQL does not call"
+    _features = staticmethod(attrgetter("number", *FEATURE_NAMES))
+
+    def line(self, record: Record) -> bytes:
+        return b"%d,%d,%d,%d,%d,%d,%d,%d,%d" % self._features(record)
+
+    def specification(self) -> dict[str, Any]:
+        return {**super().specification(), "hidden": HIDDEN_WEIGHTS, "output": OUTPUT_WEIGHTS, "scale": SCALE}
+
+
+class _Lookup(_Numbered):
+    workload = SERVED["lookup"]
+    kind = "lookup"
+    columns = ("number", "segment")
+    not_in_sql = "Redis is asked by a function in Python, which SQL does not call"
+
+    def line(self, record: Record) -> bytes:
+        return b"%d,%d" % (record.number, record.user)
+
+    def missing(self) -> str | None:
+        from penstock.bench.redis_server import missing
+
+        return missing()
+
+    def beside(self) -> AbstractContextManager[Mapping[str, object]]:
+        from penstock.bench.redis_server import serving
+
+        return serving(lookup.TABLE)
+
+    def specification(self) -> dict[str, Any]:
+        return {**super().specification(), "redis": lookup.address()}
+
+
 def _arrays(groups: dict[Group, list[int]]) -> dict[Group, Times]:
     return {group: np.array(times_us, np.int64) for group, times_us in groups.items()}
 
@@ -303,6 +382,8 @@ _BUILT: dict[str, type[_Built]] = {
     "yahoo-updates": _Yahoo,
     "wordcount": _WordCount,
     "grep": _Grep,
+    "scoring": _Scoring,
+    "lookup": _Lookup,
 }
 
 

@@ -28,10 +28,10 @@ _BLOCK_EVENTS = 1024
 FEATURE_NAMES = [f"f{i}" for i in range(FEATURES)]
 
 _random = Random(7)
-_HIDDEN_WEIGHTS = [[_random.randint(-SCALE, SCALE) for _ in range(HIDDEN)] for _ in range(FEATURES)]
-_OUTPUT_WEIGHTS = [_random.randint(-SCALE // 4, SCALE // 4) for _ in range(HIDDEN)]
-_W1 = np.array(_HIDDEN_WEIGHTS) / SCALE
-_W2 = np.array(_OUTPUT_WEIGHTS) / SCALE
+HIDDEN_WEIGHTS = [[_random.randint(-SCALE, SCALE) for _ in range(HIDDEN)] for _ in range(FEATURES)]
+OUTPUT_WEIGHTS = [_random.randint(-SCALE // 4, SCALE // 4) for _ in range(HIDDEN)]
+_W1 = np.array(HIDDEN_WEIGHTS) / SCALE
+_W2 = np.array(OUTPUT_WEIGHTS) / SCALE
 
 
 def _network(features: Any) -> Any:
@@ -58,7 +58,7 @@ def _score_batch(events: pa.RecordBatch) -> pa.RecordBatch:
 
 def exact_scores(features: Any) -> Any:
     """Score rows of features in whole numbers, up to the last division and the exponential."""
-    logits = np.maximum(features @ np.array(_HIDDEN_WEIGHTS), 0) @ np.array(_OUTPUT_WEIGHTS)
+    logits = np.maximum(features @ np.array(HIDDEN_WEIGHTS), 0) @ np.array(OUTPUT_WEIGHTS)
     return 1.0 / (1.0 + np.exp(-logits / SCALE**3))
 
 

@@ -19,10 +19,10 @@ from penstock.bench.engines.socket_run import FOREIGN
 from penstock.errors import InvalidOption
 
 RECORDS, START_US = 3_000, 1_700_000_000_000_000
-ENGINES = {"bytewax", "pyflink", "orjson"}
+ENGINES = {"bytewax", "pyflink", "orjson", "numpy", "redis"}
 
 
-@pytest.mark.parametrize("name", ["yahoo", "wordcount", "grep"])
+@pytest.mark.parametrize("name", ["yahoo", "wordcount", "grep", "scoring"])
 def test_the_queries_in_plain_python_are_exact(name: str) -> None:
     wanted = subject(name)
     source = wanted.input(500.0, None, total=RECORDS)
@@ -44,8 +44,8 @@ def test_the_queries_in_plain_python_are_exact(name: str) -> None:
 
 
 def test_a_workload_without_a_query_is_refused() -> None:
-    with pytest.raises(ValueError, match="no query for workload 'scoring'"):
-        query({"workload": "scoring"})
+    with pytest.raises(ValueError, match="no query for workload 'identity'"):
+        query({"workload": "identity"})
 
 
 def test_programs_import_nothing_but_python_their_engine_and_each_other() -> None:

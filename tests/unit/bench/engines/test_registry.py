@@ -27,6 +27,7 @@ LABELS = {
     "spark:python",
     "spark-realtime:sql",
 }
+IN_SQL = {"flink:sql", "spark:sql", "spark-realtime:sql"}
 
 
 def test_the_entry_points_name_these_engines() -> None:
@@ -70,7 +71,20 @@ def test_an_option_that_the_engine_does_not_have_is_refused() -> None:
 @pytest.mark.parametrize("name", subject_names())
 @pytest.mark.parametrize("label", sorted(LABELS - {"penstock:adaptive", "penstock:batch"}))
 def test_every_engine_has_the_workloads_that_are_written_in_python(label: str, name: str) -> None:
-    assert open_engine(label).supports(subject(name)) is None
+    wanted = subject(name)
+    # What the engine lacks is told before what the machine lacks, a server for example.
+    reason = wanted.not_in_sql if label in IN_SQL and wanted.not_in_sql else wanted.missing()
+    assert open_engine(label).supports(wanted) == reason
+
+
+def test_what_calls_python_for_every_event_is_not_in_sql() -> None:
+    assert [name for name in subject_names() if subject(name).not_in_sql] == ["scoring", "lookup"]
+
+
+def test_a_server_that_is_not_installed_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(NotSupported, match=r"cannot run 'lookup': it needs redis-server.*apt-get install redis-server"):
+        refuse(open_engine("plain"), subject("lookup"), RunOptions())
 
 
 def test_an_engine_that_cannot_is_refused_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:

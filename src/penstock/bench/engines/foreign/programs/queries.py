@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from .calls import lookups, scores
 from .graph import Graph
 from .messages import END_US, parse, row
 
@@ -46,6 +47,10 @@ def query(spec: dict[str, Any]) -> Query:
         return Counting(_words, _word_row)
     if name == "grep":
         return Stateless(_matches(spec["needle"]))
+    if name == "scoring":
+        return Stateless(scores(spec["hidden"], spec["output"], spec["scale"]))
+    if name == "lookup":
+        return Stateless(lookups(spec["redis"]))
     if name == "file":
         return _graph(spec)
     raise ValueError(f"there is no query for workload {name!r}")
