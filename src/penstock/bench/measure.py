@@ -19,6 +19,11 @@ WARM_UP_S = 2.0
 """Cut from every measurement: from the first scheduled event on."""
 STEP_S = 3.0
 """Length of one step of the search for the highest rate."""
+SETTLE_S = 3.0
+"""Before the first step, at half its rate: slots come up, costs are sampled."""
+SHARES = (0.6, 0.7, 0.8, 0.87, 0.94, 1.0, 1.07, 1.15, 1.25)
+"""Rates of the search, as shares of what was carried under overload."""
+RETRIES = 2
 BACKLOG_S_MAX = 0.25
 """A rate is sustained while the backlog at the end of its step is less than so many seconds of input."""
 POLL_S = 0.1
@@ -98,40 +103,55 @@ def read_rows(directory: Path) -> list[dict[str, Any]]:
 
 
 def measure_sustained(
-    workload: Workload[Any], first_rate: float, parallelism: int, factor: float = 1.2, forms: str = "record"
+    workload: Workload[Any], carried_eps: float, parallelism: int, forms: str = "record"
 ) -> ResultRow:
-    """Raise the rate step by step until the backlog at the sources grows; the last rate that did not is sustained."""
-    rates = [first_rate * factor**i for i in range(12)]
-    schedule = ps.rates.steps([(STEP_S, rate) for rate in rates])
+    """Raise the rate step by step, around what was carried under overload, until the backlog at the sources grows.
+
+    The last rate that did not make it grow is sustained. Where not even the first one was, the search begins lower.
+    """
+    row = _climb(workload, carried_eps, parallelism, forms)
+    for _ in range(RETRIES):
+        if row.sustained_eps:
+            break
+        carried_eps /= 2
+        row = _climb(workload, carried_eps, parallelism, forms)
+    return row
+
+
+def _climb(workload: Workload[Any], carried_eps: float, parallelism: int, forms: str) -> ResultRow:
+    rates = [share * carried_eps for share in SHARES]
+    schedule = ps.rates.steps([(SETTLE_S, rates[0] / 2), *((STEP_S, rate) for rate in rates)])
     pipeline = workload.pipeline(schedule, ps.foreach(discard))
     sustained, backlog, step = 0.0, 0, 0
     started = ps.start(pipeline, name=f"bench-{workload.name}-max", parallelism=parallelism, forms=forms)
     with started as job, ProcessMeter() as meter:
         wait_for_start(job)
-        meter.restart()
         for step, rate in enumerate(rates):
-            # The backlog is looked at twice in the second half of the step: it must be small, or shrinking to nothing.
-            time.sleep(STEP_S - POLL_S)
+            end_s = job.start_us / 1e6 + SETTLE_S + (step + 1) * STEP_S
+            if step == 0:
+                time.sleep(max(0.0, end_s - STEP_S - time.time()))
+                meter.restart()
+            time.sleep(max(0.0, end_s - POLL_S - time.time()))
             status = job.status()
-            backlog = sum(op.queue_records for op in status.operations if op.kind == "generator")
+            backlog = sum(op.queue_records for op in status.operations if op.reads)
             if backlog > rate * BACKLOG_S_MAX:
                 break
             sustained = rate
-            time.sleep(max(0.0, job.start_us / 1e6 + (step + 1) * STEP_S - time.time()))
         job.stop()
         job.wait()
         status = job.status()
+    end = f"at {rates[step]:,.0f}/s the backlog was {backlog:,}" if sustained < rates[-1] else "kept up with all"
     return ResultRow(
         workload=workload.name,
         engine="penstock",
         form=forms,
         rate=None,
-        seconds=STEP_S * (step + 1),
-        events=sum(op.records_in for op in status.operations if op.kind == "generator"),
+        seconds=SETTLE_S + STEP_S * (step + 1),
+        events=sum(op.records_in for op in status.operations if op.reads),
         sustained_eps=round(sustained),
         cpu_cores=round(meter.cpu_cores, 3),
         rss_mb=round(meter.rss_mb_max, 1),
-        note=f"steps of {STEP_S:g} s, x{factor}; at {rates[step]:,.0f}/s the backlog was {backlog:,}",
+        note=f"steps of {STEP_S:g} s, {SHARES[0]:g} to {SHARES[-1]:g} of {carried_eps:,.0f}/s; {end}",
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 import penstock as ps
-from penstock.bench.measure import POLL_S, discard, latency_row, read_rows, wait_for_start
+from penstock.bench.measure import BACKLOG_S_MAX, POLL_S, discard, latency_row, read_rows, wait_for_start
 from penstock.bench.processes import ProcessMeter
 from penstock.bench.rows import OperationRow, ResultRow, cdf_of, mean_ms_of
 from penstock.bench.series import Course, Sampler, Scene
@@ -32,8 +32,6 @@ QUICK_S = 1.5
 EXACT_EVENTS_MAX = 3_000_000
 EXACT_SENTENCES_MAX = 300_000
 """Outputs of more events than this are not compared row by row: that would take longer than the run."""
-BACKLOG_S_MAX = 0.25
-"""A rate is kept up with while the backlog at its end is less than so many seconds of input."""
 
 
 @dataclass
