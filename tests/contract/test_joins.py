@@ -10,7 +10,11 @@ import pytest
 
 import penstock as ps
 from penstock.connectors.memory import At
+from penstock.pipeline.graph import Graph
+from penstock.pipeline.options import Options
+from penstock.pipeline.plan import Plan
 from penstock.testing import Harness
+from penstock.testing.cluster import Cluster
 
 WIDTHS = pytest.mark.parametrize("parallelism", [1, 2, 3])
 HOWS = pytest.mark.parametrize("how", ["inner", "left"])
@@ -45,6 +49,23 @@ def paired(lefts: list[Row], rights: list[Row], within_us: int, how: str) -> lis
     return found
 
 
+def paired_once(lefts: list[Row], rights: list[Row], within_us: int, how: str) -> list[Row]:
+    """The join that uses records up, recomputed: in the order of time, each with the first one that waits."""
+    rows = sorted([(at, 0, n, k) for k, n, at in lefts] + [(seen, 1, m, k) for k, m, seen in rights])
+    waiting: list[Any] = []
+    found: list[Row] = []
+    for row in rows:
+        at, of, _, k = row
+        partner = next((w for w in waiting if w[1] != of and w[3] == k and w[0] >= at - within_us), None)
+        if partner is None:
+            waiting.append(row)
+            continue
+        waiting.remove(partner)
+        left, right = (row, partner) if of == 0 else (partner, row)
+        found.append((k, left[2], left[0], right[2], right[0]))
+    return found + [(k, n, at, None, None) for at, of, n, k in waiting if of == 0 and how == "left"]
+
+
 def sources(lefts: list[Any], rights: list[Any], partitions: int = 1) -> tuple[ps.Stream, ps.Stream]:
     """Both sides; rows that do not say when they come are paced."""
 
@@ -74,28 +95,83 @@ def test_every_pair_is_there_once(parallelism: int, how: str, partitions: int) -
     assert harness.count("join.right", "records_out") == 200
 
 
-@pytest.mark.parametrize("behind", ["clicks", "views"])
-def test_a_side_that_comes_later_finds_its_partners(behind: str) -> None:
-    """What one side has long seen is held until the other one has come so far."""
-    lefts, rights = side(200, 3), side(200, 4)
-    slow = {"clicks": paced(lefts), "views": paced(rights)}
-    slow[behind] = paced({"clicks": lefts, "views": rights}[behind], begin_s=0.7)
-    pairs = join(*sources(slow["clicks"], slow["views"]), lateness="2s", how="left")
-    harness = Harness(pairs.to(ps.memory()), parallelism=2)
+@WIDTHS
+@HOWS
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_each_record_is_used_once(parallelism: int, how: str, partitions: int) -> None:
+    lefts, rights = side(300, 1), side(200, 2)
+    pairs = join(*sources(lefts, rights, partitions), lateness="4s", how=how, match="once")
+    harness = Harness(pairs.to(ps.memory()), parallelism=parallelism)
     harness.run()
-    assert bag(harness.rows()) == bag(paired(lefts, rights, 3 * S, "left"))
+    expected = paired_once(lefts, rights, 3 * S, how)
+    assert 100 < len(expected) < len(paired(lefts, rights, 3 * S, how))
+    assert bag(harness.rows()) == bag(expected)
     assert harness.count("join", "late") == 0
 
 
 @WIDTHS
-def test_late_records_of_either_side_are_counted_and_not_joined(parallelism: int) -> None:
+@HOWS
+@pytest.mark.parametrize("seed", range(4))
+def test_crashes_do_not_change_who_is_paired_with_whom(parallelism: int, how: str, seed: int) -> None:
+    random = Random(seed)
+    lefts, rights = side(400, seed + 20), side(300, seed + 40)
+    sink = ps.memory()
+    pairs = join(*sources(lefts, rights, 2), lateness="4s", how=how, match="once")
+    options = Options.of(name="test", parallelism=parallelism, epoch=random.choice(["50ms", "200ms"]))
+    cluster = Cluster(Plan.of(Graph.check(pairs.to(sink).nodes()), options, ps.memory()))
+    for moment_us in sorted(random.sample(range(100_000, 4_000_000), 5)):
+        cluster.run_until(cluster.start_us + moment_us)
+        if not cluster.ended:
+            cluster.crash(random.randrange(parallelism))
+    cluster.run_until(1 << 62)
+    assert cluster.ended
+    assert cluster.error is None
+    assert bag(tuple(getattr(row, name) for name in row.__struct_fields__) for row in sink.rows) == bag(
+        paired_once(lefts, rights, 3 * S, how)
+    )
+
+
+@WIDTHS
+def test_a_window_over_pairs_made_once_needs_no_lateness(parallelism: int) -> None:
+    lefts, rights = side(300, 5), side(300, 6)
+    clicks, views = sources(lefts, rights, 2)
+    clicks, views = clicks.select("k", "n", at="clicked"), views.select("k", "m", at="seen")
+    pairs = clicks.join(views, on="k", time="at", within="1s", lateness="4s", match="once")
+    counted = pairs.key_by("k").window("2s", on="at").count()
+    harness = Harness(counted.to(ps.memory()), parallelism=parallelism)
+    harness.run()
+    expected = Counter(
+        (k, max(at, seen) // (2 * S) * 2 * S) for k, _, at, _, seen in paired_once(lefts, rights, S, "inner")
+    )
+    assert bag(harness.rows()) == bag((k, start, start + 2 * S, n) for (k, start), n in expected.items())
+    assert harness.count("count", "late") == 0
+
+
+@pytest.mark.parametrize("behind", ["clicks", "views"])
+@pytest.mark.parametrize(("match", "recomputed"), [("all", paired), ("once", paired_once)])
+def test_a_side_that_comes_later_finds_its_partners(behind: str, match: str, recomputed: Any) -> None:
+    """What one side has long seen is held until the other one has come so far."""
+    lefts, rights = side(200, 3), side(200, 4)
+    slow = {"clicks": paced(lefts), "views": paced(rights)}
+    slow[behind] = paced({"clicks": lefts, "views": rights}[behind], begin_s=0.7)
+    pairs = join(*sources(slow["clicks"], slow["views"]), lateness="2s", how="left", match=match)
+    harness = Harness(pairs.to(ps.memory()), parallelism=2)
+    harness.run()
+    assert bag(harness.rows()) == bag(recomputed(lefts, rights, 3 * S, "left"))
+    assert harness.count("join", "late") == 0
+
+
+@WIDTHS
+@pytest.mark.parametrize(("match", "recomputed"), [("all", paired), ("once", paired_once)])
+def test_late_records_of_either_side_are_counted_and_not_joined(parallelism: int, match: str, recomputed: Any) -> None:
     lefts = [("a", 1, 10 * S), At(0.2), ("a", 2, 5 * S), ("a", 3, 9 * S)]
     rights = [("a", 1, 9 * S), At(0.2), ("a", 2, 8 * S), ("a", 3, 7 * S)]
-    harness = Harness(join(*sources(lefts, rights), lateness="1s").to(ps.memory()), parallelism=parallelism)
+    pairs = join(*sources(lefts, rights), lateness="1s", match=match)
+    harness = Harness(pairs.to(ps.memory()), parallelism=parallelism)
     harness.run()
     assert harness.count("join", "late") == 2
     kept = [("a", 1, 10 * S), ("a", 3, 9 * S)], [("a", 1, 9 * S), ("a", 2, 8 * S)]
-    assert bag(harness.rows()) == bag(paired(*kept, 3 * S, "inner"))
+    assert bag(harness.rows()) == bag(recomputed(*kept, 3 * S, "inner"))
 
 
 @WIDTHS

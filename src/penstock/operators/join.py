@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.durations import format_us, parse_us
-from penstock.errors import BadRecord, InvalidOption, SchemaError, TypeMismatch
+from penstock.errors import BadRecord, InvalidOption, SchemaError, TypeMismatch, nearest
 from penstock.operators.base import BatchForm, EventTime, Operation, Operator
 from penstock.operators.errors import Errors
 from penstock.operators.keys import check_keys
@@ -35,6 +35,13 @@ class Side(Enum):
     RIGHT = "right"
 
 
+class Pairing(Enum):
+    """How many pairs of a join a record may be in: all that there are, or one, which uses it up."""
+
+    ALL = "all"
+    ONCE = "once"
+
+
 @dataclass(frozen=True)
 class Join:
     """Pairs of records with equal keys whose times are at most ``within_us`` apart.
@@ -49,6 +56,7 @@ class Join:
     within_us: int
     lateness_us: int = 0
     how: How = How.INNER
+    match: Pairing = Pairing.ALL
     kind: ClassVar[str] = "join"
 
     def bind_sides(self, left: Schema, right: Schema) -> Schema:
@@ -114,7 +122,8 @@ class Join:
         lateness = format_us(self.lateness_us) if self.lateness_us else "0"
         within = format_us(self.within_us) if self.within_us else "0"
         times = f"{self.left_time} within {within} of {self.right_time}"
-        return f"{self.how.value} on {', '.join(self.keys)}; {times}, lateness {lateness}"
+        once = ", each once" if self.match is Pairing.ONCE else ""
+        return f"{self.how.value} on {', '.join(self.keys)}; {times}, lateness {lateness}{once}"
 
 
 def join(
@@ -126,6 +135,7 @@ def join(
     right_time: str | None = None,
     lateness: str | float = 0,
     how: str = "inner",
+    match: str = "all",
 ) -> Join:
     """Read the options of `Stream.join`, which has the words on them."""
     if not isinstance(on, str | list | tuple):
@@ -142,6 +152,11 @@ def join(
         kind = How(how)
     except ValueError:
         raise InvalidOption(option="how", given=how, allowed="inner, left") from None
+    try:
+        pairing = Pairing(match)
+    except ValueError:
+        hint = nearest(match, ["all", "once"]) if isinstance(match, str) else ""
+        raise InvalidOption(option="match", given=match, allowed="all, once", hint=hint) from None
     return Join(
         keys,
         left_time or time or "",
@@ -149,6 +164,7 @@ def join(
         parse_us(within, option="within", allow_zero=True),
         parse_us(lateness, option="lateness", allow_zero=True),
         kind,
+        pairing,
     )
 
 

@@ -1,4 +1,7 @@
-"""The half of a join after the shuffle: `Match` holds the records of both sides until no partner can come any more."""
+"""The half of a join after the shuffle: `Match` holds the records of both sides until no partner can come any more.
+
+What it builds where all pairs are wanted is here; `match_once` has the join that uses every record up.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,11 @@ import msgspec
 
 from penstock.operators.base import BatchKind, Operation, Operator, StatefulOperator
 from penstock.operators.errors import Errors
-from penstock.operators.join import Join
+from penstock.operators.join import Join, Pairing
 from penstock.operators.keys import key_source
 from penstock.operators.lookup import How
 from penstock.operators.loop import compile_loop
+from penstock.operators.match_once import MatchOnceOperator
 from penstock.types import Record, Schema
 
 BUCKETS = 8
@@ -28,7 +32,7 @@ class Match(Operation):
     With W the event time that every input has reached, less the lateness: a record whose time is before W is late,
     counted and not joined; a record is dropped once W has passed its time by more than ``within``. A partner that
     came later than that would be late itself, so the results are all pairs of the records that are not late,
-    however the two sides are interleaved.
+    however the two sides are interleaved. Where each record may be in one pair only, the order of time decides which.
     """
 
     of: Join
@@ -48,6 +52,8 @@ class Match(Operation):
         return self.of.bind_sides(self.left, self.right)
 
     def build(self, schema: Schema, errors: Errors) -> Operator:
+        if self.of.match is Pairing.ONCE:
+            return MatchOnceOperator(self.of, self.left, self.right, schema, errors)
         return MatchOperator(self, schema, errors)
 
     def describe(self) -> str:

@@ -256,15 +256,16 @@ class Stream:
         right_time: str | None = None,
         lateness: str | float = 0,
         how: str = "inner",
+        match: str = "all",
         name: str | None = None,
         on_error: str = "fail",
     ) -> Stream:
         """Pair the records of two streams that have the same key and whose times are close together.
 
-        A pair is sent on when the second of its records comes, with the columns of this stream and those that the
-        other one adds. A null key equals nothing. Only event time counts: what is paired depends neither on the clock
-        nor on which side comes first. Records are held until no partner can come any more, so a side that stands
-        still without being idle makes the other one's records pile up.
+        A pair has the columns of this stream and those that the other one adds. A null key equals nothing. Only event
+        time counts: what is paired depends neither on the clock nor on which side comes first. Records are held until
+        no partner can come any more, so a side that stands still without being idle makes the other one's records
+        pile up.
 
         Parameters
         ----------
@@ -281,12 +282,20 @@ class Stream:
         lateness : str or number
             How far behind the newest record of its own side a record may be. One that is further behind, and behind
             the other side too, is late: counted, not joined. With several partitions the slowest one that is not idle
-            counts. A window over the pairs needs three times ``within`` beside this lateness.
+            counts. A window over all pairs needs three times ``within`` beside this lateness; over pairs that are made
+            once it needs ``within``, or nothing where both sides have the same ``time`` and ``how`` is ``"inner"``.
         how : {"inner", "left"}
             With ``"left"``, a record of this stream that finds no partner is sent on with nulls, once that is certain.
+        match : {"all", "once"}
+            With ``"all"`` every pair is made, and sent on when the second of its records comes. With ``"once"`` a
+            record is in one pair at most, which uses it up. Records are then taken in the order of time (at equal
+            times this stream's first, then by their other columns, nulls first), each with the first record of the
+            other side in that order that still waits and is at most ``within`` older. That order is known once event
+            time has passed a record, by ``lateness``: it is sent on then, and not before.
 
         Examples
         --------
+        >>> clicks.join(views, on="ad", within="10s", time="at", match="once")  # doctest: +SKIP
         >>> clicks.join(views, on="ad", within="10s", left_time="clicked", right_time="viewed")  # doctest: +SKIP
         """
         label = name or "join"
@@ -294,7 +303,7 @@ class Stream:
             raise TypeMismatch(what=f"{other!r} is not a stream.", operation=label, hint="Use lookup() for a table.")
         times = {"time": time, "left_time": left_time, "right_time": right_time}
         try:
-            operation = join(on, within=within, lateness=lateness, how=how, **times)
+            operation = join(on, within=within, lateness=lateness, how=how, match=match, **times)
             schema = operation.bind_sides(self.schema, other.schema)
         except PenstockError as error:
             raise error.at(label) from None

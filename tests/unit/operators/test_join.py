@@ -148,6 +148,8 @@ def test_the_output_schema_of_an_outer_join_has_nulls() -> None:
     ("options", "option"),
     [
         ({"how": "outer"}, "how='outer'"),
+        ({"match": "onse"}, "match='onse' is not allowed. Allowed: all, once. Did you mean 'once'"),
+        ({"match": None}, "match=None is not allowed. Allowed: all, once"),
         ({"within_us": -1}, "within"),
         ({"lateness": "soon"}, "lateness"),
         ({"left_time": None}, "left_time"),

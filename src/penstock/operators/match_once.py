@@ -1,0 +1,295 @@
+"""The half after the shuffle of a join that uses every record up: `Match` builds it where each may be in one pair only.
+
+Which pairs there are depends on the order in which records are taken, so they are held until event time has passed
+them and taken in the order of time then, whatever order they came in.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from heapq import heapify, heappop, heappush
+from math import copysign
+from typing import Any
+
+import msgspec
+
+from penstock.operators.base import StatefulOperator
+from penstock.operators.errors import Errors
+from penstock.operators.join import Join, Side
+from penstock.operators.keys import key_source
+from penstock.operators.lookup import How
+from penstock.operators.loop import compile_loop
+from penstock.types import DataType, Record, Schema, TypeKind
+
+LONG_QUEUE = 64
+"""A key's records wait in a list, which is small; from this length on in a deque, whose first element goes quickly."""
+_LOW = -(1 << 63)
+_HIGH = 1 << 63
+Entry = tuple[Any, ...]
+"""A record's place in the order: time, side, columns, and its number, which nothing but an equal record comes to."""
+Queue = list[int] | deque[int]
+
+
+class OnceState(msgspec.Struct, array_like=True):
+    """The state on disk: all of it, or what has changed. What has been taken or dropped follows from the watermark."""
+
+    watermark_us: int
+    late_records: int
+    next_number: int
+    emptied: bool
+    """Whether the state before is gone as a whole: the input had ended."""
+    rows: list[tuple[int, list[Any]]]
+    """Number and values of each record held."""
+    used: list[int]
+    """Records of earlier snapshots that have found their partner since."""
+
+
+_encode_state = msgspec.msgpack.Encoder().encode
+_decode_state = msgspec.msgpack.Decoder(OnceState).decode
+
+
+class MatchOnceOperator(StatefulOperator):
+    """The state of one instance: records ahead of the watermark in the order of time, and those that wait by key.
+
+    With W the event time that every input has reached, less the lateness: a record whose time is before W when it
+    comes is late, counted and not joined. The others are taken once W is after their time: with the first record of
+    the other side that waits and is at most ``within`` older, or else to wait. Of a key, records of one side at most
+    wait: the first of the other side that could not be paired would have found all of them too old.
+
+    Attributes
+    ----------
+    watermark_us : int
+        Records before this time are late.
+    next_number : int
+        Number of the next record that is held.
+    oldest_us : int
+        No record that waits is older.
+    """
+
+    def __init__(self, of: Join, left: Schema, right: Schema, schema: Schema, errors: Errors) -> None:
+        self.watermark_us = _LOW
+        self.next_number = 0
+        self.oldest_us = _HIGH
+        self._of = of
+        self._outer = of.how is How.LEFT
+        self._rows: dict[int, Record] = {}
+        # From this number on nothing has been looked at since it came.
+        self._fresh_number = 0
+        self._ahead: list[Entry] = []
+        self._waiting: tuple[dict[Any, Queue], dict[Any, Queue]] = ({}, {})
+        # Numbers in the order in which they began to wait, which is that of time; some may have been used up.
+        self._aging: deque[int] = deque()
+        # Since the last snapshot.
+        self._used: list[int] = []
+        self._stored_number = 0
+        self._emptied = False
+        output = of.bind_sides(left, right)
+        scope = self._compile(left, right, output, errors)
+        self._alone: Callable[[Record], Record] = scope["alone"]
+        self._key: Callable[[Record], Any] = scope["key"]
+        self._entry: Callable[[int, Record], Entry] = scope["entry"]
+        self._due: Callable[[int, int, int], list[Entry]] = scope["due"]
+        self._take: Callable[[list[Entry], int], list[Record]] = scope["take"]
+        super().__init__(self._compile_arrival(errors), schema=schema, output=output)
+
+    @property
+    def held_records(self) -> int:
+        """How many records are held."""
+        return len(self._rows)
+
+    def _compile_arrival(self, errors: Errors) -> Callable[[list[Record]], list[Record]]:
+        body = ["if r._t < watermark_us: op.late_records += 1", "else:", "    rows_held[n] = r", "    n += 1"]
+        names = {"op": self, "rows_held": self._rows}
+        before = ["watermark_us = op.watermark_us", "n = op.next_number"]
+        return compile_loop(errors.operation, body, names, errors, before=before, after=["op.next_number = n"])
+
+    def _compile(self, left: Schema, right: Schema, output: Schema, errors: Errors) -> dict[str, Any]:
+        """Generate what is done with every record, so that it costs no call of ours."""
+        of, key = self._of, key_source(self._of.tagged_keys)
+        scope: dict[str, Any] = {"T": output.record_type, "op": self, "rows": self._rows, "ahead": self._ahead}
+        scope |= {"lefts": self._waiting[False], "rights": self._waiting[True], "aging": self._aging}
+        scope |= {"used": self._used, "deque": deque, "heappush": heappush, "heappop": heappop}
+        pair, alone = of.output_source(left, right)
+        lefts = _order_source([(f"r._l{i}", f.type) for i, f in enumerate(of.plain_columns(left, Side.LEFT))], scope)
+        rights = _order_source([(f"r._r{i}", f.type) for i, f in enumerate(of.plain_columns(right, Side.RIGHT))], scope)
+        entry = f"(r._t, True, {rights}n) if r._side else (r._t, False, {lefts}n)"
+        lines = [f"def alone(x): return T({alone})", f"def key(r): return {key}", f"def entry(n, r): return {entry}"]
+        lines += [
+            "def due(first, end, watermark_us):",
+            "    found = []",
+            "    append = found.append",
+            "    for n in range(first, end):",
+            "        r = rows[n]",
+            f"        each = {entry}",
+            "        if each[0] < watermark_us: append(each)",
+            "        else: heappush(ahead, each)",
+            "    while ahead and ahead[0][0] < watermark_us: append(heappop(ahead))",
+            "    found.sort()",
+            "    return found",
+        ]
+        # A null equals nothing; an outer record with one comes when it is taken, so that results are in order of time.
+        no_key = " or ".join(f"r.{name} is None" for name in of.tagged_keys) if self._outer else "False"
+        lines += [
+            "def take(entries, stored):",
+            "    out = []",
+            "    for entry in entries:",
+            "        n = entry[-1]",
+            "        r = rows[n]",
+            f"        low = entry[0] - {of.within_us}",
+            "        if op.oldest_us < low: op.expire(low, out)",
+            f"        if {no_key}:",
+            "            out.append(alone(rows.pop(n)))",
+            "            if n < stored: used.append(n)",
+            "            continue",
+            f"        k = {key}",
+            "        queue = lefts.get(k) if r._side else rights.get(k)",
+            "        if queue is None:",
+            "            mine = rights if r._side else lefts",
+            "            queue = mine.get(k)",
+            "            if queue is None: mine[k] = [n]",
+            "            else:",
+            f"                if len(queue) == {LONG_QUEUE}: queue = mine[k] = deque(queue)",
+            "                queue.append(n)",
+            "            if not aging: op.oldest_us = entry[0]",
+            "            aging.append(n)",
+            "            continue",
+            "        m = queue[0]",
+            "        if len(queue) > 1: del queue[0]",
+            "        elif r._side: del lefts[k]",
+            "        else: del rights[k]",
+            "        if r._side: x, y = rows.pop(m), rows.pop(n)",
+            "        else: x, y = rows.pop(n), rows.pop(m)",
+            "        if m < stored: used.append(m)",
+            "        if n < stored: used.append(n)",
+            f"        out.append(T({pair}))",
+            "    return out",
+        ]
+        exec(compile("\n".join(lines), f"<penstock {errors.operation}>", "exec"), scope)
+        return scope
+
+    def expire(self, before_us: int, out: list[Record]) -> None:
+        """Let go of the records that wait and are older; outer ones come out without a partner."""
+        aging, rows = self._aging, self._rows
+        while aging:
+            row = rows.get(aging[0])
+            if row is not None:
+                if row._t >= before_us:
+                    self.oldest_us = row._t
+                    return
+                del rows[aging[0]]
+                waiting, key = self._waiting[row._side], self._key(row)
+                # Of its key it has waited longest.
+                del waiting[key][0]
+                if not waiting[key]:
+                    del waiting[key]
+                if self._outer and not row._side:
+                    out.append(self._alone(row))
+            aging.popleft()
+        self.oldest_us = _HIGH
+
+    def advance(self, event_time_us: int) -> list[Record]:
+        watermark_us = event_time_us - self._of.lateness_us
+        if watermark_us <= self.watermark_us:
+            return []
+        self.watermark_us = watermark_us
+        out = self._take_before(watermark_us)
+        self.expire(watermark_us - self._of.within_us, out)
+        return out
+
+    def _take_before(self, time_us: int) -> list[Record]:
+        due = self._due(self._fresh_number, self.next_number, time_us)
+        self._fresh_number = self.next_number
+        return self._take(due, self._stored_number)
+
+    def finish(self) -> list[Record]:
+        out = self._take_before(_HIGH)
+        self.expire(_HIGH, out)
+        self._used.clear()
+        self._emptied = True
+        return out
+
+    def snapshot(self, full: bool) -> bytes:
+        rows, stored = self._rows, self._stored_number
+        numbers = rows if full else [number for number in range(stored, self.next_number) if number in rows]
+        packed = _encode_state(
+            OnceState(
+                self.watermark_us,
+                self.late_records,
+                self.next_number,
+                self._emptied and not full,
+                [(number, rows[number]) for number in numbers],
+                [] if full else self._used,
+            )
+        )
+        self._used.clear()
+        self._stored_number = self.next_number
+        self._emptied = False
+        return packed
+
+    def restore(self, snapshots: Sequence[bytes]) -> None:
+        rows, record_type = self._rows, self._schema.record_type
+        for packed in snapshots:
+            state = _decode_state(packed)
+            if state.emptied:
+                rows.clear()
+            for number in state.used:
+                del rows[number]
+            for number, values in state.rows:
+                rows[number] = record_type(*values)
+            self.watermark_us, self.late_records = state.watermark_us, state.late_records
+            self.next_number = self._stored_number = self._fresh_number = state.next_number
+        self._place()
+
+    def _place(self) -> None:
+        """Find out again which of the records held are ahead of the watermark and which ones wait."""
+        entries = sorted(self._entry(number, row) for number, row in self._rows.items())
+        for entry in entries:
+            number = entry[-1]
+            if entry[0] >= self.watermark_us:
+                self._ahead.append(entry)
+                continue
+            row = self._rows[number]
+            self._waiting[row._side].setdefault(self._key(row), deque()).append(number)
+            self._aging.append(number)
+        heapify(self._ahead)
+        # What came out of it then is part of the output already.
+        self.expire(self.watermark_us - self._of.within_us, [])
+
+
+def _order_source(columns: list[tuple[str, DataType]], scope: dict[str, Any]) -> str:
+    """Source of the elements that put records in the order of these columns, nulls first."""
+    made = ""
+    for source, data_type in columns:
+        order = _order_of(data_type)
+        value = source
+        if order is not None:
+            name = f"order_{len(scope)}"
+            scope[name] = order
+            value = f"{name}({source})"
+        made += f"{source} is not None, {value}, "
+    return made
+
+
+def _order_of(data_type: DataType) -> Callable[[Any], Any] | None:
+    """What values of a type are compared by; None where they can be compared as they are."""
+    if data_type.kind is TypeKind.DOUBLE:
+        return _double_order
+    if data_type.kind is TypeKind.ARRAY:
+        assert data_type.element is not None
+        return partial(_array_order, _order_of(data_type.element))
+    return None
+
+
+def _double_order(value: float | None) -> Entry | None:
+    """NaN after all numbers; the zeros differ, or the result would depend on which of them came first."""
+    if value is None:
+        return None
+    return (True, 0.0, 0.0) if value != value else (False, value, copysign(1.0, value))
+
+
+def _array_order(order: Callable[[Any], Any] | None, values: list[Any] | None) -> Entry | None:
+    if values is None:
+        return None
+    return tuple((each is not None, order(each) if order else each) for each in values)
