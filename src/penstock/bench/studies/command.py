@@ -10,6 +10,8 @@ from penstock.bench.report.draw import check_available, render
 from penstock.bench.rows import Results
 from penstock.bench.studies import STUDIES
 from penstock.bench.studies.base import StudyOptions, conduct
+from penstock.bench.studies.dynamism import Dynamism
+from penstock.bench.studies.traces import find_traces
 from penstock.errors import InvalidOption, nearest
 from penstock.runtime.spark import close_session, open_session
 
@@ -26,6 +28,8 @@ def check(names: list[str], options: StudyOptions) -> None:
             )
     if not 1 <= options.parallelism <= PARALLELISM_MAX:
         raise InvalidOption(option="--parallelism", given=options.parallelism, allowed=f"1 to {PARALLELISM_MAX}")
+    if Dynamism.name in names:
+        find_traces()
 
 
 def run_study(name: str, options: StudyOptions, out: Path, console: Console) -> bool:

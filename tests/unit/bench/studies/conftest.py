@@ -11,9 +11,14 @@ import pytest
 from penstock.bench.rows import Header, OperationRow, ResultRow, Results, StudyNotes
 from penstock.bench.series import BurstFigures, Course, Sample, Scene
 from penstock.bench.studies import STUDIES
+from penstock.bench.studies.dynamism import Moment as Look
+from penstock.bench.studies.dynamism import Replay
 from penstock.bench.studies.groups import Point, Tuned
+from penstock.bench.studies.isolation import Case, Shared
 from penstock.bench.studies.jobs import Step
+from penstock.bench.studies.keyed import Epochs, Held, Store, variant
 from penstock.bench.studies.kills import Loss, Moment, Outcome
+from penstock.bench.studies.state import KEYS, SKEWED, STORE_KEYS, UNIFORM
 from penstock.control.hand_overs import Switch
 
 FORMS = ("record", "adaptive", "batch")
@@ -121,7 +126,9 @@ def course(form: str, scene: Scene) -> Course:
 def _rows(name: str) -> list[ResultRow]:
     rates = {"rates": (4e3, 20e3, 800e3), "components": (4e3, 40e3, 800e3), "operations": (20e3, 76e3, 800e3)}
     if name in rates:
-        return [at_rate(form, rate) for rate in rates[name] for form in FORMS]
+        words = [("record", 5e3, 0.9), ("record", 50e3, 4.0), ("adaptive", 5e3, 1.0), ("adaptive", 50e3, 3.0)]
+        sentences = [at_rate(form, rate, "wordcount", mean_ms=mean_ms) for form, rate, mean_ms in words]
+        return [at_rate(form, rate) for rate in rates[name] for form in FORMS] + sentences * (name == "rates")
     if name == "throughput":
         eps = {"record": 500e3, "adaptive": 1.5e6, "batch": 1.48e6}
         rows = [carried(form, eps[form] * (1 + run / 50)) for form in FORMS for run in range(3)]
@@ -131,7 +138,58 @@ def _rows(name: str) -> list[ResultRow]:
         pairs = [(form, workers) for workers in (1, 2, 4) for form in ("record", "batch")]
         rows = [carried(form, 300e3 * min(workers, 2), settings={"workers": workers}) for form, workers in pairs]
         return rows + [at_rate("adaptive", 20e3, settings={"workers": workers}) for workers in (1, 2, 4)]
+    if name == "state":
+        return _state_rows()
+    if name == "isolation":
+        rows = [at_rate("adaptive", 4e3, settings={"case": case.value}, variant=case.value) for case in Case]
+        return [carried("batch", 1.5e6), *rows]
+    if name == "dynamism":
+        pairs = [(trace, form) for trace in ("twitter", "dns") for form in FORMS]
+        p99_ms = {"record": 4_000.0, "adaptive": 300.0, "batch": 400.0}
+        rows = [
+            at_rate(form, 6e4, f"scoring-{trace}", settings={"trace": trace}, p99_ms=p99_ms[form])
+            for trace, form in pairs
+        ]
+        return [carried("record", 1e5, "scoring"), *rows]
     return []
+
+
+def _state_rows() -> list[ResultRow]:
+    drawn = [(keys, UNIFORM) for keys in KEYS] + [(STORE_KEYS, SKEWED)]
+    eps = {"record": 400e3, "batch": 900e3}
+    rows = [
+        carried(
+            form, eps[form] * (0.8 if kind == SKEWED else 1.0), "keyed-count", settings={"keys": keys, "drawn": kind}
+        )
+        for keys, kind in drawn
+        for form in eps
+    ]
+    kept = [(keys, Store.LOCAL) for keys in KEYS] + [(STORE_KEYS, Store.OFF), (STORE_KEYS, Store.DURABLE)]
+    return rows + [
+        at_rate(
+            "record",
+            20e3,
+            "keyed-count",
+            settings={"keys": keys, "store": store.value},
+            variant=variant(keys, store),
+            p99_ms=1.0 + keys / 1e5,
+        )
+        for keys, store in kept
+    ]
+
+
+def held(keys: int, store: Store) -> Held:
+    """A state that was held, and struck if its snapshots go to a local directory."""
+    loss = Loss(12.0, 1, 0.3, 0.9 + keys / 1e6, 1.0, 1.2, 700.0, 900.0) if store is Store.LOCAL else None
+    epochs = None if store is Store.OFF else Epochs(20.0, 30.0 + keys / 1e4, 12_000, 12_000 + 8 * keys)
+    return Held(keys, store.value, epochs, loss, 0.8 if loss else None)
+
+
+def replayed(trace: str, form: str) -> Replay:
+    """A run through a load: two seconds high, two low."""
+    looks = [Look(at / 2, 2e5 if at < 4 else 1e4, 1e5, 5_000 if at < 4 else 0, 40.0) for at in range(1, 8)]
+    switches, share = (2, 0.4) if form == "adaptive" else (1, 1.0) if form == "batch" else (0, 0.0)
+    return Replay(trace, "recorded", form, 80, 30.0, 2e5, 6e4, 5_000, share, switches, 5.0, 900, looks)
 
 
 def _data(name: str) -> dict[str, object]:
@@ -159,6 +217,16 @@ def _data(name: str) -> dict[str, object]:
         losses = [Loss(5.0 + 7 * i, size, 0.6 / size, 0.8, 0.9, 1.2, 700.0, 900.0) for i, size in enumerate((1, 2, 3))]
         moments = [Moment(at / 10, 1.0, 900.0 if 50 < at < 59 else 3.0) for at in range(300)]
         return {"outcomes": {shape: Outcome(4, 3.0, 2e4, losses, moments) for shape in ("stateless", "windowed")}}
+    if name == "state":
+        kept = [(keys, Store.LOCAL) for keys in KEYS] + [(STORE_KEYS, Store.OFF), (STORE_KEYS, Store.DURABLE)]
+        return {"held": [held(keys, store) for keys, store in kept]}
+    if name == "isolation":
+        busy = {Case.IDLE: 0.0, Case.RECORD: 300e3, Case.BATCH: 1.2e6, Case.SHARED: 1.1e6}
+        return {
+            "neighbours": [Shared(case.value, eps, 0.0 if case is Case.SHARED else 1.2) for case, eps in busy.items()]
+        }
+    if name == "dynamism":
+        return {"replays": [replayed(trace, form) for trace in ("twitter", "dns") for form in FORMS]}
     return {}
 
 

@@ -157,3 +157,64 @@ def test_a_form_from_which_nothing_came_is_the_worse_one() -> None:
     calm = Case(20.0, 1.0, 1.0, 1.0, 60.0, 1.0, "record", "record")
     assert crossover([calm, silent]) == pytest.approx(1.5**0.5)
     assert crossover([calm, calm]) is None
+
+
+def test_word_counts_whose_latency_does_not_grow_refute_figure_5_5(made: Made) -> None:
+    results = made("rates")
+    claim = claim_about(results, "figure 5.5")
+    assert claim.holds
+    assert "record 5K/s: 0.9 ms, 50K/s: 4 ms" in claim.measured
+    for row in results.rows:
+        row.mean_ms = 1.0
+    assert claim_about(results, "figure 5.5").holds is False
+
+
+def test_a_state_that_takes_most_of_the_throughput_is_told(made: Made) -> None:
+    results = made("state")
+    assert claim_about(results, "throughput in record form").holds
+    assert "0.8x" in claim_about(results, "keyspace partitioning, batch").measured
+    for row in results.rows:
+        if row.capacity_eps and row.settings["keys"] == 1_000_000:
+            row.capacity_eps /= 4
+    assert claim_about(results, "throughput in record form").holds is False
+
+
+def test_the_state_study_tells_what_was_not_measured_by_a_dash(made: Made) -> None:
+    ((_, heads, lines),) = STUDIES["state"].tables(made("state"))
+    assert all(len(line) == len(heads) for line in lines)
+    off = next(line for line in lines if "no snapshots" in line[0])
+    assert off[5:] == ["–"] * 7
+
+
+def test_a_job_that_falls_behind_beside_another_is_starved(made: Made) -> None:
+    results = made("isolation")
+    assert claim_about(results, "starvation").holds
+    results.rows[3].sustained = False
+    assert claim_about(results, "starvation").holds is False
+    assert "3 of 4 cases" in claim_about(results, "calm job").measured
+
+
+def test_a_neighbour_that_gets_next_to_nothing_is_starved(made: Made) -> None:
+    results = made("isolation")
+    assert results.study is not None
+    neighbours = msgspec.convert(results.study.data["neighbours"], list[dict[str, Any]])
+    neighbours[2]["eps"] = 1_000.0
+    results.study.data["neighbours"] = neighbours
+    assert claim_about(results, "starvation").holds is False
+
+
+def test_an_adaptive_form_that_is_no_better_than_records_does_not_follow_a_load(made: Made) -> None:
+    results = made("dynamism")
+    assert claim_about(results, "dynamism, dns").holds
+    for row in results.rows:
+        if row.settings.get("trace") == "dns" and row.form == "adaptive":
+            row.p99_ms = 4_000.0
+    assert claim_about(results, "dynamism, dns").holds is False
+    assert claim_about(results, "dynamism, twitter").holds
+
+
+def test_a_lost_event_refutes_that_nothing_is_lost(made: Made) -> None:
+    results = made("dynamism")
+    assert claim_about(results, "lost on the way").holds
+    results.rows[-1].lost = 1
+    assert claim_about(results, "lost on the way").holds is False
