@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -14,7 +14,7 @@ from penstock.bench.limits import generator_limit, meter_floor
 from penstock.bench.presentation import (
     ProgressView,
     check_line,
-    comparison_table,
+    comparison_tables,
     is_exact,
     number,
     progress_view,
@@ -26,8 +26,16 @@ from penstock.bench.search import search
 from penstock.errors import InvalidOption
 
 REPETITIONS_MAX = 100
+Keep = Callable[[Results], None]
+"""Takes what there is after every measurement, so that it outlives an interruption."""
 Settings = dict[str, dict[str, str]]
 """An engine's own options by its label."""
+TABLE_NOTE = (
+    "ms: from the scheduled time of an event to its result. out/s: events whose\n"
+    "result came within the measured time. cores, MB: of all processes together.\n"
+    "kept up: runs whose backlog did not grow. exact: runs with nothing lost,\n"
+    "duplicated, wrong or reordered."
+)
 
 
 def parse_settings(texts: Sequence[str], engines: Sequence[Engine]) -> Settings:
@@ -72,6 +80,7 @@ def run_search(
     console: Console,
     *,
     precision: float,
+    keep: Keep,
 ) -> Results:
     """Look for the highest rate that an engine sustains; every trial is a whole run with a warm-up of its own."""
     refuse(engine, subject, options)
@@ -79,6 +88,7 @@ def run_search(
     with progress_view(console) as view:
         checks = _meter(subject, [], options, view)
         limit_eps = checks[0].value
+        results = results_of(rows, checks, options, precision=precision)
 
         def sustains(rate: float) -> bool:
             view.begin(f"{engine.label}, trial {len(rows) + 1} at {rate:,.0f}/s")
@@ -87,10 +97,13 @@ def run_search(
             word = "sustained" if found.sustained else "not sustained"
             growth = f"backlog {found.backlog.growth:+.1%}"
             _show(console, [f"{rate:,.0f}/s: {word}, {growth}, p99 {number(row.p99_ms)} ms, lost {row.lost:,}"])
+            keep(results)
             return found.sustained
 
         found = search(sustains, first_eps, precision=precision, ceiling_eps=limit_eps)
     above = "" if found.failed_eps is None else f"; {found.failed_eps:,.0f}/s was not"
+    if found.sustained_eps >= limit_eps:
+        above = "; more than the generator can send was not tried"
     note = f"{len(found.trials)} trials of {seconds:g} s{above}"
     best = next((row for row in rows if row.rate == found.sustained_eps), rows[-1])
     summary = msgspec.structs.replace(best, rate=None, sustained_eps=round(found.sustained_eps), note=note)
@@ -102,7 +115,7 @@ def run_search(
             f"{subject.name} on {engine.label} {best.version} sustains {found.sustained_eps:,.0f} events/s ({note})",
         ],
     )
-    return results_of(rows, checks, options, precision=precision)
+    return results
 
 
 def run_comparison(
@@ -116,10 +129,9 @@ def run_comparison(
     *,
     repetitions: int,
     floor: bool,
+    keep: Keep,
 ) -> tuple[Results, bool]:
     """Measure engines side by side and show the table; also tells whether every output was exact."""
-    if not 1 <= repetitions <= REPETITIONS_MAX:
-        raise InvalidOption(option="--repeat", given=repetitions, allowed=f"1 to {REPETITIONS_MAX}")
     with progress_view(console) as view:
 
         def options_of(engine: Engine) -> RunOptions:
@@ -128,15 +140,32 @@ def run_comparison(
         def begin(engine: Engine, rate: Rate) -> None:
             view.begin(f"{engine.label} at {_rate_text(rate)}")
 
+        def take(row: ResultRow) -> None:
+            taken.append(row)
+            _show(console, row_lines(row))
+            keep(results)
+
         for engine in engines:
             refuse(engine, subject, options_of(engine))
+        taken: list[ResultRow] = []
         checks = _meter(subject, rates if floor else [], options, view)
-        rows = compare(
-            engines, subject, rates, seconds, options_of, repetitions, begin, lambda row: _show(console, row_lines(row))
-        )
+        results = results_of(taken, checks, options, repetitions=repetitions)
+        compare(engines, subject, rates, seconds, options_of, repetitions, begin, take)
     _show(console, [check_line(check) for check in checks])
-    console.print(comparison_table(rows))
-    return results_of(rows, checks, options, repetitions=repetitions), all(map(is_exact, rows))
+    for table in comparison_tables(taken):
+        console.print(table)
+    _show(console, [TABLE_NOTE])
+    return results, all(map(is_exact, taken))
+
+
+def check_comparison(engines: Sequence[Engine], rates: Sequence[Rate], repetitions: int) -> None:
+    """Refuse what cannot be compared, before anything is started."""
+    if not 1 <= repetitions <= REPETITIONS_MAX:
+        raise InvalidOption(option="--repeat", given=repetitions, allowed=f"1 to {REPETITIONS_MAX}")
+    for option, given in (("--engine", [each.label for each in engines]), ("--rate", list(rates))):
+        for i, each in enumerate(given):
+            if each in given[:i]:
+                raise InvalidOption(option=option, given=each, allowed="each one once; --repeat N repeats all of them")
 
 
 def _rate_text(rate: Rate) -> str:

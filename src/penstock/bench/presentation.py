@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,12 +10,16 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Column, Table
 
 from penstock.bench.rows import Check, ResultRow
 from penstock.bench.runner import Spread
+from penstock.dashboard.numbers import human
 
 BAR_WIDTH = 30
+BAR_COLUMNS_MIN = 80
+CPU_CORES_SHOWN = 0.005
+"""A process below this, and below a megabyte, is not worth a word."""
 
 
 class _PhaseBar(ProgressColumn):
@@ -29,10 +34,11 @@ class _PhaseBar(ProgressColumn):
 
 
 class ProgressView:
-    """Shows which engine runs and what it is doing; silent where there is no terminal."""
+    """Shows which engine runs and what it is doing: a bar on a terminal, a line for every phase elsewhere."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
+        self._began = time.monotonic()
         self._task = progress.add_task("", total=None, began=time.monotonic(), seconds=None)
         self._what = ""
 
@@ -44,12 +50,19 @@ class ProgressView:
     def tell(self, phase: str, seconds: float | None) -> None:
         """Take what the run is doing now; goes into `RunOptions.tell`."""
         self._progress.update(self._task, description=f"{self._what}: {phase}", began=time.monotonic(), seconds=seconds)
+        if self._progress.disable:
+            length = "" if seconds is None else f", {seconds:.0f} s"
+            passed_s = time.monotonic() - self._began
+            print(f"[{passed_s:4.0f} s] {self._what}: {phase}{length}", file=sys.stderr, flush=True)
 
 
 @contextmanager
 def progress_view(console: Console) -> Iterator[ProgressView]:
     """Open the progress bar."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), _PhaseBar(), TimeElapsedColumn())
+    # The text is what counts where there is little room: it has a line of its own, and the bar gives way.
+    text = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+    bars = () if console.width < BAR_COLUMNS_MIN else (_PhaseBar(),)
+    columns = (SpinnerColumn(), text, *bars, TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield ProgressView(progress)
 
@@ -61,10 +74,20 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.2f}"
 
 
+_DETAILS = {"p99_ms": "p99", "rate_eps": "at", "made_eps": "made beforehand at"}
+_DETAIL_UNITS = {"p99_ms": "ms", "rate_eps": "events/s", "made_eps": "events/s"}
+
+
 def check_line(check: Check) -> str:
     """Write a figure about the meter."""
-    details = ", ".join(f"{name} {number(v) if isinstance(v, float) else v}" for name, v in check.detail.items())
-    return f"{check.name}: {number(check.value)} {check.unit} ({details})"
+    details = [
+        f"{_DETAILS[name]} {number(value)} {_DETAIL_UNITS[name]}"
+        for name, value in check.detail.items()
+        if name in _DETAILS and isinstance(value, int | float)
+    ]
+    how = f"\n  {check.detail['how']}" if "how" in check.detail else ""
+    missed = "" if check.met else f"; NOT {check.target}"
+    return f"{check.name}: {', '.join([f'{number(check.value)} {check.unit}', *details])}{missed}{how}"
 
 
 def row_lines(row: ResultRow) -> list[str]:
@@ -75,14 +98,14 @@ def row_lines(row: ResultRow) -> list[str]:
         f"p50 {number(row.p50_ms)} ms, p90 {number(row.p90_ms)}, p99 {number(row.p99_ms)}, "
         f"p99.9 {number(row.p999_ms)}, max {number(row.max_ms)}",
         f"  {number(row.throughput_eps)} events/s came through, {row.results:,} rows; "
-        f"{'sustained' if row.sustained else 'NOT sustained'}: the backlog grew by "
-        f"{(row.backlog_growth or 0.0):.1%} of what was offered",
+        f"{'sustained' if row.sustained else 'NOT sustained'}: {_backlog(row.backlog_growth or 0.0)}",
         f"  {exactness(row)}",
-        f"  {number(row.cpu_cores)} cores, {number(row.rss_mb)} MB in all: "
+        f"  {number(row.cpu_cores)} cores, {row.rss_mb or 0.0:,.0f} MB in all: "
         + "; ".join(
             f"{each.name}{f' x{each.processes}' if each.processes > 1 else ''} {each.cpu_cores:.2f} cores "
             f"{each.rss_mb:,.0f} MB"
             for each in row.processes
+            if each.cpu_cores >= CPU_CORES_SHOWN or each.rss_mb >= 1
         ),
     ]
     if row.generator_lag_ms is not None:
@@ -92,6 +115,10 @@ def row_lines(row: ResultRow) -> list[str]:
     if row.note:
         lines.append(f"  {row.note}")
     return lines
+
+
+def _backlog(growth: float) -> str:
+    return f"the backlog {'grew' if growth >= 0 else 'shrank'} by {abs(growth):.1%} of what was offered"
 
 
 def exactness(row: ResultRow) -> str:
@@ -112,33 +139,47 @@ _FIGURES: Sequence[tuple[str, str]] = (
     ("p99_ms", "p99 ms"),
     ("p999_ms", "p99.9 ms"),
     ("max_ms", "max ms"),
-    ("throughput_eps", "through/s"),
+    ("throughput_eps", "out/s"),
     ("cpu_cores", "cores"),
-    ("rss_mb", "RSS MB"),
+    ("rss_mb", "MB"),
 )
 
 
-def comparison_table(rows: Iterable[ResultRow]) -> Table:
-    """Put engines side by side: the median of their repetitions, and the least and the largest of them."""
-    groups: dict[tuple[float | None, str], list[ResultRow]] = {}
+def comparison_tables(rows: Iterable[ResultRow]) -> list[Table]:
+    """Put engines side by side, a table for each rate: the median of the repetitions, below it least and largest.
+
+    One below the other, because three figures beside each other would not fit into a terminal of 80 columns.
+    """
+    by_rate: dict[float | None, dict[str, list[ResultRow]]] = {}
     for row in rows:
-        groups.setdefault((row.rate, f"{row.engine}:{row.variant}"), []).append(row)
-    table = Table("rate/s", "engine", "runs", title="median [least … largest]")
+        by_rate.setdefault(row.rate, {}).setdefault(f"{row.engine}:{row.variant}", []).append(row)
+    return [_comparison(rate, by_engine) for rate, by_engine in by_rate.items()]
+
+
+def _comparison(rate: float | None, by_engine: dict[str, list[ResultRow]]) -> Table:
+    runs = max(map(len, by_engine.values()))
+    spread_told = f", median of {runs} runs, least and largest below it" if runs > 1 else ""
+    table = Table(title=f"{number(rate)} events/s{spread_told}", title_justify="left", box=None, pad_edge=False)
+    table.add_column("engine", no_wrap=True)
     for _, title in _FIGURES:
-        table.add_column(title, justify="right")
-    table.add_column("kept up")
-    table.add_column("exact")
-    for (rate, engine), each in groups.items():
+        table.add_column(title, justify="right", vertical="top")
+    table.add_column("kept up", justify="right")
+    table.add_column("exact", justify="right")
+    for engine, each in by_engine.items():
         cells = []
         for name, _ in _FIGURES:
             spread = Spread.of(getattr(row, name) for row in each)
-            if spread is None:
-                cells.append("–")
-            elif len(each) == 1:
-                cells.append(number(spread.median))
-            else:
-                cells.append(f"{number(spread.median)} [{number(spread.low)} … {number(spread.high)}]")
+            values = () if spread is None else (spread.median, spread.low, spread.high)
+            cells.append("\n".join(map(_short, values if len(each) > 1 else values[:1])) or "–")
         kept = sum(bool(row.sustained) for row in each)
         exact = sum(map(is_exact, each))
-        table.add_row(number(rate), engine, str(len(each)), *cells, f"{kept}/{len(each)}", f"{exact}/{len(each)}")
+        label = f"{engine}\n  least\n  largest" if len(each) > 1 else engine
+        table.add_row(label, *cells, f"{kept}/{len(each)}", f"{exact}/{len(each)}")
     return table
+
+
+def _short(value: float) -> str:
+    """Write a figure in at most six characters: 0.41, 26.6, 1,005, 19.8K, 2.69M."""
+    if abs(value) >= 10_000:
+        return human(value)
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -13,7 +13,7 @@ from penstock.bench.engines.base import Engine, Rate, RunOptions
 from penstock.bench.engines.errors import NotSupported
 from penstock.bench.engines.evaluate import GROWTH_MAX, Evaluation, evaluate
 from penstock.bench.engines.subjects import Subject
-from penstock.bench.rows import Check, ResultRow, Results, make_header
+from penstock.bench.rows import Check, ResultRow, Results, cdf_of, make_header, mean_ms_of
 
 WARM_UP_RULE = (
     "the engine is up and connected before the schedule starts; the schedule's first {:g} s are run at the same rate "
@@ -79,6 +79,8 @@ def measure(
         generator_lag_ms=observed.feed_lag_ms,
         processes=observed.processes,
         settings=observed.settings,
+        mean_ms=mean_ms_of(latency),
+        cdf=cdf_of(latency),
     )
     return row, found
 

@@ -66,14 +66,19 @@ def search(
     trials_max : int
         No more trials than this.
     """
-    if not 0 < precision <= 1:
-        raise InvalidOption(option="precision", given=precision, allowed="a share above 0, at most 1")
+    check_precision(precision)
     found = Found()
     rate_eps: float | None = min(max(first_eps, RATE_EPS_MIN), ceiling_eps)
     while rate_eps is not None and len(found.trials) < trials_max:
         found.take(rate_eps, sustains(rate_eps))
         rate_eps = _next(found, precision, ceiling_eps)
     return found
+
+
+def check_precision(precision: float) -> None:
+    """Refuse a precision that no search can end with."""
+    if not 0 < precision <= 1:
+        raise InvalidOption(option="--precision", given=precision, allowed="a share above 0, at most 1")
 
 
 def _next(found: Found, precision: float, ceiling_eps: float) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -22,8 +23,16 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, demo, chaos, top, explain):
-    app.command()(command)
+# A line each, short enough for the list of a terminal of 80 columns.
+COMMANDS: dict[Callable[..., None], str] = {
+    run: "Run the pipelines of a file.",
+    demo: "See a pipeline change form in a burst; a table, a picture.",
+    chaos: "Run the pipelines of a file while workers are killed.",
+    top: "Watch a running job.",
+    explain: "Show what a file would run, and how; starts nothing.",
+}
+for command, line in COMMANDS.items():
+    app.command(short_help=line)(command)
 app.add_typer(bench)
 
 

@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="bench",
-    help="Workloads written as files: check them, run them, compare engines.",
+    help="Workloads and benchmarks: check files, run engines, compare, study, report.",
+    short_help="Workloads, engines side by side, studies, reports.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 RATE_EPS_MAX = 100_000_000.0
+PARALLELISM_MAX = 64
+WIDTH_WITHOUT_TERMINAL = 100
 STUDIES_DIRECTORY = Path("benchmarks/results/studies")
 
 WorkloadArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A workload file, JSON or YAML.")]
@@ -46,7 +49,9 @@ SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of th
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="[E.]NAME=VALUE", help="An engine's own option; may be repeated.")
 ]
-ResultsOption = Annotated[Path | None, typer.Option("--json", metavar="OUT", help="Write the results to this file.")]
+ResultsOption = Annotated[
+    Path | None, typer.Option("--json", metavar="OUT", help="Write the results to this file; - for standard output.")
+]
 FloorOption = Annotated[bool, typer.Option("--floor/--no-floor", help="Measure the meter's own latency first.")]
 
 
@@ -55,7 +60,7 @@ def _bench() -> None:
     """Keep `check` a command of its own while it is the only one."""
 
 
-@app.command()
+@app.command(short_help="Say what a workload file describes, or what is wrong.")
 def check(file: WorkloadArgument) -> None:
     """Say what a workload file describes, or what is wrong with it; starts nothing.
 
@@ -68,7 +73,7 @@ def check(file: WorkloadArgument) -> None:
         typer.echo("\n".join(describe(load(file))))
 
 
-@app.command()
+@app.command(short_help="List engines with their variants and options.")
 def engines() -> None:
     """List the engines that are installed, with their variants and options."""
     from penstock.bench.engines.registry import engine_class, engine_names
@@ -82,7 +87,7 @@ def engines() -> None:
                 typer.echo(f"{'':22} --set {option}=…: {allowed}")
 
 
-@app.command()
+@app.command(short_help="Run a workload on an engine at a rate.")
 def run(
     workload: SubjectArgument,
     engine: EngineOption = "penstock",
@@ -113,13 +118,13 @@ def run(
         rate = None if rate is None else _rate(rate)
         refuse(chosen, wanted, options)
     with told(Exit.FAILED):
-        results, exact = run_once(chosen, wanted, rate, seconds, options, _console(), floor=floor)
+        results, exact = run_once(chosen, wanted, rate, seconds, options, _console(out), floor=floor)
         out.write(results)
         if not exact:
             raise typer.Exit(Exit.FAILED)
 
 
-@app.command()
+@app.command(short_help="Look for the highest rate that is sustained.")
 def search(
     workload: SubjectArgument,
     engine: EngineOption = "penstock",
@@ -139,6 +144,7 @@ def search(
     from penstock.bench.commands import parse_settings, run_search
     from penstock.bench.engines import open_engine, subject
     from penstock.bench.runner import refuse
+    from penstock.bench.search import check_precision
 
     with told(Exit.REFUSED):
         out = JsonOut(json)
@@ -146,12 +152,13 @@ def search(
         settings = parse_settings(setting or [], [chosen])[chosen.label]
         options = replace(_run_options(warm_up, parallelism, seed), settings=settings)
         seconds, rate = parse_us(duration, option="--for") / 1e6, _rate(rate)
+        check_precision(precision)
         refuse(chosen, wanted, options)
     with told(Exit.FAILED):
-        out.write(run_search(chosen, wanted, rate, seconds, options, _console(), precision=precision))
+        out.write(run_search(chosen, wanted, rate, seconds, options, _console(out), precision=precision, keep=out.keep))
 
 
-@app.command()
+@app.command(short_help="Measure engines side by side.")
 def compare(
     workload: SubjectArgument,
     engine: EnginesOption,
@@ -170,9 +177,10 @@ def compare(
 ) -> None:
     """Measure engines side by side: the same input, in turns, with the spread of the repetitions.
 
-    Fails if an output is not exact.
+    Fails if an output is not exact. The file that --json names has every measurement as soon as it is there, so
+    Ctrl-C keeps those that were finished.
     """
-    from penstock.bench.commands import parse_settings, run_comparison
+    from penstock.bench.commands import check_comparison, parse_settings, run_comparison
     from penstock.bench.engines import open_engine, subject
     from penstock.bench.runner import refuse
 
@@ -183,18 +191,28 @@ def compare(
         options = _run_options(warm_up, parallelism, seed)
         seconds = parse_us(duration, option="--for") / 1e6
         rates: list[float | None] = [_rate(each) for each in rate] if rate else [None]
+        check_comparison(chosen, rates, repeat)
         for each in chosen:
-            refuse(each, wanted, options)
+            refuse(each, wanted, replace(options, settings=settings[each.label]))
     with told(Exit.FAILED):
         results, exact = run_comparison(
-            chosen, wanted, rates, seconds, options, settings, _console(), repetitions=repeat, floor=floor
+            chosen,
+            wanted,
+            rates,
+            seconds,
+            options,
+            settings,
+            _console(out),
+            repetitions=repeat,
+            floor=floor,
+            keep=out.keep,
         )
         out.write(results)
         if not exact:
             raise typer.Exit(Exit.FAILED)
 
 
-@app.command()
+@app.command(short_help="Repeat figures of the papers.")
 def study(
     name: Annotated[str, typer.Argument(metavar="STUDY", help="A study by name, or 'all'.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where results and figures go.")] = STUDIES_DIRECTORY,
@@ -223,22 +241,25 @@ def study(
         options = StudyOptions(quick=quick, parallelism=parallelism, seconds=seconds, peer=peer)
         names = list(STUDIES) if name == "all" else [name]
         check(names, options)
+        _make_directory(out)
     with told(Exit.FAILED):
         for each in names:
-            if not run_study(each, options, out, _console()):
+            if not run_study(each, options, out, _console(JsonOut(None))):
                 raise typer.Exit(Exit.INTERRUPTED)
 
 
-@app.command()
+@app.command(short_help="Make one HTML page of a directory of results.")
 def report(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A directory with JSON results.")],
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the page goes; default: DIR/report.")] = None,
 ) -> None:
     """Make one HTML page and PNG figures of the results in a directory, with where we lose."""
+    from penstock.bench.report.load import check_results
     from penstock.bench.report.page import write
 
     with told(Exit.REFUSED):
-        page, figures, skipped = write(directory, out or directory / "report")
+        check_results(directory)
+        page, figures, skipped = write(directory, _make_directory(out or directory / "report"))
         for each in skipped:
             typer.echo(f"left out: {each}", err=True)
         typer.echo(f"{page} and {len(figures)} figures")
@@ -247,8 +268,8 @@ def report(
 def _run_options(warm_up: str, parallelism: int, seed: int) -> RunOptions:
     from penstock.bench.engines import RunOptions
 
-    if parallelism < 1:
-        raise InvalidOption(option="--parallelism", given=parallelism, allowed="a whole number from 1")
+    if not 1 <= parallelism <= PARALLELISM_MAX:
+        raise InvalidOption(option="--parallelism", given=parallelism, allowed=f"1 to {PARALLELISM_MAX}")
     warm_up_s = parse_us(warm_up, option="--warm-up", allow_zero=True) / 1e6
     return RunOptions(warm_up_s=warm_up_s, parallelism=parallelism, seed=seed)
 
@@ -259,7 +280,16 @@ def _rate(rate: float) -> float:
     return rate
 
 
-def _console() -> Console:
+def _make_directory(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidOption(option="--out", given=str(path), allowed=f"a directory ({error.strerror})") from None
+    return path
+
+
+def _console(out: JsonOut) -> Console:
+    """Where people read: standard error if standard output is for the results."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 160)
+    return Console(stderr=out.standard, width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL)

@@ -49,7 +49,7 @@ def chaos(
         report = execute(plan, seconds, view=top, meanwhile=Killer(campaign))
         found = campaign.findings(report)
         out.write({**msgspec.to_builtins(report), "chaos": msgspec.to_builtins(found)})
-        typer.echo("\n".join([*found.lines, *last_lines(report)]))
+        typer.echo("\n".join([*found.lines, *last_lines(report)]), err=out.standard)
         if not found.passed:
             typer.echo("FAILED" if found.kills else "FAILED: nobody was killed; run it longer", err=True)
             raise typer.Exit(Exit.FAILED)

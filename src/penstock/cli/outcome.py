@@ -49,7 +49,8 @@ def told(code: Exit) -> Iterator[None]:
         if _debugging():
             raise
         _tell(str(error))
-        raise typer.Exit(code) from None
+        # What was given is wrong, whenever that is noticed: an engine may read its options late.
+        raise typer.Exit(Exit.REFUSED if isinstance(error, InvalidOption) else code) from None
     except UserFault as fault:
         if _debugging():
             raise
@@ -70,12 +71,15 @@ def _tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+STANDARD_OUTPUT = Path("-")
+
+
 class JsonOut:
-    """The file that `--json` names: proved writable before the start, written at the end."""
+    """The file that `--json` names, ``-`` for standard output: proved writable before the start, written at the end."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        if path is None:
+        if path is None or path == STANDARD_OUTPUT:
             return
         self._new = not path.exists()
         try:
@@ -87,10 +91,23 @@ class JsonOut:
         if self._new:
             path.unlink()
 
+    @property
+    def standard(self) -> bool:
+        """Whether it is standard output: what people read must go elsewhere then."""
+        return self._path == STANDARD_OUTPUT
+
+    def keep(self, figures: object) -> None:
+        """Write what there is so far, so that it outlives an interruption; standard output gets the end only."""
+        if not self.standard:
+            self.write(figures)
+
     def write(self, figures: object) -> None:
         """Write the figures as JSON, if a file was named."""
-        if self._path is not None:
+        text = msgspec.json.format(msgspec.json.encode(figures), indent=2).decode() + "\n"
+        if self.standard:
+            typer.echo(text, nl=False)
+        elif self._path is not None:
             try:
-                self._path.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=2) + b"\n")
+                self._path.write_text(text, encoding="utf-8")
             except OSError as error:
                 raise PenstockError(f"'{self._path}' could not be written: {error.strerror}.") from error

@@ -21,7 +21,9 @@ ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Dr
 ParallelismOption = Annotated[
     int | None, typer.Option("--parallelism", metavar="N", help="Workers. Default: the number of cores, at most 8.")
 ]
-JsonOption = Annotated[Path | None, typer.Option("--json", metavar="OUT", help="Write the report to this file.")]
+JsonOption = Annotated[
+    Path | None, typer.Option("--json", metavar="OUT", help="Write the report to this file; - for standard output.")
+]
 CheckpointOption = Annotated[
     Path | None,
     typer.Option("--checkpoint", metavar="DIR", help="Keep snapshots here; a job started again with it goes on."),
@@ -109,7 +111,7 @@ def run(
     with told(Exit.FAILED):
         report = execute(plan, seconds, view=top)
         out.write(report)
-        typer.echo("\n".join(last_lines(report)))
+        typer.echo("\n".join(last_lines(report)), err=out.standard)
 
 
 def read_pins(given: list[str]) -> dict[str, str]:

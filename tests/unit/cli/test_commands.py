@@ -218,6 +218,35 @@ def test_json_out_keeps_an_older_file_until_the_end(tmp_path: Path) -> None:
     assert path.read_text() == "old"
 
 
+def test_json_out_takes_a_dash_for_standard_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = JsonOut(Path("-"))
+    out.keep({"a": 0})
+    out.write({"a": 1})
+    assert out.standard
+    assert msgspec.json.decode(capsys.readouterr().out) == {"a": 1}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_out_keeps_what_there_is(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    JsonOut(path).keep({"a": 1})
+    assert msgspec.json.decode(path.read_bytes()) == {"a": 1}
+
+
+def test_an_option_that_is_found_wrong_late_is_wrong_usage_all_the_same() -> None:
+    with pytest.raises(typer.Exit) as ended, told(Exit.FAILED):
+        raise InvalidOption(option="trigger", given="abc", allowed="a duration")
+    assert ended.value.exit_code == Exit.REFUSED
+
+
+@pytest.mark.parametrize("command", [[], ["bench"]])
+def test_lists_of_commands_are_not_cut_off(command: list[str]) -> None:
+    assert "..." not in call(*command, "--help").output.partition("Commands:")[2]
+
+
 def test_json_out_refuses_a_directory(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption, match="directory"):
         JsonOut(tmp_path)

@@ -8,9 +8,17 @@ from pathlib import Path
 import msgspec
 
 from penstock.bench.rows import Results
-from penstock.errors import InvalidOption
+from penstock.errors import PenstockError
 
 FILES_MAX = 200
+SKIPPED_SHOWN_MAX = 10
+MAKE_SOME = "`penstock bench run`, `search` and `compare` write some with --json DIR/NAME.json, so does every study."
+
+
+class NothingToReport(PenstockError):
+    """There are no results where some were looked for."""
+
+    code = "NOTHING_TO_REPORT"
 
 
 @dataclass(frozen=True)
@@ -31,11 +39,10 @@ def load(directory: Path) -> tuple[list[Loaded], list[str]]:
 
     Raises
     ------
-    InvalidOption
+    NothingToReport
         If there is no such directory, or nothing to report in it.
     """
-    if not directory.is_dir():
-        raise InvalidOption(option="DIR", given=str(directory), allowed="a directory with results")
+    check_results(directory)
     found: list[Loaded] = []
     skipped: list[str] = []
     for path in sorted(directory.rglob("*.json"))[:FILES_MAX]:
@@ -44,7 +51,16 @@ def load(directory: Path) -> tuple[list[Loaded], list[str]]:
         except msgspec.DecodeError as error:
             skipped.append(f"{path.relative_to(directory)}: {error}")
     if not found:
-        raise InvalidOption(
-            option="DIR", given=str(directory), allowed="a directory with JSON that `bench` or a study has written"
+        why = "".join(f"\n  {each}" for each in skipped[:SKIPPED_SHOWN_MAX])
+        raise NothingToReport(
+            f"'{directory}' has no results: {'none of its JSON files is one' if skipped else 'no JSON file'}.{why}",
+            hint="" if skipped else MAKE_SOME,
         )
     return found, skipped
+
+
+def check_results(directory: Path) -> None:
+    """Refuse what is no directory, before anything is made in it."""
+    if not directory.is_dir():
+        what = "is not a directory" if directory.exists() else "does not exist"
+        raise NothingToReport(f"'{directory}' {what}.", hint=f"Give the directory that holds results. {MAKE_SOME}")

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rich.console import Console
 
-from penstock.bench.commands import parse_settings
+from penstock.bench.commands import check_comparison, parse_settings
 from penstock.bench.engines import RunOptions, open_engine
-from penstock.bench.presentation import comparison_table, exactness, row_lines
-from penstock.bench.rows import ProcessUsage, ResultRow, Results, results_schema
+from penstock.bench.presentation import check_line, comparison_tables, exactness, progress_view, row_lines
+from penstock.bench.rows import Check, ProcessUsage, ResultRow, Results, results_schema
 from penstock.bench.runner import Spread, interleaved, new_run, results_of
 from penstock.errors import InvalidOption
 
@@ -73,12 +74,63 @@ def test_an_output_that_is_not_exact_is_said_so() -> None:
     assert exactness(told) in "\n".join(row_lines(told))
 
 
-def test_the_table_has_a_line_for_each_engine_and_rate() -> None:
-    table = comparison_table([row(), row(p99_ms=7.0), row("flink", p99_ms=None)])
-    assert table.row_count == 2
-    cells = [list(column.cells) for column in table.columns]
-    assert cells[1] == ["spark:sql", "flink:sql"]
-    assert cells[4] == ["6.00 [5.00 … 7.00]", "–"]
+def test_there_is_a_table_for_each_rate_with_a_line_for_each_engine() -> None:
+    other = msgspec.structs.replace(row(), rate=2_000.0)
+    first, second = comparison_tables([row(), row(p99_ms=7.0), row("flink", p99_ms=None), other])
+    assert (first.row_count, second.row_count) == (2, 1)
+    cells = [list(column.cells) for column in first.columns]
+    assert cells[0] == ["spark:sql\n  least\n  largest", "flink:sql"]
+    assert cells[2] == ["6.00\n5.00\n7.00", "–"]
+
+
+def test_tables_fit_into_80_columns() -> None:
+    large = {"p50_ms": 28_836.0, "p999_ms": 29_612.4, "max_ms": 29_612.4, "throughput_eps": 1_234_567.0}
+    large |= {"cpu_cores": 1.97, "rss_mb": 12_345.6}
+    runs = [msgspec.structs.replace(row("spark-realtime", p99_ms=29_612.4), **large) for _ in range(2)]
+    console = Console(width=80, color_system=None)
+    with console.capture() as shown:
+        for table in comparison_tables(runs):
+            console.print(table)
+    assert "…" not in shown.get()
+    assert "spark-realtime:sql" in shown.get()
+    assert "29.6K" in shown.get()
+
+
+def test_a_backlog_that_shrinks_does_not_grow() -> None:
+    assert "shrank by 4.0% of what was offered" in "\n".join(row_lines(row(backlog_growth=-0.04)))
+    assert "grew by 4.0% of what was offered" in "\n".join(row_lines(row(backlog_growth=0.04)))
+
+
+def test_figures_of_the_meter_are_told_in_words() -> None:
+    detail: dict[str, object] = {"p99_ms": 3.25, "rate_eps": 10_000, "how": "one loop"}
+    check = Check(name="floor", value=0.7, unit="ms", target="below what is measured", met=True, detail=detail)
+    assert check_line(check) == "floor: 0.70 ms, p99 3.25 ms, at 10,000 events/s\n  one loop"
+    assert "NOT below what is measured" in check_line(msgspec.structs.replace(check, met=False))
+
+
+def test_phases_are_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_view(Console(force_terminal=False)) as view:
+        view.begin("plain:loop at 10/s")
+        view.tell("measuring", 3.0)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "plain:loop at 10/s: measuring, 3 s" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("engines", "rates", "repetitions", "option"),
+    [
+        (["plain", "plain:loop"], [1.0], 1, "--engine"),
+        (["plain"], [1.0, 1.0], 1, "--rate"),
+        (["plain"], [1.0], 0, "--repeat"),
+    ],
+)
+def test_comparisons_that_mean_nothing_are_refused(
+    engines: list[str], rates: list[float], repetitions: int, option: str
+) -> None:
+    with pytest.raises(InvalidOption) as refused:
+        check_comparison([open_engine(each) for each in engines], rates, repetitions)
+    assert refused.value.option == option
 
 
 def test_results_say_what_they_were_made_with_and_read_back() -> None:

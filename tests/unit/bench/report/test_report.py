@@ -9,13 +9,12 @@ import pytest
 
 from penstock.bench.report import general, tables
 from penstock.bench.report.chart import Bars, Lines, Stack
-from penstock.bench.report.load import load
+from penstock.bench.report.load import NothingToReport, load
 from penstock.bench.report.losses import losses
 from penstock.bench.report.page import write
 from penstock.bench.report.theme import colour, css_variables
 from penstock.bench.report.words import in_order, label, ms, number, spread
 from penstock.bench.rows import Check, Header, ResultRow, Results, cdf_of, mean_ms_of
-from penstock.errors import InvalidOption
 from penstock.metrics import Histogram
 
 ROOT = Path(__file__).parents[4]
@@ -194,10 +193,17 @@ def test_other_json_is_left_out_and_named(tmp_path: Path) -> None:
     assert [each.split(":")[0] for each in skipped] == ["broken.json", "other.json"]
 
 
-@pytest.mark.parametrize("prepare", [lambda path: path / "none", lambda path: path], ids=["missing", "empty"])
-def test_a_directory_without_results_is_refused(prepare: object, tmp_path: Path) -> None:
-    with pytest.raises(InvalidOption, match="DIR"):
-        load(prepare(tmp_path))  # type: ignore[operator]
+def test_a_place_without_results_is_refused_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(NothingToReport, match="does not exist"):
+        load(tmp_path / "nowhere")
+    with pytest.raises(NothingToReport, match=r"no JSON file.*--json"):
+        load(tmp_path)
+    (tmp_path / "cut.json").write_text('{"header": ')
+    with pytest.raises(NothingToReport, match="none of its JSON files is one") as refused:
+        load(tmp_path)
+    assert "cut.json: Input data was truncated" in str(refused.value)
+    with pytest.raises(NothingToReport, match="is not a directory"):
+        load(tmp_path / "cut.json")
 
 
 def test_results_that_older_versions_wrote_can_still_be_reported(tmp_path: Path) -> None:
