@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Any
 
 from hypothesis import given
@@ -15,7 +16,7 @@ from penstock.connectors.base import Sink
 from penstock.dataset import pack, unpack
 from penstock.engine.chain import Chain, SinkOperator
 from penstock.engine.edges import READER, EdgeOutput, Span
-from penstock.engine.slices import Slice
+from penstock.engine.slices import PIECE_NS, PIECE_RECORDS_FIRST, Outcome, Slice
 from penstock.engine.snapshot import OpCounters
 from penstock.errors import PenstockError
 from penstock.pipeline.options import Options
@@ -173,7 +174,7 @@ def with_a_slice(
     outputs = [EdgeOutput(edge, plan, 0) for edge in plan.outputs(unit.id)]
     before = chain.push(rows, DUE_US, 0, first, (0, at))
     schema = unit.schema_at(first)
-    outcome = work.run(unpack(pack(schema.to_batch(before)), schema), DUE_US, (0, at))
+    outcome = _last(work.run(unpack(pack(schema.to_batch(before)), schema), DUE_US, (0, at)))
     assert outcome.due_us == DUE_US
     assert len(outcome.stages) == last - first + 1
     event_time_us, left = outcome.event_time_us_max, []
@@ -207,6 +208,16 @@ def with_a_slice(
     return _seen(chain, outputs, event_time_us, counters)
 
 
+def _last(run: Generator[None, None, Outcome]) -> Outcome:
+    """Run a micro-batch to its end."""
+    while True:
+        try:
+            next(run)
+        except StopIteration as end:
+            outcome: Outcome = end.value
+            return outcome
+
+
 def _effects(run: Callable[[], Effects]) -> Effects | str:
     try:
         return run()
@@ -231,6 +242,39 @@ def test_a_slice_does_what_the_chain_does(data: st.DataObject) -> None:
         found = _effects(partial(with_a_slice, plan, unit, list(rows), at, first, last, work))
         assert found == expected
         at += len(rows)
+
+
+@given(st.data())
+def test_a_slice_that_works_piece_by_piece_does_the_same(data: st.DataObject) -> None:
+    rows = data.draw(ROWS.filter(lambda rows: len(rows) > 1), label="rows")
+    plan = data.draw(plans(list(rows)), label="plan")
+    unit = plan.units[0]
+    # The first half of an aggregation gives partials for each piece: the same counts, in other rows.
+    plain = [index for index, op in enumerate(unit.ops) if op.operation.kind != "combine"]
+    if not plain:
+        return
+    last = data.draw(st.sampled_from(plain), label="last")
+    first = data.draw(st.integers(0, last), label="first")
+    ticks = count(0, 2 * PIECE_NS)
+    work = Slice(plan, unit, 0, first, last, lambda: next(ticks))
+    work._piece_records = [1] * len(work._piece_records)
+    expected = _effects(partial(in_record_form, plan, unit, list(rows), 0))
+    assert _effects(partial(with_a_slice, plan, unit, list(rows), 0, first, last, work)) == expected
+
+
+def test_event_time_is_that_of_all_pieces() -> None:
+    times = [*range(PIECE_RECORDS_FIRST, 0, -1), 9, 7]
+    stream = ps.stream("in", ps.records([("a", n) for n in times], schema="k string, t timestamp"))
+    pipeline = stream.key_by("k").window(ps.tumbling("1s", on="t")).count().to(ps.memory())
+    plan = Plan.of(pipeline.graph(), Options.of(parallelism=1))
+    ticks = count(0, PIECE_NS)
+    work = Slice(plan, plan.units[0], 0, 0, 0, lambda: next(ticks))
+    schema = plan.units[0].schema
+    run = work.run(schema.to_batch([schema.record_type("a", n) for n in times]), DUE_US, (0, 0))
+    assert next(run) is None, "more than one piece"
+    outcome = _last(run)
+    assert outcome.event_time_us_max == PIECE_RECORDS_FIRST
+    assert [each.records_in for each in outcome.stages] == [len(times)]
 
 
 def test_the_chains_hold_every_operation_that_can_be_in_batch_form() -> None:

@@ -1,9 +1,9 @@
 """The slots that a worker knows, and the micro-batches that are with them. Pure: the worker's shell moves the bytes.
 
 Of each slot number the task of the oldest group is used; the next group's stands by, so that nothing is waited for when
-a group ends. A slot that is gone, or has said nothing for too long, loses its micro-batches: they go to another one
-under a new attempt, and what the old one may still send is refused. So does a micro-batch that a slot, by its own word,
-does not have: it, or its result, was lost on the way.
+a group ends. A slot that is gone, or has not said for too long that it has a micro-batch, loses its micro-batches: they
+go to another one under a new attempt, and what the old one may still send is refused. So does a micro-batch that a
+slot, by its own word, does not have: it, or its result, was lost on the way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DEPTH = 2
 MISSED_US = 1_000_000
 """So long after it was sent, a micro-batch has come to its slot; unless it, or its result, was lost on the way."""
 LOST_US = 10_000_000
-"""A micro-batch that has been with a slot for so long is given to another one; at its next attempts twice as long."""
+"""A micro-batch whose slot has not said for so long that it has it is given to another one; later at each attempt."""
 GONE_MAX = 1_000
 """Slots, and groups, whose end is remembered: a late word must not bring them back."""
 
@@ -34,6 +34,8 @@ class Work:
     do: s.Do
     payload: bytes | None
     sent_us: int = 0
+    held_us: int = 0
+    """When its slot last said that it has it: slow work is not lost."""
 
 
 @dataclass(slots=True)
@@ -95,13 +97,17 @@ class SlotPool:
 
     def on_ready(self, ready: s.Ready) -> None:
         """A slot is up; if Spark started it in place of a lost one, what that one had is given out again."""
+        known = self._known.get(ready.incarnation)
+        if known is not None:
+            known.holds = ready.holds  # also of one that leaves: it finishes what it has
+            return
         if ready.incarnation in self._gone or ready.group in self._ended:
             return
         for incarnation, each in list(self._known.items()):
-            if (each.ready.group, each.ready.slot) == (ready.group, ready.slot) and incarnation != ready.incarnation:
+            if (each.ready.group, each.ready.slot) == (ready.group, ready.slot):
                 self._gone.append(incarnation)
                 self._lose(incarnation)
-        self._known.setdefault(ready.incarnation, _Known(ready)).holds = ready.holds
+        self._known[ready.incarnation] = _Known(ready, holds=ready.holds)
 
     def on_leave(self, incarnation: int, ended: bool = False) -> None:
         """A slot has done its group: it gets no more, and hears that; what it has, it finishes, unless it has ended."""
@@ -190,7 +196,7 @@ class SlotPool:
                 break
             slot = min(free, key=lambda each: (len(each.work), each.ready.slot))
             work = self._unsent.popleft()
-            work.sent_us = now_us
+            work.sent_us = work.held_us = now_us
             slot.work[work.do.item] = work
             work.do.slot = slot.ready.incarnation
             frames = [m.encode(work.do)]
@@ -204,8 +210,10 @@ class SlotPool:
 
     def _look_for_losses(self, now_us: int) -> None:
         for incarnation, known in list(self._known.items()):
-            if any(now_us - work.sent_us > LOST_US << work.do.attempt for work in known.work.values()):
-                self._lose(incarnation)
-            elif known.holds is not None:
+            if known.holds is not None:
+                for item in known.work.keys() & known.holds:
+                    known.work[item].held_us = now_us
                 self._give_missed(known, known.holds, now_us)
                 known.holds = None
+            if any(now_us - work.held_us > LOST_US << work.do.attempt for work in known.work.values()):
+                self._lose(incarnation)

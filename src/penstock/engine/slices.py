@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,8 +15,9 @@ from penstock.engine.chain import ClockNs
 from penstock.engine.lineage import Lineage, Place
 from penstock.engine.stage import Stage
 from penstock.errors import OperationFailed, PenstockError, SinkFailed
+from penstock.metrics.times import later
 from penstock.operators import DEAD_LETTERS, MAIN
-from penstock.operators.errors import ErrorCounts, describe_error, user_traceback
+from penstock.operators.errors import ErrorCounts, Errors, describe_error, user_traceback
 from penstock.operators.keys import Partitioner
 from penstock.pipeline.plan import EdgeSpec, Mode, OpSpec, Plan, UnitSpec
 from penstock.protocol.slots import Part, StageFigures
@@ -25,6 +26,10 @@ from penstock.types import Record
 PROBE_RECORDS = 8
 SAMPLE_ROUNDS = 5
 SAMPLE_NS = 50_000_000
+PIECE_RECORDS_FIRST = 64
+"""Of an operation that has not been timed yet, so many records are processed at once."""
+PIECE_NS = 500_000_000
+"""About so long an operation is at work before the slot looks up; workers give up on one that is silent for long."""
 _FAR_FUTURE_US = 1 << 60
 
 
@@ -71,6 +76,8 @@ class Slice:
                 self._sink, self._stage = spec, spec.operation.stager(spec.schema, spec.name)
             else:
                 self._stages.append(Stage.of(spec))
+        self._piece_records = [PIECE_RECORDS_FIRST] * len(self._stages)
+        """How many records of each operation are about as much work as a piece should be."""
         self._lineage = Lineage(unit, plan.start_us, self._stages, max(first, 0)) if unit.source is not None else None
         whole = last == len(unit.ops) - 1
         self._event_time = self._stages[-1].operator.event_time if whole and self._stages else None
@@ -93,8 +100,13 @@ class Slice:
         read = reader.read(count)
         return read.columns, read.due_us
 
-    def run(self, batch: pa.RecordBatch, due_us: int, origin: Place) -> Outcome:
+    def run(self, batch: pa.RecordBatch, due_us: int, origin: Place) -> Generator[None, None, Outcome]:
         """Run a micro-batch through the operations; ``origin`` is where its source records begin, if it has any.
+
+        Yields
+        ------
+        None
+            Between two pieces of work that takes long; most micro-batches are run in one go.
 
         Raises
         ------
@@ -108,7 +120,7 @@ class Slice:
         if self._event_time is not None:
             self._event_time.us_max = None
         before_ns = clock_ns()
-        for stage in self._stages:
+        for position, stage in enumerate(self._stages):
             count = batch.num_rows
             if not count:
                 outcome.stages.append(StageFigures(0, 0, 0, before_ns // 1000, 0, 0, 0, 0))
@@ -116,12 +128,17 @@ class Slice:
             counts, fallbacks = stage.errors.counts, stage.operator.batch_fallbacks
             stage.errors.counts = found = ErrorCounts()
             try:
-                batch = self._process(stage, batch)
+                if count <= self._piece_records[position]:
+                    batch = self._process(stage, batch)
+                else:
+                    batch = yield from self._in_pieces(position, stage, batch)
             except PenstockError as error:
                 if self._lineage is not None:
                     self._lineage.placed(error, stage, origin, partial(self._source_rows, entered, origin))
                 raise
             after_ns = clock_ns()
+            if count <= self._piece_records[position]:
+                self._piece_records[position] = _fitting(count, after_ns - before_ns)
             outcome.stages.append(
                 StageFigures(
                     count,
@@ -151,6 +168,26 @@ class Slice:
         if self._carries:
             outcome.carried = batch
         return outcome
+
+    def _in_pieces(self, position: int, stage: Stage, batch: pa.RecordBatch) -> Generator[None, None, pa.RecordBatch]:
+        """Process a micro-batch that may be long work, as the record form does a block: piece by piece."""
+        done: list[pa.RecordBatch] = []
+        event_time_us_max: int | None = None
+        at, event_time = 0, stage.operator.event_time
+        while at < batch.num_rows:
+            piece = batch.slice(at, self._piece_records[position])
+            before_ns, letters = self._clock_ns(), len(stage.errors.unplaced)
+            try:
+                done.append(self._process(stage, piece))
+            finally:
+                _move(stage.errors, letters, at)
+            self._piece_records[position] = _fitting(piece.num_rows, self._clock_ns() - before_ns)
+            at += piece.num_rows
+            if event_time is not None:
+                event_time_us_max = event_time.us_max = later(event_time_us_max, event_time.us_max)
+            if at < batch.num_rows:
+                yield
+        return pa.concat_batches(done)
 
     def _source_rows(self, entered: pa.RecordBatch, origin: Place) -> Iterable[Record]:
         """The source records of a micro-batch: itself, unless operations before the range have run it."""
@@ -268,3 +305,15 @@ class Slice:
         """Close the source's readers."""
         for reader in self._readers.values():
             reader.close()
+
+
+def _move(errors: Errors, letters: int, by: int) -> None:
+    """Count the places of what a piece could not handle from the begin of its micro-batch on."""
+    errors.unplaced[letters:] = [each._replace(at=each.at + by) for each in errors.unplaced[letters:]]
+    if errors.fatal is not None:
+        errors.fatal = errors.fatal._replace(at=errors.fatal.at + by)
+
+
+def _fitting(count: int, took_ns: int) -> int:
+    """How many records are a piece of work, where ``count`` took so long."""
+    return max(1, count * PIECE_NS // max(1, took_ns))

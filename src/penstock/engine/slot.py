@@ -6,10 +6,12 @@ state      event                               effect                           
 TAKING     Workers: a new one                  Ready to it                                       TAKING
 TAKING     a while has passed                  Ready to every worker, with what it holds         TAKING
 TAKING     Do                                  it waits in the queue                             TAKING
+TAKING     a piece of a long one is done       looks up: messages, Ready; then goes on with it   TAKING
 TAKING     a micro-batch is through            Done (or NotDone) to its owner                    TAKING
 TAKING     the group's quota is done, or End   Leave to every worker                             LEAVING
 LEAVING    Do (sent before the worker's Left)  it waits in the queue                             LEAVING
-LEAVING    a while has passed                  Leave to those who have not answered              LEAVING
+LEAVING    a while has passed                  Leave to those who have not answered, Ready (it   LEAVING
+                                               has their work still) to those who have
 LEAVING    Left from every worker, queue done  SlotDown to the driver, Leave (ended) to workers  ENDED
 LEAVING    a worker silent for too long        as if it had answered: it gives the work anew     LEAVING
 any        driver silent for too long          —                                                 ENDED
@@ -19,6 +21,7 @@ any        driver silent for too long          —                              
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -36,6 +39,8 @@ READY_US = 500_000
 LEAVE_US = 1_000_000
 """How long a slot waits for a worker's Left."""
 LEAVE_AGAIN_US = 200_000
+
+_THROUGH = object()
 
 SliceId = tuple[int, int, int, int]
 """Unit, instance, first and last operation."""
@@ -84,6 +89,8 @@ class Slot:
         self._said_us = clock_ns() // 1000
         """When workers last heard how the slot is."""
         self._queue: deque[tuple[s.Do, bytes | None]] = deque()
+        self._at_work: tuple[s.Do, Iterator[None]] | None = None
+        """A micro-batch that is begun, and its pieces."""
         self._to_workers: list[tuple[int, list[bytes]]] = []
         self._batches = 0
         self._busy_ns = 0
@@ -109,8 +116,13 @@ class Slot:
 
     def _ready(self, worker: int) -> s.Ready:
         identity = self.identity
-        holds = [do.item for do, _ in self._queue if do.worker == worker and not do.sample]
-        return s.Ready(identity.group, identity.slot, identity.incarnation, identity.endpoint, holds)
+        return s.Ready(identity.group, identity.slot, identity.incarnation, identity.endpoint, self._holds(worker))
+
+    def _holds(self, worker: int) -> list[int]:
+        """Micro-batches of a worker that are here: the one at work, and those that wait."""
+        begun = [self._at_work[0]] if self._at_work is not None else []
+        held = [*begun, *(do for do, _ in self._queue)]
+        return [do.item for do in held if do.worker == worker and not do.sample]
 
     def on_message(self, message: s.ToSlot, payload: bytes | None) -> None:
         """Take work, or a word about the slot's end."""
@@ -133,13 +145,16 @@ class Slot:
     # --- work ---------------------------------------------------------------------------------------------------------
 
     def step(self, now_us: int) -> bool:
-        """Run one micro-batch, if there is one; say whether there was."""
+        """Run one micro-batch, or a piece of a long one, if there is one; say whether there was."""
         self._say_again(now_us)
-        if self._queue:
+        if self._at_work is None and self._queue:
             do, payload = self._queue.popleft()
-            self._run(do, payload)
-            if self._batches >= self._quota:
-                self._leave()
+            self._at_work = do, self._run(do, payload)
+        if self._at_work is not None:
+            if next(self._at_work[1], _THROUGH) is _THROUGH:
+                self._at_work = None
+                if self._batches >= self._quota:
+                    self._leave()
             return True
         if self.state is State.LEAVING:
             everyone = self._answered >= set(self._workers)
@@ -162,6 +177,9 @@ class Slot:
             self._said_us = now_us
             for worker in sorted(self._workers.keys() - self._answered):
                 self._tell(worker, s.Leave(self.identity.incarnation))
+            for worker in sorted(self._answered & self._workers.keys()):
+                if self._holds(worker):
+                    self._tell(worker, self._ready(worker))
 
     def _leave(self) -> None:
         if self.state is State.TAKING:
@@ -187,7 +205,7 @@ class Slot:
             )
         )
 
-    def _run(self, do: s.Do, payload: bytes | None) -> None:
+    def _run(self, do: s.Do, payload: bytes | None) -> Iterator[None]:
         began_ns = self._clock_ns()
         if self._first_ns is None and not do.sample:
             self._first_ns = began_ns
@@ -205,7 +223,7 @@ class Slot:
                     s.Calibrated(do.unit, do.count, found.record_ns, found.batch_ns, found.records_in)
                 )
                 return
-            outcome = work.run(columns, due_us, (do.partition, do.offset))
+            outcome = yield from work.run(columns, due_us, (do.partition, do.offset))
             outcome.source_ns = read_ns - began_ns
         except Exception as error:
             if not do.sample:  # a sample that cannot be run tells nothing; the record form will say what is wrong

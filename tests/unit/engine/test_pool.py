@@ -129,6 +129,18 @@ def test_a_slot_that_is_silent_for_long_loses_its_work_later_at_each_attempt() -
     assert play.pool.slots == 0
 
 
+def test_work_that_its_slot_says_it_has_is_not_lost_and_a_slot_that_falls_silent_loses_it() -> None:
+    play = Play(ready(0), ready(1))
+    play.submit(1)
+    play.sent()
+    for _ in range(5):
+        play.pool.on_ready(ready(0, holds=[1]))
+        assert play.sent(LOST_US) == []
+    play.pool.on_ready(ready(1))
+    assert play.sent(LOST_US) == []
+    assert play.sent(1) == [("tcp://101", 1, 1)], "another slot's word is no sign of life of this one"
+
+
 def test_what_a_slot_does_not_have_though_it_was_sent_is_sent_again() -> None:
     play = Play(ready(0), ready(1))
     play.submit(4)

@@ -6,6 +6,7 @@ from typing import Any
 
 import penstock as ps
 from penstock.dataset import pack
+from penstock.engine.pool import LOST_US, SlotPool, Work
 from penstock.engine.slot import LEAVE_US, READY_US, Identity, Slot, State
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
@@ -161,6 +162,79 @@ def test_it_says_again_that_it_is_ready_and_what_it_holds() -> None:
     play.steps()
     found = [(worker, message.holds) for worker, message in play.told() if isinstance(message, s.Ready)]
     assert found == [(0, [8]), (1, [])]
+
+
+SLOW_US = 5_000
+clock_us = [0]
+
+
+def slow(record: Any) -> Any:
+    clock_us[0] += SLOW_US
+    return record.n
+
+
+class SlowPlay:
+    """A worker's pool, and a slot that takes its time over every record."""
+
+    def __init__(self, quota: int) -> None:
+        pipeline = NUMBERS.map(slow, schema="n bigint", name="slow").to(ps.memory())
+        plan = Plan.of(pipeline.graph(), Options.of(parallelism=1))
+        clock_us[0] = 10 * S
+        self.schema = plan.units[0].schema
+        self.slot = Slot(plan, Identity(5, 0, 99, "tcp://s"), quota, {}, lambda: clock_us[0] * 1000)
+        self.pool = SlotPool(0, 70)
+        self.slot.on_workers(PEERS[:1], S)
+        self.exchange()
+
+    def submit(self, count: int) -> None:
+        item = self.pool.next_item()
+        payload = pack(self.schema.to_batch([self.schema.record_type(n) for n in range(count)]))
+        self.pool.submit(Work(s.Do(0, 0, 70, item, 0, 0, 0, 0, 0, 0, 0, count, 9 * S, False), payload))
+
+    def exchange(self) -> list[tuple[int, int]]:
+        """Let messages through in both directions; return attempt and records of results that are accepted."""
+        done = []
+        for _, frames in self.slot.to_workers():
+            match s.decode_from_slot(frames[0]):
+                case s.Ready() as ready:
+                    self.pool.on_ready(ready)
+                case s.Leave(incarnation=incarnation, ended=ended):
+                    self.pool.on_leave(incarnation, ended)
+                case s.Done(item=item, attempt=attempt, carried=carried):
+                    if self.pool.take(99, item, attempt) is not None:
+                        done.append((attempt, carried))
+        for _, frames in self.pool.send(clock_us[0]):
+            self.slot.on_message(s.decode_to_slot(frames[0]), frames[1] if len(frames) > 1 else None)
+        return done
+
+    def work(self) -> list[tuple[int, int]]:
+        """Let the slot work until it has nothing to do."""
+        done = []
+        while self.slot.step(clock_us[0]):
+            done += self.exchange()
+        return done
+
+
+def test_a_block_that_takes_longer_than_a_silent_slot_is_waited_for_is_not_lost() -> None:
+    play = SlowPlay(quota=100)
+    records = 3 * LOST_US // SLOW_US
+    play.submit(records)
+    play.submit(1)
+    play.exchange()
+    assert play.work() == [(0, records), (0, 1)]
+    assert clock_us[0] > 3 * LOST_US
+    assert (play.pool.slots, play.pool.refused_results) == (1, 0)
+
+
+def test_a_slot_that_leaves_is_waited_for_too_while_it_says_what_it_has() -> None:
+    play = SlowPlay(quota=1)
+    records = 3 * LOST_US // SLOW_US
+    play.submit(1)
+    play.submit(records)
+    play.exchange()
+    assert play.work() == [(0, 1), (0, records)]
+    assert play.slot.state is State.ENDED
+    assert play.pool.refused_results == 0
 
 
 def test_samples_are_for_the_driver_and_count_as_no_work() -> None:
