@@ -180,9 +180,11 @@ class MatchOnceOperator(StatefulOperator):
                     return
                 del rows[aging[0]]
                 waiting, key = self._waiting[row._side], self._key(row)
+                queue = waiting[key]
                 # Of its key it has waited longest.
-                del waiting[key][0]
-                if not waiting[key]:
+                if len(queue) > 1:
+                    del queue[0]
+                else:
                     del waiting[key]
                 if self._outer and not row._side:
                     out.append(self._alone(row))
