@@ -254,15 +254,13 @@ def report(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the page goes; default: DIR/report.")] = None,
 ) -> None:
     """Make one HTML page and PNG figures of the results in a directory, with where we lose."""
-    from penstock.bench.report.load import check_results
     from penstock.bench.report.page import write
 
     with told(Exit.REFUSED):
-        check_results(directory)
-        page, figures, skipped = write(directory, _make_directory(out or directory / "report"))
+        page, figures, skipped = write(directory, out or directory / "report")
         for each in skipped:
             typer.echo(f"left out: {each}", err=True)
-        typer.echo(f"{page} and {len(figures)} figures")
+        typer.echo(f"{page} and {len(figures)} figure{'' if len(figures) == 1 else 's'}")
 
 
 def _run_options(warm_up: str, parallelism: int, seed: int) -> RunOptions:

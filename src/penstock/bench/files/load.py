@@ -19,6 +19,8 @@ ENTRIES_MAX = 1_000
 # Colons are for the operations that a transformation is made of: filter1:load, join1:pair.
 _NAME = re.compile(r"[^/:\s](?:[^/:\n]{0,78}[^/:\s])?")
 T = TypeVar("T")
+Given = tuple[str, str, object]
+"""Name, path and value of an entry, as the file has it."""
 Placed = dict[str, tuple[str, T]]
 """What is called by a name, with the path at which it stands."""
 
@@ -72,12 +74,14 @@ def load(path: str | Path) -> Description:
     problems += [Problem(field, "missing.") for field in ("sources", "sinks") if field not in raw]
     head = convert(Head, {key: raw[key] for key in field_names(Head) if key in raw}, "", problems) or Head()
     sources: Placed[Source] = {}
-    for name, at, entry in _entries(raw.get("sources", {}), "sources", problems):
+    given_sources = list(_entries(raw.get("sources", {}), "sources", problems))
+    for name, at, entry in given_sources:
         source = convert(Source, entry, at, problems)
         if source is not None:
             sources[name] = at, source
     transformations: Placed[AnyTransformation] = {}
-    for name, at, entry in _entries(raw.get("transformations", {}), "transformations", problems):
+    given = list(_entries(raw.get("transformations", {}), "transformations", problems))
+    for name, at, entry in given:
         transformation = _transformation(entry, at, problems)
         if transformation is not None:
             transformations[name] = at, transformation
@@ -89,7 +93,9 @@ def load(path: str | Path) -> Description:
             plans[name] = plan
     if not problems and not sources:
         problems.append(Problem("sources", "there must be at least one."))
-    # References are looked at once all that they may refer to is known.
+    # How parts are connected can be judged once all of them are known; what nobody is called, at once.
+    if problems:
+        problems += _undefined(given_sources, given, sinks)
     layout = None if problems else lay_out(plans, transformations, sinks, problems)
     if layout is None or problems:
         raise WorkloadRefused(path=str(path), problems=problems)
@@ -98,7 +104,27 @@ def load(path: str | Path) -> Description:
     return Description(path, title, head.seed, plans, plain, layout)
 
 
-def _entries(raw: object, field: str, problems: list[Problem]) -> Iterator[tuple[str, str, object]]:
+def _undefined(sources: list[Given], transformations: list[Given], sinks: list[str]) -> Iterator[Problem]:
+    """Names that are referred to and that nothing in the file has, whatever else is wrong with it."""
+    entries = [entry for _, _, entry in transformations if isinstance(entry, dict)]
+    named = dict.fromkeys(name for name, _, _ in (*sources, *transformations))
+    outputs = [each for entry in entries if isinstance(each := entry.get("outputs"), list)]
+    known = [*named, *(name for each in outputs for name in each if isinstance(name, str))]
+    references: list[tuple[str, object]] = [(f"sinks[{i}]", name) for i, name in enumerate(sinks)]
+    for _, at, entry in transformations:
+        if isinstance(entry, dict):
+            references.append((f"{at}.input", entry.get("input")))
+            several = entry.get("inputs")
+            references += [
+                (f"{at}.inputs[{i}]", name) for i, name in enumerate(several if isinstance(several, list) else ())
+            ]
+    for at, name in references:
+        # An output of a split that is wrong itself cannot be told from a name that is wrong.
+        if isinstance(name, str) and name not in known and name.partition("__")[0] not in named:
+            yield unknown_word(at, "source or transformation", name, known)
+
+
+def _entries(raw: object, field: str, problems: list[Problem]) -> Iterator[Given]:
     """Yield name, path and value of each entry of a map by name, or of a list of entries that have a name."""
     seen: set[str] = set()
     if isinstance(raw, dict):

@@ -38,6 +38,9 @@ class WorkloadRefused(PenstockError):
     def __init__(self, *, path: str, problems: Iterable[Problem]) -> None:
         self.problems = list(problems)
         count = len(self.problems)
+        if count == 1 and not self.problems[0].path:
+            super().__init__(f"'{path}': {self.problems[0]}")
+            return
         shown = "".join(f"\n  {problem}" for problem in self.problems[:PROBLEMS_SHOWN_MAX])
         more = f"\n  and {count - PROBLEMS_SHOWN_MAX} more" if count > PROBLEMS_SHOWN_MAX else ""
         super().__init__(f"'{path}' has {count} problem{'s' if count != 1 else ''}:{shown}{more}")

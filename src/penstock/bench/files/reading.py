@@ -11,6 +11,8 @@ import yaml
 from penstock.bench.files.problems import Problem, WorkloadRefused
 
 FILE_BYTES_MAX = 10_000_000
+YAML_ENDINGS = (".yaml", ".yml")
+WANTED = "it must hold an object with sources, transformations and sinks: docs/workloads.md has an example."
 
 
 def read_plain(path: Path) -> dict[str, Any]:
@@ -23,16 +25,26 @@ def read_plain(path: Path) -> dict[str, Any]:
         _refuse(path, reason.get(type(error), f"it cannot be read: {error.strerror}."))
     if len(content) > FILE_BYTES_MAX:
         _refuse(path, f"it is larger than {FILE_BYTES_MAX:,} bytes.")
+    is_yaml = path.suffix.lower() in YAML_ENDINGS
     try:
         text = content.decode("utf-8-sig")
-        if path.suffix.lower() in (".yaml", ".yml"):
+        if not text.strip():
+            _refuse(path, f"it is empty; {WANTED}")
+        if is_yaml:
             raw = yaml.load(text, _Loader)
         else:
             raw = json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
     except UnicodeDecodeError:
         _refuse(path, "it is not UTF-8 text.")
     except json.JSONDecodeError as error:
-        _refuse(path, f"line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}.")
+        other = " The name of a file in YAML ends with .yaml or .yml." if path.suffix.lower() != ".json" else ""
+        # What begins with neither an object nor a list is no JSON that went wrong somewhere.
+        other = other or (" If it is YAML, call it .yaml or .yml." if text.lstrip()[0] not in "{[" else "")
+        _refuse(path, f"line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}.{other}")
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+        _refuse(path, f"{where}not valid YAML: {error.problem or error.context}.")
     except yaml.YAMLError as error:
         _refuse(path, f"not valid YAML: {' '.join(str(error).split())}.")
     except RecursionError:
@@ -40,7 +52,7 @@ def read_plain(path: Path) -> dict[str, Any]:
     except _Doubled as error:
         _refuse(path, str(error))
     if not isinstance(raw, dict):
-        _refuse(path, "it must hold an object with sources, transformations and sinks.")
+        _refuse(path, WANTED)
     plain: dict[str, Any] = _whole(raw)
     return plain
 

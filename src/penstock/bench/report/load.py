@@ -42,7 +42,9 @@ def load(directory: Path) -> tuple[list[Loaded], list[str]]:
     NothingToReport
         If there is no such directory, or nothing to report in it.
     """
-    check_results(directory)
+    if not directory.is_dir():
+        what = "is not a directory" if directory.exists() else "does not exist"
+        raise NothingToReport(f"'{directory}' {what}.", hint=f"Give the directory that holds results. {MAKE_SOME}")
     found: list[Loaded] = []
     skipped: list[str] = []
     for path in sorted(directory.rglob("*.json"))[:FILES_MAX]:
@@ -57,10 +59,3 @@ def load(directory: Path) -> tuple[list[Loaded], list[str]]:
             hint="" if skipped else MAKE_SOME,
         )
     return found, skipped
-
-
-def check_results(directory: Path) -> None:
-    """Refuse what is no directory, before anything is made in it."""
-    if not directory.is_dir():
-        what = "is not a directory" if directory.exists() else "does not exist"
-        raise NothingToReport(f"'{directory}' {what}.", hint=f"Give the directory that holds results. {MAKE_SOME}")

@@ -16,6 +16,7 @@ from penstock.bench.report.load import Loaded, load
 from penstock.bench.report.losses import losses
 from penstock.bench.rows import Results
 from penstock.bench.studies import STUDIES
+from penstock.errors import InvalidOption
 
 HTML_NAME = "report.html"
 FIGURES_NAME = "figures"
@@ -46,7 +47,10 @@ def write(directory: Path, out: Path) -> tuple[Path, list[Path], list[str]]:
     loaded, skipped = load(directory)
     loaded.sort(key=_order)
     drawn = out / FIGURES_NAME
-    drawn.mkdir(parents=True, exist_ok=True)
+    try:
+        drawn.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidOption(option="--out", given=str(out), allowed=f"a directory ({error.strerror})") from None
     written: list[Path] = []
     parts = []
     for each in loaded:

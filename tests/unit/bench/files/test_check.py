@@ -13,7 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.bench.files.distributions import Kind
+from penstock.bench.files.load import load
 from penstock.bench.files.model import OPERATORS, Document
+from penstock.bench.files.problems import WorkloadRefused
 from penstock.bench.files.schema import schema_text, workload_schema
 from penstock.cli import app
 from penstock.cli.outcome import Exit
@@ -44,6 +46,43 @@ def test_check_of_listing_4_1() -> None:
         "sinks",
         "t2 500/s",
     ]
+
+
+def test_check_finds_undefined_names_beside_other_mistakes(tmp_path: Path) -> None:
+    document = json.loads((ROOT / "benchmarks" / "workloads" / "finch-pipeline.json").read_text())
+    document["transformations"]["filter1"] |= {"operator": "fliter", "input": "nobody"}
+    document["sinks"] = ["join2"]
+    path = tmp_path / "wrong.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(WorkloadRefused) as refused:
+        load(path)
+    # split1__2 and filter1 are there, whatever is wrong with filter1 itself.
+    assert sorted(each.path for each in refused.value.problems) == [
+        "sinks[0]",
+        "transformations.filter1.input",
+        "transformations.filter1.operator",
+    ]
+    assert "Did you mean 'join1'?" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("a.json", " \n", "'a.json': it is empty; it must hold an object"),
+        ("a.yaml", "", "'a.yaml': it is empty; it must hold an object"),
+        ("a.json", "sources:\n", "not valid JSON: Expecting value. If it is YAML, call it .yaml or .yml."),
+        ("a.yaml", "sources: {s1: [}\n", "'a.yaml': line 1, column 16: not valid YAML: expected the node content"),
+    ],
+)
+def test_what_cannot_be_read_is_told_in_a_line(
+    name: str, text: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(text)
+    with pytest.raises(WorkloadRefused) as refused:
+        load(name)
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_check_refuses_with_the_path_and_the_nearest_word(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from penstock.bench.report.page import write
 from penstock.bench.report.theme import colour, css_variables
 from penstock.bench.report.words import in_order, label, ms, number, spread
 from penstock.bench.rows import Check, Header, ResultRow, Results, cdf_of, mean_ms_of
+from penstock.errors import InvalidOption
 from penstock.metrics import Histogram
 
 ROOT = Path(__file__).parents[4]
@@ -191,6 +192,18 @@ def test_other_json_is_left_out_and_named(tmp_path: Path) -> None:
     found, skipped = load(tmp_path)
     assert [each.slug for each in found] == ["good"]
     assert [each.split(":")[0] for each in skipped] == ["broken.json", "other.json"]
+
+
+def test_nothing_is_made_where_there_is_nothing_to_report(tmp_path: Path) -> None:
+    with pytest.raises(NothingToReport):
+        write(tmp_path, tmp_path / "report")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "good.json").write_bytes(msgspec.json.encode(results(row())))
+    with pytest.raises(InvalidOption, match="--out"):
+        write(tmp_path, tmp_path / "good.json")
 
 
 def test_a_place_without_results_is_refused_with_the_reason(tmp_path: Path) -> None:
