@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +32,13 @@ OFFERED_EPS = 6_000_000.0
 PEAK = 2.0
 """Height of a load: so many times what the record form carries."""
 QUICK_PEAK_EPS = 20_000.0
-LATENCY_MS_MIN = 0.1
+OFFERED_STEP_S = 0.1
 
 
 class Moment(msgspec.Struct):
     """A job at one moment; rates and latencies are those of the last half second."""
 
     at_s: float
-    offered_eps: float
     handled_eps: float
     backlog: int
     """Due and not at the end of the pipeline yet."""
@@ -61,6 +61,8 @@ class Replay(msgspec.Struct):
     switches: int
     pause_ms_max: float
     carried_records: int
+    offered_eps: list[float]
+    """Of every tenth of a second."""
     moments: list[Moment]
 
 
@@ -160,9 +162,7 @@ class Dynamism(Study):
                 Lines("Backlog", "seconds", "events", _lines(own, "backlog")),
                 Lines("Latency, p99 of the last half second", "seconds", "ms", _lines(own, "p99_ms"), y_log=True),
             ]
-            caption = (
-                f"{first.origin}, from second {first.first_s:,} on, {first.speed:g} times faster. Dashed: offered."
-            )
+            caption = f"{first.origin}, from second {first.first_s:,} on, {first.speed:g} times faster. Grey: offered."
             found.append(Figure(f"dynamism-{name}", f"Through the load '{name}'", caption, panels, columns=1))
         return found
 
@@ -186,7 +186,6 @@ class _Sampler:
         self.moments.append(
             Moment(
                 at_s=round(at_s, 3),
-                offered_eps=round(self.stretch.offered_eps(at_s), 1),
                 handled_eps=round(sum(each.in_eps for each in ends), 1),
                 backlog=max(0, due - sum(each.records_in for each in ends)),
                 p99_ms=max((each.p99_ms for each in ends), default=0.0),
@@ -234,6 +233,7 @@ def through(
         switches=len(report.switches),
         pause_ms_max=max((each.pause_ms for each in report.switches), default=0.0),
         carried_records=sum(each.carried_records for each in report.switches),
+        offered_eps=offered(stretch),
         moments=sampler.moments,
     )
 
@@ -252,23 +252,27 @@ def batch_share(switches: Sequence[Switch], operation: str, seconds: float) -> f
     return inside_s / seconds if seconds > 0 else 0.0
 
 
+def offered(stretch: Stretch) -> list[float]:
+    """The rate of a stretch in every tenth of a second."""
+    steps = range(round(stretch.seconds / OFFERED_STEP_S))
+    due = [stretch.schedule.due(round(step * OFFERED_STEP_S * 1e6) - 1) for step in (*steps, len(steps))]
+    return [round((after - before) / OFFERED_STEP_S, 1) for before, after in pairwise(due)]
+
+
 def _offered(found: Replay) -> Line:
-    x, y = [each.at_s for each in found.moments], [each.offered_eps for each in found.moments]
-    return Line("offered", "offered", x, y, markers=False, dashed=True)
+    x = [step * OFFERED_STEP_S for step in range(len(found.offered_eps))]
+    return Line("offered", "plain", x, found.offered_eps, markers=False, steps=True)
 
 
 def _lines(own: dict[str, Replay], name: str) -> list[Line]:
-    return [
-        Line(
-            form,
-            form,
-            [each.at_s for each in own[form].moments],
-            [max(float(getattr(each, name)), LATENCY_MS_MIN) for each in own[form].moments],
-            markers=False,
-        )
-        for form in FORMS
-        if form in own
-    ]
+    found = []
+    for form in FORMS:
+        points = [(each.at_s, float(getattr(each, name))) for each in own[form].moments] if form in own else []
+        # Without a result there is no latency.
+        points = [point for point in points if point[1] or name != "p99_ms"]
+        if points:
+            found.append(Line(form, form, [x for x, _ in points], [y for _, y in points], markers=False))
+    return found
 
 
 def _row(results: Results, trace: str, form: str) -> ResultRow | None:

@@ -8,7 +8,7 @@ from enum import Enum
 
 import msgspec
 
-from penstock.bench.report.chart import Bar, Bars, Figure, Groups
+from penstock.bench.report.chart import Bar, Bars, Figure
 from penstock.bench.report.words import ms, number, ratio
 from penstock.bench.rows import Check, Claim, ResultRow, Results
 from penstock.bench.studies.base import ADAPTIVE, BATCH, Desk, Study, Table, machine
@@ -146,15 +146,15 @@ class Isolation(Study):
         rows = {case: row for case in Case if (row := _row(results, case)) is not None}
         if not rows:
             return []
-        quantiles = {"p50": "p50_ms", "p99": "p99_ms", "p99.9": "p999_ms"}
-        values = {name: [getattr(row, field) for row in rows.values()] for name, field in quantiles.items()}
-        shorter = [_short(case) for case in rows]
-        panels: list[Groups | Bars] = [Groups("The calm job's latency", "ms", shorter, values, log=True)]
+        panels = []
+        for name, field in (("p50", "p50_ms"), ("p99", "p99_ms"), ("p99.9", "p999_ms")):
+            bars = [Bar(_short(case), _colour(case), getattr(row, field) or 0.0) for case, row in rows.items()]
+            panels.append(Bars(f"The calm job: {name}", "ms", bars))
         bars = [Bar(_short(Case(each.case)), ADAPTIVE, each.eps) for each in _neighbours(results) if each.eps]
         free = _free_eps(results)
         if free and bars:
-            panels.append(Bars("What the neighbour carries", "events/s", [Bar("alone, batch", BATCH, free), *bars]))
-        caption = f"The calm job has {number(RATE_EPS)} events/s; the axis of latency is logarithmic."
+            panels.append(Bars("What the neighbour carries", "events/s", [Bar("by itself", BATCH, free), *bars]))
+        caption = f"The calm job has {number(RATE_EPS)} events/s; by what is beside it."
         return [Figure("isolation", "Two jobs on one machine", caption, panels, columns=2)]
 
 
@@ -173,8 +173,12 @@ def _named(row: ResultRow, case: Case, carried: Carried | None) -> ResultRow:
 
 
 def _short(case: Case) -> str:
-    words = {Case.IDLE: "idle", Case.RECORD: "record", Case.BATCH: "batch", Case.SHARED: "same Spark"}
-    return words.get(case, case.value)
+    words = {Case.IDLE: "idle", Case.RECORD: "overload, record", Case.BATCH: "overload, batch"}
+    return (words | {Case.SHARED: "overload, same Spark"}).get(case, case.value)
+
+
+def _colour(case: Case) -> str:
+    return ADAPTIVE if case in (Case.ALONE, Case.IDLE, Case.AGAIN) else BATCH
 
 
 def _row(results: Results, case: Case) -> ResultRow | None:

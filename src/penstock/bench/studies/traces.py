@@ -67,11 +67,6 @@ class Stretch:
         # A schedule must not end in silence: what comes after the stretch is not read.
         return RateSchedule((*segments, Segment(1_000_000, 1.0)))
 
-    def offered_eps(self, at_s: float) -> float:
-        """The rate at a moment, 0 outside."""
-        at = int(at_s * SPEED)
-        return self.rates_eps[at] if 0 <= at < len(self.rates_eps) else 0.0
-
     @property
     def mean_eps(self) -> float:
         """Rate on average."""

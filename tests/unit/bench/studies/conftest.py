@@ -187,9 +187,10 @@ def held(keys: int, store: Store) -> Held:
 
 def replayed(trace: str, form: str) -> Replay:
     """A run through a load: two seconds high, two low."""
-    looks = [Look(at / 2, 2e5 if at < 4 else 1e4, 1e5, 5_000 if at < 4 else 0, 40.0) for at in range(1, 8)]
+    looks = [Look(at / 2, 1e5, 5_000 if at < 4 else 0, 40.0) for at in range(1, 8)]
+    rates = [2e5] * 20 + [1e4] * 20
     switches, share = (2, 0.4) if form == "adaptive" else (1, 1.0) if form == "batch" else (0, 0.0)
-    return Replay(trace, "recorded", form, 80, 30.0, 2e5, 6e4, 5_000, share, switches, 5.0, 900, looks)
+    return Replay(trace, "recorded", form, 80, 30.0, 2e5, 6e4, 5_000, share, switches, 5.0, 900, rates, looks)
 
 
 def _data(name: str) -> dict[str, object]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench.studies.dynamism import batch_share
+from penstock.bench.studies.dynamism import batch_share, offered
 from penstock.bench.studies.traces import DIRECTORY_VARIABLE, MADE_UP, SPEED, Trace, find_traces, made_up
 from penstock.control.hand_overs import Switch
 from penstock.errors import InvalidOption
@@ -26,9 +26,12 @@ def test_the_stretch_is_around_the_busiest_time_and_as_high_as_asked() -> None:
     assert stretch.rates_eps.count(500.0) == 45
     assert stretch.mean_eps == (15 * 5_000 + 45 * 500) / 60
     assert stretch.schedule.due(2_000_000 - 1) == pytest.approx(stretch.mean_eps * 2, abs=2)
-    assert stretch.offered_eps(30.5 / SPEED) == 5_000.0
-    assert stretch.offered_eps(0.0) == 500.0
-    assert stretch.offered_eps(2.0) == stretch.offered_eps(-0.1) == 0.0
+
+
+def test_what_is_offered_in_every_tenth_of_a_second() -> None:
+    rates = [10.0] * 15 + [100.0] * 15
+    found = offered(Trace("t", "recorded", tuple(rates)).stretch(1.0, 5_000.0))
+    assert found == pytest.approx([500.0] * 5 + [5_000.0] * 5, abs=20)
 
 
 @pytest.mark.parametrize("place", [0, 99])
