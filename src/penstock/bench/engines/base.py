@@ -94,15 +94,18 @@ class Observation:
     notes: list[str] = field(default_factory=list)
 
 
-def cannot(subject: Subject, able: Collection[str] = ()) -> str | None:
-    """Why an engine cannot run a workload that is able to do these operations with state; None if it can."""
+def cannot(subject: Subject, able: Collection[str] = (), *, loads: str | None = None) -> str | None:
+    """Why an engine cannot run a workload that is able to do these operations with state; None if it can.
+
+    ``loads`` says why it cannot run ``cpu_load`` and the like, where that is so.
+    """
     if (reason := subject.missing()) is not None:
         return reason
     missing = [each for each in subject.stateful if each not in able]
     if missing:
         return f"its {' and '.join(missing)} of workload files is not built for this engine"
-    if subject.loads:
-        return f"cpu_load, mem_load and disk_load ({', '.join(subject.loads)}) are built for Penstock only"
+    if subject.loads and loads:
+        return f"it has no cpu_load, mem_load and disk_load ({', '.join(subject.loads)}): {loads}"
     return None
 
 

@@ -35,7 +35,7 @@ class Bytewax(Engine):
         return ENVIRONMENT.versions()["bytewax"]
 
     def supports(self, subject: Subject) -> str | None:
-        return cannot(subject)
+        return cannot(subject, ("window", "join"))
 
     def run(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Observation:
         self.check(options.settings)
@@ -46,7 +46,12 @@ class Bytewax(Engine):
         if workers > 1:
             addresses = ";".join(_free_addresses(workers))
             commands = [[*command, "-i", str(i), "-a", addresses] for i in range(workers)]
-        launch = Launch(commands, environment={"PYTHONPATH": str(FOREIGN)}, connections=workers)
+        launch = Launch(
+            commands,
+            specification={"workers": workers},
+            environment={"PYTHONPATH": str(FOREIGN)},
+            connections=workers,
+        )
         return run_fed(self.label, subject, rate, seconds, options, launch)
 
 

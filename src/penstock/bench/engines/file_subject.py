@@ -17,6 +17,12 @@ from penstock.bench.engines.subjects import Input, Rate, Subject
 from penstock.bench.files import Own, file_workload
 from penstock.bench.files.chance import PRIME, Chance, Combined, Relabel, limit
 from penstock.bench.files.layout import Place
+from penstock.bench.files.loads import (
+    DISK_FILE_BYTES,
+    DISK_WRITTEN_BYTES,
+    MEMORY_COPIED_BYTES,
+    MEMORY_HELD_BYTES,
+)
 from penstock.bench.files.model import AnyTransformation, Filter, Join, Merge, Modify, Split
 from penstock.bench.timeline import NEVER_US, Timeline
 from penstock.bench.workloads import Comparison
@@ -68,6 +74,11 @@ class FileSubject(Subject):
         return ""
 
     @property
+    def once(self) -> tuple[str, ...]:
+        """Joins in which every message pairs at most once."""
+        return tuple(step["name"] for step in self.specification()["steps"] if step.get("match") == "once")
+
+    @property
     def branches(self) -> bool:
         """Whether a source is read more than once, or there is more than one."""
         layout = self._description.layout
@@ -99,7 +110,8 @@ class FileSubject(Subject):
         steps = []
         for name in layout.order:
             step = self._step(name, self._description.transformations[name])
-            steps.append({"name": name, "inputs": [_place(each) for each in layout.inputs[name]], **step})
+            inputs = [_place(each) for each in layout.inputs[name]]
+            steps.append({"name": name, "inputs": inputs, **step, **self._load(name)})
         return {
             "workload": "file",
             "prime": PRIME,
@@ -137,6 +149,23 @@ class FileSubject(Subject):
             "size_us": timing.size_us,
             "slide_us": timing.slide_us,
             "combine": _numbers(Combined.of(seed, name)),
+        }
+
+    def _load(self, name: str) -> dict[str, Any]:
+        """What every message costs a transformation beside its own work."""
+        if name not in self.loads:
+            return {}
+        loads = self._description.transformations[name].params
+        copied_bytes = max(int(MEMORY_COPIED_BYTES * loads.mem_load), 1) if loads.mem_load else 0
+        written_bytes = max(int(DISK_WRITTEN_BYTES * loads.disk_load), 1) if loads.disk_load else 0
+        return {
+            "load": {
+                "message_s": loads.cpu_load / self._description.layout.rates_eps[name][0],
+                "held_bytes": max(int(MEMORY_HELD_BYTES * loads.mem_load), 2 * copied_bytes),
+                "copied_bytes": copied_bytes,
+                "file_bytes": max(int(DISK_FILE_BYTES * loads.disk_load), written_bytes),
+                "written_bytes": written_bytes,
+            }
         }
 
     def judge(

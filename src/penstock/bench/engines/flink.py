@@ -28,6 +28,8 @@ BUFFER_TIMEOUT = "1ms"
 """Flink's default of 100 ms would be the latency of all that crosses a network buffer."""
 BUNDLE = "2ms"
 """Process mode hands events to Python in bundles; the default of 1 s would be the latency."""
+WATERMARK = "2 ms"
+"""How often a watermark goes out; Flink's default of 200 ms would be the latency of windows and of some joins."""
 LEAD_S = {"thread": 3.0, "process": 12.0, "sql": 2.0}
 """The source connects before the operators after it are up; Python's processes take longest."""
 HALF_US = 500
@@ -71,8 +73,10 @@ class Flink(Engine):
         if self.variant == "sql" and isinstance(subject, FileSubject):
             if subject.nested:
                 return f"'{subject.nested}' has state behind state, whose times it cannot order"
-            return cannot(subject, ("window", "join"))
-        return cannot(subject)
+            if subject.once:
+                return f"'{subject.once[0]}' pairs every message once, which no join of SQL does"
+            return cannot(subject, ("window", "join"), loads="no function of SQL costs that much by itself")
+        return cannot(subject, ("window", "join"))
 
     def configuration(self, options: RunOptions) -> dict[str, str]:
         """What is not Flink's default."""
@@ -89,6 +93,7 @@ class Flink(Engine):
             # Local time, which CURRENT_ROW_TIMESTAMP is printed in, must not depend on the machine.
             return {**found, "table.local-time-zone": "UTC"}
         found["python.execution-mode"] = self.variant
+        found["pipeline.auto-watermark-interval"] = WATERMARK
         if self.variant == "process":
             bundle_us = parse_us(options.settings.get("bundle", BUNDLE), option="bundle")
             found["python.fn-execution.bundle.time"] = str(max(bundle_us // 1000, 1))

@@ -25,6 +25,8 @@ SETTINGS = {
 """Spark's default starts a process, readlink, for every file of a checkpoint on a local disk, which takes longer than
 many a batch."""
 
+_NO_LOADS = "it runs built-in functions only; spark:python has them"
+
 
 class Spark(Engine):
     """Micro-batches from Spark's in-memory source; each batch is stored by the driver."""
@@ -50,13 +52,15 @@ class Spark(Engine):
             return str(error)
         if self.variant == "sql" and subject.not_in_sql:
             return subject.not_in_sql
-        if self.variant == "python" and isinstance(subject, FileSubject):
-            return "workload files run as SQL only there"
+        if self.variant == "python":
+            return cannot(subject)
         if isinstance(subject, FileSubject) and subject.nested:
             return (
                 f"'{subject.nested}' has state behind state, for which it needs a watermark that a join does not give"
             )
-        return cannot(subject, ("window", "join"))
+        if isinstance(subject, FileSubject) and subject.once:
+            return f"'{subject.once[0]}' pairs every message once, which no join of SQL does"
+        return cannot(subject, ("window", "join"), loads=_NO_LOADS)
 
     def run(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Observation:
         self.check(options.settings)
@@ -98,7 +102,7 @@ class SparkRealTime(Engine):
             return subject.not_in_sql
         if isinstance(subject, FileSubject) and subject.branches:
             return "Real-Time Mode does not read one source for several branches"
-        return cannot(subject)
+        return cannot(subject, loads=_NO_LOADS)
 
     def run(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Observation:
         self.check(options.settings)

@@ -1,12 +1,23 @@
-"""Workload files as queries of Structured Streaming, in SQL expressions only; `spark_program` runs them."""
+"""Workload files as queries of Structured Streaming, in SQL and without state in Python; `spark_program` runs them."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from functools import cache
 from math import ceil
 from typing import Any
 
+import pyarrow as pa
+
+from penstock.bench.engines.foreign.programs.graph import Routes
+from penstock.bench.engines.foreign.programs.messages import Message, parse
+
 COLUMNS = ("key", "value", "time", "id")
 Place = tuple[str, int]
+_RESULTS = pa.schema(
+    [("sink", pa.string()), ("key", pa.string()), ("value", pa.string()), ("time", pa.int64()), ("id", pa.int64())]
+)
 
 
 def query(lines: Any, spec: dict[str, Any], *, watermark: bool) -> Any:
@@ -35,6 +46,38 @@ def query(lines: Any, spec: dict[str, Any], *, watermark: bool) -> Any:
     for each in results[1:]:
         whole = whole.union(each)
     return whole
+
+
+def query_in_python(lines: Any, spec: dict[str, Any]) -> Any:
+    """Build the query of a file without state: all its steps are one function of Arrow batches."""
+    text = json.dumps(spec)
+
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        routes, found = _routes(text)
+        for batch in batches:
+            for line in batch.column(0).to_pylist():
+                routes.put(parse(line.encode()))
+            columns = list(zip(*found, strict=True)) or [()] * len(_RESULTS)
+            found.clear()
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(column, field.type) for column, field in zip(columns, _RESULTS, strict=True)], schema=_RESULTS
+            )
+
+    return lines.mapInArrow(rows, "sink string, key string, value string, time bigint, id bigint")
+
+
+@cache
+def _routes(text: str) -> tuple[Routes, list[tuple[Any, ...]]]:
+    """The steps, and where their results are put; once in a process, as what a load holds belongs to a process."""
+    found: list[tuple[Any, ...]] = []
+
+    def out(sink: str, message: Message) -> None:
+        found.append((sink, *message))
+
+    def into(name: str, *_: object) -> None:
+        raise AssertionError(f"'{name}' keeps state")
+
+    return Routes(json.loads(text), out, into), found
 
 
 def _apply(step: dict[str, Any], read: list[Any], prime: int) -> list[Any]:

@@ -153,6 +153,8 @@ def _rows_read(running: Any) -> int:
 def _rows(spark: Any, lines: Any, spec: dict[str, Any], *, watermark: bool) -> tuple[Any, str]:
     """The query, and the output mode that suits it."""
     if spec["workload"] == "file":
+        if spec["variant"] == "python":
+            return spark_files.query_in_python(lines, spec), "append"
         return spark_files.query(lines, spec, watermark=watermark), "append"
     variant = "sql" if spec["variant"] == "real-time" else spec["variant"]
     return query(spark, lines, spec["workload"], variant, watermark=watermark), "update"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+import uuid
 from pathlib import Path
 
 BUFFER_BYTES = 1 << 20
@@ -31,3 +33,8 @@ class OutLog:
     def close(self) -> None:
         """Write what is left."""
         self._file.close()
+
+
+def unique_log(directory: str) -> OutLog:
+    """Open a log for one of several writers that cannot tell which one it is, as in Flink's thread mode."""
+    return OutLog(directory, f"{os.getpid()}-{uuid.uuid4().hex[:8]}")

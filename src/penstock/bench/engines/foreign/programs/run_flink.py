@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,10 @@ from pyflink.datastream import (  # type: ignore[import-not-found]
 )
 from pyflink.datastream.state import ValueStateDescriptor  # type: ignore[import-not-found]
 
+from . import flink_graph
 from .flink_sql import run_sql
-from .outlog import OutLog
+from .graph import stateful
+from .outlog import unique_log
 from .queries import Counting, Query, query
 
 
@@ -50,7 +51,7 @@ class _Count(KeyedProcessFunction):  # type: ignore[misc]
         assert isinstance(wanted, Counting)
         self._row = wanted.row
         self._count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
-        self._log = _log(self._spec)
+        self._log = unique_log(self._spec["out"])
 
     def process_element(self, value: str, ctx: Any) -> Iterable[str]:
         count = (self._count.value() or 0) + 1
@@ -72,7 +73,7 @@ class _Rows(FlatMapFunction):  # type: ignore[misc]
         wanted = query(self._spec)
         assert not isinstance(wanted, Counting)
         self._rows = wanted.rows
-        self._log = _log(self._spec)
+        self._log = unique_log(self._spec["out"])
 
     def flat_map(self, value: str) -> Iterable[str]:
         for row in self._rows(value.encode()):
@@ -81,11 +82,6 @@ class _Rows(FlatMapFunction):  # type: ignore[misc]
 
     def close(self) -> None:
         self._log.close()
-
-
-def _log(spec: dict[str, Any]) -> OutLog:
-    # Thread mode cannot tell which of the instances this one is.
-    return OutLog(spec["out"], f"{os.getpid()}-{uuid.uuid4().hex[:8]}")
 
 
 def _environment(spec: dict[str, Any]) -> Any:
@@ -115,6 +111,9 @@ def main() -> None:
     lines = DataStream(socket)
     if spec["variant"] == "sql":
         run_sql(environment, lines, spec)
+    elif spec["workload"] == "file" and stateful(spec):
+        flink_graph.build(environment, lines, spec)
+        environment.execute("bench")
     else:
         _run_datastream(environment, lines, query(spec), spec)
 
