@@ -86,7 +86,7 @@ def checks(found: Sequence[Check]) -> str:
     """Figures with a target."""
     lines = [
         [
-            escape(each.name),
+            escape(_named(each)),
             ms(each.value) if each.unit.startswith("ms") else number(each.value),
             escape(each.unit),
             escape(each.target),
@@ -95,6 +95,11 @@ def checks(found: Sequence[Check]) -> str:
         for each in found
     ]
     return table(["figure", "value", "unit", "target", "met"], lines, numbers=[1]) if found else ""
+
+
+def _named(check: Check) -> str:
+    rate_eps = check.detail.get("rate_eps")
+    return f"{check.name} at {number(rate_eps)} events/s" if isinstance(rate_eps, int | float) else check.name
 
 
 def recoveries(found: Sequence[Check]) -> str:
@@ -123,7 +128,10 @@ def claims(found: Sequence[Claim]) -> str:
 def losses(found: Sequence[Loss]) -> str:
     """The list of what is worse than it should be."""
     if not found:
-        return "<p>Nothing was found: no target missed, no form or engine better by more than a tenth.</p>"
+        return (
+            "<p>Nothing was found: no target was missed, and where the adaptive form was measured, no other form or "
+            "engine was better by more than a tenth.</p>"
+        )
     by_place: dict[str, list[str]] = {}
     for each in found:
         by_place.setdefault(each.where, []).append(each.what)

@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 
 from penstock.bench.commands import check_comparison, parse_settings
-from penstock.bench.engines import RunOptions, open_engine
+from penstock.bench.engines import RunOptions, open_engine, subject
 from penstock.bench.presentation import check_line, comparison_tables, exactness, progress_view, row_lines
 from penstock.bench.rows import Check, ProcessUsage, ResultRow, Results, results_schema
-from penstock.bench.runner import Spread, interleaved, new_run, results_of
+from penstock.bench.runner import Spread, interleaved, measure, new_run, results_of
 from penstock.errors import InvalidOption
 
 SCHEMA = Path(__file__).parents[4] / "benchmarks" / "results.schema.json"
@@ -56,6 +56,14 @@ def test_options_go_to_the_engines_that_have_them() -> None:
 def test_options_that_nobody_has_are_refused(given: str) -> None:
     with pytest.raises(InvalidOption):
         parse_settings([given], [open_engine("spark"), open_engine("flink")])
+
+
+def test_a_measurement_has_the_distribution_of_its_latency() -> None:
+    row, found = measure(open_engine("plain"), subject("yahoo"), 500.0, 1.0, RunOptions(warm_up_s=0.0), "test")
+    assert found.found.exact
+    assert row.cdf[-1] == (1.0, row.max_ms)
+    assert row.mean_ms is not None
+    assert row.cdf[0][1] <= row.mean_ms <= row.cdf[-1][1] * 1.04
 
 
 def test_the_spread_of_repetitions() -> None:

@@ -194,6 +194,11 @@ def test_other_json_is_left_out_and_named(tmp_path: Path) -> None:
     assert [each.split(":")[0] for each in skipped] == ["broken.json", "other.json"]
 
 
+def test_figures_of_several_rates_are_told_apart() -> None:
+    check = Check(name="floor", value=1.0, unit="ms", target="low", met=True, detail={"rate_eps": 3_000})
+    assert "floor at 3K events/s" in tables.checks([check])
+
+
 def test_nothing_is_made_where_there_is_nothing_to_report(tmp_path: Path) -> None:
     with pytest.raises(NothingToReport):
         write(tmp_path, tmp_path / "report")
