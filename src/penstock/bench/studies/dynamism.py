@@ -120,8 +120,8 @@ class Dynamism(Study):
                     claimed="no figures, a question: how well are spikes handled, and how does the system adapt? Taken "
                     "as: a load too high for records is followed with a lower p99 than in record form",
                     measured=f"{own.origin}, from second {own.first_s:,} on, {own.speed:g} times faster, up to "
-                    f"{number(own.peak_eps)}/s: {told}; adaptive switched {own.switches} times and was in batch form "
-                    f"{own.batch_share:.0%} of the time; {machine(results)}",
+                    f"{number(own.peak_eps)}/s: {told}; switches of the adaptive form: {own.switches}; it was in batch "
+                    f"form {own.batch_share:.0%} of the time; {machine(results)}",
                     holds=better if own.switches else None,
                 )
             )
