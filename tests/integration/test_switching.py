@@ -6,13 +6,14 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import penstock as ps
 from penstock.bench.measure import read_rows
 from penstock.bench.workloads import WORKLOADS, replay
-from penstock.errors import InvalidOption
+from penstock.errors import InvalidOption, WorkerFailed
 from penstock.runtime.job import Job
 from penstock.runtime.report import Report
 
@@ -87,6 +88,47 @@ def test_slots_and_workers_are_killed_in_batch_form(tmp_path: Path, eventually: 
         report = finish(job, tmp_path / "out")
     assert report.adaptation is not None
     assert len(report.adaptation.groups) > 1, "groups end and others take over"
+
+
+class Elsewhere:
+    """Can be opened by workers and not by slots, as on a machine that lacks a module."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        def load() -> None:
+            import inspect
+
+            if any(each.function == "run_slot" for each in inspect.stack()):
+                raise ModuleNotFoundError("No module named 'scores'")
+
+        return load, ()
+
+
+def lacking() -> ps.Pipeline:
+    module = Elsewhere()
+    numbers = ps.stream("numbers", ps.generator({"n": ps.fields.sequence()}, rate=2_000, format="columns"))
+    return numbers.map(lambda record: (record.n, module)[:1], schema="n bigint", name="score").to(ps.memory())
+
+
+def test_slots_that_cannot_open_the_pipeline_are_done_without(eventually: Eventually) -> None:
+    with ps.start(lacking(), name="lacking", parallelism=2) as job:
+        eventually(lambda: job.adaptation().given_up)
+        epoch = job.status().epoch
+        eventually(lambda: job.status().epoch > epoch + 1)
+        job.drain()
+        report = job.wait(60)
+    assert report is not None
+    assert report.adaptation is not None
+    assert "No module named 'scores'" in (report.adaptation.given_up or "")
+    assert (report.lost, report.duplicated, report.reordered, report.switches) == (0, 0, 0, [])
+    assert report.results_out == report.events_in > 0
+
+
+def test_a_job_in_batch_form_whose_slots_cannot_open_the_pipeline_fails_and_says_why() -> None:
+    with (
+        ps.start(lacking(), name="lacking", parallelism=2, forms="batch") as job,
+        pytest.raises(WorkerFailed, match=r"No module named 'scores'.*forms="),
+    ):
+        job.wait(60)
 
 
 def test_a_burst_is_met_and_passes(tmp_path: Path, eventually: Eventually) -> None:

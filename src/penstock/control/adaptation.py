@@ -18,7 +18,7 @@ from penstock.control.laws.group_size import IntervalBounds, interval_us
 from penstock.control.measures import Measures
 from penstock.control.monitor import OperationFigures
 from penstock.control.switching import Decision, Switcher, UnitMeasure
-from penstock.errors import InvalidOption, nearest
+from penstock.errors import InvalidOption, WorkerFailed, nearest
 from penstock.operators import Form
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan, UnitSpec
@@ -64,6 +64,8 @@ class Adaptation(msgspec.Struct):
     overhead: float | None
     record_ns: dict[str, float]
     batch_ns: dict[str, float]
+    given_up: str | None = None
+    """Why the batch form was given up for the rest of the job, if it was."""
 
 
 class ControlLoop:
@@ -79,6 +81,7 @@ class ControlLoop:
         self._hand_overs = HandOvers(plan)
         self._groups = Groups(options.slots or plan.workers, options.group_size or None)
         self._advice: list[Switch] = []
+        self._notes: list[str] = []
         self._control_us = 0
         self._calibrations: dict[int, tuple[int, int]] = {}
         """By unit: when the next sample is asked for, and how long after it the one after that."""
@@ -102,12 +105,13 @@ class ControlLoop:
         return Adaptation(
             list(self._hand_overs.switches),
             list(self._advice),
-            list(self._switcher.notes),
+            [*self._switcher.notes, *self._notes],
             list(self._groups.finished),
             self._groups.size,
             self._groups.overhead,
             self._measures.calibrated(Form.RECORD),
             self._measures.calibrated(Form.BATCH),
+            self._groups.given_up,
         )
 
     # --- events -------------------------------------------------------------------------------------------------------
@@ -159,7 +163,13 @@ class ControlLoop:
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     def tick(self, view: View, figures: list[OperationFigures] | None, now_us: int) -> list[Command]:
-        """Look, decide, and act; ``figures`` are new heartbeats' worth, if there are."""
+        """Look, decide, and act; ``figures`` are new heartbeats' worth, if there are.
+
+        Raises
+        ------
+        WorkerFailed
+            When the batch form, which the user has settled, is not to be had.
+        """
         commands: list[Command] = []
         if figures is not None:
             self._measures.on_figures(figures)
@@ -177,6 +187,8 @@ class ControlLoop:
         if not view.running:
             self._slotless_us = None
             return commands  # while workers start the first slots do so too; in a recovery nothing changes form
+        if self._groups.given_up is not None:
+            self._do_without(self._groups.given_up, now_us)
         if now_us - self._control_us < CONTROL_US:
             return commands + self._carry_out(now_us)
         self._control_us = now_us
@@ -187,6 +199,22 @@ class ControlLoop:
         commands += self._carry_out(now_us)
         commands += self._pace(units)
         return commands + self._calibrate(now_us)
+
+    def _do_without(self, why: str, now_us: int) -> None:
+        """No slot can begin: fail if the user has settled the batch form from the start, else go on without it."""
+        for unit in self._plan.units:
+            for index in unit.movable:
+                self._pins[_names(self._plan, unit.id, index)] = Form.RECORD
+        if self._notes:
+            return
+        if Form.BATCH in settled_pins(self._plan).values():
+            raise WorkerFailed(
+                f"the batch form cannot be had: {why}.",
+                hint="Every machine of the cluster must have what the pipeline imports; "
+                'or let the job do without: forms="adaptive" or "record", and no pin to batch form.',
+            )
+        self._notes.append(f"{now_us / 1e6:.3f} s: batch form is given up: {why}")
+        self._hand_overs.call_back(f"batch form is given up: {why}", (now_us - self._start_us) / 1e6, now_us)
 
     @property
     def _may_switch(self) -> bool:

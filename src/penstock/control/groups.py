@@ -10,6 +10,7 @@ COMING UP    too long                                       gives up on the rest
 UP           its Spark job ends                             the size of the next is tuned; workers forget its slots;
                                                             End to older groups: workers have given up on them
 any          its Spark job fails                            as above; the next one is submitted later, and later
+—            so many in a row failed before a task began    given up: no group is submitted any more
 any          slots are no longer wanted, or a worker        End to its tasks
              needs a place
 ===========  =============================================  =====================================================
@@ -29,7 +30,9 @@ FIRST_SIZE = 8
 UP_US_MAX = 20_000_000
 """Tasks that have not come up by then find no free slot in the cluster."""
 RETRY_US_MIN = 1_000_000
-RETRY_US_MAX = 60_000_000
+"""Before the next group after one that failed; twice as long after each in a row."""
+FAILURES_MAX = 4
+"""Groups in a row of which no task could begin; the next one would fail alike."""
 FIGURES_MAX = 1_000
 """Groups that are remembered for reports."""
 
@@ -90,7 +93,10 @@ class Groups:
         self.slots = slots
         self.finished: list[GroupFigures] = []
         self.error: str | None = None
-        """Why the last group's job failed."""
+        """Why the last group's job failed, or some of its tasks did; None after one that did not."""
+        self.given_up: str | None = None
+        """Why no more groups are submitted."""
+        self._failures = 0
         self._tuned = GroupSize(FIRST_SIZE if size is None else size)
         self._fixed = size is not None
         self._groups: dict[int, _Group] = {}
@@ -143,9 +149,9 @@ class Groups:
             return [TellSlot(up.endpoint, s.End(True))]
         group.live[up.slot] = up
         group.seen.add(up.slot)
+        self._failures, self._retry_us = 0, RETRY_US_MIN
         if group.up_us is None and len(group.seen) == group.slots:
             group.up_us = now_us
-            self._retry_us = RETRY_US_MIN
         # Before the workers have started there is nobody to be ready for.
         return [TellSlot(up.endpoint, s.Workers(self._peers, self._start_us))] if self._start_us else []
 
@@ -164,10 +170,10 @@ class Groups:
         group = self._groups.pop(number, None)
         if group is None:
             return []
-        if not group.ending and (error is not None or not group.seen):
-            self.error = error or "its tasks ended before they began"
-            self._retry_at_us = now_us + self._retry_us
-            self._retry_us = min(2 * self._retry_us, RETRY_US_MAX)
+        if not group.ending:
+            self.error = error or (None if group.seen else "its tasks ended before they began")
+        if self.error is not None and not group.ending:
+            self._fail(self.error, now_us, began=bool(group.seen))
             return []
         up_us = group.up_us if group.up_us is not None else now_us
         schedule_us = up_us - group.submitted_us
@@ -186,6 +192,13 @@ class Groups:
             del self.finished[:-FIGURES_MAX]
         # Work goes to the oldest group's slots: one that outlives a later group has been given up by the workers.
         return self._end([each for each in self._groups.values() if each.number < number]) if whole else []
+
+    def _fail(self, error: str, now_us: int, *, began: bool) -> None:
+        self._retry_at_us = now_us + self._retry_us
+        self._retry_us *= 2
+        self._failures = 0 if began else self._failures + 1
+        if self._failures >= FAILURES_MAX:
+            self.given_up = error
 
     def give_way(self, now_us: int) -> list[GroupCommand]:
         """End all groups: a worker needs a place in the cluster, and they may hold the last ones."""
@@ -208,7 +221,7 @@ class Groups:
             if group.up_us is None and now_us - group.submitted_us > UP_US_MAX:
                 group.up_us = now_us
         live = [each for each in self._groups.values() if not each.ending]
-        if not self._wanted:
+        if not self._wanted or self.given_up is not None:
             commands += self._end(live)
         elif len(live) < self._wanted and now_us >= self._retry_at_us and all(g.up_us is not None for g in live):
             group = _Group(self._next, self.slots, self.size, now_us)

@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.engine.slices import Slice
 from penstock.engine.slot import Identity, SliceId, Slot, State
+from penstock.operators.errors import describe_error
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 from penstock.runtime.clock import now_ns, now_us
@@ -51,15 +52,25 @@ _kept: dict[bytes, _Kept] = {}
 """By the job's key; one at the most."""
 
 
-def run_slot(packed: bytes, slot: int, task: GroupTask) -> None:
-    """Host one slot until its group is done; called in a Spark task."""
+def run_slot(packed: bytes, slot: int, task: GroupTask) -> str | None:
+    """Host one slot until its group is done; called in a Spark task.
+
+    Returns
+    -------
+    str or None
+        Why it could not begin. A task that fails instead would be started again by Spark, with the same end.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     key = task.assignment.keys.public
     if key not in _kept:
         for other in list(_kept):
             _kept.pop(other).close()
-        _kept[key] = _Kept(packed, task)
+        try:
+            _kept[key] = _Kept(packed, task)
+        except (Exception, SystemExit) as error:
+            return f"a slot cannot open the pipeline: {describe_error(error)}"
     _serve(_kept[key], slot, task)
+    return None
 
 
 def _serve(kept: _Kept, slot: int, task: GroupTask) -> None:

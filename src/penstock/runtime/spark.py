@@ -218,18 +218,18 @@ class GroupJobs:
         packed = self._packed
         task = GroupTask(command.group, command.micro_batches, self._assignment)
 
-        def host(slot: int, _: Iterator[object]) -> Iterator[int]:
-            run_slot(packed, slot, task)
-            yield slot
+        def host(slot: int, _: Iterator[object]) -> Iterator[str | None]:
+            yield run_slot(packed, slot, task)
 
         context = self._session.sparkContext
         try:
             context.setJobGroup(self._group, "penstock micro-batches", interruptOnCancel=True)
-            context.parallelize(range(command.slots), command.slots).mapPartitionsWithIndex(host).collect()
+            tasks = context.parallelize(range(command.slots), command.slots).mapPartitionsWithIndex(host)
+            unable = tasks.collect()
         except Exception as error:
             self._on_end(command.group, _short(error))
         else:
-            self._on_end(command.group, None)
+            self._on_end(command.group, next(filter(None, unable), None))
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the tasks to end."""

@@ -22,8 +22,8 @@ from penstock.control.adaptation import (
     settled_pins,
 )
 from penstock.control.events import Send
-from penstock.control.groups import Submit, TellSlot
-from penstock.errors import InvalidOption
+from penstock.control.groups import FAILURES_MAX, Submit, TellSlot
+from penstock.errors import InvalidOption, WorkerFailed
 from penstock.operators import Form
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
@@ -185,6 +185,51 @@ def test_a_switch_that_finds_no_slots_is_tried_later() -> None:
     play.run(15 * S)
     assert play.orders() == []
     assert any("failed" in note for note in play.loop.report().notes)
+
+
+def cannot_begin(play: Play) -> None:
+    """Every group's tasks say why they cannot begin, until no more are asked for."""
+    ended = len(play.submitted) - 1
+    while ended < len(play.submitted):
+        for each in play.submitted[ended:]:
+            play.take(play.loop.on_group_ended(each.group, "a slot cannot open the pipeline: no gpu", play.now_us))
+        ended = len(play.submitted)
+        play.run(20 * S)
+
+
+def test_a_job_whose_slots_cannot_begin_goes_on_in_record_form_and_says_why() -> None:
+    play = Play()
+    play.run(S)
+    play.loop.pin(FRONT, Form.BATCH)
+    cannot_begin(play)
+    assert len(play.submitted) == FAILURES_MAX
+    told = play.loop.report()
+    assert told.given_up == "a slot cannot open the pipeline: no gpu"
+    assert [note.partition(": ")[2] for note in told.notes][-1] == f"batch form is given up: {told.given_up}"
+    play.loop.pin(FRONT, Form.BATCH)
+    play.run(100 * S)
+    assert (play.orders(), len(play.submitted)) == ([], FAILURES_MAX)
+    assert sum("given up" in note for note in play.loop.report().notes) == 1
+
+
+def test_ranges_that_are_away_come_back_when_the_batch_form_is_given_up() -> None:
+    play = Play()
+    play.run(S)
+    play.loop.pin(FRONT, Form.BATCH)
+    play.up(1)
+    play.run(S)
+    assert play.orders() == [(0, -1, 2)]
+    cannot_begin(play)
+    assert play.orders() == [(0, 0, -1)]
+    assert "no gpu" in play.loop.switches[-1].reason
+
+
+@pytest.mark.parametrize("options", [{"forms": "batch"}, {"pin": {"filter": "batch"}}])
+def test_a_job_that_was_to_be_in_batch_form_fails_and_names_the_cause(options: dict[str, Any]) -> None:
+    play = Play(**options)
+    play.run(S)
+    with pytest.raises(WorkerFailed, match=r"no gpu\. Every machine .* forms="):
+        cannot_begin(play)
 
 
 def test_after_a_recovery_orders_are_repeated() -> None:

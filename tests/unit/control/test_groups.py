@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from penstock.control.groups import (
+    FAILURES_MAX,
     FIGURES_MAX,
     FIRST_SIZE,
-    RETRY_US_MAX,
     RETRY_US_MIN,
     UP_US_MAX,
     GroupCommand,
@@ -139,24 +139,63 @@ def test_a_cluster_without_free_places_is_not_asked_again_and_again() -> None:
     assert [play.tick(UP_US_MAX) for _ in range(5)] == [[]] * 5
 
 
+def fail(play: Play, times: int) -> list[int]:
+    """Have groups fail before a task of theirs begins; return how long each successor was waited for."""
+    waits = []
+    for _ in range(times):
+        play.ended(play.submitted[-1].group, "no module 'gpu'")
+        failed_us = play.now_us
+        while play.groups.given_up is None and not play.tick(100 * MS):
+            pass
+        waits.append(play.now_us - failed_us)
+    return waits
+
+
 def test_a_job_that_fails_is_tried_later_and_later() -> None:
     play = Play()
     play.groups.want(1)
     play.tick()
-    waits = []
-    for group in range(1, 10):
-        play.ended(group, "executor lost")
-        failed_us = play.now_us
-        while not play.tick(100 * MS):
-            pass
-        waits.append(play.now_us - failed_us)
-    assert waits[:4] == [RETRY_US_MIN, 2 * RETRY_US_MIN, 4 * RETRY_US_MIN, 8 * RETRY_US_MIN]
-    assert waits[-1] == RETRY_US_MAX
-    assert play.groups.error == "executor lost"
-    play.up(10, 0)
-    play.up(10, 1)
-    play.ended(10, "again")
-    assert play.tick(RETRY_US_MIN) == [11], "a group that was up has made good"
+    assert fail(play, FAILURES_MAX - 1) == [RETRY_US_MIN << n for n in range(FAILURES_MAX - 1)]
+    assert play.groups.error == "no module 'gpu'"
+    group = play.submitted[-1].group
+    play.up(group, 0)
+    play.ended(group, "again")
+    assert play.tick(RETRY_US_MIN) == [group + 1], "a group of which a task began has made good"
+    assert fail(play, FAILURES_MAX - 1)[0] == 2 * RETRY_US_MIN
+    assert play.groups.given_up is None
+
+
+def test_groups_that_cannot_begin_are_given_up_after_some_in_a_row() -> None:
+    play = Play()
+    play.groups.want(1)
+    play.tick()
+    fail(play, FAILURES_MAX)
+    assert play.groups.given_up == "no module 'gpu'"
+    assert len(play.submitted) == FAILURES_MAX
+    assert play.tick(3600 * S) == []
+
+
+def test_an_older_group_that_works_is_ended_when_its_successors_cannot_begin() -> None:
+    play = Play()
+    play.groups.want(2)
+    play.tick()
+    play.up(1, 0)
+    play.up(1, 1)
+    play.tick()
+    fail(play, FAILURES_MAX)
+    assert play.groups.given_up is not None
+    play.told.clear()
+    assert play.tick() == []
+    assert play.heard(s.End) == ["tcp://100", "tcp://101"]
+
+
+def test_an_error_is_forgotten_with_the_next_group_that_ends_well() -> None:
+    play = Play()
+    play.groups.want(1)
+    play.tick()
+    fail(play, 1)
+    play.run(2, FIRST_SIZE, MS, S)
+    assert play.groups.error is None
 
 
 def test_tasks_that_end_before_they_begin_are_a_failure() -> None:
