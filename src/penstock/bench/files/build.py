@@ -12,11 +12,12 @@ from penstock.bench.files.load import Description
 from penstock.bench.files.loads import Burner
 from penstock.bench.files.model import Filter, Join, Loads, Merge, Modify, Split
 from penstock.bench.files.operations import as_operation
+from penstock.operators.join import Pairing
 from penstock.operators.windows import Window, sliding, tumbling
 from penstock.pipeline.stream import Stream
 
 _JOIN_SLACK = 3
-"""Pairs of a join come up to this many times to live after the newest one; a window over them has to wait for them."""
+"""All pairs of a join come up to this many times to live after the newest one; a window over them has to wait."""
 
 
 def build(description: Description, sources: Mapping[str, Stream]) -> dict[str, Stream]:
@@ -50,8 +51,8 @@ class _Builder:
                 return [self._modified(read[0], name, params.size_ratio, params.rate_ratio)]
             case Merge():
                 return [read[0].merge(*read[1:], name=name)]
-            case Join():
-                return [self._joined(read, name)]
+            case Join(params=params):
+                return [self._joined(read, name, params.match)]
         return [self._counted(read[0], name)]
 
     def _burdened(self, name: str, loads: Loads, read: list[Stream]) -> list[Stream]:
@@ -73,7 +74,7 @@ class _Builder:
             return read.flat_map(as_operation(operations.Modify(self._seed, name, size_ratio, rate_ratio)), name=name)
         return read.map(as_operation(operations.Resize(size_ratio, Relabel.of(self._seed, name, 0))), name=name)
 
-    def _joined(self, read: list[Stream], name: str) -> Stream:
+    def _joined(self, read: list[Stream], name: str, match: Pairing) -> Stream:
         right = read[1].select("key", "time", right_value=ps.col("value"), right_id=ps.col("id"), name=f"{name}:right")
         pairs = read[0].join(
             right,
@@ -81,6 +82,7 @@ class _Builder:
             within=f"{self._layout.ttl_us(name)}us",
             time="time",
             lateness=f"{self._slack_us(name)}us",
+            match=match.value,
             name=name,
         )
         return pairs.map(as_operation(operations.Pair(self._seed, name)), name=f"{name}:pair")
@@ -104,10 +106,10 @@ class _Builder:
             if each == name:
                 return read_us
             transformation = self._description.transformations[each]
-            if isinstance(transformation, Join):
+            if isinstance(transformation, Join) and transformation.params.match is Pairing.ALL:
                 slack_us[each] = read_us + _JOIN_SLACK * self._layout.ttl_us(each)
             elif each in self._layout.timing:
-                # A window's results come in order.
+                # A window's results come in order, and so do pairs where each message is in one.
                 slack_us[each] = 0
             else:
                 slack_us[each] = read_us

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from enum import Enum
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -54,6 +55,8 @@ def _told(kind: type[msgspec.Struct], raw: object, path: str, message: str) -> P
     if inner is not None and (missing := _MISSING.match(text)):
         allowed = _description(_field(inner, missing[1]))
         return Problem(_join(at, missing[1]), f"missing. Allowed: {allowed}." if allowed else "missing.")
+    if words := _words(hint):
+        return unknown_word(at, at.rpartition(".")[2], given, words)
     return not_allowed(at, given, _description(hint) or text[0].lower() + text[1:].replace("`", ""))
 
 
@@ -79,6 +82,11 @@ def _struct(kind: Any) -> type[msgspec.Struct] | None:
         if isinstance(part, type) and issubclass(part, msgspec.Struct):
             return part
     return None
+
+
+def _words(kind: Any) -> list[str]:
+    """The words that a field may hold, where it holds one of a few."""
+    return [each.value for part in _parts(kind) if isinstance(part, type) and issubclass(part, Enum) for each in part]
 
 
 def _parts(kind: Any) -> list[Any]:

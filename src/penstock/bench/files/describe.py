@@ -7,6 +7,7 @@ from penstock.bench.files.load import Description
 from penstock.bench.files.model import AnyTransformation, Filter, Join, Merge, Modify, Split
 from penstock.bench.files.timing import WindowTiming
 from penstock.durations import format_us
+from penstock.operators.join import Pairing
 
 PAIRS_EPS_MAX = 1_000_000
 """A join that is foreseen to make more than this is pointed out."""
@@ -25,7 +26,9 @@ def describe(description: Description) -> list[str]:
         transformation = description.transformations[name]
         read_eps, made_eps = layout.rates_eps[name]
         each = " to each output" if isinstance(transformation, Split) else ""
-        rows.append((name, transformation_text(description, name), f"{_eps(read_eps)} in, {_eps(made_eps)} out{each}"))
+        most = "at most " if _is_once(transformation) else ""
+        figures = f"{_eps(read_eps)} in, {most}{_eps(made_eps)} out{each}"
+        rows.append((name, transformation_text(description, name), figures))
     lines += _columns(rows)
     lines.append("sinks")
     lines += _columns([(name, "", f"{_eps(layout.rates_eps[place.node][1])}") for name, place in layout.sinks.items()])
@@ -65,7 +68,8 @@ def _what(name: str, transformation: AnyTransformation, layout: Layout) -> str:
         case Merge():
             return "all messages"
         case Join():
-            return f"pairs of one key that are at most {format_us(layout.ttl_us(name))} apart"
+            which = "each message in one pair" if _is_once(transformation) else "all pairs"
+            return f"pairs of one key that are at most {format_us(layout.ttl_us(name))} apart, {which}"
     window = layout.window(name)
     return f"messages of each key in {window_text(window)}"
 
@@ -82,9 +86,14 @@ def notes(description: Description) -> list[str]:
     found = [f"{name} leads to no sink and is left out" for name in layout.unused]
     for name, transformation in description.transformations.items():
         made_eps = layout.rates_eps[name][1]
-        if isinstance(transformation, Join) and made_eps > PAIRS_EPS_MAX:
-            found.append(f"{name} makes about {_eps(made_eps)}: give it a lower rate, more keys or a shorter ttl")
+        if isinstance(transformation, Join) and not _is_once(transformation) and made_eps > PAIRS_EPS_MAX:
+            instead = "match 'once', a lower rate, more keys or a shorter ttl"
+            found.append(f"{name} makes about {_eps(made_eps)}: give it {instead}")
     return found
+
+
+def _is_once(transformation: AnyTransformation) -> bool:
+    return isinstance(transformation, Join) and transformation.params.match is Pairing.ONCE
 
 
 def _name(place: Place, description: Description) -> str:

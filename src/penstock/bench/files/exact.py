@@ -6,8 +6,8 @@ None of Penstock's operations are used: what is shared with `build` is the file,
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from math import ceil, floor
@@ -19,6 +19,7 @@ from penstock.bench.files.load import Description
 from penstock.bench.files.model import AnyTransformation, Filter, Join, Merge, Modify, Split
 from penstock.bench.files.timing import WindowTiming
 from penstock.bench.workloads.base import Comparison, Row, time_us
+from penstock.operators.join import Pairing
 from penstock.types import Record
 
 
@@ -111,9 +112,11 @@ def _apply(
             return [_modify(seed, name, params.size_ratio, params.rate_ratio, read[0])]
         case Merge():
             return [[each for stream in read for each in stream]]
-        case Join():
+        case Join(params=params):
             assert isinstance(timing, int)
-            return [_join(Combined.of(seed, name), read[0], read[1], timing)]
+            pairs = _pairs_once if params.match is Pairing.ONCE else _all_pairs
+            combined = Combined.of(seed, name)
+            return [[_pair(combined, x, y) for x, y in pairs(read[0], read[1], timing)]]
     assert isinstance(timing, WindowTiming)
     return [_count(Combined.of(seed, name), read[0], timing)]
 
@@ -135,19 +138,38 @@ def _modify(seed: int, name: str, size_ratio: float, rate_ratio: float, read: li
     ]
 
 
-def _join(combined: Combined, left: list[Message], right: list[Message], ttl_us: int) -> list[Message]:
+def _pair(combined: Combined, x: Message, y: Message) -> Message:
+    return Message(x.key, x.value + y.value, max(x.time_us, y.time_us), combined.id(x.id, y.id), x.origin)
+
+
+def _pairs_once(left: list[Message], right: list[Message], ttl_us: int) -> Iterator[tuple[Message, Message]]:
+    """Go through the messages of both sides by time, left before right, value and id; each takes the first that waits.
+
+    Of a key, messages of one side only can wait for those that come: the others have found them too old.
+    """
+    waiting: defaultdict[str, deque[tuple[int, Message]]] = defaultdict(deque)
+    sides = [(0, message) for message in left] + [(1, message) for message in right]
+    for side, message in sorted(sides, key=lambda each: (each[1].time_us, each[0], each[1].value, each[1].id)):
+        queue = waiting[message.key]
+        while queue and queue[0][1].time_us < message.time_us - ttl_us:
+            queue.popleft()
+        if queue and queue[0][0] != side:
+            partner = queue.popleft()[1]
+            yield (message, partner) if side == 0 else (partner, message)
+        else:
+            queue.append((side, message))
+
+
+def _all_pairs(left: list[Message], right: list[Message], ttl_us: int) -> Iterator[tuple[Message, Message]]:
     by_key: defaultdict[str, list[Message]] = defaultdict(list)
     for message in sorted(right, key=lambda each: each.time_us):
         by_key[message.key].append(message)
     times_us = {key: [message.time_us for message in messages] for key, messages in by_key.items()}
-    return [
-        Message(x.key, x.value + y.value, max(x.time_us, y.time_us), combined.id(x.id, y.id), x.origin)
-        for x in left
-        if x.key in times_us
-        for y in by_key[x.key][
-            bisect_left(times_us[x.key], x.time_us - ttl_us) : bisect_right(times_us[x.key], x.time_us + ttl_us)
-        ]
-    ]
+    for x in left:
+        if x.key in times_us:
+            times = times_us[x.key]
+            near = slice(bisect_left(times, x.time_us - ttl_us), bisect_right(times, x.time_us + ttl_us))
+            yield from ((x, y) for y in by_key[x.key][near])
 
 
 def _count(combined: Combined, read: list[Message], timing: WindowTiming) -> list[Message]:

@@ -15,6 +15,7 @@ from penstock.bench.files.model import AnyTransformation, Filter, Join, Merge, M
 from penstock.bench.files.problems import Problem, unknown_word
 from penstock.bench.files.sources import SourcePlan
 from penstock.bench.files.timing import WindowTiming, timing_of
+from penstock.operators.join import Pairing
 
 Rates = npt.NDArray[np.float64]
 """Messages per second of every key."""
@@ -45,8 +46,8 @@ class Layout:
     timing : dict
         Windows, and times to live of joins in microseconds.
     rates_eps : dict
-        Messages per second into a transformation and out of each of its outputs, at the sources' mean rates; sources
-        have no input.
+        Messages per second into a transformation and out of each of its outputs, at the sources' mean rates; at most
+        so many out of a join that uses messages up. Sources have no input.
     unused : tuple of str
         Sources and transformations that lead to no sink; they are left out.
     """
@@ -236,6 +237,9 @@ def _out(transformation: AnyTransformation, read: list[Rates], timing: WindowTim
             return read[0] * params.rate_ratio
         case Merge():
             return _together(read, np.add)
+        case Join(params=params) if params.match is Pairing.ONCE:
+            # How many find a partner depends on how the sides go together; those of the rarer side at most.
+            return _together(read, np.minimum)
         case Join():
             assert isinstance(timing, int)
             # Every message meets those of its key that came up to a time to live before or after it.

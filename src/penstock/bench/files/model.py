@@ -11,6 +11,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from penstock.operators.join import Pairing
+
 KEYS_MAX = 1_000_000
 LENGTH_MAX = 100_000
 RATIO_MAX = 1_000
@@ -181,9 +183,10 @@ class MergeParams(Loads, kw_only=True):
 
 
 class JoinParams(Loads, kw_only=True):
-    """Match messages of two streams by key."""
+    """Match messages of two streams by key: each once, as messages that have joined are used up, or all pairs."""
 
     ttl: Duration
+    match: Annotated[Pairing, Meta(description="once or all")] = Pairing.ONCE
 
 
 class WindowType(Enum):
@@ -246,7 +249,7 @@ class Merge(Transformation, kw_only=True, tag="merge"):
 
 
 class Join(Transformation, kw_only=True, tag="join"):
-    """join(ttl): pairs of messages of one key, from two inputs."""
+    """join(ttl, match): pairs of messages of one key, from two inputs."""
 
     params: JoinParams
 

@@ -138,9 +138,30 @@ def test_what_leads_to_no_sink_is_left_out_and_said(tmp_path: Path) -> None:
     assert "note: t2 leads to no sink and is left out" in describe(workload)
 
 
-def test_a_join_that_makes_too_many_pairs_is_pointed_out() -> None:
-    told = describe(load(ROOT / "benchmarks" / "workloads" / "finch-pipeline.json"))
-    assert any("join1 makes about 37,500,000/s" in line for line in told)
+def test_a_join_that_makes_too_many_pairs_is_pointed_out(tmp_path: Path) -> None:
+    document = json.loads((ROOT / "benchmarks" / "workloads" / "finch-pipeline.json").read_text())
+    document["transformations"]["join1"]["params"]["match"] = "all"
+    path = tmp_path / "all.json"
+    path.write_text(json.dumps(document))
+    told = describe(load(path))
+    assert any("join1 makes about 37,500,000/s: give it match 'once'" in line for line in told)
+    assert any("at most 5s apart, all pairs" in line and "37,500,000/s out" in line for line in told)
+
+
+def test_a_join_makes_as_many_pairs_as_its_rarer_side_has_messages() -> None:
+    workload = load(ROOT / "benchmarks" / "workloads" / "finch-pipeline.json")
+    assert workload.layout.rates_eps["join1"] == (pytest.approx(17_500), pytest.approx(2_500))
+    told = describe(workload)
+    assert not any(line.startswith("note:") for line in told)
+    assert any("each message in one pair" in line and "17,500/s in, at most 2,500/s out" in line for line in told)
+
+
+def test_keys_that_one_side_lacks_make_no_pairs(tmp_path: Path) -> None:
+    one = {**SOURCE, "key_dist": "constant", "key_dist_params": {"value": 1}}
+    other = {**SOURCE, "key_dist": "constant", "key_dist_params": {"value": 3}}
+    step = {"operator": "join", "inputs": ["s1", "s2"], "params": {"ttl": "5s", "match": "once"}}
+    workload = loaded(tmp_path, sources={"s1": one, "s2": other}, transformations={"t1": step})
+    assert workload.layout.rates_eps["t1"] == (pytest.approx(2_000), 0.0)
 
 
 def test_the_probability_of_a_filter_is_that_of_dropping(tmp_path: Path) -> None:
@@ -202,6 +223,18 @@ TRANSFORMATION_ERRORS: list[tuple[dict[str, Any], str]] = [
         {"operator": "join", "inputs": ["s1", "s1"], "params": {"ttl": "5sec"}},
         "transformations.t1.params.ttl: '5sec' is not allowed. Allowed: a duration such as '500ms'",
     ),
+    (
+        {"operator": "join", "inputs": ["s1", "s1"], "params": {"ttl": "5s", "match": "onse"}},
+        "transformations.t1.params.match: there is no match 'onse'. Allowed: all, once. Did you mean 'once'?",
+    ),
+    (
+        {"operator": "join", "inputs": ["s1", "s1"], "params": {"ttl": "5s", "match": 1}},
+        "transformations.t1.params.match: there is no match 1. Allowed: all, once.",
+    ),
+    (
+        {"operator": "join", "inputs": ["s1", "s1"], "params": {"ttl": "5s"}, "match": "all"},
+        "transformations.t1.match: parameters stand in params: write transformations.t1.params.match",
+    ),
     ({"operator": "split", "input": "s1", "params": {"n": 0}}, "transformations.t1.params.n: 0 is not allowed"),
     ({"operator": "split", "input": "s1", "params": {"n": 2.5}}, "transformations.t1.params.n: 2.5 is not allowed"),
     (
@@ -219,7 +252,7 @@ TRANSFORMATION_ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"operator": "modify", "input": "s1", "params": {"rate_ratio": 0}}, "params.rate_ratio: 0 is not allowed"),
     (
         {"operator": "window", "input": "s1", "params": {"type": "session", "duration": "3s"}},
-        "transformations.t1.params.type: 'session' is not allowed. Allowed: tumbling or sliding",
+        "transformations.t1.params.type: there is no type 'session'. Allowed: tumbling, sliding",
     ),
     (
         {"operator": "window", "input": "s1", "params": {"duration": "1s", "slide": "1ms"}},

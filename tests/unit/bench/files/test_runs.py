@@ -43,10 +43,16 @@ FULL = {
         "sliding": {"operator": "sliding_window", "input": "all", "params": {"duration": "2s", "slide": "750ms"}},
         "pairs": {"operator": "join", "inputs": ["less", "sliding"], "params": {"ttl": "300ms"}},
         "pairs-of-pairs": {"operator": "join", "inputs": ["pairs", "s2"], "params": {"ttl": "50ms"}},
+        "all-pairs": {"operator": "join", "inputs": ["again", "s2"], "params": {"ttl": "50ms", "match": "all"}},
+        "once-of-all": {"operator": "join", "inputs": ["s2", "all-pairs"], "params": {"ttl": "80ms"}},
         "per-pair": {"operator": "tumbling_window", "input": "pairs", "params": {"duration": "1s"}},
+        "per-all": {"operator": "tumbling_window", "input": "once-of-all", "params": {"duration": "1s"}},
         "late-filter": {"operator": "filter", "input": "per-pair", "params": {"p": 0.1}},
     },
-    "sinks": ["again", "tumbling", "sliding", "copies__3", "pairs-of-pairs", "late-filter", "s2"],
+    "sinks": [
+        *("again", "tumbling", "sliding", "copies__3", "pairs", "pairs-of-pairs", "all-pairs"),
+        *("once-of-all", "per-all", "late-filter", "s2"),
+    ],
 }
 
 
@@ -91,6 +97,10 @@ SHAPES: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"j": {"operator": "join", "inputs": ["s1", "s1"], "params": {"ttl": "50ms"}}},
         ["j"],
     ),
+    "all pairs of a stream joined with itself": (
+        {"j": {"operator": "join", "inputs": ["s1", "s1"], "params": {"ttl": "50ms", "match": "all"}}},
+        ["j"],
+    ),
     "a stream merged with itself": ({"m": {"operator": "merge", "inputs": ["s1", "s1"]}}, ["m"]),
     "names like those of the parts": (
         {
@@ -110,6 +120,19 @@ SHAPES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a join with a source that pauses": (
         {"j": {"operator": "join", "inputs": ["s1", "s2"], "params": {"ttl": "200ms"}}},
         ["j"],
+    ),
+    "all pairs of a join with a source that pauses": (
+        {"j": {"operator": "join", "inputs": ["s1", "s2"], "params": {"ttl": "200ms", "match": "all"}}},
+        ["j"],
+    ),
+    "joins of messages that come at the same time": (
+        {
+            "more": {"operator": "modify", "input": "s1", "params": {"rate_ratio": 2.5}},
+            "j": {"operator": "join", "inputs": ["more", "s1"], "params": {"ttl": "100ms"}},
+            "w": {"operator": "window", "input": "j", "params": {"duration": "200ms"}},
+            "jj": {"operator": "join", "inputs": ["j", "more"], "params": {"ttl": "100ms"}},
+        },
+        ["j", "w", "jj"],
     ),
 }
 
@@ -139,6 +162,23 @@ def test_filters_drop_by_their_own_chance(tmp_path: Path) -> None:
     for i in range(4):
         kept = sum(count for (sink, *_), count in exact.results.items() if sink == f"f{i}")
         assert kept / total == pytest.approx(0.5 ** (i + 1), rel=0.05)
+
+
+def test_the_exact_pairs_of_messages_that_are_used_up(tmp_path: Path) -> None:
+    """By hand: left and right in the order of time, left first, then by value and id."""
+    path = tmp_path / "join.json"
+    step = {"operator": "join", "inputs": ["s1", "s2"], "params": {"ttl": "10us"}}
+    path.write_text(
+        json.dumps({"sources": {"s1": SOURCE, "s2": SOURCE}, "transformations": {"j": step}, "sinks": ["j"]})
+    )
+    workload = file_workload(path)
+    message = workload.source().schema.record_type
+    # Even ids are of s1, the left side.
+    rows = [(0, "c", 5), (2, "b", 5), (4, "d", 40), (6, "x", 60), (1, "q", 5), (3, "p", 4), (5, "r", 51), (7, "s", 52)]
+    rows += [(9, "y", 50), (11, "y", 50)]
+    exact = workload.expected(message("key0", value, time_us, id) for id, value, time_us in rows)
+    pairs = sorted((time_us, value) for _, _, value, time_us, _ in exact.results)
+    assert pairs == [(5, "bp"), (5, "cq"), (50, "dy"), (60, "xy")]
 
 
 @pytest.mark.parametrize(
