@@ -14,15 +14,33 @@ from penstock.bench.rows import Results
 from penstock.bench.runner import measure
 from penstock.cli import app
 
-PIPELINE = Path(__file__).parents[2] / "benchmarks" / "workloads" / "finch-pipeline-wide.json"
+FILES = Path(__file__).parents[2] / "benchmarks" / "workloads"
+PIPELINE, STATELESS = FILES / "finch-pipeline-wide.json", FILES / "finch-stateless.json"
 OPTIONS = RunOptions(warm_up_s=0.0)
+
+
+@pytest.fixture
+def every_pair(tmp_path: Path) -> str:
+    path = tmp_path / "every-pair.json"
+    path.write_text(PIPELINE.read_text().replace('"5s"', '"5s", "match": "all"'))
+    return str(path)
+
+
+@pytest.fixture
+def costly(tmp_path: Path) -> str:
+    path = tmp_path / "costly.json"
+    path.write_text(STATELESS.read_text().replace('"p": 0.5', '"p": 0.5, "cpu_load": 0.1, "mem_load": 0.01'))
+    return str(path)
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("label", "workload"), [("penstock:record", "yahoo"), ("spark:sql", str(PIPELINE))], ids=["penstock", "spark"]
+    ("label", "workload"), [("penstock:record", "yahoo"), ("spark:sql", "every_pair"), ("spark:python", "costly")]
 )
-def test_an_engine_gives_the_exact_results_and_its_figures(label: str, workload: str) -> None:
+def test_an_engine_gives_the_exact_results_and_its_figures(
+    label: str, workload: str, request: pytest.FixtureRequest
+) -> None:
+    workload = workload if workload == "yahoo" else request.getfixturevalue(workload)
     row, found = measure(open_engine(label), subject(workload), 500.0, 2.0, OPTIONS, "test")
     assert found.found.exact
     assert (row.events, row.lost, row.duplicated, row.wrong, row.reordered) == (1_000, 0, 0, 0, 0)
@@ -31,6 +49,13 @@ def test_an_engine_gives_the_exact_results_and_its_figures(label: str, workload:
     assert 0 < row.p50_ms <= row.max_ms
     assert {"java"} < {each.name for each in row.processes}
     assert (row.rss_mb or 0) > 100
+
+
+@pytest.mark.parametrize("name", ["finch-window", "finch-pipeline", "finch-pipeline-wide"])
+def test_windows_and_joins_without_an_engine(name: str) -> None:
+    row, found = measure(open_engine("plain"), subject(str(FILES / f"{name}.json")), 500.0, 2.0, OPTIONS, "test")
+    assert found.found.exact
+    assert row.results
 
 
 def test_the_command_runs_measures_and_writes(tmp_path: Path) -> None:

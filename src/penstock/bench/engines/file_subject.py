@@ -141,8 +141,13 @@ class FileSubject(Subject):
                 }
             case Merge():
                 return {"do": "merge"}
-            case Join():
-                return {"do": "join", "ttl_us": layout.ttl_us(name), "combine": _numbers(Combined.of(seed, name))}
+            case Join(params=params):
+                return {
+                    "do": "join",
+                    "match": params.match.value,
+                    "ttl_us": layout.ttl_us(name),
+                    "combine": _numbers(Combined.of(seed, name)),
+                }
         timing = layout.window(name)
         return {
             "do": "window",

@@ -70,6 +70,27 @@ def test_several_sources_sinks_windows_and_joins(tmp_path: Path) -> None:
     assert found.exact
 
 
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("match", ["all", "once"])
+def test_joins_one_behind_another_are_those_of_the_exact_result(tmp_path: Path, seed: int, match: str) -> None:
+    file = {
+        "seed": seed,
+        "sources": TWO["sources"],
+        "transformations": {
+            "one": {"operator": "join", "inputs": ["a", "b"], "params": {"ttl": "40ms", "match": match}},
+            "both": {"operator": "merge", "inputs": ["b", "one"]},
+            "two": {"operator": "join", "inputs": ["both", "one"], "params": {"ttl": "25ms", "match": match}},
+            "three": {"operator": "join", "inputs": ["both", "a"], "params": {"ttl": "15ms", "match": "all"}},
+            "count": {"operator": "sliding_window", "input": "two", "params": {"duration": "90ms", "slide": "30ms"}},
+        },
+        "sinks": ["one", "two", "three", "count"],
+    }
+    path = tmp_path / "joins.json"
+    path.write_text(json.dumps(file))
+    _, found = run(path, 1.0)
+    assert found.exact
+
+
 def test_a_load_costs_the_same_as_in_penstock(tmp_path: Path) -> None:
     path = tmp_path / "costly.json"
     loads = '"p": 0.5, "cpu_load": 0.1, "mem_load": 0.01, "disk_load": 0.5'
@@ -126,9 +147,13 @@ def test_the_shape_of_a_file_tells_what_an_engine_needs(tmp_path: Path) -> None:
     assert (two.stateful, two.nested, two.branches) == (("window", "join"), "pairs", True)
     assert (wide.stateful, wide.nested, wide.branches) == (("join",), "", True)
     assert not FileSubject(str(FILES / "finch-stateless.json")).branches
+    every = tmp_path / "every.json"
+    every.write_text((FILES / "finch-pipeline-wide.json").read_text().replace('"5s"', '"5s", "match": "all"'))
+    assert (wide.once, FileSubject(str(every)).once) == (("join1",), ())
     for label in ("spark:sql", "flink:sql"):
         assert "'pairs' has state behind state" in str(open_engine(label).supports(two))
-        assert open_engine(label).supports(wide) is None
+        assert "'join1' pairs every message once" in str(open_engine(label).supports(wide))
+        assert open_engine(label).supports(FileSubject(str(every))) is None
     for label in ("plain", "flink:thread", "flink:process", "bytewax"):
         assert [open_engine(label).supports(each) for each in (two, wide)] == [None, None]
     assert "branches" in str(open_engine("spark-realtime").supports(wide))

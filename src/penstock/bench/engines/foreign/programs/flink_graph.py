@@ -210,7 +210,7 @@ class _Line:
 def _stage(spec: dict[str, Any], step: dict[str, Any]) -> _Stage:
     if step["do"] == "window":
         return _Window(spec, step)
-    return (_JoinOnce if step.get("match", "all") == "once" else _JoinAll)(spec, step)
+    return (_JoinOnce if step["match"] == "once" else _JoinAll)(spec, step)
 
 
 def build(environment: Any, lines: Any, spec: dict[str, Any]) -> None:

@@ -89,7 +89,7 @@ def stage(step: dict[str, Any], prime: int, emit: Emit) -> Stage:
     numbers = Step(step, prime)
     if step["do"] == "window":
         return _Window(numbers, emit)
-    return _JoinOnce(numbers, emit) if step.get("match", "all") == "once" else _JoinAll(numbers, emit)
+    return _JoinOnce(numbers, emit) if step["match"] == "once" else _JoinAll(numbers, emit)
 
 
 class _Window(Stage):
