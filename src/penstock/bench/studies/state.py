@@ -82,7 +82,8 @@ class State(Study):
                         source=f"Finch, section 5.2: state, throughput in {form} form",
                         claimed="no figures, a question: how does performance change with the state? Taken as: the "
                         "largest state leaves at least half of the throughput",
-                        measured=f"by keys: {told}; the largest state leaves {share:.0%} of the smallest's; {where}",
+                        measured=f"by keys: {told}; the largest state leaves {share:.0%} of the smallest's (with "
+                        f"few keys, more events are combined before the shuffle: that is in it too); {where}",
                         holds=share >= FREE_SHARE,
                     )
                 )
