@@ -129,12 +129,8 @@ class SourceMissing(PenstockError):
 
     code = "SOURCE_MISSING"
 
-    def __init__(self, *, path: str, operation: str | None = None) -> None:
-        super().__init__(
-            f"'{path}' does not exist.",
-            operation=operation,
-            hint="Check the path; it is read on the workers.",
-        )
+    def __init__(self, *, path: str, operation: str | None = None, read: str = "on the workers") -> None:
+        super().__init__(f"'{path}' does not exist.", operation=operation, hint=f"Check the path; it is read {read}.")
 
 
 class BadRecord(PenstockError):

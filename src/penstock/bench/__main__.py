@@ -15,6 +15,7 @@ from penstock.bench.checks import check_idle, check_overhead, check_slow_consume
 from penstock.bench.engines import RunOptions, open_engine, subject
 from penstock.bench.engines.spark_session import SETTINGS
 from penstock.bench.failure import RATE_EPS, check_cost, measure_kills
+from penstock.bench.generator import check_generator
 from penstock.bench.measure import BACKLOG_S_MAX, STEP_S, WARM_UP_S, measure_latency, measure_sustained
 from penstock.bench.peer_failure import Victim, measure_peer
 from penstock.bench.peer_throughput import measure_apart
@@ -60,6 +61,7 @@ PEER_FILES = (
 class Part(Enum):
     """What can be measured by itself."""
 
+    GENERATOR = "generator"
     START = "start"
     KILLS = "kills"
     LATENCY = "latency"
@@ -123,6 +125,8 @@ def main() -> None:
             check(each)
 
     wanted = SHORT if options.only is None else frozenset(options.only)
+    if Part.GENERATOR in wanted:
+        checks(check_generator())
     if Part.START in wanted:
         check(check_start())
         check(check_overhead(500_000))

@@ -33,7 +33,9 @@ STUDIES_DIRECTORY = Path("benchmarks/results/studies")
 
 WorkloadArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A workload file, JSON or YAML.")]
 
-SubjectArgument = Annotated[str, typer.Argument(metavar="WORKLOAD", help="yahoo, wordcount, grep, or a workload file.")]
+SubjectArgument = Annotated[
+    str, typer.Argument(metavar="WORKLOAD", help="yahoo, wordcount, grep, scoring, lookup, or a file.")
+]
 EngineOption = Annotated[
     str, typer.Option("--engine", "-e", metavar="E[:VARIANT]", help="One that `bench engines` lists.")
 ]
@@ -228,7 +230,7 @@ def study(
     parallelism: WorkersOption = 2,
 ) -> None:
     """Repeat figures of the papers: rates, burst, components, operations, throughput, switch-point, groups,
-    latency-target, failure, scale.
+    latency-target, failure, scale, state, isolation, dynamism.
 
     Writes JSON and figures, and says what was claimed, and what was measured. Ctrl-C keeps what there is.
     """

@@ -251,8 +251,8 @@ def trace(path: str | os.PathLike[str], *, scale: float = 1.0, speed: float = 1.
     Parameters
     ----------
     path : str or path
-        A CSV file with the columns ``time,value``: one row per second, its value the records per second. It
-        is read here and now, so the workers do not need it.
+        A CSV file with the columns ``time,value``: one row for each second, in order, its value the records per
+        second; the times are not looked at. It is read here and now, so the workers do not need it.
     scale : float
         Factor on the rates.
     speed : float
@@ -264,7 +264,7 @@ def trace(path: str | os.PathLike[str], *, scale: float = 1.0, speed: float = 1.
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (FileNotFoundError, IsADirectoryError):
-        raise SourceMissing(path=str(path)) from None
+        raise SourceMissing(path=str(path), read="when the pipeline is built") from None
     rows = csv.DictReader(text.splitlines())
     if not {"time", "value"} <= set(rows.fieldnames or ()):
         raise InvalidOption(option="path", given=str(path), allowed="a CSV file with the columns time,value")

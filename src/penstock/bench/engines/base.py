@@ -128,7 +128,11 @@ class Engine(ABC):
 
     def __init__(self, variant: str | None = None) -> None:
         if variant is not None and variant not in self.variants:
-            raise UnknownEngine(given=variant, what=f"variant of '{self.name}'", available=self.variants)
+            raise UnknownEngine(
+                given=f"{self.name}:{variant}",
+                what="engine",
+                available=[f"{self.name}:{each}" for each in self.variants],
+            )
         self.variant = variant or next(iter(self.variants))
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from penstock.bench.engines import RunOptions, open_engine, subject
 from penstock.bench.peer_throughput import measure_apart
-from penstock.bench.rows import cdf_of, mean_ms_of
 from penstock.bench.runner import measure, new_run
 from penstock.bench.studies.base import Desk
 
@@ -18,8 +17,7 @@ FILES_PER_BATCH = (2, 6)
 def measure_peer(desk: Desk, workload: str, rate: float, seconds: float) -> None:
     """Measure its latency at a rate, fed and judged like every engine."""
     options = RunOptions(parallelism=desk.options.parallelism)
-    row, found = measure(open_engine(ENGINE), subject(workload), rate, seconds, options, new_run())
-    row.cdf, row.mean_ms = cdf_of(found.latency), mean_ms_of(found.latency)
+    row, _ = measure(open_engine(ENGINE), subject(workload), rate, seconds, options, new_run())
     desk.add(row)
 
 

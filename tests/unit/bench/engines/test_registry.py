@@ -46,7 +46,7 @@ def test_without_a_variant_the_first_is_meant() -> None:
     ("given", "told"),
     [
         ("flnk", "there is no engine 'flnk'. Available: bytewax, flink, penstock, plain, spark, spark-realtime. "),
-        ("flink:threads", "there is no variant of 'flink' 'threads'. Available: thread, process, sql. "),
+        ("flink:threads", "there is no engine 'flink:threads'. Available: flink:thread, flink:process, "),
     ],
 )
 def test_an_unknown_engine_is_told_with_the_nearest(given: str, told: str) -> None:

@@ -34,13 +34,7 @@ def test_what_cannot_be_done_is_refused(arguments: list[str], words: list[str], 
     assert not (tmp_path / "out").exists()
 
 
-UNNAMED = pytest.mark.xfail(strict=True, reason="the text of the command in cli/bench.py is to name it")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=UNNAMED) if name in ("state", "isolation", "dynamism") else name for name in STUDIES],
-)
+@pytest.mark.parametrize("name", STUDIES)
 def test_the_help_names_every_study(name: str) -> None:
     shown = runner.invoke(app, ["bench", "study", "--help"]).output
     assert name in shown
