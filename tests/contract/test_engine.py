@@ -574,3 +574,22 @@ def test_records_cannot_be_changed_by_a_function() -> None:
     numbers = ps.stream("numbers", ps.records([(1,)], schema="n bigint"))
     with pytest.raises(OperationFailed, match="immutable"):
         ps.testing.collect(numbers.map(change, schema="n bigint"))
+
+
+@pytest.mark.parametrize("sources", [1, 2])
+def test_a_stall_is_not_taken_for_silence(sources: int) -> None:
+    """All partitions have records when the process goes on: the one that is read first must not outrun the others."""
+    columns = {"k": ps.fields.choice(["a", "b"]), "t": ps.fields.event_time()}
+    read = ps.generator(columns, rate=1000, total=4000, format="columns", partitions=3 - sources)
+    first, *others = (ps.stream(f"in{i}", read) for i in range(sources))
+    sink = ps.memory()
+    whole = first.merge(*others) if others else first
+    counted = whole.key_by("k").window(ps.tumbling("10ms", on="t")).count()
+    plan = Plan.of(counted.to(sink).graph(), Options.of(parallelism=1, epoch="200ms", idle="500ms"))
+    cluster = Cluster(plan)
+    cluster.run_until(cluster.start_us + S)
+    cluster.now_us += 2 * S
+    cluster.run_until(1 << 62)
+    figures = {each.operation: each for worker in cluster.workers for each in worker.figures()}
+    assert figures["count"].late == 0
+    assert sum(row.count for row in sink.rows) == 4000 * sources

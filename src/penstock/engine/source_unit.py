@@ -69,7 +69,9 @@ class SourceUnit(ReroutableUnit):
         self._records_max = _FIRST_BLOCK_RECORDS
         self._blocked_us: int | None = None
         self._stalled_us = 0
-        """How long the unit could not read, for want of room or of slots: in that time no partition was silent."""
+        """How long the unit could not read, for want of room, of slots or of the processor: then nobody was silent."""
+        self._awaited_us = 0
+        """When it is to be woken up next, or was last at work."""
 
     @property
     def offsets(self) -> dict[int, int]:
@@ -114,6 +116,7 @@ class SourceUnit(ReroutableUnit):
         """Send a marker, or read what is due and run it through the chain."""
         if self.finished:
             return False
+        self._wake_up(now_us)
         if self._order is not None:
             self._settle(now_us)
         if self.detour is not None:
@@ -154,15 +157,23 @@ class SourceUnit(ReroutableUnit):
             self._active_us = heard_us = now_us - self._stalled_us
             self._shown = {p: (max(heard_us, shown_us), seen_us) for p, (shown_us, seen_us) in self._shown.items()}
 
+    def _wake_up(self, now_us: int) -> None:
+        """Find out whether the process stood still: then this is much later than it was to be woken up."""
+        if self._blocked_us is None and self._awaited_us:
+            self._stall(now_us - self._awaited_us)
+        self._awaited_us = now_us
+
+    def _stall(self, stalled_us: int) -> None:
+        # Short ones are the rhythm of a full unit, in which a partition that shows no event time is found out too.
+        self._stalled_us += stalled_us if 4 * stalled_us >= self._options.idle_us else 0
+
     def _block(self, now_us: int) -> None:
         if self._blocked_us is None:
             self._blocked_us = now_us
 
     def _unblock(self, now_us: int) -> None:
         if self._blocked_us is not None:
-            # Short ones are the rhythm of a full unit, in which a partition that shows no event time is found out too.
-            stalled_us = now_us - self._blocked_us
-            self._stalled_us += stalled_us if 4 * stalled_us >= self._options.idle_us else 0
+            self._stall(now_us - self._blocked_us)
             self._blocked_us = None
 
     def _came_back(self, now_us: int) -> None:
@@ -419,6 +430,12 @@ class SourceUnit(ReroutableUnit):
 
     def wake_us(self, now_us: int) -> int | None:
         """When the source has something to do; None if only room, or nothing, is awaited."""
+        wake_us = self._soonest_us(now_us)
+        # Nothing is awaited, and only a message brings work: whenever that comes, it is not too late.
+        self._awaited_us = 0 if wake_us is None else max(wake_us, now_us)
+        return wake_us
+
+    def _soonest_us(self, now_us: int) -> int | None:
         if self.finished:
             return None
         if (self._marker is not None or self._drain) and not self._ending:

@@ -54,6 +54,6 @@ def test_a_report_says_where_it_is_and_what_it_left_out(made: Callable[[str], Re
     (tmp_path / "else.json").write_text("[]")
     done = runner.invoke(app, ["bench", "report", str(tmp_path)])
     assert done.exit_code == 0
-    assert f"{tmp_path / 'report' / 'report.html'} and 1 figures" in done.output
+    assert f"{tmp_path / 'report' / 'report.html'} and 1 figure\n" in done.output
     assert "left out: else.json" in done.output
     assert (tmp_path / "report" / "figures" / "scale.png").exists()
