@@ -50,12 +50,11 @@ CAPACITY_S = 5.0
 BURST_EPS = (10_000, 500_000)
 PEER_RATES = {"yahoo": 4_000, "wordcount": 4_000, "grep": 4_000}
 PEER_FILES = (
-    ("yahoo", 2_400_000, 2),
     ("yahoo", 2_400_000, 6),
     ("wordcount", 1_200_000, 3),
     ("grep", 2_400_000, 6),
 )
-"""Workload, events, and how many files of 100,000 events each make a micro-batch; the better one counts."""
+"""Workload, events, and how many files of 100,000 events each make a micro-batch."""
 
 
 class Part(Enum):

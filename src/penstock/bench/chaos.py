@@ -111,7 +111,7 @@ class Campaign:
 
     def choose(self, status: Status) -> WorkerFigures | None:
         """Return the worker to be killed now, if it is time to."""
-        self._observe(status)
+        self.observe(status)
         if status.phase != "running":
             return None
         if self._next_us is None:
@@ -131,7 +131,8 @@ class Campaign:
     def _interval_us(self) -> int:
         return int(self._every_us * self._random.uniform(0.5, 1.5))
 
-    def _observe(self, status: Status) -> None:
+    def observe(self, status: Status) -> None:
+        """Take note of losses that have been made good; `choose` does so too."""
         present = {worker.pid for worker in status.workers}
         for kill in self.kills:
             if kill.pid in present or status.resumed_us < kill.at_us:

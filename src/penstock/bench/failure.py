@@ -64,6 +64,8 @@ def measure_kills(kills: int, parallelism: int, seed: int = 1) -> tuple[ResultRo
             while (report := job.wait(POLL_S)) is None:
                 if WARM_UP_S + CALM_S < time.time() - job.start_us / 1e6 < seconds - END_S:
                     killer(job)
+                else:
+                    campaign.observe(job.status())
         due = views_due(source, report.start_us, keyed=True)
         due_aside = views_due(aside, report.start_us, keyed=False)
         timelines = Timeline.of(due, seen.shown()), Timeline.of(due_aside, seen_aside.shown())
