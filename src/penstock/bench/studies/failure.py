@@ -50,7 +50,7 @@ class Failure(Study):
             desk.put("outcomes", outcomes)
         if desk.options.peer:
             for victim in Victim:
-                desk.tell(f"yahoo, Structured Streaming loses a {victim.value}")
+                desk.tell(f"yahoo, Structured Streaming loses one {victim.value}")
                 row, check = measure_peer_failure(victim, RATE_EPS)
                 desk.add(row)
                 desk.check(check)
