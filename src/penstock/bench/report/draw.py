@@ -88,11 +88,15 @@ def _inches(panel: Panel) -> float:
 
 
 def _legend(canvas: Any, axes: Sequence[Any]) -> None:
-    """One legend for all panels: a colour means the same in each."""
+    """One legend for all panels, where a colour means the same in each; else one for every panel."""
     handles: dict[str, Any] = {}
     for each in axes:
         handles |= {label: handle for handle, label in zip(*each.get_legend_handles_labels(), strict=True)}
-    if len(handles) > 1:
+    if all(set(handles) > set(each.get_legend_handles_labels()[1]) for each in axes):
+        for each in axes:
+            if each.get_legend_handles_labels()[1]:
+                each.legend(loc="best")
+    elif len(handles) > 1:
         canvas.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=min(6, len(handles)))
 
 

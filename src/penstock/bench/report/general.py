@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.bench.report.chart import Bar, Bars, Figure, Groups, Line, Lines, Stack
+from penstock.bench.report.theme import colour
 from penstock.bench.report.words import in_order, label, number
 from penstock.bench.rows import Check, ResultRow, Results
 from penstock.bench.runner import Spread
@@ -104,11 +105,14 @@ def distributions(rows: Sequence[ResultRow], slug: str) -> list[Figure]:
 
 
 def _distribution(title: str, rows: Sequence[ResultRow]) -> Lines:
-    lines = []
+    lines: list[Line] = []
     for key in in_order(map(label, rows)):
         row = next(each for each in rows if label(each) == key)
         shares, ms = zip(*row.cdf, strict=True)
-        lines.append(Line(key, key, [max(each, 0.01) for each in ms], [100 * share for share in shares], markers=False))
+        # Variants of an engine have its colour, and must be told apart.
+        dashed = any(colour(key) == colour(line.key) for line in lines)
+        x, y = [max(each, 0.01) for each in ms], [100 * share for share in shares]
+        lines.append(Line(key, key, x, y, markers=False, dashed=dashed))
     return Lines(title, "latency, ms", "events, %", lines, x_log=True, y_max=102)
 
 

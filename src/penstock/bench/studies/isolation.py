@@ -150,7 +150,7 @@ class Isolation(Study):
         for name, field in (("p50", "p50_ms"), ("p99", "p99_ms"), ("p99.9", "p999_ms")):
             bars = [Bar(_short(case), _colour(case), getattr(row, field) or 0.0) for case, row in rows.items()]
             panels.append(Bars(f"The calm job: {name}", "ms", bars))
-        bars = [Bar(_short(Case(each.case)), ADAPTIVE, each.eps) for each in _neighbours(results) if each.eps]
+        bars = [Bar(_short(Case(each.case)), BATCH, each.eps) for each in _neighbours(results) if each.eps]
         free = _free_eps(results)
         if free and bars:
             panels.append(Bars("What the neighbour carries", "events/s", [Bar("by itself", BATCH, free), *bars]))
