@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.bench.report import general, tables
-from penstock.bench.report.chart import Bars, Lines, Stack
+from penstock.bench.report import draw, general, tables
+from penstock.bench.report.chart import Bars, Figure, Line, Lines, Stack
 from penstock.bench.report.load import NothingToReport, load
 from penstock.bench.report.losses import losses
 from penstock.bench.report.page import write
@@ -231,3 +231,18 @@ def test_results_that_older_versions_wrote_can_still_be_reported(tmp_path: Path)
     assert figures
     assert not skipped
     assert "Benchmarks: latest" in page.read_text()
+
+
+def test_panels_with_words_of_their_own_have_legends_of_their_own() -> None:
+    def panel(*labels: str) -> Lines:
+        return Lines(labels[0], "x", "y", [Line(label, label, [1.0, 2.0], [1.0, 2.0]) for label in labels])
+
+    apart = draw._draw(Figure("apart", "Apart", "", [panel("record", "batch"), panel("p50", "p99")]))
+    assert not apart.legends
+    assert [[each.get_text() for each in axes.get_legend().get_texts()] for axes in apart.axes] == [
+        ["record", "batch"],
+        ["p50", "p99"],
+    ]
+    shared = draw._draw(Figure("shared", "Shared", "", [panel("record", "batch"), panel("record")]))
+    assert len(shared.legends) == 1
+    assert not any(axes.get_legend() for axes in shared.axes)
