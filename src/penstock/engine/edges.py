@@ -154,8 +154,8 @@ class EdgeInput(ABC):
         self.ended = state.ended if state else False
         self.idle = state.idle if state else False
         self.event_time_us = state.event_time_us if state else None
-        self.silent_epochs = 0
-        """Markers that have come since it last showed an event time."""
+        self.shown_us = 0
+        """When it last showed an event time; 0 before the first look."""
         self.records_read = state.records_read if state else 0
         self.disordered_blocks = 0
         """Blocks that did not follow the one before; stays 0 unless the layers below are wrong."""

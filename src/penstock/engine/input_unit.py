@@ -64,10 +64,8 @@ class InputUnit(ReroutableUnit):
         self._begun: _Begun | None = None
         self._piece_records = BLOCK_RECORDS_MAX
         self._work_us = plan.options.block_work_us
-        # Silence is counted in markers: a clock would take a stall, here or on the way, for one. A record that was
-        # under way would then come late.
-        self._silent_epochs_max = 1 + -(-plan.options.idle_us // plan.options.epoch_us)
-        self._silent_epochs = 0
+        self._idle_us = plan.options.idle_us
+        self._shown_us = 0
         self._turn = 0
         self._next_id = 0
         # With one input and no state, block i of the input is block i of the output.
@@ -148,23 +146,24 @@ class InputUnit(ReroutableUnit):
     def _finish_block(self, source: EdgeInput, block: Block, rows: list[Record]) -> None:
         """Let event time pass, and send the block's results or its marker on."""
         chain, span = self.chain, self._span
+        now_us = self._clock_ns() // 1000
         if self.detour is not None:
             self._leave_chain(self.detour, source, block, rows)
             return
         source.idle = block.idle
         if chain.stateful is not None:
             source.saw_event_time(block.event_time_us_max)
-            reached = self._event_time_us()
+            reached = self._event_time_us(now_us)
             if reached is not None:
                 rows = rows + chain.advance(reached, block.due_us)
                 # Results that go into another window have brought event time of their own.
                 span.event_time_us_max = later(span.event_time_us_max, chain.event_time_us_max)
         elif chain.has_event_time:
             if span.event_time_us_max is not None:
-                source.silent_epochs = 0
+                source.shown_us = now_us
             source.saw_event_time(span.event_time_us_max)
-            span.event_time_us_max = self._event_time_us()
-        self._show_idle()
+            span.event_time_us_max = self._event_time_us(now_us)
+        self._show_idle(now_us)
         first, last = self._ids(block)
         if block.mark is Mark.NONE:
             span.first, span.last = first, last
@@ -175,7 +174,7 @@ class InputUnit(ReroutableUnit):
         if self._hand_over is not None and block.count:
             self._output(block.due_us, self._clock_ns() // 1000)
 
-    def _show_idle(self) -> None:
+    def _show_idle(self, now_us: int) -> None:
         span, detour = self._span, self.detour
         # What is still under way on a detour came before its input fell silent.
         span.idle = all(
@@ -183,9 +182,9 @@ class InputUnit(ReroutableUnit):
         )
         if self.chain.has_event_time:
             # Whoever waits for this unit's event time must not wait for ever when filters or keys leave it none.
-            if span.event_time_us_max is not None:
-                self._silent_epochs = 0
-            span.idle = span.idle or self._silent_epochs >= self._silent_epochs_max
+            if span.event_time_us_max is not None or not self._shown_us:
+                self._shown_us = now_us
+            span.idle = span.idle or now_us - self._shown_us >= self._idle_us
 
     def _note_mark(self, source: EdgeInput, block: Block) -> None:
         if block.mark is Mark.END:
@@ -193,7 +192,6 @@ class InputUnit(ReroutableUnit):
             self._open -= 1
         else:
             source.aligned = True
-            source.silent_epochs += 1
 
     def _ids(self, block: Block) -> tuple[int, int]:
         if self._same_ids:
@@ -201,16 +199,19 @@ class InputUnit(ReroutableUnit):
         self._next_id += 1
         return self._next_id - 1, self._next_id - 1
 
-    def _event_time_us(self) -> int | None:
+    def _event_time_us(self, now_us: int) -> int | None:
         """Least event time of the inputs that count; None while one of them has shown none."""
         reached: int | None = None
         tells = self.chain.stateful is None
         detour = self.detour
         for each in self.inputs:
-            # Where event time is read off the records, an input whose records show none for a while does not count.
-            silent = tells and each.silent_epochs >= self._silent_epochs_max
-            if (each.ended or each.idle or silent) and not (detour is not None and detour.holds(each)):
+            if (each.ended or each.idle) and not (detour is not None and detour.holds(each)):
                 continue
+            if tells:
+                # Event time is read off the records here: an input whose records show none for a while does not count.
+                each.shown_us = each.shown_us or now_us
+                if now_us - each.shown_us >= self._idle_us:
+                    continue
             if each.event_time_us is None:
                 return None
             if reached is None or each.event_time_us < reached:
@@ -249,11 +250,11 @@ class InputUnit(ReroutableUnit):
 
     def _leave_chain(self, detour: Detour, source: EdgeInput, block: Block, rows: list[Record]) -> None:
         """Let event time pass before the range, and gather what the operations there have left of a block."""
-        chain, first = self.chain, detour.route.first
+        chain, first, now_us = self.chain, detour.route.first, self._clock_ns() // 1000
         if chain.stateful is not None:
             source.idle = block.idle
             source.saw_event_time(block.event_time_us_max)
-            reached = self._event_time_us()
+            reached = self._event_time_us(now_us)
             if reached is not None:
                 rows = rows + chain.advance(reached, block.due_us, first)
         self._enter(
@@ -320,18 +321,22 @@ class InputUnit(ReroutableUnit):
         if self.chain.stateful is None and self.chain.has_event_time:
             assert isinstance(item.origin, EdgeInput)
             if event_time_us_max is not None:
-                item.origin.silent_epochs = 0
+                item.origin.shown_us = now_us
             item.origin.saw_event_time(event_time_us_max)
-            span.event_time_us_max = self._event_time_us()
-        self._show_idle()
+            span.event_time_us_max = self._event_time_us(now_us)
+        self._show_idle(now_us)
 
     def _end_mark(self, mark: Mark, capture: Capture) -> None:
         if self.detour is not None and self.chain.stateful is None:
             # Event time passes where records come back, which is later than the marker came.
             for state, each in zip(capture.inputs, self.inputs, strict=True):
                 state.event_time_us = each.event_time_us
-        self._silent_epochs += 1
         super()._end_mark(mark, capture)
+
+    def _came_back(self, now_us: int) -> None:
+        self._shown_us = self._shown_us and now_us
+        for each in self.inputs:
+            each.shown_us = each.shown_us and now_us
 
     def waiting_records(self, now_us: int) -> int:
         del now_us

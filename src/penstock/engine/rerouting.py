@@ -86,8 +86,9 @@ class ReroutableUnit(Unit):
         ``now_us`` is when it was cut: who waits for slots has not been silent.
         """
 
+    @abstractmethod
     def _came_back(self, now_us: int) -> None:
-        """A detour is over: where silence is counted by the clock, it counts from now on again."""
+        """A detour is over: silence counts from now on again."""
 
     @property
     def last_plain(self) -> int:
