@@ -2,7 +2,7 @@
 
 from penstock.dataset.block import Block, Mark, join_columns, pack, unpack
 from penstock.dataset.channel import Ack, ChannelId, Receiver, Sender
-from penstock.dataset.log import Log, Retention
+from penstock.dataset.log import Log
 
 __all__ = [
     "Ack",
@@ -11,7 +11,6 @@ __all__ = [
     "Log",
     "Mark",
     "Receiver",
-    "Retention",
     "Sender",
     "join_columns",
     "pack",

@@ -64,7 +64,6 @@ class ReroutableUnit(Unit):
         self._owner = owner
         self._order: Order | None = None
         self._hand_over: HandOver | None = None
-        self._output_us = 0
         """When records last left the unit; kept up while an order waits."""
         self._ending = False
         """The end is in line."""
