@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -196,7 +197,7 @@ def test_a_failing_job_shows_the_users_traceback_and_ends_with_1(tmp_path: Path,
 
 def test_ctrl_c_drains_and_commits_and_top_shows_the_job(tmp_path: Path, start: Start) -> None:
     (tmp_path / "job.py").write_text(ENDLESS)
-    program = start("run", "job.py")
+    program = start("run", "job.py", "--metrics", "prometheus:0")
     program.until(program.running)
     shown = subprocess.run(
         [PENSTOCK, "top", "job", "--once"],
@@ -211,6 +212,7 @@ def test_ctrl_c_drains_and_commits_and_top_shows_the_job(tmp_path: Path, start: 
     code, out, err = program.end()
     assert code == 0, err
     assert "draining… Ctrl-C again stops at once" in err
+    assert re.search(r"^metrics at http://127\.0\.0\.1:[1-9]\d*/metrics$", err, re.MULTILINE)
     rows = [json.loads(line)["n"] for path in tmp_path.glob("out/part-*") for line in path.read_text().splitlines()]
     assert f"{len(rows):,}" == figures(out)["events in"].split()[0] == figures(out)["results out"]
     assert len(rows) == len(set(rows)) > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -318,6 +319,10 @@ def attend(job: Job, seconds: float | None = None, *, watch: Callable[[int], Non
     acknowledged on standard error.
     """
     watch = watch or Acknowledge()
+    for each in job.metrics:
+        kind, _, address = each.outlet.partition(":")
+        if kind == "prometheus":  # port 0 took a free one: only now it is known which
+            print(f"metrics at http://{address}/metrics", file=sys.stderr, flush=True)
     drain_at: float | None = None
     with taken_interrupts(job.drain, job.stop) as interrupts:
         while (report := job.wait(0.1)) is None:
