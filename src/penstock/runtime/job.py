@@ -28,7 +28,7 @@ from penstock.runtime.capture import capture
 from penstock.runtime.checkpoints import CheckpointStore
 from penstock.runtime.driver import Driver
 from penstock.runtime.host import Assignment
-from penstock.runtime.interrupts import Acknowledge, held_interrupts, taken_interrupts
+from penstock.runtime.interrupts import Acknowledge, taken_interrupts
 from penstock.runtime.metrics_out.exporter import Exporter
 from penstock.runtime.metrics_out.samples import OutletFigures
 from penstock.runtime.report import Report, make_report
@@ -83,8 +83,7 @@ class Job:
         self._keys = Keys.create()
         self._exporter = Exporter(plan)
         try:
-            with held_interrupts() as interrupts:
-                self._session = open_session(plan.options.master, plan.workers, plan.options.name)
+            self._session = open_session(plan.options.master, plan.workers, plan.options.name)
         except BaseException:
             self._exporter.close()
             raise
@@ -93,8 +92,6 @@ class Job:
         self._open = True
         self._hasty = False
         try:
-            if interrupts:
-                raise KeyboardInterrupt
             for sink in self._sinks:
                 sink.claim()
             resumption = restart.resumption() if restart is not None else None
