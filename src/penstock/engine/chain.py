@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from penstock.engine.stage import Stage, errors_of
 from penstock.errors import OperationFailed, PenstockError, PoisonRecord, SinkFailed
 from penstock.metrics.stats import StatsMessage
 from penstock.metrics.times import later
-from penstock.operators import DEAD_LETTERS, MAIN, Operator, StatefulOperator
+from penstock.operators import DEAD_LETTERS, Operator, StatefulOperator
 from penstock.operators.errors import ErrorCounts, describe_error, user_traceback
 from penstock.pipeline.plan import OpSpec, Plan, UnitSpec
 from penstock.types import Record, Schema
@@ -62,6 +63,30 @@ class SinkOperator(Operator):
             ) from error
 
 
+@dataclass(slots=True)
+class Passed:
+    """What has come out of a chain, or of a part of it.
+
+    Attributes
+    ----------
+    sides : dict
+        Records for side outputs, by index of the operation and port; only where there are some.
+    event_time_us_max : int or None
+        Newest event time met, where the chain ends before a window's shuffle.
+    """
+
+    rows: list[Record]
+    sides: dict[tuple[int, str], list[Record]] = field(default_factory=dict)
+    event_time_us_max: int | None = None
+
+    def add(self, more: Passed) -> None:
+        """Take in what came out after it."""
+        self.rows = self.rows + more.rows
+        for port, rows in more.sides.items():
+            self.sides.setdefault(port, []).extend(rows)
+        self.event_time_us_max = later(self.event_time_us_max, more.event_time_us_max)
+
+
 class Chain:
     """Runs records through the operations of one unit instance."""
 
@@ -91,11 +116,6 @@ class Chain:
         """Whether the chain ends before a window's shuffle, so that it tells event time."""
         return self._event_time is not None
 
-    @property
-    def event_time_us_max(self) -> int | None:
-        """Largest event time of the last block, if the chain ends before a window's shuffle."""
-        return self._event_time.us_max if self._event_time is not None else None
-
     def push(
         self,
         rows: list[Record],
@@ -103,11 +123,26 @@ class Chain:
         first: int = 0,
         until: int | None = None,
         origin: Place | None = None,
-    ) -> list[Record]:
+    ) -> Passed:
         """Run records through the chain from operation ``first`` on, up to ``until``; return what leaves it.
 
         ``origin`` is where the source records begin that they are, or were made of.
         """
+        rows = self._push(rows, due_us, first, until, origin)
+        sides: dict[tuple[int, str], list[Record]] = {}
+        for index, stage in enumerate(self.stages):
+            if stage.errors.dead_letters:
+                sides[index, DEAD_LETTERS] = list(stage.errors.dead_letters)
+                stage.errors.forget()
+            for port, held in stage.operator.ports.items():
+                if held:
+                    sides[index, port] = list(held)
+                    held.clear()
+        return Passed(rows, sides, self._event_time.us_max if self._event_time is not None else None)
+
+    def _push(
+        self, rows: list[Record], due_us: int, first: int, until: int | None, origin: Place | None
+    ) -> list[Record]:
         if self.guard is not None:
             return self._push_carefully(self.guard, rows, first, origin)
         clock_ns, entered = self._clock_ns, rows
@@ -169,7 +204,7 @@ class Chain:
             for row, place in zip(rows, places, strict=True):
                 stage.stats.records_in += 1
                 made = self._handle_carefully(guard, stage, row, place)
-                newest = later(newest, self.event_time_us_max)
+                newest = later(newest, self._event_time.us_max if self._event_time is not None else None)
                 results += made
                 result_places += [place] * len(made)
             guard.done()
@@ -197,33 +232,17 @@ class Chain:
             errors.place(self._unit.name, place[0], [place[1]])
         return made
 
-    def advance(self, event_time_us: int | None, due_us: int, until: int | None = None) -> list[Record]:
+    def advance(self, event_time_us: int | None, due_us: int, until: int | None = None) -> Passed:
         """Let event time pass in the stateful operation, or end it (None); return what leaves the chain."""
         assert self.stateful is not None
         before_ns = self._clock_ns()
         rows = self.stateful.finish() if event_time_us is None else self.stateful.advance(event_time_us)
         if not rows:
-            return rows
+            return Passed(rows)
         stats = self.stages[0].stats
         stats.busy_ns += self._clock_ns() - before_ns
         stats.records_out += len(rows)
         return self.push(rows, due_us, 1, until)
-
-    def side(self, op_index: int, port: str, rows: list[Record]) -> list[Record]:
-        """Return what goes to an output: the chain's result, or a copy of what an operation put aside."""
-        if port == MAIN:
-            return rows
-        stage = self.stages[op_index]
-        held = stage.errors.dead_letters if port == DEAD_LETTERS else stage.operator.ports[port]
-        return list(held)
-
-    def clear_sides(self) -> None:
-        """Forget what was put aside, once it has been written."""
-        for stage in self.stages:
-            if stage.errors.dead_letters:
-                stage.errors.forget()
-            for held in stage.operator.ports.values():
-                held.clear()
 
     def figures(self) -> list[StatsMessage]:
         """The figures of every operation."""
