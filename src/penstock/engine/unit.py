@@ -366,7 +366,7 @@ class Unit:
         entered_us = done.began_us + done.source_ns // 1000
         for index, figures in enumerate(done.stages, start=first):
             stage = self.chain.stages[index]
-            stats, counts, count = stage.stats, stage.errors.counts, figures.records_in
+            stats, counts, count = stage.stats, stage.counts, figures.records_in
             if not count:
                 continue
             stats.records_in += count

@@ -63,8 +63,8 @@ def test_forms_agree_and_are_exact(server: str) -> None:
     operation = Apply(lookup.enrich(server))
     operator = operation.build(source.schema, Errors("segment"))
     schema = operation.bind(source.schema)
-    rows = operator.process(records)
-    assert schema.to_rows(operator.process_batch(source.schema.to_batch(records))) == rows
+    rows = operator.process(records).rows
+    assert schema.to_rows(operator.process_batch(source.schema.to_batch(records)).columns) == rows
     assert operator.batch_fallbacks == 0
     assert {row.number: row.segment for row in rows} == lookup.expected(records)
 
