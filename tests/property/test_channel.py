@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.dataset import Ack, Block, ChannelId, Log, Mark, Receiver, Retention, Sender
+from penstock.dataset import Ack, Block, ChannelId, Log, Mark, Receiver, Sender
 
 STEPS_MAX = 20_000
 CHANNEL = ChannelId(0, 0, 0)
@@ -50,7 +50,7 @@ class Network:
 
 def carry(counts: list[int], window: int, faults: Faults, seed: int, pause_us: int) -> tuple[list[Block], Sender]:
     """Send blocks of these sizes and return them as consumed; the consumer takes one block every ``pause_us``."""
-    log = Log("sent", ["edge"], retention=Retention.COMMITTED)
+    log = Log("sent", ["edge"])
     for i, count in enumerate(counts):
         mark = Mark.END if i == len(counts) - 1 else Mark.NONE
         # Every third block covers two ids, as after a filter.
@@ -145,7 +145,7 @@ def test_a_channel_begun_anew_carries_what_follows_the_epoch(
     counts: list[int], window: int, generation: int, data: st.DataObject
 ) -> None:
     """The consumer is lost: the log goes back to the first block after the epoch, both ends begin anew there."""
-    log = Log("replayed", ["edge"], retention=Retention.COMMITTED, first_id=7)
+    log = Log("replayed", ["edge"], first_id=7)
     blocks = []
     for i, count in enumerate(counts):
         first = log.next_id

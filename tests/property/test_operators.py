@@ -645,7 +645,7 @@ VIEWS = Schema.parse("k string, seen timestamp, i int not null, s string, day da
 @given(data=st.data(), keys=st.sampled_from([("k",), ("i",), ("i", "k")]), policy=POLICIES)
 def test_sides_of_a_join(how: How, side: Side, data: st.DataObject, keys: tuple[str, ...], policy: ErrorPolicy) -> None:
     of = Join(keys, "at", "seen", 10, how=how)
-    left, right = CLICKS, VIEWS.project([n for n in VIEWS.names if n in keys or n not in CLICKS])
+    left, right = CLICKS, Schema(tuple(f for f in VIEWS.fields if f.name in keys or f.name not in CLICKS))
     of.bind_sides(left, right)
     schema, time = (left, "at") if side is Side.LEFT else (right, "seen")
     rows = data.draw(rows_of(schema))

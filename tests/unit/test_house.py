@@ -17,8 +17,8 @@ PUBLIC = """
     rates records run sqlite start stream table testing tumbling when
 """.split()
 # Lower rooms first; a module may import its own room and those above it in this list.
-ROOMS = ["errors", "durations", "types", "expr", "metrics", "dataset", "operators", "connectors", "pipeline"]
-ROOMS += ["protocol", "engine", "control", "runtime"]
+ROOMS = ["errors", "durations", "checks", "types", "expr", "metrics", "dataset", "operators", "connectors"]
+ROOMS += ["pipeline", "protocol", "engine", "control", "runtime"]
 PURE = ["types", "expr", "metrics", "dataset", "operators", "pipeline", "protocol", "engine", "control"]
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -142,7 +141,6 @@ class WriterContext:
     operation: str
     instance: int
     instances: int
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 class SinkWriter(ABC):

@@ -2,7 +2,7 @@
 
 from penstock.dataset.block import Block, Mark, join_columns, pack, unpack
 from penstock.dataset.channel import Ack, ChannelId, Receiver, ReceiverView, Sender, SenderView
-from penstock.dataset.log import Log, LogView, Retention
+from penstock.dataset.log import Log, LogView
 
 __all__ = [
     "Ack",
@@ -13,7 +13,6 @@ __all__ = [
     "Mark",
     "Receiver",
     "ReceiverView",
-    "Retention",
     "Sender",
     "SenderView",
     "join_columns",

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from penstock.errors import InvalidOption, OperationFailed, PenstockError
+from penstock.checks import OneOf
+from penstock.errors import OperationFailed, PenstockError
 from penstock.types import Record, Schema, record_dict
 
 ATTEMPTS_MAX = 3
@@ -33,11 +34,7 @@ class ErrorPolicy(Enum):
     @staticmethod
     def parse(value: str | ErrorPolicy, operation: str) -> ErrorPolicy:
         """Read the public option."""
-        try:
-            return ErrorPolicy(value)
-        except ValueError:
-            allowed = ", ".join(policy.value for policy in ErrorPolicy)
-            raise InvalidOption(option="on_error", given=value, allowed=allowed, operation=operation) from None
+        return OneOf(ErrorPolicy).read("on_error", value, operation=operation)
 
 
 @dataclass(slots=True)

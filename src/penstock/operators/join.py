@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.checks import OneOf
 from penstock.durations import format_us, parse_us
-from penstock.errors import BadRecord, InvalidOption, SchemaError, TypeMismatch, nearest
+from penstock.errors import BadRecord, InvalidOption, SchemaError, TypeMismatch
 from penstock.operators.base import BatchForm, BatchResult, Operation, Operator
 from penstock.operators.errors import Errors
 from penstock.operators.keys import check_keys
@@ -148,23 +149,14 @@ def join(
         if (time is None) == (column is None):
             allowed = f"either time or {option}: the timestamp column"
             raise InvalidOption(option=option, given=column, allowed=allowed)
-    try:
-        kind = How(how)
-    except ValueError:
-        raise InvalidOption(option="how", given=how, allowed="inner, left") from None
-    try:
-        pairing = Pairing(match)
-    except ValueError:
-        hint = nearest(match, ["all", "once"]) if isinstance(match, str) else ""
-        raise InvalidOption(option="match", given=match, allowed="all, once", hint=hint) from None
     return Join(
         keys,
         left_time or time or "",
         right_time or time or "",
         parse_us(within, option="within", allow_zero=True),
         parse_us(lateness, option="lateness", allow_zero=True),
-        kind,
-        pairing,
+        OneOf(How).read("how", how),
+        OneOf(Pairing).read("match", match),
     )
 
 

@@ -128,9 +128,6 @@ class Left(_Message):
     incarnation: int
 
 
-ToSlotFromWorker = Do | Left
-
-
 # --- slot and driver --------------------------------------------------------------------------------------------------
 
 

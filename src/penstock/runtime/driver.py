@@ -63,7 +63,6 @@ class Driver:
         self.ended = threading.Event()
         self.error: PenstockError | None = None
         self.first_result_us: int | None = None
-        self.results_delivered = 0
         self._plan = plan
         self._node = node
         self._store = CheckpointStore(plan.options.checkpoint, durable=plan.options.durable)
@@ -270,7 +269,7 @@ class Driver:
                     self._monitor.on_heartbeat(message)
                 self._beaten = True
             case m.Deliver() if current:
-                self.results_delivered += self._deliveries.take(message)
+                self._deliveries.take(message)
                 self.first_result_us = self.first_result_us or now_us()
             case _:
                 pass

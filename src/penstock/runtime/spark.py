@@ -8,16 +8,20 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pyarrow as pa
 
 from penstock.control.groups import Submit
 from penstock.errors import SparkFailed
 from penstock.pipeline.plan import Plan
 from penstock.runtime.host import Assignment, run_worker
+from penstock.runtime.interrupts import ending_interrupts
 from penstock.runtime.java import check_java
 from penstock.runtime.quiet import quiet_start
 from penstock.runtime.slots import GroupTask, run_slot
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
 
 SECRET_VARIABLE = "PENSTOCK_SPARK_SECRET"
 LOCAL_SLOTS_MIN = 32
+END_JVM_S = 2.0
+"""How long a JVM that is interrupted while it starts may take to end, before it is killed."""
 TASK_FAILURES_MAX = 10_000
 """Spark starts a lost worker's task again; how often in vain is for the scheduler to judge."""
 
@@ -44,8 +50,16 @@ def open_session(master: str, workers: int, name: str) -> SparkSession:
     with _lock:
         session = SparkSession.getActiveSession() or SparkSession._instantiatedSession
         if session is None or session.sparkContext._jsc is None:
-            check_java()
-            _own = session = _start(SparkSession.builder, master, workers, name)
+            try:
+                # In a thread of its own: in the main one, pyspark would take Ctrl-C over.
+                with ending_interrupts(end_jvm), ThreadPoolExecutor(1) as beside:
+                    check_java()
+                    session = beside.submit(_start, SparkSession.builder, master, workers, name).result()
+            except KeyboardInterrupt:
+                end_jvm()
+                _forget()
+                raise
+            _own = session
         _users += 1
         return session
 
@@ -95,6 +109,48 @@ def _start(builder: Any, master: str, workers: int, name: str) -> SparkSession:
         raise SparkFailed(f"Spark did not start on '{master}': {error}.", hint=hint) from error
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def end_jvm() -> None:
+    """End the JVM that this process has started for Spark, and what is below it, while there is no work to lose."""
+    processes = [each for each in psutil.Process().children() if _is_gateway(each)]
+    for each in processes:  # grows: the JVM begins as scripts that start others
+        with suppress(psutil.Error):
+            each.suspend()  # it starts no other one while they are looked for
+            processes += each.children()
+    # Asked first, as Spark then takes its temporary directories away.
+    for ask in (psutil.Process.terminate, psutil.Process.kill):
+        for each in processes:
+            with suppress(psutil.Error):
+                ask(each)
+                each.resume()
+        deadline = monotonic() + END_JVM_S
+        while any(map(_is_alive, processes)) and monotonic() < deadline:
+            sleep(0.02)
+
+
+def _is_gateway(process: psutil.Process) -> bool:
+    try:
+        return "_PYSPARK_DRIVER_CONN_INFO_PATH" in process.environ()
+    except psutil.Error:
+        return False
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    """Asked in this way and not waited for: whoever has started it waits for it too, and must learn how it ended."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def _forget() -> None:
+    """Let pyspark start anew after its JVM was ended."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def _authentication(master: str) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from operator import attrgetter
@@ -121,10 +121,6 @@ class Schema:
             if field.name == name:
                 return field
         raise UnknownColumn(column=name, available=self.names)
-
-    def project(self, names: Iterable[str]) -> Schema:
-        """Return the schema of these columns, in this order."""
-        return Schema(tuple(self.field(name) for name in names))
 
     def __getstate__(self) -> dict[str, object]:
         # What is generated from the columns is made anew where they arrive: there, too, equal schemas share one class.
