@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 
 setup: $(STAMP)
 
-$(STAMP): requirements.lock pyproject.toml scripts/setup.sh
+$(STAMP): requirements.lock pyproject.toml bench/pyproject.toml scripts/setup.sh
 	PYTHON="$(PYTHON)" sh scripts/setup.sh
 	touch $(STAMP)
 
@@ -28,7 +28,7 @@ simulate: setup ## a job under faults in made-up time: SEED=7 replays one seed, 
 		$(if $(SEED),--seed $(SEED),--first $(or $(FIRST),0) --count $(or $(COUNT),1000))
 
 bench: setup ## the short set of measurements; writes benchmarks/results/latest.json
-	$(BIN)/python -m penstock.bench
+	$(BIN)/python -m penstock_bench
 
 lock: ## renew requirements.lock from pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

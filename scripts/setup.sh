@@ -43,4 +43,4 @@ fi
 echo "installing into .venv, about half a minute the first time…"
 [ -x .venv/bin/python ] || "$PYTHON" -m venv .venv
 .venv/bin/python -m pip install -q --require-hashes -r requirements.lock
-.venv/bin/python -m pip install -q --no-deps --no-build-isolation -e .
+.venv/bin/python -m pip install -q --no-deps --no-build-isolation -e . -e bench

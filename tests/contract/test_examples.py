@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.bench.workloads import WORKLOADS, Comparison, replay
 from penstock.connectors.generator import Generator
 from penstock.control.scheduler import START_DELAY_US
 from penstock.testing import Harness
+from penstock_bench.workloads import WORKLOADS, Comparison, replay
 
 _EXAMPLES = Path(__file__).parents[2] / "examples"
 _START_US = 1_700_000_005_000_000

@@ -23,8 +23,8 @@ import psutil
 import pyspark
 import pytest
 
-from penstock.bench.measure import read_rows
-from penstock.bench.workloads import WORKLOADS, replay
+from penstock_bench.meter.measure import read_rows
+from penstock_bench.workloads import WORKLOADS, replay
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -35,7 +35,7 @@ JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 PROGRAM = """
 import sys, threading
 import msgspec, penstock as ps
-from penstock.bench.workloads import WORKLOADS
+from penstock_bench.workloads import WORKLOADS
 workload, directory, rate, seconds, options = sys.argv[1:]
 limit = float(seconds) if seconds else None
 pipeline = WORKLOADS[workload].pipeline(float(rate), ps.files(directory + "/out"), seconds=limit)

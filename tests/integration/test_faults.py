@@ -17,13 +17,13 @@ import psutil
 import pytest
 
 import penstock as ps
-from penstock.bench.chaos import Campaign, Killer
-from penstock.bench.measure import read_rows
-from penstock.bench.workloads import WORKLOADS, replay
+from penstock.demo.chaos import Campaign, Killer
 from penstock.errors import CheckpointDamaged, CheckpointMismatch, SinkFailed
 from penstock.runtime.clock import now_us
 from penstock.runtime.job import Job, attend, plan_of
 from penstock.runtime.report import Report
+from penstock_bench.meter.measure import read_rows
+from penstock_bench.workloads import WORKLOADS, replay
 
 pytestmark = pytest.mark.spark
 
@@ -170,7 +170,7 @@ def test_nothing_is_accepted_from_a_worker_that_was_suspended_and_replaced(
 PROGRAM = """
 import sys
 import penstock as ps
-from penstock.bench.workloads import WORKLOADS
+from penstock_bench.workloads import WORKLOADS
 pipeline = WORKLOADS["yahoo-updates"].pipeline(5_000, ps.files("out", existing="fail"), seconds=5)
 report = ps.run(pipeline, parallelism=2, checkpoint="checkpoint", name="restarted")
 import msgspec

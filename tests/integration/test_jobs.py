@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 import penstock as ps
-from penstock.bench.workloads import WORKLOADS, replay
 from penstock.errors import OperationFailed, SinkFailed
+from penstock_bench.workloads import WORKLOADS, replay
 
 pytestmark = pytest.mark.spark
 

@@ -20,7 +20,6 @@ import msgspec
 import pytest
 
 import penstock as ps
-from penstock.bench.workloads import WORKLOADS
 from penstock.errors import InvalidOption
 from penstock.pipeline.outlets import InfluxOutlet
 from penstock.runtime.metrics_out.feeder import Feeder
@@ -28,6 +27,7 @@ from penstock.runtime.metrics_out.files import Line
 from penstock.runtime.metrics_out.influx import InfluxWriter
 from penstock.runtime.metrics_out.samples import Buckets, OutletFigures, Point, Snapshot, Tags
 from penstock.runtime.report import Report
+from penstock_bench.workloads import WORKLOADS
 
 pytestmark = pytest.mark.spark
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench.measure import read_rows
-from penstock.bench.workloads import WORKLOADS, replay
+from penstock_bench.meter.measure import read_rows
+from penstock_bench.workloads import WORKLOADS, replay
 
 pytestmark = pytest.mark.spark
 
@@ -23,7 +23,7 @@ STILL_LINES = 30
 PROGRAM = """
 import sys
 import msgspec, penstock as ps
-from penstock.bench.workloads import WORKLOADS
+from penstock_bench.workloads import WORKLOADS
 directory, rate, seconds, parallelism = sys.argv[1:]
 pipeline = WORKLOADS["yahoo"].pipeline(float(rate), ps.files(directory + "/out"), seconds=float(seconds))
 job = ps.start(pipeline, parallelism=int(parallelism), name="cut", epoch="500ms")

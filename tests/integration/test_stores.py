@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.bench.workloads import WORKLOADS, replay
 from penstock.errors import PenstockError
+from penstock_bench.workloads import WORKLOADS, replay
 
 pytestmark = pytest.mark.spark
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.bench.measure import read_rows
-from penstock.bench.workloads import WORKLOADS, replay
 from penstock.errors import InvalidOption, WorkerFailed
 from penstock.runtime.job import Job
 from penstock.runtime.report import Report
+from penstock_bench.meter.measure import read_rows
+from penstock_bench.workloads import WORKLOADS, replay
 
 pytestmark = pytest.mark.spark
 

@@ -7,6 +7,8 @@ from typing import Any
 from zlib import crc32
 
 import msgspec
+from penstock.engine.input_unit import InputUnit
+from penstock.engine.source_unit import SourceUnit
 from planting import Change, Mutation, Nursery, Patch, find
 
 from penstock.connectors.buffered import DeliveringWriter
@@ -19,9 +21,7 @@ from penstock.dataset import Block, Log, Receiver
 from penstock.dataset.channel import Ack, Sender
 from penstock.engine import worker as worker_module
 from penstock.engine.chain import Chain
-from penstock.engine.input_unit import InputUnit
 from penstock.engine.snapshot import UnitSnapshot, encode_snapshot
-from penstock.engine.source_unit import SourceUnit
 from penstock.engine.unit import Unit
 from penstock.engine.worker import Persist, Worker
 from penstock.operators.aggregation import MergeOperator

@@ -7,6 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from penstock.engine.detour import Detour, Item, Route
+from penstock.engine.input_unit import InputUnit
+from penstock.engine.pool import SlotPool, Work
+from penstock.engine.rerouting import ReroutableUnit
+from penstock.engine.slot_desk import SlotDesk
+from penstock.engine.source_unit import SourceUnit
 from planting import Change, Mutation, Nursery, Patch, find
 
 from penstock.control.adaptation import ControlLoop
@@ -15,13 +21,7 @@ from penstock.control.hand_overs import HandOvers
 from penstock.control.scheduler import Scheduler
 from penstock.engine import pool as pool_module
 from penstock.engine.chain import SinkOperator
-from penstock.engine.detour import Detour, Item, Route
 from penstock.engine.guard import Guard
-from penstock.engine.input_unit import InputUnit
-from penstock.engine.pool import SlotPool, Work
-from penstock.engine.rerouting import ReroutableUnit
-from penstock.engine.slot_desk import SlotDesk
-from penstock.engine.source_unit import SourceUnit
 from penstock.engine.unit import Capture
 from penstock.engine.worker import Worker
 from penstock.metrics.times import later

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import penstock as ps
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "penstock"
+BENCH = ROOT / "bench" / "penstock_bench"
 PUBLIC = """
     Job Pipeline PenstockError Stream agg coalesce col console fields files foreach generator json_files lit memory op
     rates records run sqlite start stream table testing tumbling when
@@ -19,6 +21,10 @@ PUBLIC = """
 # Lower rooms first; a module may import its own room and those above it in this list.
 ROOMS = ["errors", "durations", "checks", "types", "expr", "metrics", "dataset", "operators", "connectors"]
 ROOMS += ["pipeline", "protocol", "engine", "control", "runtime"]
+SHELLS = {"testing": [], "dashboard": [], "demo": ["dashboard"], "cli": ["dashboard", "demo"]}
+"""What stands on the rooms; each may import them all, and of the other shells those named."""
+BENCH_ROOMS = ["workloads", "meter", "files", "engines", "report", "studies"]
+"""Of the benchmark tool, lower ones first; what lies beside them (the commands) may import all."""
 PURE = ["types", "expr", "metrics", "dataset", "operators", "pipeline", "protocol", "engine", "control"]
 
 
@@ -42,26 +48,65 @@ def test_every_path_named_in_the_documents_exists() -> None:
     for document in ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"):
         text = (ROOT / document).read_text()
         for path in re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]*(?:\.[a-z0-9]+)?)`", text):
-            assert (SOURCE / path).exists() or (ROOT / path).exists(), f"{document} names {path}"
+            assert any((place / path).exists() for place in (SOURCE, BENCH, ROOT)), f"{document} names {path}"
         for link in re.findall(r"\]\(([^)#]+)\)", text):
             assert (ROOT / link).exists(), f"{document} links to {link}"
     tree = (ROOT / "ARCHITECTURE.md").read_text().split("```")[1]
     for room in re.findall(r"\b([a-z]+)/\s", tree):
         if room != "penstock":
-            assert (SOURCE / room).is_dir(), room
+            assert (SOURCE / room).is_dir() or (BENCH / room).is_dir(), room
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def modules(source: Path) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("path", sorted(source.rglob("*.py")), ids=lambda path: str(path.relative_to(source)))
+
+
+def rooms_of(path: Path, source: Path) -> tuple[str, set[str]]:
+    """The room of a module, and the rooms of the same package that it imports from."""
+    found = {parts[1] for name in imports(path) if (parts := name.split("."))[0] == source.name and len(parts) > 1}
+    return path.relative_to(source).parts[0].removesuffix(".py"), found
+
+
+@modules(SOURCE)
 def test_imports_point_down(path: Path) -> None:
-    room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-    if room not in ROOMS:
-        return
-    for name in imports(path):
-        parts = name.split(".")
-        if parts[0] == "penstock" and len(parts) > 1 and parts[1] in ROOMS:
-            # Operations and sources are what a pipeline is made of; connectors know schemas only.
-            assert ROOMS.index(parts[1]) <= ROOMS.index(room), f"{room} imports {name}"
-        assert not (parts[0] == "penstock" and len(parts) > 1 and parts[1] in ("cli", "dashboard", "bench")), name
+    room, used = rooms_of(path, SOURCE)
+    if room in ROOMS:
+        # Operations and sources are what a pipeline is made of; connectors know schemas only.
+        allowed = {*ROOMS[: ROOMS.index(room) + 1]}
+    elif room in SHELLS:
+        allowed = {*ROOMS, room, *SHELLS[room]}
+    else:
+        return  # the package's own __init__: the public names
+    above = used & {*ROOMS, *SHELLS} - allowed
+    assert not above, f"{room} imports {above}"
+
+
+@modules(SOURCE)
+def test_the_product_knows_nothing_of_the_benchmark_tool(path: Path) -> None:
+    assert not {name.split(".")[0] for name in imports(path)} & {"penstock_bench", "yaml", "redis"}
+
+
+@modules(BENCH)
+def test_imports_of_the_benchmark_tool_point_down(path: Path) -> None:
+    room, used = rooms_of(path, BENCH)
+    if room in BENCH_ROOMS:
+        above = used & {*BENCH_ROOMS[BENCH_ROOMS.index(room) + 1 :], "cli", "commands", "page"}
+        assert not above, f"{room} imports {above}"
+
+
+def test_programs_for_other_environments_import_nothing_of_ours() -> None:
+    for path in (BENCH / "engines" / "foreign").rglob("*.py"):
+        assert not [name for name in imports(path) if name.startswith("penstock")], path
+
+
+def test_one_lock_serves_both_packages() -> None:
+    """What the benchmark tool asks for is in the group that the lock is made from."""
+    dev = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["dev"]
+    tool = tomllib.loads((ROOT / "bench" / "pyproject.toml").read_text())["project"]
+    wanted = [*tool["dependencies"], *(each for extra in tool["optional-dependencies"].values() for each in extra)]
+    assert {each for each in wanted if not each.startswith("penstock")} <= set(dev)
+    assert f"penstock=={ps.__version__}" in wanted
+    assert tool["version"] == ps.__version__
 
 
 @pytest.mark.parametrize("room", PURE)
@@ -72,7 +117,7 @@ def test_pure_rooms_know_no_clock_no_socket_and_no_chance(room: str) -> None:
 
 
 def test_nothing_is_unpickled_but_by_spark() -> None:
-    for path in SOURCE.rglob("*.py"):
+    for path in [*SOURCE.rglob("*.py"), *BENCH.rglob("*.py")]:
         text = path.read_text()
         if path == SOURCE / "runtime" / "host.py":
             # The one exception: the plan, which Spark itself has brought.
@@ -82,5 +127,5 @@ def test_nothing_is_unpickled_but_by_spark() -> None:
 
 
 def test_modules_are_of_a_readable_size() -> None:
-    for path in SOURCE.rglob("*.py"):
+    for path in [*SOURCE.rglob("*.py"), *BENCH.rglob("*.py")]:
         assert len(path.read_text().splitlines()) <= 500, path

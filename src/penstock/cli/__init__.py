@@ -1,16 +1,20 @@
-"""The command line: `penstock run`, `demo`, `chaos`, `top`, `explain`, `bench`: a module for each; here they meet."""
+"""The command line: `penstock run`, `demo`, `chaos`, `top`, `explain`: a module for each; here they meet.
+
+Other packages add commands through the entry points of the group ``penstock.commands``; `penstock bench` is one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated
 
 import typer
 
-from penstock.cli.bench import app as bench
 from penstock.cli.chaos import chaos
 from penstock.cli.demo import demo
 from penstock.cli.explain import explain
+from penstock.cli.outcome import Exit
 from penstock.cli.run import run
 from penstock.cli.top import top
 
@@ -33,7 +37,26 @@ COMMANDS: dict[Callable[..., None], str] = {
 }
 for command, line in COMMANDS.items():
     app.command(short_help=line)(command)
-app.add_typer(bench)
+
+
+def add_plugins(app: typer.Typer, plugins: Iterable[EntryPoint]) -> None:
+    """Add the commands of other packages, and in place of `bench` where it is not installed a word on how to."""
+    found = {each.name: each for each in plugins}
+    for each in found.values():
+        app.add_typer(each.load())
+    if "bench" not in found:
+        # Whatever is asked of it, help included, has the same answer.
+        anything = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+        app.command(short_help="Benchmarks: pip install penstock-bench.", context_settings=anything)(bench)
+
+
+def bench() -> None:
+    """Say how the benchmarks are installed."""
+    typer.echo("penstock bench is a package of its own; install it with: pip install penstock-bench", err=True)
+    raise typer.Exit(Exit.REFUSED)
+
+
+add_plugins(app, entry_points(group="penstock.commands"))
 
 
 def _version(wanted: bool) -> None:

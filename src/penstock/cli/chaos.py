@@ -34,7 +34,7 @@ def chaos(
     time, and how many records were lost, duplicated or reordered on their way; it fails if a single one was, if the
     job did not go on, or if nobody was killed.
     """
-    from penstock.bench.chaos import Campaign, Killer
+    from penstock.demo.chaos import Campaign, Killer
 
     with told(Exit.REFUSED):
         out = JsonOut(json)

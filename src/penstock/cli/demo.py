@@ -22,8 +22,8 @@ from penstock.errors import InvalidOption
 from penstock.pipeline.options import Forms
 
 if TYPE_CHECKING:
-    from penstock.bench.demo import Demo, Verified
-    from penstock.bench.series import BurstFigures, Course
+    from penstock.demo.series import BurstFigures, Course
+    from penstock.demo.story import Demo, Verified
     from penstock.runtime.report import Report
 
 TITLE = "Penstock through a burst: a model called for every event"
@@ -51,8 +51,8 @@ def demo(
     of its operations by itself; the others stay in record form and in batch form, on the same input. At the end all
     scores are computed again without Penstock; the command fails if one is missing, doubled, wrong or out of order.
     """
-    from penstock.bench import demo as story
-    from penstock.bench.series import Scene
+    from penstock.demo import story
+    from penstock.demo.series import Scene
 
     with told(Exit.REFUSED):
         json_out = JsonOut(json)
@@ -83,8 +83,8 @@ class _Run:
 
 
 def _runs(shown: Demo, order: tuple[Forms, ...], options: dict[str, Any], view: bool) -> list[_Run]:
-    from penstock.bench.demo import PATIENCE_S
-    from penstock.bench.series import Sampler
+    from penstock.demo.series import Sampler
+    from penstock.demo.story import PATIENCE_S
 
     runs: list[_Run] = []
     plans = {forms: shown.plan(forms, **options) for forms in order}
@@ -133,9 +133,9 @@ def _tell_run(figures: BurstFigures, verified: Verified) -> None:
 
 
 def _tell(shown: Demo, runs: list[_Run], pictures: Path) -> None:
-    from penstock.bench.figures import page
-    from penstock.dashboard.comparison import comparison
     from penstock.dashboard.view import switch_line
+    from penstock.demo import page
+    from penstock.demo.table import comparison
 
     console = Console(highlight=False)
     for switch in [each for run in runs[:1] for each in run.course.switches]:

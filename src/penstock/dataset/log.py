@@ -6,7 +6,7 @@ Units append to logs and read from them; the sender of a channel is one more rea
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from penstock.dataset.block import Block, Mark
@@ -23,6 +23,21 @@ class Cursor:
     next: int = 0
     consumed: int = 0
     consumed_weight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """A log, to be looked at: what it keeps, and where its readers stand."""
+
+    log: Log
+    name: str
+    has_room: bool
+    base: int
+    """Index of the first block in the whole sequence."""
+    blocks: Sequence[Block]
+    next_id: int
+    cursors: Sequence[tuple[int, int]]
+    """Consumed, and next to be read, as indexes into the whole sequence."""
 
 
 class Log:
@@ -79,6 +94,11 @@ class Log:
     def retained_records(self) -> int:
         """Records kept, consumed ones included."""
         return self._weight_in - self._weight_out
+
+    def inspect(self) -> LogView:
+        """A read-only view."""
+        cursors = [(each.consumed, each.next) for each in self._cursors.values()]
+        return LogView(self, self.name, self.has_room, self._base, self._blocks, self._next_id, cursors)
 
     @property
     def committed_epoch(self) -> int:

@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 import penstock
-from penstock.cli import app
+from penstock.cli import add_plugins, app
 from penstock.cli.outcome import Exit, JsonOut, told
 from penstock.control.monitor import OperationFigures, Status, WorkerFigures
 from penstock.errors import InvalidOption
@@ -245,6 +245,16 @@ def test_an_option_that_is_found_wrong_late_is_wrong_usage_all_the_same() -> Non
 @pytest.mark.parametrize("command", [[], ["bench"]])
 def test_lists_of_commands_are_not_cut_off(command: list[str]) -> None:
     assert "..." not in call(*command, "--help").output.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("given", [[], ["--help"], ["run", "yahoo", "--rate", "20000"]])
+def test_without_the_benchmark_tool_one_line_says_how_to_install_it(given: list[str]) -> None:
+    alone = typer.Typer(rich_markup_mode=None)
+    alone.command()(lambda: None)
+    add_plugins(alone, [])
+    done = CliRunner().invoke(alone, ["bench", *given])
+    assert done.exit_code == Exit.REFUSED
+    assert done.output == ("penstock bench is a package of its own; install it with: pip install penstock-bench\n")
 
 
 def test_json_out_refuses_a_directory(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.bench.demo import SOURCE, Demo, compare
-from penstock.bench.series import Scene
-from penstock.bench.workloads import replay
-from penstock.bench.workloads.scoring import SCORING
 from penstock.control.monitor import Audit
+from penstock.demo.series import Scene
+from penstock.demo.story import SOURCE, Demo, compare
 from penstock.pipeline.options import Forms
 from penstock.runtime.report import Latency, Report
+from penstock_bench.workloads import replay
+from penstock_bench.workloads.scoring import SCORING
 
 READ = [203, 190]
 FORMS = Forms.ADAPTIVE

@@ -6,14 +6,14 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from penstock.engine.detour import ITEM_BYTES_MAX, ITEM_RECORDS_MAX, ITEM_WORK_US, Detour, Result, Route
+from penstock.engine.pool import SlotPool, Work
+from penstock.engine.source_unit import SourceUnit
 
 import penstock as ps
 from penstock.control.events import Event, FromWorker
 from penstock.dataset import Block
-from penstock.engine.detour import ITEM_BYTES_MAX, ITEM_RECORDS_MAX, ITEM_WORK_US, Detour, Result, Route
-from penstock.engine.pool import SlotPool, Work
 from penstock.engine.slot import Slot
-from penstock.engine.source_unit import SourceUnit
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m

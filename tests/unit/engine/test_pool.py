@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.engine.pool import DEPTH, LOST_US, MISSED_US, SlotPool, Work
+
 from penstock.protocol import slots as s
 
 S = 1_000_000

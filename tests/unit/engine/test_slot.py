@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.engine.pool import LOST_US, SlotPool, Work
+
 import penstock as ps
 from penstock.dataset import pack
-from penstock.engine.pool import LOST_US, SlotPool, Work
 from penstock.engine.slot import LEAVE_US, READY_US, Identity, Slot, State
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan

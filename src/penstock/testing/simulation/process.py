@@ -195,7 +195,7 @@ class Process:
             self._simulation.send_peer(self, self._endpoints[target], frames)
         if self._has_slots:
             self._deal_with_slots(worker, now_us)
-        self._audit.check(worker, self._simulation.disk.committed_epoch)
+        self._audit.check(worker.inspect(), self._simulation.disk.committed_epoch)
         for message in worker.to_driver():
             self._tell(message)
             sent = _SENT.get(type(message))
@@ -207,7 +207,7 @@ class Process:
         away = worker.to_slots(now_us)
         for endpoint, frames in away:
             self._simulation.send_to_slot(self, endpoint, frames)
-        self._lines.check(worker)
+        self._lines.check(worker.inspect())
         if self._lines.closing:
             self._reach(Moment.CLOSING)
         if self._lines.markers:
@@ -249,7 +249,7 @@ class Process:
         payload = frames[1] if len(frames) > 1 else None
         channel = ChannelId(message.edge, message.producer, message.consumer)
         sends = message.producer if isinstance(message, m.Data) else message.consumer
-        sender = worker._peers.get(self._simulation.plan.worker_of(sends))
+        sender = worker.inspect().peers.get(self._simulation.plan.worker_of(sends))
         before = _ends(worker, channel)
         worker.on_peer(message, payload, now_us)
         if sender != message.incarnation and _ends(worker, channel) != before:
@@ -261,9 +261,9 @@ class Process:
                 self._early.append(word)
             return
         message = s.decode_from_slot(word.frames[0])
-        self._lines.before(self.worker, message)
+        self._lines.before(self.worker.inspect(), message)
         self.worker.on_slot(message, word.frames[1:])
-        self._lines.after(self.worker, message)
+        self._lines.after(self.worker.inspect(), message)
         if isinstance(message, s.Done):
             self._reach(Moment.RESULT)
 
@@ -311,10 +311,11 @@ class Process:
 
 def _ends(worker: Worker, channel: ChannelId) -> tuple[object, ...]:
     """What a message of a channel could change."""
-    receiver, sender = worker._receivers.get(channel), worker._senders.get(channel)
+    view = worker.inspect()
+    receiver, sender = view.receivers.get(channel), view.senders.get(channel)
     return (
-        receiver and (receiver._received, receiver._ack_now),
-        sender and (sender._received, sender.in_flight_records),
+        receiver and (receiver.received, receiver.owes_ack),
+        sender and (sender.received, sender.in_flight_records),
     )
 
 

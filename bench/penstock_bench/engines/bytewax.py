@@ -1,0 +1,62 @@
+"""Bytewax in an environment of its own; the dataflow is in `foreign/programs/run_bytewax.py`."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import ClassVar
+
+from penstock_bench.engines.environments import EngineEnvironment
+from penstock_bench.engines.socket_run import FOREIGN, Launch, run_fed
+from penstock_bench.meter.engine import Engine, Observation, Rate, RunOptions, cannot
+from penstock_bench.meter.subject import Subject
+
+ENVIRONMENT = EngineEnvironment("bytewax", ("bytewax==0.21.1", "orjson>=3.10", "numpy>=2", "redis>=5.3"))
+
+
+class Bytewax(Engine):
+    """One process, or a cluster of as many as the parallelism on this machine."""
+
+    name = "bytewax"
+    variants: ClassVar = {
+        "processes": "a cluster of processes, one worker in each",
+        "single": "one process, one worker",
+    }
+
+    @property
+    def form(self) -> str:
+        return "record"
+
+    def prepare(self, tell: Callable[[str, float | None], None]) -> None:
+        ENVIRONMENT.make(lambda text: tell(text, None))
+
+    def version(self) -> str:
+        return ENVIRONMENT.versions()["bytewax"]
+
+    def supports(self, subject: Subject) -> str | None:
+        return cannot(subject, ("window", "join"))
+
+    def run(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Observation:
+        self.check(options.settings)
+        workers = options.parallelism if self.variant == "processes" else 1
+
+        command = [ENVIRONMENT.python, "-m", "bytewax.run", "programs.run_bytewax:flow"]
+        commands = [command]
+        if workers > 1:
+            addresses = ";".join(_free_addresses(workers))
+            commands = [[*command, "-i", str(i), "-a", addresses] for i in range(workers)]
+        launch = Launch(
+            commands,
+            specification={"workers": workers},
+            environment={"PYTHONPATH": str(FOREIGN)},
+            connections=workers,
+        )
+        return run_fed(self.label, subject, rate, seconds, options, launch)
+
+
+def _free_addresses(count: int) -> list[str]:
+    """Addresses on loopback that were free a moment ago: Bytewax does not take 0 for any port."""
+    with ExitStack() as stack:
+        servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [f"127.0.0.1:{server.getsockname()[1]}" for server in servers]

@@ -1,0 +1,211 @@
+"""A workload file as the engines see it: messages as lines, the graph as numbers that any engine can repeat.
+
+What is due when is in the results themselves: a result carries the time of its message, of the later one of a pair, or
+of the end of its window, and event times follow the schedule.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.connectors.base import Sink
+from penstock.pipeline.stream import Pipeline
+from penstock.types import Record
+from penstock_bench.files import Own, file_workload
+from penstock_bench.files.chance import PRIME, Chance, Combined, Relabel, limit
+from penstock_bench.files.layout import Place
+from penstock_bench.files.loads import (
+    DISK_FILE_BYTES,
+    DISK_WRITTEN_BYTES,
+    MEMORY_COPIED_BYTES,
+    MEMORY_HELD_BYTES,
+)
+from penstock_bench.files.model import AnyTransformation, Filter, Join, Merge, Modify, Split
+from penstock_bench.meter.subject import Input, Rate, Subject
+from penstock_bench.meter.timeline import NEVER_US, Timeline
+from penstock_bench.workloads import Comparison
+
+CLOSING_US = 86_400_000_000
+"""How far behind the last message the line is that closes all windows, where an engine needs one."""
+
+
+class FileSubject(Subject):
+    """A workload that a file describes."""
+
+    columns = ("sink", "key", "value", "time", "id")
+
+    def __init__(self, path: str) -> None:
+        self._workload = file_workload(path)
+        self._description = self._workload.description
+        self._path = str(Path(path).absolute())
+        self.name = self._workload.name
+        sinks = list(self._description.layout.sinks)
+        self.constants = {"sink": sinks[0]} if len(sinks) == 1 else {}
+        order = self._description.layout.order
+        used = {name: self._description.transformations[name] for name in order}
+        self.stateful = tuple(
+            dict.fromkeys(
+                "join" if isinstance(each, Join) else "window"
+                for each in used.values()
+                if not isinstance(each, Filter | Split | Modify | Merge)
+            )
+        )
+        self.loads = tuple(
+            name for name, each in used.items() if each.params.cpu_load or each.params.mem_load or each.params.disk_load
+        )
+
+    @property
+    def nested(self) -> str:
+        """A transformation with state that reads what came out of another one; empty if there is none."""
+        layout = self._description.layout
+        behind: set[str] = set()
+        for name in layout.order:
+            keeps = not isinstance(self._description.transformations[name], Filter | Split | Modify | Merge)
+            before = any(place.node in behind for place in layout.inputs[name])
+            if keeps and before:
+                return name
+            if keeps or before:
+                behind.add(name)
+        return ""
+
+    @property
+    def once(self) -> tuple[str, ...]:
+        """Joins in which every message pairs at most once."""
+        return tuple(step["name"] for step in self.specification()["steps"] if step.get("match") == "once")
+
+    @property
+    def branches(self) -> bool:
+        """Whether a source is read more than once, or there is more than one."""
+        layout = self._description.layout
+        return (
+            len(layout.sinks) > 1
+            or len(self._description.sources) > 1
+            or any(isinstance(self._description.transformations[name], Split | Merge | Join) for name in layout.order)
+        )
+
+    def closing(self, end_us: int) -> bytes | None:
+        return b"-%d\t%d\t\t" % (len(self._description.sources), end_us + CLOSING_US) if self.stateful else None
+
+    @property
+    def reference(self) -> str:
+        return self._path
+
+    def input(self, rate: Rate, seconds: float | None, *, total: int | None = None, seed: int = 0) -> Input:
+        sources = self._workload.sources(_rate(rate), seconds=seconds, total=total, seed=seed)
+        return Input(tuple(sources.values()))
+
+    def pipeline(self, rate: Rate, seconds: float, sink: Sink, *, seed: int = 0) -> Pipeline:
+        return self._workload.pipeline(_rate(rate), sink, seconds=seconds, seed=seed)
+
+    def line(self, record: Record) -> bytes:
+        return b"%d\t%d\t%b\t%b" % (record.id, record.time, record.key.encode(), record.value.encode())
+
+    def specification(self) -> dict[str, Any]:
+        layout = self._description.layout
+        steps = []
+        for name in layout.order:
+            step = self._step(name, self._description.transformations[name])
+            inputs = [_place(each) for each in layout.inputs[name]]
+            steps.append({"name": name, "inputs": inputs, **step, **self._load(name)})
+        return {
+            "workload": "file",
+            "prime": PRIME,
+            "sources": list(self._description.sources),
+            "steps": steps,
+            "sinks": {name: _place(place) for name, place in layout.sinks.items()},
+        }
+
+    def _step(self, name: str, transformation: AnyTransformation) -> dict[str, Any]:
+        """What a transformation does, with all its numbers worked out."""
+        seed, layout = self._description.seed, self._description.layout
+        match transformation:
+            case Filter(params=params):
+                return {"do": "filter", "draw": _numbers(Chance.of(seed, name)), "below": limit(params.p)}
+            case Split(params=params):
+                relabels = [_numbers(Relabel.of(seed, name, i)) for i in range(params.n)]
+                return {"do": "split", "ratio": params.ratio, "relabels": relabels}
+            case Modify(params=params):
+                whole = int(params.rate_ratio)
+                return {
+                    "do": "modify",
+                    "draw": _numbers(Chance.of(seed, name)),
+                    "ratio": params.size_ratio,
+                    "copies": whole,
+                    "below": limit(params.rate_ratio - whole),
+                    "relabels": [_numbers(Relabel.of(seed, name, i)) for i in range(whole + 1)],
+                }
+            case Merge():
+                return {"do": "merge"}
+            case Join(params=params):
+                return {
+                    "do": "join",
+                    "match": params.match.value,
+                    "ttl_us": layout.ttl_us(name),
+                    "combine": _numbers(Combined.of(seed, name)),
+                }
+        timing = layout.window(name)
+        return {
+            "do": "window",
+            "size_us": timing.size_us,
+            "slide_us": timing.slide_us,
+            "combine": _numbers(Combined.of(seed, name)),
+        }
+
+    def _load(self, name: str) -> dict[str, Any]:
+        """What every message costs a transformation beside its own work."""
+        if name not in self.loads:
+            return {}
+        loads = self._description.transformations[name].params
+        copied_bytes = max(int(MEMORY_COPIED_BYTES * loads.mem_load), 1) if loads.mem_load else 0
+        written_bytes = max(int(DISK_WRITTEN_BYTES * loads.disk_load), 1) if loads.disk_load else 0
+        return {
+            "load": {
+                "message_s": loads.cpu_load / self._description.layout.rates_eps[name][0],
+                "held_bytes": max(int(MEMORY_HELD_BYTES * loads.mem_load), 2 * copied_bytes),
+                "copied_bytes": copied_bytes,
+                "file_bytes": max(int(DISK_FILE_BYTES * loads.disk_load), written_bytes),
+                "written_bytes": written_bytes,
+            }
+        }
+
+    def judge(
+        self,
+        given: Input,
+        rows: Sequence[tuple[int, Sequence[Any]]],
+        start_us: int,
+        event_start_us: int,
+        partitions: int,
+    ) -> tuple[Timeline, Comparison]:
+        exact = self._workload.expected(given.replay(event_start_us))
+        found = self._workload.compare(
+            exact, (dict(zip(self.columns, values, strict=True)) for _, values in rows), partitions
+        )
+        left: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
+        for at_us, values in reversed(rows):
+            left[tuple(values)].append(at_us)
+        due, seen = [], []
+        for result, count in exact.results.items():
+            times = left.get(result, [])
+            for _ in range(count):
+                due.append(result[3] - event_start_us + start_us)
+                seen.append(times.pop() if times else NEVER_US)
+        due_us, seen_us = np.array(due, np.int64), np.array(seen, np.int64)
+        order = np.argsort(due_us, kind="stable")
+        return Timeline(due_us[order], seen_us[order]), found
+
+
+def _rate(rate: Rate) -> Any:
+    return Own.FILE if rate is None else rate
+
+
+def _place(place: Place) -> list[Any]:
+    return [place.node, place.output]
+
+
+def _numbers(numbers: Chance | Relabel | Combined) -> list[int]:
+    return [getattr(numbers, name) for name in numbers.__slots__]

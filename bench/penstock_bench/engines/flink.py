@@ -1,0 +1,151 @@
+"""Flink in an environment of its own: PyFlink in thread and in process mode, and Flink SQL.
+
+The jobs are in `foreign/programs/run_flink.py` and `foreign/programs/flink_sql.py`, run in Flink's embedded cluster.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+from penstock.durations import parse_us
+from penstock.errors import JavaMissing
+from penstock.runtime.java import check_java
+from penstock_bench.engines.environments import EngineEnvironment
+from penstock_bench.engines.file_subject import FileSubject
+from penstock_bench.engines.socket_run import FOREIGN, Launch, run_fed
+from penstock_bench.meter.engine import Engine, Observation, Output, Rate, RunOptions, cannot
+from penstock_bench.meter.subject import Subject
+
+ENVIRONMENT = EngineEnvironment("flink", ("apache-flink==2.3.0",))
+"""PyFlink brings NumPy and, through Beam, the client of Redis, which two of the workloads need."""
+BUFFER_TIMEOUT = "1ms"
+"""Flink's default of 100 ms would be the latency of all that crosses a network buffer."""
+BUNDLE = "2ms"
+"""Process mode hands events to Python in bundles; the default of 1 s would be the latency."""
+WATERMARK = "2 ms"
+"""How often a watermark goes out; Flink's default of 200 ms would be the latency of windows and of some joins."""
+LEAD_S = {"thread": 3.0, "process": 12.0, "sql": 2.0}
+"""The source connects before the operators after it are up; Python's processes take longest."""
+HALF_US = 500
+"""Flink SQL's clock cuts off what is below a millisecond; half of one is right on average."""
+# A row as the print connector writes it, "2> +U[a, 1, …]": what is retracted (-U, -D) is no result.
+_CHANGE = re.compile(rb"(?:\d+> )?\+[IU]\[(.*)\]")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Flink(Engine):
+    """PyFlink's DataStream API with Python functions, or Flink SQL without any Python."""
+
+    name = "flink"
+    variants: ClassVar = {
+        "thread": "PyFlink, Python inside the JVM's threads",
+        "process": "PyFlink, Python in processes of its own",
+        "sql": "Flink SQL, no Python; times of results in whole milliseconds",
+    }
+    options: ClassVar = {
+        "buffer-timeout": f"how long a record may wait in a network buffer, default {BUFFER_TIMEOUT}",
+        "bundle": f"process mode: how long a record may wait for its bundle, default {BUNDLE}",
+    }
+
+    @property
+    def form(self) -> str:
+        return "record"
+
+    def prepare(self, tell: Callable[[str, float | None], None]) -> None:
+        ENVIRONMENT.make(lambda text: tell(text, None))
+
+    def version(self) -> str:
+        return ENVIRONMENT.versions()["apache-flink"]
+
+    def supports(self, subject: Subject) -> str | None:
+        try:
+            check_java()
+        except JavaMissing as error:
+            return str(error)
+        if self.variant == "sql" and subject.not_in_sql:
+            return subject.not_in_sql
+        if self.variant == "sql" and isinstance(subject, FileSubject):
+            if subject.nested:
+                return f"'{subject.nested}' has state behind state, whose times it cannot order"
+            if subject.once:
+                return f"'{subject.once[0]}' pairs every message once, which no join of SQL does"
+            return cannot(subject, ("window", "join"), loads="no function of SQL costs that much by itself")
+        return cannot(subject, ("window", "join"))
+
+    def configuration(self, options: RunOptions) -> dict[str, str]:
+        """What is not Flink's default."""
+        self.check(options.settings)
+        buffer_us = parse_us(
+            options.settings.get("buffer-timeout", BUFFER_TIMEOUT), option="buffer-timeout", allow_zero=True
+        )
+        found = {
+            "parallelism.default": str(options.parallelism),
+            "execution.buffer-timeout.interval": f"{buffer_us // 1000} ms",
+            "pipeline.object-reuse": "true",
+        }
+        if self.variant == "sql":
+            # Local time, which CURRENT_ROW_TIMESTAMP is printed in, must not depend on the machine.
+            return {**found, "table.local-time-zone": "UTC"}
+        found["python.execution-mode"] = self.variant
+        found["pipeline.auto-watermark-interval"] = WATERMARK
+        if self.variant == "process":
+            bundle_us = parse_us(options.settings.get("bundle", BUNDLE), option="bundle")
+            found["python.fn-execution.bundle.time"] = str(max(bundle_us // 1000, 1))
+        return found
+
+    def run(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Observation:
+        configuration = self.configuration(options)
+        launch = Launch(
+            commands=[[ENVIRONMENT.python, "-m", "programs.run_flink"]],
+            specification={"variant": self.variant, "configuration": configuration},
+            environment=_environment(),
+            lead_s=LEAD_S[self.variant],
+            dealt=1 if self.variant == "sql" else options.parallelism,
+        )
+        if self.variant == "sql":
+            launch = replace(launch, read=lambda directory: read_printed(directory / "program-0.log", subject))
+        found = run_fed(self.label, subject, rate, seconds, options, launch)
+        found.settings.update(configuration)
+        return found
+
+
+def _environment() -> Mapping[str, str]:
+    # Thread mode looks for a python on the PATH; the environment's must be the first.
+    binaries = str(Path(ENVIRONMENT.python).parent)
+    # In its embedded cluster PyFlink would run all Python in the client's process unless told otherwise.
+    return {
+        "PYTHONPATH": str(FOREIGN),
+        "_python_worker_execution_mode": "process",
+        "PATH": os.pathsep.join([binaries, os.environ.get("PATH", "")]),
+    }
+
+
+def read_printed(log: Path, subject: Subject) -> list[Output]:
+    """Read the rows that the print connector has written, the newest value of each change."""
+    convert = _CONVERTERS[subject.columns[0]]
+    outputs = []
+    for line in log.read_bytes().splitlines():
+        if match := _CHANGE.fullmatch(line):
+            *values, at = match[1].decode().split(", ")
+            outputs.append(Output(_time_us(at) + HALF_US, convert(values)))
+    outputs.sort(key=lambda output: output.out_us)
+    return outputs
+
+
+def _time_us(text: str) -> int:
+    at = datetime.fromisoformat(text).replace(tzinfo=UTC)
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+_CONVERTERS: dict[str, Callable[[list[str]], list[Any]]] = {
+    "campaign_id": lambda values: [values[0], int(values[1]) * 1000, int(values[2])],
+    "word": lambda values: [values[0], int(values[1])],
+    "sink": lambda values: [*values[:3], int(values[3]), int(values[4])],
+    "number": lambda values: [int(values[0]), values[1]],
+}

@@ -1,0 +1,73 @@
+"""What the meter itself can do: the generator's limit and the floor below which no latency can be seen."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from penstock_bench.engines.inputs import prepare
+from penstock_bench.engines.plain import Plain
+from penstock_bench.engines.program import Program
+from penstock_bench.engines.socket_run import START_S_MAX
+from penstock_bench.meter.engine import Rate, RunOptions
+from penstock_bench.meter.evaluate import evaluate
+from penstock_bench.meter.rows import Check
+from penstock_bench.meter.subject import Subject
+
+LIMIT_RECORDS = 200_000
+FLOOR_S = 2.0
+FLOOR_WARM_UP_S = 1.0
+RECEIVE_BYTES = 1 << 20
+
+
+def generator_limit(subject: Subject) -> Check:
+    """Measure how fast prepared events go over loopback to a reader that throws them away."""
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
+        directory = Path(name)
+        given = subject.input(LIMIT_RECORDS, None, total=LIMIT_RECORDS)
+        began = time.monotonic()
+        prepared = prepare(subject, given, time.time_ns() // 1000, directory, 1)
+        made_s = time.monotonic() - began
+        command = [sys.executable, "-m", "penstock_bench.engines.feeder", name, "1", "at-once", "close"]
+        with Program("generator", command, directory / "feeder.log", messages=True) as feeder:
+            port = feeder.message("port", START_S_MAX)
+            began = time.monotonic()
+            with socket.create_connection(("127.0.0.1", port)) as connection:
+                buffer = bytearray(RECEIVE_BYTES)
+                while connection.recv_into(buffer):
+                    pass
+                sent_s = time.monotonic() - began
+    return Check(
+        name="limit of the generator",
+        value=round(prepared.events / sent_s),
+        unit="events/s",
+        target="above every rate that is measured",
+        met=True,
+        detail={
+            "how": "lines made beforehand, sent over loopback to a reader that throws them away",
+            "made_eps": round(prepared.events / made_s),
+        },
+    )
+
+
+def meter_floor(subject: Subject, rate: Rate, options: RunOptions) -> Check:
+    """Measure the latency of the workload as one loop in Python, over the same socket and into the same log."""
+    short = replace(options, warm_up_s=FLOOR_WARM_UP_S, settings={})
+    observed = Plain().run(subject, rate, FLOOR_S, short)
+    found = evaluate(subject, observed, rate, FLOOR_S, short)
+    return Check(
+        name="floor of the meter",
+        value=found.latency.quantile(0.5) / 1000,
+        unit="ms",
+        target="below what is measured",
+        met=found.sustained,
+        detail={
+            "p99_ms": found.latency.quantile(0.99) / 1000,
+            "rate_eps": round(found.events / (FLOOR_WARM_UP_S + FLOOR_S)),
+            "how": "no engine: one loop in Python from the same socket to the same log",
+        },
+    )

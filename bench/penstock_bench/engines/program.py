@@ -1,0 +1,131 @@
+"""A program that an engine runs in: started in a process group of its own, watched, and ended with all below it."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock_bench.meter.errors import EngineFailed
+
+END_S = 10.0
+"""How long a program may take to end when it is asked to."""
+POLL_S = 0.05
+
+
+class Program:
+    """A running program; lines of JSON on its standard output are its messages, all else is its log."""
+
+    def __init__(
+        self,
+        engine: str,
+        command: Sequence[str],
+        log: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        messages: bool = False,
+    ) -> None:
+        self._engine = engine
+        self._log = log
+        self._messages: queue.Queue[dict[str, Any]] = queue.Queue()
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE if messages else errors,
+                stderr=errors,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,
+            )
+        if messages:
+            threading.Thread(target=self._read, daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over."""
+        return self._process.poll() is not None
+
+    def log(self) -> str:
+        """What it has printed."""
+        return self._log.read_text(errors="replace")
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            try:
+                message = json.loads(line)
+            except ValueError:
+                message = None
+            if isinstance(message, dict):
+                self._messages.put(message)
+            else:
+                with self._log.open("ab") as log:
+                    log.write(line)
+
+    def message(self, key: str, timeout_s: float, *others: Program) -> Any:
+        """Wait for the message with ``key`` and return its value; fails if this or one of ``others`` ends badly."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            try:
+                message = self._messages.get(timeout=POLL_S)
+            except queue.Empty:
+                for each in (self, *others):
+                    each.check()
+                if self.ended and self._messages.empty():
+                    break
+                continue
+            if key in message:
+                return message[key]
+        raise EngineFailed(engine=self._engine, what=f"gave no '{key}' within {timeout_s:g} s", log=self.log())
+
+    def check(self) -> None:
+        """Fail if it has ended with an error."""
+        if self._process.poll():
+            raise EngineFailed(
+                engine=self._engine, what=f"ended with exit code {self._process.returncode}", log=self.log()
+            )
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for its end; return whether it came in time."""
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        self.check()
+        return True
+
+    def close(self) -> None:
+        """End it and everything in its group: first by the end of its input, then by signals."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.close()
+        except BrokenPipeError:
+            pass
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self.pid, number)
+            except ProcessLookupError:
+                break
+            try:
+                self._process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                continue
+        self._process.wait()
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,174 @@
+"""What an engine is to the benchmarks: a name, variants, a version, and a run that hands back what came out.
+
+The runner finds engines through the entry points of the group ``penstock.engines`` and evaluates all of them alike.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from penstock.errors import InvalidOption, nearest
+from penstock_bench.meter.errors import UnknownEngine
+from penstock_bench.meter.rows import ProcessUsage
+from penstock_bench.meter.subject import Rate, Subject
+
+__all__ = ["Engine", "Observation", "Output", "Rate", "RunOptions"]
+
+WARM_UP_S = 8.0
+"""Cut from every run of every engine: the schedule's first seconds, at the same rate, with the engine up before."""
+PARALLELISM = 2
+
+
+def _silent(phase: str, seconds: float | None) -> None:
+    del phase, seconds
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How an engine is run.
+
+    Attributes
+    ----------
+    warm_up_s : float
+        Seconds at the beginning of the schedule that are run and checked but not measured.
+    parallelism : int
+        Workers, slots or threads, in the engine's own words.
+    seed : int
+        Seed of the input.
+    settings : mapping
+        The engine's own options; what it does not know is refused.
+    tell : callable
+        Is told what the run is doing, and how many seconds that will take where it is known.
+    """
+
+    warm_up_s: float = WARM_UP_S
+    parallelism: int = PARALLELISM
+    seed: int = 0
+    settings: Mapping[str, str] = field(default_factory=dict)
+    tell: Callable[[str, float | None], None] = _silent
+
+
+@dataclass(frozen=True)
+class Output:
+    """A row that left an engine, and when."""
+
+    out_us: int
+    values: list[Any]
+    """In the order of the subject's columns."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a run gave: enough to check it and to measure it without asking the engine.
+
+    Attributes
+    ----------
+    start_us : int
+        When the schedule began.
+    event_start_us : int
+        The start that the input's event times count from.
+    outputs : list of Output
+        Everything that left the engine, in the order of time.
+    partitions : int
+        Partitions of the input; order is kept within each.
+    processes : list of ProcessUsage
+        CPU and memory of every process, from the end of the warm-up on.
+    feed_lag_ms : float or None
+        99th percentile of how late the feeder handed an event over; None where the engine makes its own input.
+    settings : dict
+        All that is not the engine's default.
+    notes : list of str
+        What a reader of the figures has to know.
+    """
+
+    start_us: int
+    event_start_us: int
+    outputs: list[Output]
+    partitions: int
+    processes: list[ProcessUsage]
+    feed_lag_ms: float | None = None
+    settings: dict[str, object] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def cannot(subject: Subject, able: Collection[str] = (), *, loads: str | None = None) -> str | None:
+    """Why an engine cannot run a workload that is able to do these operations with state; None if it can.
+
+    ``loads`` says why it cannot run ``cpu_load`` and the like, where that is so.
+    """
+    if (reason := subject.missing()) is not None:
+        return reason
+    missing = [each for each in subject.stateful if each not in able]
+    if missing:
+        return f"its {' and '.join(missing)} of workload files is not built for this engine"
+    if subject.loads and loads:
+        return f"it has no cpu_load, mem_load and disk_load ({', '.join(subject.loads)}): {loads}"
+    return None
+
+
+class Engine(ABC):
+    """An engine in one of its variants.
+
+    Attributes
+    ----------
+    name : str
+        Name on the command line and in results.
+    variants : dict of str to str
+        Variants with a line on each; the first is the default.
+    options : dict of str to str
+        The engine's own options with what they allow.
+    """
+
+    name: ClassVar[str]
+    variants: ClassVar[Mapping[str, str]]
+    options: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, variant: str | None = None) -> None:
+        if variant is not None and variant not in self.variants:
+            raise UnknownEngine(
+                given=f"{self.name}:{variant}",
+                what="engine",
+                available=[f"{self.name}:{each}" for each in self.variants],
+            )
+        self.variant = variant or next(iter(self.variants))
+
+    @property
+    def label(self) -> str:
+        """Name with the variant, as the command line takes it."""
+        return f"{self.name}:{self.variant}"
+
+    @property
+    @abstractmethod
+    def form(self) -> str:
+        """How results leave: ``record`` by record, or once per ``batch``; ``adaptive`` for both."""
+
+    def prepare(self, tell: Callable[[str, float | None], None]) -> None:
+        """Make what the engine needs and is not there yet, such as its environment; called before all else."""
+        del tell
+
+    @abstractmethod
+    def version(self) -> str:
+        """Version of the engine that `run` uses."""
+
+    @abstractmethod
+    def supports(self, subject: Subject) -> str | None:
+        """Why this engine cannot run a workload here; None if it can."""
+
+    @abstractmethod
+    def run(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Observation:
+        """Run a workload for the warm-up and ``seconds`` more, to the last result, and return what came out."""
+
+    def check(self, settings: Mapping[str, str]) -> None:
+        """Refuse options that the engine does not have."""
+        for name, value in settings.items():
+            if name not in self.options:
+                known = ", ".join(f"{each} ({allowed})" for each, allowed in self.options.items()) or "none"
+                raise InvalidOption(
+                    option=name,
+                    given=value,
+                    allowed=f"options of '{self.name}': {known}",
+                    hint=nearest(name, self.options),
+                )

@@ -1,0 +1,185 @@
+"""What the runner shows on the terminal: a progress bar while an engine runs, and tables of what was measured."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+from rich.progress_bar import ProgressBar
+from rich.table import Column, Table
+
+from penstock.dashboard.numbers import human
+from penstock_bench.meter.rows import Check, ResultRow
+from penstock_bench.meter.runner import Spread
+
+BAR_WIDTH = 30
+BAR_COLUMNS_MIN = 80
+CPU_CORES_SHOWN = 0.005
+"""A process below this, and below a megabyte, is not worth a word."""
+
+
+class _PhaseBar(ProgressColumn):
+    """A bar that fills with time where a phase has a length, and pulses where it has none."""
+
+    def render(self, task: Task) -> ProgressBar:
+        began, seconds = task.fields["began"], task.fields["seconds"]
+        passed = time.monotonic() - began
+        if seconds is None:
+            return ProgressBar(pulse=True, width=BAR_WIDTH, animation_time=passed)
+        return ProgressBar(total=seconds, completed=min(passed, seconds), width=BAR_WIDTH)
+
+
+class ProgressView:
+    """Shows which engine runs and what it is doing: a bar on a terminal, a line for every phase elsewhere."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._began = time.monotonic()
+        self._task = progress.add_task("", total=None, began=time.monotonic(), seconds=None)
+        self._what = ""
+
+    def begin(self, what: str) -> None:
+        """Name the run that follows."""
+        self._what = what
+        self._progress.reset(self._task, description=what, began=time.monotonic(), seconds=None)
+
+    def tell(self, phase: str, seconds: float | None) -> None:
+        """Take what the run is doing now; goes into `RunOptions.tell`."""
+        self._progress.update(self._task, description=f"{self._what}: {phase}", began=time.monotonic(), seconds=seconds)
+        if self._progress.disable:
+            length = "" if seconds is None else f", {seconds:.0f} s"
+            passed_s = time.monotonic() - self._began
+            print(f"[{passed_s:4.0f} s] {self._what}: {phase}{length}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def progress_view(console: Console) -> Iterator[ProgressView]:
+    """Open the progress bar."""
+    # The text is what counts where there is little room: it has a line of its own, and the bar gives way.
+    text = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+    bars = () if console.width < BAR_COLUMNS_MIN else (_PhaseBar(),)
+    columns = (SpinnerColumn(), text, *bars, TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield ProgressView(progress)
+
+
+def number(value: float | None) -> str:
+    """Write a figure with as many digits as it is worth."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.2f}"
+
+
+_DETAILS = {"p99_ms": "p99", "rate_eps": "at", "made_eps": "made beforehand at"}
+_DETAIL_UNITS = {"p99_ms": "ms", "rate_eps": "events/s", "made_eps": "events/s"}
+
+
+def check_line(check: Check) -> str:
+    """Write a figure about the meter."""
+    details = [
+        f"{_DETAILS[name]} {number(value)} {_DETAIL_UNITS[name]}"
+        for name, value in check.detail.items()
+        if name in _DETAILS and isinstance(value, int | float)
+    ]
+    how = f"\n  {check.detail['how']}" if "how" in check.detail else ""
+    missed = "" if check.met else f"; NOT {check.target}"
+    return f"{check.name}: {', '.join([f'{number(check.value)} {check.unit}', *details])}{missed}{how}"
+
+
+def row_lines(row: ResultRow) -> list[str]:
+    """Write a measurement: figures, exactness, processes, settings."""
+    offered = "" if row.rate is None else f" at {row.rate:,.0f}/s"
+    lines = [
+        f"{row.workload} on {row.engine}:{row.variant} {row.version}{offered}, {row.seconds:g} s: "
+        f"p50 {number(row.p50_ms)} ms, p90 {number(row.p90_ms)}, p99 {number(row.p99_ms)}, "
+        f"p99.9 {number(row.p999_ms)}, max {number(row.max_ms)}",
+        f"  {number(row.throughput_eps)} events/s came through, {row.results:,} rows; "
+        f"{'sustained' if row.sustained else 'NOT sustained'}: {_backlog(row.backlog_growth or 0.0)}",
+        f"  {exactness(row)}",
+        f"  {number(row.cpu_cores)} cores, {row.rss_mb or 0.0:,.0f} MB in all: "
+        + "; ".join(
+            f"{each.name}{f' x{each.processes}' if each.processes > 1 else ''} {each.cpu_cores:.2f} cores "
+            f"{each.rss_mb:,.0f} MB"
+            for each in row.processes
+            if each.cpu_cores >= CPU_CORES_SHOWN or each.rss_mb >= 1
+        ),
+    ]
+    if row.generator_lag_ms is not None:
+        lines.append(f"  the generator was late by {number(row.generator_lag_ms)} ms at p99")
+    if row.settings:
+        lines.append("  settings: " + ", ".join(f"{name}={value}" for name, value in row.settings.items()))
+    if row.note:
+        lines.append(f"  {row.note}")
+    return lines
+
+
+def _backlog(growth: float) -> str:
+    return f"the backlog {'grew' if growth >= 0 else 'shrank'} by {abs(growth):.1%} of what was offered"
+
+
+def exactness(row: ResultRow) -> str:
+    """Say whether the output was exact."""
+    counts = {"lost": row.lost, "duplicated": row.duplicated, "wrong": row.wrong, "reordered": row.reordered}
+    if not any(counts.values()):
+        return "exact: nothing lost, duplicated, wrong or reordered"
+    return "NOT EXACT: " + ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
+
+
+def is_exact(row: ResultRow) -> bool:
+    """Whether the output was exact."""
+    return not any((row.lost, row.duplicated, row.wrong, row.reordered))
+
+
+_FIGURES: Sequence[tuple[str, str]] = (
+    ("p50_ms", "p50 ms"),
+    ("p99_ms", "p99 ms"),
+    ("p999_ms", "p99.9 ms"),
+    ("max_ms", "max ms"),
+    ("throughput_eps", "out/s"),
+    ("cpu_cores", "cores"),
+    ("rss_mb", "MB"),
+)
+
+
+def comparison_tables(rows: Iterable[ResultRow]) -> list[Table]:
+    """Put engines side by side, a table for each rate: the median of the repetitions, below it least and largest.
+
+    One below the other, because three figures beside each other would not fit into a terminal of 80 columns.
+    """
+    by_rate: dict[float | None, dict[str, list[ResultRow]]] = {}
+    for row in rows:
+        by_rate.setdefault(row.rate, {}).setdefault(f"{row.engine}:{row.variant}", []).append(row)
+    return [_comparison(rate, by_engine) for rate, by_engine in by_rate.items()]
+
+
+def _comparison(rate: float | None, by_engine: dict[str, list[ResultRow]]) -> Table:
+    runs = max(map(len, by_engine.values()))
+    spread_told = f", median of {runs} runs, least and largest below it" if runs > 1 else ""
+    table = Table(title=f"{number(rate)} events/s{spread_told}", title_justify="left", box=None, pad_edge=False)
+    table.add_column("engine", no_wrap=True)
+    for _, title in _FIGURES:
+        table.add_column(title, justify="right", vertical="top")
+    table.add_column("kept up", justify="right")
+    table.add_column("exact", justify="right")
+    for engine, each in by_engine.items():
+        cells = []
+        for name, _ in _FIGURES:
+            spread = Spread.of(getattr(row, name) for row in each)
+            values = () if spread is None else (spread.median, spread.low, spread.high)
+            cells.append("\n".join(map(_short, values if len(each) > 1 else values[:1])) or "–")
+        kept = sum(bool(row.sustained) for row in each)
+        exact = sum(map(is_exact, each))
+        label = f"{engine}\n  least\n  largest" if len(each) > 1 else engine
+        table.add_row(label, *cells, f"{kept}/{len(each)}", f"{exact}/{len(each)}")
+    return table
+
+
+def _short(value: float) -> str:
+    """Write a figure in at most six characters: 0.41, 26.6, 1,005, 19.8K, 2.69M."""
+    if abs(value) >= 10_000:
+        return human(value)
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

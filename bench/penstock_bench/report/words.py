@@ -1,0 +1,60 @@
+"""Numbers and names as figures, tables and sentences of the report write them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from penstock.dashboard.numbers import human
+from penstock_bench.meter.rows import ResultRow
+from penstock_bench.meter.runner import Spread
+
+UNKNOWN = "–"
+FORMS = ("record", "adaptive", "batch")
+"""In the order in which they are shown."""
+
+
+def number(value: float | None) -> str:
+    """Write a number in about three digits: 0.045, 1.25, 12.3, 450, 1.5M."""
+    if value is None:
+        return UNKNOWN
+    size = abs(value)
+    if size >= 1000 or size == 0:
+        text = human(value)
+        return text if "." not in text else text[:-1].rstrip("0").rstrip(".") + text[-1]
+    if size >= 100:
+        return f"{value:.0f}"
+    digits = 1 if size >= 10 else 2 if size >= 1 else 3
+    return f"{value:.{digits}f}".rstrip("0").rstrip(".")
+
+
+def ms(value: float | None) -> str:
+    """Write milliseconds: as `number` does, but thousands in full."""
+    return number(value) if value is None or abs(value) < 1000 else f"{value:,.0f}"
+
+
+def spread(values: Iterable[float | None], write: Callable[[float | None], str] = number) -> str:
+    """Write repetitions as their median, with the least and the largest."""
+    found = Spread.of(list(values))
+    if found is None:
+        return UNKNOWN
+    if found.low == found.high:
+        return write(found.median)
+    return f"{write(found.median)} [{write(found.low)} … {write(found.high)}]"
+
+
+def label(row: ResultRow) -> str:
+    """Name what was measured: the form of ours, the engine of others."""
+    if row.engine == "penstock":
+        return row.form
+    return f"{row.engine}:{row.variant}" if row.variant else row.engine
+
+
+def in_order(labels: Iterable[str]) -> list[str]:
+    """Put forms first, in their order, then engines by name; each once."""
+    known = dict.fromkeys(labels)
+    return [each for each in FORMS if each in known] + sorted(each for each in known if each not in FORMS)
+
+
+def ratio(value: float | None, base: float | None) -> str:
+    """Write how many times one is of the other."""
+    return UNKNOWN if not value or not base else f"{number(value / base)}x"

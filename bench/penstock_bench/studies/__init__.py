@@ -1,0 +1,38 @@
+"""Studies: the papers' figures measured again, and what they only ask, one command each: `penstock bench study`."""
+
+from penstock_bench.studies.base import Study, StudyOptions, conduct
+from penstock_bench.studies.burst import BurstStudy
+from penstock_bench.studies.components import Components
+from penstock_bench.studies.dynamism import Dynamism
+from penstock_bench.studies.failure import Failure
+from penstock_bench.studies.groups import GroupsStudy
+from penstock_bench.studies.isolation import Isolation
+from penstock_bench.studies.latency_target import LatencyTarget
+from penstock_bench.studies.operations import Operations
+from penstock_bench.studies.rates import Rates
+from penstock_bench.studies.scale import Scale
+from penstock_bench.studies.state import State
+from penstock_bench.studies.switch_point import SwitchPoint
+from penstock_bench.studies.throughput import Throughput
+
+STUDIES: dict[str, Study] = {
+    study.name: study
+    for study in (
+        Rates(),
+        BurstStudy(),
+        Components(),
+        Operations(),
+        Throughput(),
+        SwitchPoint(),
+        GroupsStudy(),
+        LatencyTarget(),
+        Failure(),
+        Scale(),
+        State(),
+        Isolation(),
+        Dynamism(),
+    )
+}
+"""In the order in which the report shows them."""
+
+__all__ = ["STUDIES", "Study", "StudyOptions", "conduct"]

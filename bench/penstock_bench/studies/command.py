@@ -1,0 +1,72 @@
+"""`penstock bench study`, after the options were read: runs a study, draws its figures, says what it found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from penstock.errors import InvalidOption, nearest
+from penstock.runtime.spark import close_session, open_session
+from penstock_bench.meter.rows import Results
+from penstock_bench.report.draw import check_available, render
+from penstock_bench.studies import STUDIES
+from penstock_bench.studies.base import StudyOptions, conduct
+from penstock_bench.studies.dynamism import Dynamism
+from penstock_bench.studies.traces import find_traces
+
+PARALLELISM_MAX = 64
+
+
+def check(names: list[str], options: StudyOptions) -> None:
+    """Refuse what cannot be done, before anything is started."""
+    check_available()
+    for name in names:
+        if name not in STUDIES:
+            raise InvalidOption(
+                option="STUDY", given=name, allowed=", ".join([*STUDIES, "all"]), hint=nearest(name, list(STUDIES))
+            )
+    if not 1 <= options.parallelism <= PARALLELISM_MAX:
+        raise InvalidOption(option="--parallelism", given=options.parallelism, allowed=f"1 to {PARALLELISM_MAX}")
+    if Dynamism.name in names:
+        find_traces()
+
+
+def run_study(name: str, options: StudyOptions, out: Path, console: Console) -> bool:
+    """Run one study into a directory: its JSON, its figures, and its findings on the terminal; False if interrupted."""
+    study = STUDIES[name]
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    say(f"{study.title} ({study.after})\n{study.method}")
+    # One Spark for all jobs of the study: starting it is not what is measured.
+    open_session("local", options.parallelism, f"study-{name}")
+    try:
+        results, complete = conduct(study, options, out / f"{name}.json", say)
+    finally:
+        close_session()
+    say("")
+    for line in _findings(results):
+        say(line)
+    for figure in study.figures(results):
+        png = out / "figures" / f"{figure.slug}.png"
+        png.parent.mkdir(parents=True, exist_ok=True)
+        render(figure, png)
+        say(f"figure: {png}")
+    say(f"results: {out / f'{name}.json'}")
+    return complete
+
+
+def _findings(results: Results) -> list[str]:
+    marks = {True: "holds", False: "does NOT hold", None: "cannot be compared"}
+    assert results.study is not None
+    lines = []
+    for claim in results.study.claims:
+        lines += [
+            claim.source,
+            f"  claimed:  {claim.claimed}",
+            f"  measured: {claim.measured}",
+            f"  {marks[claim.holds]}",
+        ]
+    return lines

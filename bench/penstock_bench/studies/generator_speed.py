@@ -1,0 +1,149 @@
+"""How fast events are made: the generator alone, in a process of its own on one core; the short set asks.
+
+As a program, with a workload file as its argument, it is that process, and prints what it measured as JSON.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.connectors.generator import Generator
+from penstock.errors import PenstockError
+from penstock_bench.meter.rows import Check
+from penstock_bench.workloads.base import Workload
+
+WORKLOAD_FILE = Path("benchmarks/workloads/listing-4.1.json")
+BATCH_EPS_MIN = 2_000_000.0
+RECORD_EPS_MIN = 500_000.0
+SLICE_S = 0.4
+ROUNDS = 3
+"""The best of so many: whatever else the machine does makes a generator slower, nothing makes it faster."""
+BATCH_RECORDS = 20_000
+POLL_RECORDS = 4_096
+OFFERED_EPS = 100_000_000.0
+NOW_US = 60_000_000
+"""Scheduled, as in a benchmark, and read a minute late: more is due than can be made, so that nothing is waited for."""
+
+
+class Speed(msgspec.Struct):
+    """What one source makes."""
+
+    source: str
+    batch_eps: float
+    record_eps: float
+    event_bytes: float
+    """Of an event on average, as Arrow holds it."""
+
+
+class Speeds(msgspec.Struct):
+    """What the process measured; ``core`` is None where processes cannot be bound to one."""
+
+    core: int | None
+    speeds: list[Speed]
+
+
+def check_generator(file: Path = WORKLOAD_FILE) -> list[Check]:
+    """Measure how many events a second the generator makes on one core: as batches, and record by record.
+
+    Of two sources, that of the Yahoo benchmark and that of a workload file; the slower one counts. Takes about 8 s.
+    """
+    _sources(file)  # what is wrong with the file is told here
+    command = [sys.executable, "-m", "penstock_bench.studies.generator_speed", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        raise PenstockError(f"the generator could not be measured: {last[0]}")
+    return judge(msgspec.json.decode(done.stdout, type=Speeds))
+
+
+def judge(found: Speeds) -> list[Check]:
+    """Hold the slowest source against the targets. Pure."""
+    how = "no core of its own" if found.core is None else f"bound to core {found.core}"
+    checks = []
+    for form, target_eps in (("batch", BATCH_EPS_MIN), ("record", RECORD_EPS_MIN)):
+        by_source = {each.source: float(getattr(each, f"{form}_eps")) for each in found.speeds}
+        least = min(by_source.values())
+        checks.append(
+            Check(
+                name=f"generator, {form} form, one core",
+                value=round(least),
+                unit="events/s",
+                target=f"at least {target_eps:,.0f}",
+                met=least >= target_eps,
+                detail={
+                    "by source": {source: round(eps) for source, eps in by_source.items()},
+                    "bytes of an event": {each.source: round(each.event_bytes) for each in found.speeds},
+                    "how": f"one process, {how}; best of {ROUNDS} times {SLICE_S:g} s",
+                },
+            )
+        )
+    return checks
+
+
+def measure(name: str, source: Generator) -> Speed:
+    """Read a source in both forms, in turns, as fast as it goes."""
+    made: dict[bool, float] = {True: 0.0, False: 0.0}
+    for _ in range(ROUNDS):
+        made[True] = max(made[True], _rate_eps(_batches(source)))
+        made[False] = max(made[False], _rate_eps(_polls(source)))
+    columns = source.reader(0, 1, 0).read(POLL_RECORDS).columns
+    return Speed(name, made[True], made[False], columns.nbytes / columns.num_rows)
+
+
+def _rate_eps(read: Callable[[], int]) -> float:
+    read()  # tables that are made once
+    began, count = time.perf_counter(), 0
+    while (took_s := time.perf_counter() - began) < SLICE_S:
+        count += read()
+    return count / took_s
+
+
+def _batches(source: Generator) -> Callable[[], int]:
+    reader = source.reader(0, 1, 0)
+    return lambda: reader.read(BATCH_RECORDS).columns.num_rows
+
+
+def _polls(source: Generator) -> Callable[[], int]:
+    reader = source.reader(0, 1, 0)
+
+    def poll() -> int:
+        batch = reader.poll(NOW_US, POLL_RECORDS)
+        assert batch is not None
+        return len(batch.rows)
+
+    return poll
+
+
+def bind() -> int | None:
+    """Bind this process to one of its cores, where that can be done; returns which."""
+    if not hasattr(os, "sched_setaffinity"):
+        return None
+    core = max(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {core})
+    return core
+
+
+def _sources(file: Path) -> dict[str, Workload[Any]]:
+    from penstock_bench.files.workload import file_workload
+    from penstock_bench.workloads import WORKLOADS
+
+    return {"yahoo": WORKLOADS["yahoo"], file.stem: file_workload(file)}
+
+
+def main(file: Path) -> None:
+    """Be the process that is measured."""
+    core = bind()
+    speeds = [measure(name, workload.source(OFFERED_EPS)) for name, workload in _sources(file).items()]
+    print(msgspec.json.encode(Speeds(core, speeds)).decode())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,195 @@
+"""Two jobs on one machine (Finch, section 5.2): what a neighbour does to a calm job, and the calm job to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from enum import Enum
+
+import msgspec
+
+from penstock_bench.meter.rows import Check, Claim, ResultRow, Results
+from penstock_bench.report.chart import Bar, Bars, Figure
+from penstock_bench.report.words import ms, number, ratio
+from penstock_bench.studies.base import ADAPTIVE, BATCH, Desk, Study, Table, machine
+from penstock_bench.studies.jobs import QUICK_S, WARM_UP_S, carry
+from penstock_bench.studies.jobs import SETTLE_S as CARRY_SETTLE_S
+from penstock_bench.studies.neighbours import (
+    OFFERED_EPS,
+    SETTLE_S,
+    WORKLOAD,
+    Beside,
+    Carried,
+    Load,
+    Neighbour,
+    Within,
+    measure,
+    nobody,
+)
+from penstock_bench.workloads import WORKLOADS
+
+RATE_EPS = 4_000.0
+SECONDS = 12.0
+STARVED = 0.1
+"""A job is starved that has less than this share of what it carries alone."""
+
+
+class Case(Enum):
+    """Who is beside the calm job."""
+
+    ALONE = "alone"
+    IDLE = "beside an idle job"
+    RECORD = "beside an overloaded job in record form"
+    BATCH = "beside an overloaded job in batch form"
+    SHARED = "with an overloaded job in the same Spark application"
+    AGAIN = "alone again"
+    """At the end: what the machine itself has changed meanwhile."""
+
+
+QUICK_CASES = (Case.ALONE, Case.BATCH)
+
+
+class Shared(msgspec.Struct):
+    """What the neighbour carried in a case."""
+
+    case: str
+    eps: float
+    cpu_cores: float
+
+
+class Isolation(Study):
+    """See the module."""
+
+    name = "isolation"
+    title = "Two jobs on one machine"
+    after = "Finch, section 5.2 (isolation and multi-tenancy; named, not measured there)"
+    method = (
+        "The Yahoo pipeline at 4,000 events/s, adaptive: alone; beside an idle job; beside a job that is offered more "
+        "than it can carry, in record form and in batch form, each in a Spark application of its own; with such a job "
+        "in the same Spark application; and alone again. Both jobs have as many workers as the study. Nothing is set "
+        "aside for either: they share the cores as the operating system deals them out."
+    )
+
+    def run(self, desk: Desk) -> None:
+        quick, workers = desk.options.quick, desk.options.parallelism
+        seconds = desk.seconds(SECONDS, QUICK_S)
+        settle_s, warm_up_s = (QUICK_S, QUICK_S) if quick else (SETTLE_S, WARM_UP_S)
+        desk.tell("what the overloaded job carries alone, batch form")
+        carry_settle_s = QUICK_S if quick else CARRY_SETTLE_S
+        workload = WORKLOADS[WORKLOAD]
+        desk.add(carry(workload, OFFERED_EPS, min(seconds, 6.0), workers, BATCH, settle_s=carry_settle_s))
+        shared: list[Shared] = []
+        for case in QUICK_CASES if quick else Case:
+            desk.tell(f"{number(RATE_EPS)}/s, {case.value}")
+            with _neighbour(case, workers, settle_s)() as neighbour:
+                row, carried = measure(RATE_EPS, seconds, workers, neighbour, warm_up_s=warm_up_s)
+            desk.add(_named(row, case, carried))
+            if carried is not None:
+                shared.append(Shared(case.value, round(carried.eps, 1), carried.cpu_cores))
+                desk.put("neighbours", shared)
+
+    def judge(self, results: Results) -> tuple[list[Claim], list[Check]]:
+        rows = {case: row for case in Case if (row := _row(results, case)) is not None}
+        alone = rows.get(Case.ALONE)
+        beside = {case: row for case, row in rows.items() if case not in (Case.ALONE, Case.AGAIN)}
+        if alone is None or not beside:
+            return [], []
+        told = "; ".join(
+            f"{case.value} p50 {ms(row.p50_ms)}, p99 {ms(row.p99_ms)}, p99.9 {ms(row.p999_ms)} ms "
+            f"({ratio(row.p99_ms, alone.p99_ms)} at p99)"
+            for case, row in beside.items()
+        )
+        again = rows.get(Case.AGAIN)
+        since = f"; alone again p99 {ms(again.p99_ms)} ms" if again else ""
+        kept = [row for row in beside.values() if row.sustained]
+        claims = [
+            Claim(
+                source="Finch, section 5.2: isolation, the calm job",
+                claimed="no figures, a question: how much do workloads on one cluster affect each other?",
+                measured=f"alone p50 {ms(alone.p50_ms)}, p99 {ms(alone.p99_ms)}, p99.9 {ms(alone.p999_ms)} ms; "
+                f"{told}{since}; it kept up with {number(alone.rate)}/s in {len(kept)} of {len(beside)} cases; "
+                f"{machine(results)}",
+                holds=None,
+            )
+        ]
+        free = _free_eps(results)
+        busy = {each.case: each for each in _neighbours(results) if each.case != Case.IDLE.value}
+        if free and busy:
+            carried = "; ".join(f"{case} {number(each.eps)}/s" for case, each in busy.items())
+            shares = [each.eps / free for each in busy.values() if each.case in (Case.BATCH.value, Case.SHARED.value)]
+            starved = len(kept) < len(beside) or any(share < STARVED for share in shares)
+            claims.append(
+                Claim(
+                    source="Finch, section 5.2: multi-tenancy, starvation",
+                    claimed="no figures, a question: does one workload starve the others? Taken as: none does",
+                    measured=f"the overloaded job carries {number(free)}/s alone in batch form; with the calm one: "
+                    f"{carried}; the calm one {'fell behind' if len(kept) < len(beside) else 'always kept up'}",
+                    holds=not starved,
+                )
+            )
+        return claims, []
+
+    def tables(self, results: Results) -> list[Table]:
+        by_case = {each.case: each for each in _neighbours(results)}
+        lines = []
+        for case in Case:
+            row, other = _row(results, case), by_case.get(case.value)
+            if row is not None:
+                figures = [ms(row.p50_ms), ms(row.p99_ms), ms(row.p999_ms), ms(row.max_ms), number(row.cpu_cores)]
+                lines.append(
+                    [case.value, *figures, *((number(other.eps), number(other.cpu_cores)) if other else ("–", "–"))]
+                )
+        heads = ["case", "p50 ms", "p99 ms", "p99.9 ms", "max ms", "cores of all", "neighbour events/s", "its cores"]
+        return [("The calm job and its neighbour", heads, lines)] if lines else []
+
+    def figures(self, results: Results) -> list[Figure]:
+        rows = {case: row for case in Case if (row := _row(results, case)) is not None}
+        if not rows:
+            return []
+        panels = []
+        for name, field in (("p50", "p50_ms"), ("p99", "p99_ms"), ("p99.9", "p999_ms")):
+            bars = [Bar(_short(case), _colour(case), getattr(row, field) or 0.0) for case, row in rows.items()]
+            panels.append(Bars(f"The calm job: {name}", "ms", bars))
+        bars = [Bar(_short(Case(each.case)), BATCH, each.eps) for each in _neighbours(results) if each.eps]
+        free = _free_eps(results)
+        if free and bars:
+            panels.append(Bars("What the neighbour carries", "events/s", [Bar("by itself", BATCH, free), *bars]))
+        caption = f"The calm job has {number(RATE_EPS)} events/s; by what is beside it."
+        return [Figure("isolation", "Two jobs on one machine", caption, panels, columns=2)]
+
+
+def _neighbour(case: Case, workers: int, settle_s: float) -> Callable[[], AbstractContextManager[Neighbour | None]]:
+    loads = {Case.IDLE: Load.IDLE, Case.RECORD: Load.RECORD, Case.BATCH: Load.BATCH}
+    if case in loads:
+        return lambda: Beside(loads[case], workers, settle_s)
+    return (lambda: Within(Load.BATCH, workers, settle_s)) if case is Case.SHARED else nobody
+
+
+def _named(row: ResultRow, case: Case, carried: Carried | None) -> ResultRow:
+    row.settings, row.variant = {"case": case.value}, case.value
+    if carried is not None:
+        row.note += f"; cores and memory are those of both jobs, the neighbour carried {number(carried.eps)}/s"
+    return row
+
+
+def _short(case: Case) -> str:
+    words = {Case.IDLE: "idle", Case.RECORD: "overload, record", Case.BATCH: "overload, batch"}
+    return (words | {Case.SHARED: "overload, same Spark"}).get(case, case.value)
+
+
+def _colour(case: Case) -> str:
+    return ADAPTIVE if case in (Case.ALONE, Case.IDLE, Case.AGAIN) else BATCH
+
+
+def _row(results: Results, case: Case) -> ResultRow | None:
+    found = [row for row in results.rows if row.settings.get("case") == case.value and row.p99_ms is not None]
+    return found[-1] if found else None
+
+
+def _free_eps(results: Results) -> float | None:
+    return next((row.capacity_eps for row in results.rows if row.capacity_eps and row.form == BATCH), None)
+
+
+def _neighbours(results: Results) -> list[Shared]:
+    assert results.study is not None
+    return msgspec.convert(results.study.data.get("neighbours", []), list[Shared])

@@ -1,0 +1,280 @@
+"""A running count whose state is as large as is asked for, held at a calm rate and struck once; for the study of state.
+
+The first events touch every key once, so that the state has its size when the calm time begins; the keys after them are
+drawn.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+import penstock as ps
+from penstock.connectors.generator import Generator
+from penstock.control.monitor import Status
+from penstock.demo.chaos import Campaign, Killer
+from penstock.runtime.clock import now_us
+from penstock.runtime.report import Latency
+from penstock.types import Record
+from penstock_bench.meter.measure import POLL_S, latency_row, read_rows, wait_for_start
+from penstock_bench.meter.processes import ProcessMeter
+from penstock_bench.meter.rows import ResultRow, cdf_of, mean_ms_of
+from penstock_bench.meter.timeline import NEVER_US, Shown, Timeline
+from penstock_bench.meter.witness import Witness
+from penstock_bench.studies import kills
+from penstock_bench.studies.jobs import waiting
+from penstock_bench.workloads import Comparison, Workload, replay
+from penstock_bench.workloads.base import Row, compare_updates
+
+FILL_EPS = 150_000.0
+SETTLE_S = 2.0
+WATCH_S = 4.0
+"""After the lost instances are there again: how long the effects of the kill are looked at."""
+RESTORED_S_MAX = 20.0
+FILLED_S_MAX = 60.0
+SEED = 1
+_NUMBER_BITS = 32
+_TIME_BITS = 40
+
+
+class Store(Enum):
+    """Where snapshots go, and how safely."""
+
+    OFF = "no snapshots"
+    LOCAL = "a local directory"
+    DURABLE = "a local directory, forced to disk"
+
+    @contextmanager
+    def options(self) -> Iterator[dict[str, Any]]:
+        """Options of `ps.start` for it."""
+        with tempfile.TemporaryDirectory(prefix="penstock-study-") as directory:
+            yield {
+                Store.OFF: {"epoch": "1h"},
+                Store.LOCAL: {},
+                Store.DURABLE: {"checkpoint": directory},
+            }[self]
+
+
+def counting(keys: int, zipf: float | None = None) -> Workload[dict[int, int]]:
+    """Build a running count of so many keys: drawn evenly, or by Zipf's law."""
+    drawn = ps.fields.integers(0, keys - 1) if zipf is None else ps.fields.choice(range(keys), zipf=zipf)
+
+    def build(events: ps.Stream) -> ps.Stream:
+        number = ps.col("number")
+        key = ps.when(number < keys, number).otherwise(ps.col("drawn"))
+        counted = events.select("number", key=key).key_by("key")
+        return counted.aggregate(count=ps.agg.count(), newest=ps.agg.max("number"), name="count")
+
+    def expected(records: Iterable[Record]) -> dict[int, int]:
+        counts = np.bincount(_keys(records, keys)[1], minlength=keys)
+        return {int(key): int(counts[key]) for key in np.flatnonzero(counts)}
+
+    return Workload(
+        name="keyed-count",
+        title=f"running count of each of {keys:,} keys",
+        fields={"number": ps.fields.sequence(), "drawn": drawn},
+        format="columns",
+        build=build,
+        expected=expected,
+        compare=_compare,
+    )
+
+
+def _compare(exact: dict[int, int], rows: Iterable[Row], partitions: int) -> Comparison:
+    del partitions
+    return compare_updates(exact, ((row["key"], row["count"]) for row in rows))
+
+
+def _keys(records: Iterable[Record], keys: int) -> tuple[Any, Any]:
+    """Numbers and keys of events."""
+    both: Any = [(record.number, record.drawn) for record in records]
+    numbers, drawn = np.array(both, dtype=np.int64).reshape(-1, 2).T
+    return numbers, np.where(numbers < keys, numbers, drawn)
+
+
+class Epochs(msgspec.Struct):
+    """What the snapshots of the calm time took; sizes are those of all instances together."""
+
+    epoch_ms_p50: float
+    epoch_ms_max: float
+    """From an epoch's marker at the sources to its commit."""
+    bytes_p50: int
+    bytes_max: int
+    """The largest epoch is one at which all of the state was written, not only what had changed."""
+
+
+class Held(msgspec.Struct):
+    """A state of one size."""
+
+    keys: int
+    store: str
+    epochs: Epochs | None
+    """None without snapshots."""
+    loss: kills.Loss | None
+    """What the kill of a worker did; None if none was killed."""
+    restored_s: float | None
+    """From the kill until the lost instances were built anew."""
+
+
+@dataclass
+class _Ledger:
+    """Takes down epochs and the sizes of their snapshots while a job runs; old files vanish."""
+
+    directory: Path
+    first_epoch: int = 0
+    _times_ms: dict[int, float] = field(default_factory=dict)
+    _sizes: dict[str, int] = field(default_factory=dict)
+
+    def look(self, status: Status) -> None:
+        if status.epoch:
+            self._times_ms[status.epoch] = status.epoch_ms
+        for path in self.directory.glob("u*-i*-e*"):
+            try:
+                if path.suffix != ".tmp":
+                    self._sizes[path.name] = path.stat().st_size
+            except FileNotFoundError:
+                continue
+
+    def epochs(self) -> Epochs | None:
+        times_ms = [took for epoch, took in self._times_ms.items() if epoch > self.first_epoch]
+        sizes: dict[int, int] = {}
+        for name, size in self._sizes.items():
+            epoch = int(name.split("-")[2][1:])
+            if epoch > self.first_epoch:
+                sizes[epoch] = sizes.get(epoch, 0) + size
+        if not times_ms or not sizes:
+            return None
+        return Epochs(
+            round(statistics.median(times_ms), 2),
+            round(max(times_ms), 2),
+            round(statistics.median(sizes.values())),
+            max(sizes.values()),
+        )
+
+
+def hold(
+    keys: int,
+    rate_eps: float,
+    seconds: float,
+    workers: int,
+    *,
+    store: Store = Store.LOCAL,
+    kill: bool = False,
+    settle_s: float = SETTLE_S,
+) -> tuple[ResultRow, Held]:
+    """Fill a state, hold it at a calm rate and measure; then, if asked to, kill a worker. Every result is compared."""
+    workload = counting(keys)
+    source = workload.source(ps.rates.steps([(keys / FILL_EPS, FILL_EPS), (1, rate_eps)]))
+    with tempfile.TemporaryDirectory(prefix="penstock-study-") as name, store.options() as options:
+        seen, out = Witness(Path(name) / "seen"), Path(name) / "out"
+        counts = workload.build(ps.stream("events", source))
+        # The witness knows columns of these names: the number of the event stands for a window, the key for a count.
+        shown = counts.filter(ps.col("newest") >= keys).select(window_start=ps.col("newest"), count=ps.col("key"))
+        pipelines = [shown.to(seen, name="seen"), counts.to(ps.files(out), name="out")]
+        started = ps.start(*pipelines, name="study-state", parallelism=workers, forms="record", **options)
+        with started as job, ProcessMeter() as meter:
+            wait_for_start(job)
+            _wait_filled(job, keys, rate_eps)
+            time.sleep(settle_s)
+            job.begin_measuring()
+            meter.restart()
+            ledger = _Ledger(Path(job.plan.options.checkpoint) / "snapshots", job.status().epoch)
+            began_us, deadline = now_us(), time.monotonic() + seconds
+            while time.monotonic() < deadline and job.wait(POLL_S) is None:
+                ledger.look(job.status())
+            latency_us, cores, rss_mb = job.latency_us(), meter.cpu_cores, meter.rss_mb_max
+            behind = waiting(job.status())
+            killed_us = _kill_one(job) if kill else 0
+            restored_s, deadline = None, time.monotonic() + (RESTORED_S_MAX if killed_us else 0.0)
+            while time.monotonic() < deadline and job.wait(POLL_S) is None:
+                resumed_us = job.status().resumed_us
+                if restored_s is None and resumed_us > killed_us:
+                    restored_s, deadline = (resumed_us - killed_us) / 1e6, time.monotonic() + WATCH_S
+            ended_us = now_us()
+            job.drain()
+            report = job.wait()
+        assert report is not None
+        read = report.offsets["events"]
+        found = workload.compare(workload.expected(replay(source, report.start_us, read)), read_rows(out), workers)
+        loss = None
+        if killed_us:
+            timeline = timeline_of(source, report.start_us, read, keys, seen.shown())
+            loss = _loss(timeline, began_us, killed_us, ended_us, workers)
+    lost, duplicated = found.lost + report.lost, found.duplicated + found.wrong + report.duplicated
+    row = latency_row(
+        workload.name, rate_eps, report, meter, lost, duplicated, found.reordered + report.reordered, "record"
+    )
+    latency = Latency.of(latency_us)
+    row.p50_ms, row.p90_ms, row.p99_ms = latency.p50, latency.p90, latency.p99
+    row.p999_ms, row.max_ms, row.cdf, row.mean_ms = (
+        latency.p999,
+        latency.max,
+        cdf_of(latency_us),
+        mean_ms_of(latency_us),
+    )
+    row.cpu_cores, row.rss_mb, row.warm_up_s = round(cores, 3), round(rss_mb, 1), settle_s
+    row.sustained = behind <= rate_eps * kills.BACK_US / 1e6
+    row.settings, row.variant = {"keys": keys, "store": store.value}, variant(keys, store)
+    row.note += f"; {store.value}" + ("; latency is that before a worker is struck" if kill else "")
+    return row, Held(keys, store.value, ledger.epochs() if store is not Store.OFF else None, loss, restored_s)
+
+
+def variant(keys: int, store: Store = Store.LOCAL) -> str:
+    """Name what was held."""
+    return f"{keys:,} keys" + ("" if store is Store.LOCAL else f", {store.value}")
+
+
+def timeline_of(source: Generator, start_us: int, read: Sequence[int], keys: int, shown: Iterable[Shown]) -> Timeline:
+    """When each event after the first ``keys`` was due, and when a count was first shown that it is in.
+
+    A row shows an event if it is of the same key and its newest event is that one or a later one.
+    """
+    assert source.schedule is not None
+    numbers, key = _keys(replay(source, start_us, read), keys)
+    numbers, key = numbers[numbers >= keys], key[numbers >= keys]
+    due_us = start_us + source.schedule.times_us(0, int(numbers[-1]) + 1 if len(numbers) else 0)[numbers]
+    rows = np.array([(each.total, each.group[1], each.at_us - start_us) for each in shown], dtype=np.int64)
+    rows = rows.reshape(-1, 3)
+    rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
+    places = rows[:, 0] << _NUMBER_BITS | rows[:, 1]
+    # The earliest of this row and all later ones of its key; larger keys come after it and have larger values.
+    ranked = rows[:, 0] << _TIME_BITS | rows[:, 2]
+    first_us = np.minimum.accumulate(ranked[::-1])[::-1] & ((1 << _TIME_BITS) - 1)
+    at = np.searchsorted(places, key << _NUMBER_BITS | numbers)
+    keyed = np.append(rows[:, 0], -1)[at] == key
+    return Timeline(due_us, np.where(keyed, np.append(first_us, 0)[at] + start_us, NEVER_US))
+
+
+def _loss(timeline: Timeline, began_us: int, killed_us: int, end_us: int, workers: int) -> kills.Loss:
+    # The judge leaves a warm-up of its own out; here it has been left out already.
+    start_us = began_us - round(kills.WARM_UP_S * 1e6)
+    return kills.judge(timeline, [(killed_us, 1)], start_us, end_us, workers).losses[0]
+
+
+def _kill_one(job: ps.Job) -> int:
+    """Kill a worker; returns when. It is chosen by the seed among those that there are."""
+    campaign = Campaign(SEED, every_us=1)
+    killer = Killer(campaign)
+    while not campaign.kills and job.wait(0.001) is None:
+        killer(job)
+    return campaign.kills[0].at_us if campaign.kills else 0
+
+
+def _wait_filled(job: ps.Job, keys: int, rate_eps: float) -> None:
+    """Wait until every key has been read, and what the filling has left behind is worked off."""
+    deadline = time.monotonic() + FILLED_S_MAX
+    while time.monotonic() < deadline and job.wait(POLL_S) is None:
+        status = job.status()
+        read = sum(each.records_in for each in status.operations if each.reads)
+        if read >= keys and waiting(status) <= rate_eps * POLL_S:
+            return

@@ -1,0 +1,1 @@
+"""The short set of measurements, `make bench`."""

@@ -1,0 +1,265 @@
+"""Is the switch point right? On a sweep of rates and costs, the form of the adaptive job against the better one."""
+
+from __future__ import annotations
+
+import math
+import time
+from itertools import pairwise, repeat
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+import penstock as ps
+from penstock_bench.meter.rows import Check, Claim, Results
+from penstock_bench.report.chart import Band, Cell, Cells, Figure, Line, Lines
+from penstock_bench.report.words import ms, number
+from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, machine
+from penstock_bench.studies.jobs import SETTLE_S, Step, carry, climb
+from penstock_bench.workloads import Workload
+from penstock_bench.workloads.identity import compare, expected
+
+COSTS_US = (5.0, 20.0, 80.0)
+"""Of one record in record form."""
+GAIN = 20
+"""How many times cheaper it is in batch form."""
+LOADS = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 2.5)
+"""Of what the record form was measured to carry."""
+QUICK_LOADS = (0.3, 2.0)
+STEP_S, QUICK_STEP_S = 4.0, 2.0
+BAND = 0.10
+RIGHT_MIN = 0.95
+OPERATION = "work"
+_TRIALS, _LOOPS = 5, 200_000
+
+
+class Case(msgspec.Struct):
+    """One rate and one cost: what each form came to, and which one the adaptive job had."""
+
+    cost_us: float
+    load: float
+    rate: float
+    record_ms: float | None
+    batch_ms: float | None
+    adaptive_ms: float | None
+    chosen: str
+    better: str
+    near: bool = False
+    """Within the band around the crossover, where both are equally good."""
+
+    @property
+    def right(self) -> bool:
+        """Whether the better form was chosen."""
+        return self.chosen == self.better
+
+    @property
+    def no_slower(self) -> bool:
+        """Whether the adaptive job was as fast as the better form; a machine that others use may have changed since."""
+        best_ms = min(each for each in (self.record_ms, self.batch_ms, math.inf) if each is not None)
+        return self.adaptive_ms is not None and self.adaptive_ms <= (1 + BAND) * best_ms
+
+
+def loops_per_us() -> float:
+    """How often an empty loop goes round in a microsecond of this machine; the fastest of some trials."""
+    best_ns = math.inf
+    for _ in range(_TRIALS):
+        began_ns = time.perf_counter_ns()
+        for _ in repeat(None, _LOOPS):
+            pass
+        best_ns = min(best_ns, time.perf_counter_ns() - began_ns)
+    return _LOOPS / best_ns * 1000
+
+
+def synthetic(cost_us: float, rounds_per_us: float) -> Workload[Any]:
+    """Build an operation that computes for so long per record, and a twentieth of that in batch form."""
+    rounds = round(cost_us * rounds_per_us)
+
+    @ps.op(schema="number bigint not null")
+    def work(record: Any) -> tuple[int]:
+        for _ in repeat(None, rounds):
+            pass
+        return (record.number,)
+
+    @work.batch
+    def _work_batch(records: pa.RecordBatch) -> pa.RecordBatch:
+        for _ in repeat(None, rounds * records.num_rows // GAIN):
+            pass
+        return records
+
+    return Workload(
+        name=f"work-{cost_us:g}us",
+        title=f"{cost_us:g} µs of computing for every record",
+        fields={"number": ps.fields.sequence()},
+        format="columns",
+        build=lambda events: events.map(work, name=OPERATION),
+        expected=expected,
+        compare=compare,
+    )
+
+
+class SwitchPoint(Study):
+    """See the module."""
+
+    name = "switch-point"
+    title = "Is the switch point right?"
+    after = "DO, section 4: the switch point"
+    method = (
+        "An operation that computes for c microseconds per record, and c/20 in batch form. A job in each form climbs "
+        "through rates of 0.3 to 2.5 times what the record form was measured to carry, 4 s each. Better is the form in "
+        "which events had the lower mean latency in the second half of the step; chosen is the one that the adaptive "
+        "job was in for most of that time. Cells within 10 % of the crossover do not count."
+    )
+
+    def run(self, desk: Desk) -> None:
+        rounds_per_us = loops_per_us()
+        quick, parallelism = desk.options.quick, desk.options.parallelism
+        step_s = desk.seconds(STEP_S, QUICK_STEP_S)
+        steps: dict[str, dict[str, list[Step]]] = {}
+        for cost_us in COSTS_US[1:2] if quick else COSTS_US:
+            workload = synthetic(cost_us, rounds_per_us)
+            desk.tell(f"{cost_us:g} µs: what the record form carries")
+            offered_eps = 3 * parallelism * 1e6 / cost_us
+            row = carry(workload, offered_eps, step_s, parallelism, RECORD, settle_s=1.5 if quick else SETTLE_S)
+            desk.add(row)
+            capacity_eps = row.capacity_eps or 1.0
+            desk.put(f"capacity-{cost_us:g}", capacity_eps)
+            rates = [load * capacity_eps for load in (QUICK_LOADS if quick else LOADS)]
+            own: dict[str, list[Step]] = {}
+            steps[f"{cost_us:g}"] = own
+            for form in FORMS:
+                desk.tell(f"{cost_us:g} µs, {number(rates[0])} to {number(rates[-1])} events/s, {form}")
+                own[form] = climb(workload, rates, step_s, parallelism, form)
+                desk.put("steps", steps)
+
+    def judge(self, results: Results) -> tuple[list[Claim], list[Check]]:
+        found = cases(results)
+        counted = [case for case in found if not case.near]
+        if not counted:
+            return [], []
+        right = sum(case.right for case in counted)
+        share = right / len(counted)
+        wrong = [
+            f"{case.cost_us:g} µs at {case.load:g}: {case.chosen}, {case.better} better "
+            f"({ms(case.record_ms)} and {ms(case.batch_ms)} ms)"
+            for case in counted
+            if not case.right
+        ]
+        harmless = sum(case.no_slower for case in counted if not case.right)
+        check = Check(
+            name="switch point: cells in which the adaptive job took the better form",
+            value=round(share, 4),
+            unit=f"of {len(counted)} cells outside the band",
+            target=f"at least {RIGHT_MIN:g}",
+            met=share >= RIGHT_MIN,
+            detail={"wrong": wrong, "near the crossover": len(found) - len(counted), "wrong but no slower": harmless},
+        )
+        claim = Claim(
+            source="DO, section 4.2: the switch point",
+            claimed="micro-batches are chosen when the queue is longer than L_switch, records otherwise; K = 0.2 is "
+            "empirical, and how often that is the better choice is not told",
+            measured=f"the better form in {right} of {len(counted)} cells ({share:.0%}); "
+            f"{len(found) - len(counted)} near the crossover are not counted; {machine(results)}"
+            + (f". Wrong, {harmless} of them no slower than the better form: {'; '.join(wrong)}" if wrong else ""),
+            holds=share >= RIGHT_MIN,
+        )
+        return [claim], [check]
+
+    def figures(self, results: Results) -> list[Figure]:
+        found = cases(results)
+        if not found:
+            return []
+        costs = list(dict.fromkeys(case.cost_us for case in found))
+        loads = sorted({case.load for case in found})
+        rows = []
+        for cost_us in costs:
+            own = {case.load: case for case in found if case.cost_us == cost_us}
+            rows.append([_cell(own.get(load)) for load in loads])
+        table = Cells(
+            "Form of the adaptive job",
+            "rate, times what the record form carries",
+            "cost of a record",
+            [f"{load:g}" for load in loads],
+            [f"{cost_us:g} µs" for cost_us in costs],
+            rows,
+        )
+        caption = "Green: the better of the two. Red: the worse. Grey: within 10 % of the crossover, not counted."
+        panels = [_panel([case for case in found if case.cost_us == cost_us]) for cost_us in costs]
+        over = (
+            "Mean latency in the second half of each step, both axes logarithmic; shaded: within 10 % of the crossover."
+        )
+        return [
+            Figure("switch-point-cells", "Chosen form", caption, [table], columns=1),
+            Figure("switch-point-latency", "Latency of both forms, and of the adaptive job", over, panels),
+        ]
+
+
+def _cell(case: Case | None) -> Cell:
+    if case is None:
+        return Cell("", None)
+    return Cell(case.chosen, None if case.near else case.right)
+
+
+def _panel(own: list[Case]) -> Lines:
+    lines = []
+    for form in FORMS:
+        known = [(case.load, mean) for case in own if (mean := getattr(case, f"{form}_ms")) is not None]
+        lines.append(
+            Line(form, form, [load for load, _ in known], [mean for _, mean in known], dashed=form == ADAPTIVE)
+        )
+    cross = crossover(own)
+    bands = [Band(cross * (1 - BAND), cross * (1 + BAND))] if cross is not None else []
+    ticks = [load for load in (0.3, 0.5, 0.7, 1.0, 1.5, 2.5) if load in {case.load for case in own}]
+    title = f"{own[0].cost_us:g} µs per record"
+    return Lines(
+        title, "rate, times record capacity", "mean latency, ms", lines, True, True, bands=bands, x_ticks=ticks
+    )
+
+
+def cases(results: Results) -> list[Case]:
+    """Put the steps of all forms together, and mark those near the crossover."""
+    assert results.study is not None
+    steps = msgspec.convert(results.study.data.get("steps", {}), dict[str, dict[str, list[Step]]])
+    found: list[Case] = []
+    for cost, own in steps.items():
+        if not all(own.get(form) for form in FORMS):
+            continue
+        capacity_eps = float(str(results.study.data[f"capacity-{cost}"]))
+        mine = []
+        for record, batch, adaptive in zip(own[RECORD], own[BATCH], own[ADAPTIVE], strict=False):
+            slow, fast = (each.mean_ms if each.mean_ms is not None else math.inf for each in (record, batch))
+            mine.append(
+                Case(
+                    cost_us=float(cost),
+                    load=round(record.rate / capacity_eps, 2),
+                    rate=record.rate,
+                    record_ms=record.mean_ms,
+                    batch_ms=batch.mean_ms,
+                    adaptive_ms=adaptive.mean_ms,
+                    chosen=BATCH if adaptive.batch.get(OPERATION, 0.0) >= 0.5 else RECORD,
+                    better=RECORD if slow <= fast else BATCH,
+                )
+            )
+        cross = crossover(mine)
+        for case in mine:
+            case.near = cross is not None and abs(case.load / cross - 1) <= BAND
+        found += mine
+    return found
+
+
+def crossover(own: list[Case]) -> float | None:
+    """The load from which on the batch form is better, between the two loads that enclose it; None if there is none."""
+    for before, after in pairwise(own):
+        if before.better == RECORD and after.better == BATCH:
+            left, right = (_advantage(case) for case in (before, after))
+            if not (math.isfinite(left) and math.isfinite(right)):
+                return math.sqrt(before.load * after.load)
+            share = left / (left - right) if left != right else 0.5
+            return before.load * math.pow(after.load / before.load, share)
+    return None
+
+
+def _advantage(case: Case) -> float:
+    """Logarithm of how much worse the record form is; below 0 where it is better."""
+    if not case.record_ms or not case.batch_ms:
+        return math.inf
+    return math.log(case.record_ms / case.batch_ms)

@@ -1,0 +1,19 @@
+"""Workloads by name, each with its pipeline and its exact result."""
+
+from typing import Any
+
+from penstock_bench.workloads.base import Comparison, Workload, replay
+from penstock_bench.workloads.grep import GREP
+from penstock_bench.workloads.identity import IDENTITY
+from penstock_bench.workloads.lookup import LOOKUP
+from penstock_bench.workloads.scoring import SCORING
+from penstock_bench.workloads.wordcount import WORDCOUNT
+from penstock_bench.workloads.yahoo import YAHOO, YAHOO_UPDATES
+
+WORKLOADS: dict[str, Workload[Any]] = {
+    workload.name: workload for workload in (YAHOO, YAHOO_UPDATES, WORDCOUNT, GREP, SCORING, IDENTITY)
+}
+SERVED: dict[str, Workload[Any]] = {LOOKUP.name: LOOKUP}
+"""Workloads that need a server beside them, which `engines/redis_server.py` runs; all others need nothing."""
+
+__all__ = ["SERVED", "WORKLOADS", "Comparison", "Workload", "replay"]

@@ -1,1 +1,0 @@
-"""Pictures of measurements: as inline SVG in a page that needs nothing else, and as PNG where Matplotlib is there."""

@@ -1,0 +1,1 @@
+"""`penstock demo` and `penstock chaos` behind the command line: a burst with its pictures, and kills on purpose."""

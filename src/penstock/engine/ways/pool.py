@@ -1,0 +1,261 @@
+"""The slots that a worker knows, and the micro-batches that are with them. Pure: the worker's shell moves the bytes.
+
+Of each slot number the task of the oldest group is used; the next group's stands by, so that nothing is waited for when
+a group ends. A slot that is gone, or has not said for too long that it has a micro-batch, loses its micro-batches: they
+go to another one under a new attempt, and what the old one may still send is refused. So does a micro-batch that a
+slot, by its own word, does not have: it, or its result, was lost on the way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.engine.inspect import SlotView
+from penstock.engine.line import Item, Result
+from penstock.errors import rebuilt
+from penstock.protocol import messages as m
+from penstock.protocol import slots as s
+
+if TYPE_CHECKING:
+    from penstock.engine.ways.slots import Slots
+
+ATTEMPTS_MAX = 3
+"""Slots that may be lost with a micro-batch before the worker runs it itself."""
+
+DEPTH = 2
+"""Micro-batches of one worker that may be with a slot: one at work, one waiting."""
+MISSED_US = 1_000_000
+"""So long after it was sent, a micro-batch has come to its slot; unless it, or its result, was lost on the way."""
+LOST_US = 10_000_000
+"""A micro-batch whose slot has not said for so long that it has it is given to another one; later at each attempt."""
+GONE_MAX = 1_000
+"""Slots, and groups, whose end is remembered: a late word must not bring them back."""
+
+SlotFrames = tuple[str, list[bytes]]
+"""Endpoint of a slot, and the frames of one message to it."""
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """A micro-batch on its way: what the slot is told, the item that it is, and the way that sent it."""
+
+    do: s.Do
+    item: Item
+    way: Slots
+    sent_us: int = 0
+    held_us: int = 0
+    """When its slot last said that it has it: slow work is not lost."""
+
+
+@dataclass(slots=True)
+class _Known:
+    ready: s.Ready
+    leaving: bool = False
+    holds: list[int] | None = None
+    """What it says it has; None once that was looked at."""
+    work: dict[int, Work] = field(default_factory=dict)
+
+
+class SlotPool:
+    """Gives micro-batches to slots."""
+
+    def __init__(self, worker: int, incarnation: int) -> None:
+        self.refused_results = 0
+        self.owner = worker, incarnation
+        """Who sends the micro-batches."""
+        self._known: dict[int, _Known] = {}
+        self._unsent: deque[Work] = deque()
+        self._out: list[SlotFrames] = []
+        # Not those of an earlier incarnation: a result for it that comes late is nobody's.
+        self._items = (incarnation & 0xFFFFF) << 32
+        self._gone: deque[int] = deque(maxlen=GONE_MAX)
+        """Slots that were replaced or take no more."""
+        self._ended: deque[int] = deque(maxlen=GONE_MAX)
+        """Groups whose tasks have ended."""
+
+    def next_item(self) -> int:
+        """Return a number that no micro-batch of this worker has had."""
+        self._items += 1
+        return self._items
+
+    @property
+    def slots(self) -> int:
+        """How many slots take work now."""
+        return len(self._used())
+
+    @property
+    def room(self) -> int:
+        """How many more micro-batches can be given out now."""
+        return sum(DEPTH - len(each.work) for each in self._used()) - len(self._unsent)
+
+    @property
+    def unsent(self) -> list[int]:
+        """Micro-batches that no slot has."""
+        return [each.do.item for each in self._unsent]
+
+    def inspect(self) -> list[SlotView]:
+        """The slots that are known, and what is with them."""
+        return [
+            SlotView(number, each.ready.group, {item: work.do.attempt for item, work in each.work.items()})
+            for number, each in self._known.items()
+        ]
+
+    def _used(self) -> list[_Known]:
+        oldest: dict[int, _Known] = {}
+        for each in self._known.values():
+            if not each.leaving:
+                found = oldest.get(each.ready.slot)
+                if found is None or each.ready.group < found.ready.group:
+                    oldest[each.ready.slot] = each
+        return list(oldest.values())
+
+    # --- messages -----------------------------------------------------------------------------------------------------
+
+    def receive(self, message: s.FromSlot, payloads: Sequence[bytes]) -> None:
+        """Take a word, or a result, of a slot.
+
+        Raises
+        ------
+        PenstockError
+            What an operation has failed with for good.
+        """
+        match message:
+            case s.Ready():
+                self.on_ready(message)
+            case s.Leave(incarnation=incarnation, ended=ended):
+                self.on_leave(incarnation, ended)
+            case s.Done(incarnation=incarnation, item=item, attempt=attempt):
+                work = self.take(incarnation, item, attempt)
+                if work is not None:
+                    work.way.on_result(work.item, Result(message, payloads))
+            case s.NotDone(incarnation=incarnation, item=item, attempt=attempt):
+                if self.take(incarnation, item, attempt) is not None:
+                    raise rebuilt(message.code, message.what, message.operation, message.hint, message.user_traceback)
+
+    def on_ready(self, ready: s.Ready) -> None:
+        """A slot is up; if Spark started it in place of a lost one, what that one had is given out again."""
+        known = self._known.get(ready.incarnation)
+        if known is not None:
+            known.holds = ready.holds  # also of one that leaves: it finishes what it has
+            return
+        if ready.incarnation in self._gone or ready.group in self._ended:
+            return
+        for incarnation, each in list(self._known.items()):
+            if (each.ready.group, each.ready.slot) == (ready.group, ready.slot):
+                self._gone.append(incarnation)
+                self._lose(incarnation)
+        self._known[ready.incarnation] = _Known(ready, holds=ready.holds)
+
+    def on_leave(self, incarnation: int, ended: bool = False) -> None:
+        """A slot has done its group: it gets no more, and hears that; what it has, it finishes, unless it has ended."""
+        known = self._known.get(incarnation)
+        if incarnation not in self._gone:
+            self._gone.append(incarnation)
+        if known is not None and ended:
+            self._lose(incarnation)
+        elif known is not None:
+            known.leaving = True
+            self._out.append((known.ready.endpoint, [m.encode(s.Left(incarnation, *self.owner))]))
+
+    def on_group_ended(self, group: int) -> None:
+        """Spark says that the tasks of a group are gone; those of the group before may be at work still."""
+        self._ended.append(group)
+        for incarnation, each in list(self._known.items()):
+            if each.ready.group == group:
+                self._lose(incarnation)
+
+    def _lose(self, incarnation: int) -> None:
+        known = self._known.pop(incarnation)
+        for work in reversed(known.work.values()):
+            work.do.attempt += 1
+            self._unsent.appendleft(work)
+
+    def _give_missed(self, known: _Known, holds: list[int], now_us: int) -> None:
+        for item, work in reversed(list(known.work.items())):
+            if item not in holds and now_us - work.sent_us > MISSED_US:
+                del known.work[item]
+                work.do.attempt += 1
+                self._unsent.appendleft(work)
+
+    def take(self, incarnation: int, item: int, attempt: int) -> Work | None:
+        """Take a micro-batch back whose result has come; None if it is not, or no longer, with that slot."""
+        known = self._known.get(incarnation)
+        work = known.work.get(item) if known is not None else None
+        if known is None or work is None or work.do.attempt != attempt:
+            self.refused_results += 1
+            return None
+        del known.work[item]
+        if known.leaving and not known.work:
+            del self._known[incarnation]
+        return work
+
+    # --- work ---------------------------------------------------------------------------------------------------------
+
+    def submit(self, work: Work) -> None:
+        """Give a micro-batch out, as soon as a slot has room."""
+        self._unsent.append(work)
+
+    def withdraw(self, way: Slots) -> None:
+        """Forget the micro-batches of a way whose unit is built anew; their results are refused."""
+        self._unsent = deque(each for each in self._unsent if each.way is not way)
+        for known in self._known.values():
+            for item in [item for item, work in known.work.items() if work.way is way]:
+                del known.work[item]
+
+    def recall(self, way: Slots) -> None:
+        """Give what no slot has back to the unit that sent it."""
+        self._give_back([each for each in self._unsent if each.way is way])
+
+    def give_back_lost(self) -> bool:
+        """Have units run what slots were lost with too often; say whether there was any."""
+        if not self._unsent or all(each.do.attempt < ATTEMPTS_MAX for each in self._unsent):
+            return False
+        self._give_back([each for each in self._unsent if each.do.attempt >= ATTEMPTS_MAX])
+        return True
+
+    def _give_back(self, found: list[Work]) -> None:
+        for work in found:
+            work.item.given_back = True
+            self._unsent.remove(work)
+
+    def sample(self, do: s.Do, payload: bytes | None) -> bool:
+        """Send a sample to some slot; it answers to the driver."""
+        used = self._used()
+        if used:
+            slot = min(used, key=lambda each: len(each.work))
+            do.slot = slot.ready.incarnation
+            self._out.append((slot.ready.endpoint, [m.encode(do)] if payload is None else [m.encode(do), payload]))
+        return bool(used)
+
+    def send(self, now_us: int) -> list[SlotFrames]:
+        """Return the messages for slots."""
+        while self._unsent:
+            free = [each for each in self._used() if len(each.work) < DEPTH]
+            if not free:
+                break
+            slot = min(free, key=lambda each: (len(each.work), each.ready.slot))
+            work = self._unsent.popleft()
+            work.sent_us = work.held_us = now_us
+            slot.work[work.do.item] = work
+            work.do.slot = slot.ready.incarnation
+            frames = [m.encode(work.do)]
+            if work.item.payload is not None:
+                frames.append(work.item.payload)
+            self._out.append((slot.ready.endpoint, frames))
+        # Afterwards: what is lost too often is not given out again, but taken back before the next time.
+        self._look_for_losses(now_us)
+        taken, self._out = self._out, []
+        return taken
+
+    def _look_for_losses(self, now_us: int) -> None:
+        for incarnation, known in list(self._known.items()):
+            if known.holds is not None:
+                for item in known.work.keys() & known.holds:
+                    known.work[item].held_us = now_us
+                self._give_missed(known, known.holds, now_us)
+                known.holds = None
+            if any(now_us - work.held_us > LOST_US << work.do.attempt for work in known.work.values()):
+                self._lose(incarnation)
