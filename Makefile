@@ -18,14 +18,13 @@ demo: setup ## a burst through a pipeline that changes form by itself, on an emb
 test: setup ## lint, types, and every test, those on real Spark included; PROCESSES of them side by side
 	$(MAKE) --no-print-directory lint
 	sh scripts/servers.sh
-	$(BIN)/pytest -n $(PROCESSES) --no-loadscope-reorder -m "not alone"
-	$(BIN)/pytest -m alone
+	$(BIN)/pytest -n $(PROCESSES) --no-loadscope-reorder
 
 lint: setup ## style, types, dead code, and the house rules: who may import whom
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/vulture src examples benchmarks $(wildcard bench/penstock_bench)
+	$(BIN)/vulture src examples benchmarks bench/penstock_bench
 	$(BIN)/pytest tests/unit/test_house.py
 
 simulate: setup ## a job under faults in made-up time: SEED=7 replays one seed, FIRST=0 COUNT=1000 runs a range
