@@ -7,8 +7,6 @@ from typing import Any
 from zlib import crc32
 
 import msgspec
-from penstock.engine.input_unit import InputUnit
-from penstock.engine.source_unit import SourceUnit
 from planting import Change, Mutation, Nursery, Patch, find
 
 from penstock.connectors.buffered import DeliveringWriter
@@ -17,10 +15,11 @@ from penstock.control.deliveries import Deliveries
 from penstock.control.events import Command
 from penstock.control.recovery import InstanceId, SnapshotChains
 from penstock.control.scheduler import Scheduler
-from penstock.dataset import Block, Log, Receiver
+from penstock.dataset import Block, Log, Mark, Receiver
 from penstock.dataset.channel import Ack, Sender
 from penstock.engine import worker as worker_module
 from penstock.engine.chain import Chain
+from penstock.engine.inputs import Logs, Readers
 from penstock.engine.snapshot import UnitSnapshot, encode_snapshot
 from penstock.engine.unit import Unit
 from penstock.engine.worker import Persist, Worker
@@ -199,14 +198,14 @@ def positions_of_inputs_are_forgotten(patch: Patch) -> None:
 
 @planted
 def sources_begin_anew(patch: Patch) -> None:
-    original = SourceUnit.restore
+    original = Readers.restore
 
-    def restore(self: SourceUnit, snapshots: Sequence[UnitSnapshot]) -> None:
+    def restore(self: Readers, snapshots: Sequence[UnitSnapshot]) -> None:
         original(self, snapshots)
         for reader in self.readers.values():
             reader.seek(0)
 
-    patch.setattr(SourceUnit, "restore", restore)
+    patch.setattr(Readers, "restore", restore)
 
 
 @planted
@@ -232,13 +231,13 @@ def a_snapshot_holds_the_output_of_its_own_epoch_only(patch: Patch) -> None:
 
 @planted
 def a_marker_passes_without_alignment(patch: Patch) -> None:
-    def align(self: InputUnit, first: int, last: int, rows: list[Any]) -> None:
-        for each in self.inputs:
-            each.aligned = each.aligned or any(other.aligned for other in self.inputs)
-        original(self, first, last, rows)
+    original = Logs._over
 
-    original = InputUnit._align
-    patch.setattr(InputUnit, "_align", align)
+    def over(self: Logs, index: int, block: Block) -> None:
+        original(self, index, block)
+        self._mark = block.mark if block.mark is Mark.EPOCH else self._mark
+
+    patch.setattr(Logs, "_over", over)
 
 
 @planted

@@ -122,7 +122,6 @@ class Unit:
         if self.switches.wanted is not None and self.chain.guard is None:
             # The way before finishes what it has.
             self.way.flush(now_us)
-            self.way.recall()
             return self._release(now_us) or worked
         if not self.has_room:
             self.input.block(now_us)
@@ -402,12 +401,13 @@ class Unit:
 
     def _switch(self, switch: Switch, now_us: int) -> None:
         """Have the new way take over, if it can now; in careful mode everything stays here."""
-        if self.chain.guard is not None or self._ending:
+        if self.chain.guard is not None:
             return
         present = self.way
         if isinstance(present, Slots) and switch.range == present.range:
             present.interval_us = switch.interval_us
-        elif self._is_away:
+        elif self._is_away or self._ending:
+            present.recall()
             return
         else:
             if present is not self._here:

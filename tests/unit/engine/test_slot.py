@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.engine.pool import LOST_US, SlotPool, Work
-
 import penstock as ps
 from penstock.dataset import pack
+from penstock.engine.line import Item, Line, Range
 from penstock.engine.slot import LEAVE_US, READY_US, Identity, Slot, State
+from penstock.engine.ways.pool import LOST_US, SlotPool, Work
+from penstock.engine.ways.slots import Slots
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
@@ -190,7 +191,9 @@ class SlowPlay:
     def submit(self, count: int) -> None:
         item = self.pool.next_item()
         payload = pack(self.schema.to_batch([self.schema.record_type(n) for n in range(count)]))
-        self.pool.submit(Work(s.Do(0, 0, 70, item, 0, 0, 0, 0, 0, 0, 0, count, 9 * S, False), payload))
+        do = s.Do(0, 0, 70, item, 0, 0, 0, 0, 0, 0, 0, count, 9 * S, False)
+        way = Slots(Range(0, 0), S, self.pool, Line(), self.schema, (0, 0), lambda now_us: now_us)
+        self.pool.submit(Work(do, Item(0, way.range, count, 0, 0, 0, 0, payload=payload), way))
 
     def exchange(self) -> list[tuple[int, int]]:
         """Let messages through in both directions; return attempt and records of results that are accepted."""
