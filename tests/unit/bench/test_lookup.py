@@ -20,7 +20,7 @@ from penstock.bench.workloads import Comparison, lookup, replay
 from penstock.bench.workloads.lookup import LOOKUP
 from penstock.control.scheduler import START_DELAY_US
 from penstock.operators import Errors
-from penstock.operators.user import Apply
+from penstock.operators.stateless.functions import Apply
 from penstock.testing import Harness
 
 RECORDS, START_US = 3_000, 1_700_000_000_000_000
@@ -64,8 +64,9 @@ def test_forms_agree_and_are_exact(server: str) -> None:
     operator = operation.build(source.schema, Errors("segment"))
     schema = operation.bind(source.schema)
     rows = operator.process(records).rows
-    assert schema.to_rows(operator.process_batch(source.schema.to_batch(records)).columns) == rows
-    assert operator.batch_fallbacks == 0
+    done = operator.process_batch(source.schema.to_batch(records))
+    assert schema.to_rows(done.columns) == rows
+    assert not done.fallbacks
     assert {row.number: row.segment for row in rows} == lookup.expected(records)
 
 
