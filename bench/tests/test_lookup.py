@@ -13,7 +13,7 @@ from pyspark import cloudpickle
 import penstock as ps
 from penstock.control.scheduler import START_DELAY_US
 from penstock.operators import Errors
-from penstock.operators.user import Apply
+from penstock.operators.stateless.functions import Apply
 from penstock.testing import Harness
 from penstock_bench.engines import RunOptions, open_engine, redis_server, subject
 from penstock_bench.engines.foreign.programs.queries import query
@@ -63,8 +63,9 @@ def test_forms_agree_and_are_exact(server: str) -> None:
     operator = operation.build(source.schema, Errors("segment"))
     schema = operation.bind(source.schema)
     rows = operator.process(records).rows
-    assert schema.to_rows(operator.process_batch(source.schema.to_batch(records)).columns) == rows
-    assert operator.batch_fallbacks == 0
+    done = operator.process_batch(source.schema.to_batch(records))
+    assert schema.to_rows(done.columns) == rows
+    assert not done.fallbacks
     assert {row.number: row.segment for row in rows} == lookup.expected(records)
 
 
