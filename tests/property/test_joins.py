@@ -40,7 +40,7 @@ class Once:
 
     def add(self, side: Side, rows: list[Row]) -> None:
         records = [self.schemas[side].record_type(*row) for row in rows]
-        self.keep(self.match.process(self.tags[side].process(records)))
+        self.keep(self.match.process(self.tags[side].process(records).rows).rows)
 
     def advance(self, event_time_us: int) -> None:
         self.keep(self.match.advance(event_time_us))

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from penstock.dataset import Block, Mark
-from penstock.engine.chain import ClockNs
+from penstock.engine.chain import ClockNs, Passed
 from penstock.engine.detour import Detour, Item, Marker
 from penstock.engine.edges import EdgeInput, EdgeOutput
 from penstock.engine.pool import SlotPool
@@ -27,7 +27,6 @@ from penstock.engine.rerouting import ReroutableUnit
 from penstock.engine.snapshot import InputState, UnitSnapshot
 from penstock.engine.unit import BLOCK_RECORDS_MAX, Capture, fit_records
 from penstock.metrics.stats import StatsMessage
-from penstock.metrics.times import later
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.types import Record
 
@@ -40,8 +39,7 @@ class _Begun:
     block: Block
     rows: list[Record]
     at: int = 0
-    results: list[Record] = field(default_factory=list)
-    event_time_us_max: int | None = None
+    passed: Passed = field(default_factory=lambda: Passed([]))
 
 
 class InputUnit(ReroutableUnit):
@@ -72,7 +70,7 @@ class InputUnit(ReroutableUnit):
         self._same_ids = len(inputs) == 1 and self.chain.stateful is None
         if not inputs:
             # An instance that nobody sends to (fewer producers than instances) has nothing to wait for.
-            self._mark(Mark.END, 0, 0, [])
+            self._mark(Mark.END, 0, 0, Passed([]))
 
     def step(self) -> bool:
         """Handle one block, if there is one and room for its results."""
@@ -108,13 +106,12 @@ class InputUnit(ReroutableUnit):
         piece = begun.rows[begun.at : begun.at + count]
         begun.at += count
         until = self.detour.route.first if self.detour is not None else None
-        begun.results += self.chain.push(piece, begun.block.due_us, 0, until)
-        begun.event_time_us_max = later(begun.event_time_us_max, self.chain.event_time_us_max)
+        begun.passed.add(self.chain.push(piece, begun.block.due_us, 0, until))
         self._piece_records = fit_records(count, len(piece), self._clock_ns() - before_ns, self._work_us)
         if begun.at >= len(begun.rows):
             self._begun = None
-            self._span.event_time_us_max = begun.event_time_us_max
-            self._finish_block(begun.source, begun.block, begun.results)
+            self._span.event_time_us_max = begun.passed.event_time_us_max
+            self._finish_block(begun.source, begun.block, begun.passed)
 
     def _input_states(self) -> list[InputState]:
         return [each.state() for each in self.inputs]
@@ -133,7 +130,7 @@ class InputUnit(ReroutableUnit):
         source.audit(block)
         if self.detour is not None and self.detour.route.first == 0:
             # Nothing is before the range: the block goes there as it is.
-            self._enter(self.detour, source, block, block)
+            self._enter(self.detour, source, block, block, Passed([]))
         elif block.count:
             self._begun = begun = _Begun(source, block, block.as_rows(self.spec.schema))
             if self._tapped is not None:
@@ -141,23 +138,23 @@ class InputUnit(ReroutableUnit):
             self._go_on(begun)
         else:
             self._span.event_time_us_max = None
-            self._finish_block(source, block, [])
+            self._finish_block(source, block, Passed([]))
 
-    def _finish_block(self, source: EdgeInput, block: Block, rows: list[Record]) -> None:
+    def _finish_block(self, source: EdgeInput, block: Block, passed: Passed) -> None:
         """Let event time pass, and send the block's results or its marker on."""
         chain, span = self.chain, self._span
         now_us = self._clock_ns() // 1000
         if self.detour is not None:
-            self._leave_chain(self.detour, source, block, rows)
+            self._leave_chain(self.detour, source, block, passed)
             return
         source.idle = block.idle
         if chain.stateful is not None:
             source.saw_event_time(block.event_time_us_max)
             reached = self._event_time_us(now_us)
             if reached is not None:
-                rows = rows + chain.advance(reached, block.due_us)
                 # Results that go into another window have brought event time of their own.
-                span.event_time_us_max = later(span.event_time_us_max, chain.event_time_us_max)
+                passed.add(chain.advance(reached, block.due_us))
+                span.event_time_us_max = passed.event_time_us_max
         elif chain.has_event_time:
             if span.event_time_us_max is not None:
                 source.shown_us = now_us
@@ -167,10 +164,10 @@ class InputUnit(ReroutableUnit):
         first, last = self._ids(block)
         if block.mark is Mark.NONE:
             span.first, span.last = first, last
-            self._emit(rows)
+            self._emit(passed)
         else:
             self._note_mark(source, block)
-            self._align(first, last, rows)
+            self._align(first, last, passed)
         if self._hand_over is not None and block.count:
             self._output(block.due_us, self._clock_ns() // 1000)
 
@@ -218,18 +215,18 @@ class InputUnit(ReroutableUnit):
                 reached = each.event_time_us
         return reached
 
-    def _align(self, first: int, last: int, rows: list[Record]) -> None:
+    def _align(self, first: int, last: int, passed: Passed) -> None:
         if self._open == 0:
             if self.chain.stateful is not None:
-                rows = rows + self.chain.advance(None, self._span.due_us)
-            self._mark(Mark.END, first, last, rows)
+                passed.add(self.chain.advance(None, self._span.due_us))
+            self._mark(Mark.END, first, last, passed)
         elif all(each.aligned or each.ended for each in self.inputs):
             for each in self.inputs:
                 each.aligned = False
-            self._mark(Mark.EPOCH, first, last, rows)
+            self._mark(Mark.EPOCH, first, last, passed)
         else:
             self._span.first, self._span.last = first, last
-            self._emit(rows)
+            self._emit(passed)
 
     # --- the detour ---------------------------------------------------------------------------------------------------
 
@@ -248,7 +245,7 @@ class InputUnit(ReroutableUnit):
             self._nothing_to_do(now_us)
         return worked
 
-    def _leave_chain(self, detour: Detour, source: EdgeInput, block: Block, rows: list[Record]) -> None:
+    def _leave_chain(self, detour: Detour, source: EdgeInput, block: Block, passed: Passed) -> None:
         """Let event time pass before the range, and gather what the operations there have left of a block."""
         chain, first, now_us = self.chain, detour.route.first, self._clock_ns() // 1000
         if chain.stateful is not None:
@@ -256,28 +253,28 @@ class InputUnit(ReroutableUnit):
             source.saw_event_time(block.event_time_us_max)
             reached = self._event_time_us(now_us)
             if reached is not None:
-                rows = rows + chain.advance(reached, block.due_us, first)
-        self._enter(
-            detour, source, block, Block(block.first, block.last, 0, rows or None, None, len(rows), block.due_us)
-        )
+                passed.add(chain.advance(reached, block.due_us, first))
+        rows = passed.rows
+        left = Block(block.first, block.last, 0, rows or None, None, len(rows), block.due_us)
+        self._enter(detour, source, block, left, passed)
 
-    def _enter(self, detour: Detour, source: EdgeInput, came: Block, block: Block) -> None:
+    def _enter(self, detour: Detour, source: EdgeInput, came: Block, block: Block, passed: Passed) -> None:
         """Gather a block for the range; behind its marker comes nothing before the marker is through."""
         now_us = self._clock_ns() // 1000
         if self.chain.stateful is None:
             source.idle = came.idle
         # Behind an operation with state there is one stream, whose order counts, whatever its inputs were.
         key, origin = (self.inputs.index(source), source) if self.chain.stateful is None else (0, None)
-        detour.gather(key, origin, block, self._sides(detour), now_us)
+        detour.gather(key, origin, block, self._sides(passed, detour.route.first), now_us)
         if came.mark is Mark.NONE:
             return
         self._note_mark(source, came)
         if self._open == 0:
             mark = Mark.END
             if self.chain.stateful is not None:
-                rows = self.chain.advance(None, came.due_us, detour.route.first)
-                last = Block(0, 0, 0, rows or None, None, len(rows), came.due_us)
-                detour.gather(key, origin, last, self._sides(detour), now_us)
+                ended = self.chain.advance(None, came.due_us, detour.route.first)
+                last = Block(0, 0, 0, ended.rows or None, None, len(ended.rows), came.due_us)
+                detour.gather(key, origin, last, self._sides(ended, detour.route.first), now_us)
         elif all(each.aligned or each.ended for each in self.inputs):
             mark = Mark.EPOCH
             for each in self.inputs:
@@ -295,16 +292,6 @@ class InputUnit(ReroutableUnit):
             self._cut(detour, key, now_us)
             self._next_id += 1
             self._in_line(detour, mark, (self._next_id - 1, self._next_id - 1))
-
-    def _sides(self, detour: Detour) -> dict[int, list[Record]]:
-        first = detour.route.first
-        sides = {
-            output.edge.id: held
-            for output in self.outputs
-            if output.edge.op_index < first and (held := self.chain.side(output.edge.op_index, output.edge.port, []))
-        }
-        self.chain.clear_sides()
-        return sides
 
     def _cut(self, detour: Detour, key: int, now_us: int, marker: Marker | None = None) -> None:
         if self._same_ids:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.connectors.base import Sink
 from penstock.dataset import Mark, unpack
-from penstock.engine.chain import ClockNs, SinkOperator
+from penstock.engine.chain import ClockNs, Passed, SinkOperator
 from penstock.engine.detour import Detour, Item, Marker, Route
 from penstock.engine.edges import EdgeOutput
 from penstock.engine.pool import SlotPool
@@ -200,7 +200,7 @@ class ReroutableUnit(Unit):
             else:
                 detour.line.popleft()
                 self._open_mark(head)
-                self._emit([])
+                self._emit(Passed([]))
                 self._end_mark(head.mark, head.capture)
             worked = True
         return worked
@@ -215,12 +215,10 @@ class ReroutableUnit(Unit):
     def _let_through(self, route: Route, item: Item, now_us: int) -> None:
         chain, span = self.chain, self._span
         parts: dict[int, dict[int, tuple[int, bytes]]] = {}
-        event_time_us_max: int | None = None
-        rows: list[Record] = []
+        passed = Passed([])
         after = route.last + 1
         if item.local is not None:
-            rows = self._run_here(item)
-            event_time_us_max = chain.event_time_us_max
+            passed = self._run_here(item)
         else:
             assert item.result is not None
             done, payloads = item.result.done, list(item.result.payloads)
@@ -228,12 +226,11 @@ class ReroutableUnit(Unit):
             self._count(route, item, done, now_us)
             for part in done.parts:
                 parts.setdefault(part.edge, {})[part.consumer] = (part.count, payloads.pop(0))
-            event_time_us_max = done.event_time_us_max
+            passed.event_time_us_max = done.event_time_us_max
             if done.carried:
                 carried = unpack(payloads.pop(0), self.spec.schema_at(after))
                 came = self.spec.schema_at(after).to_rows(carried)
-                rows = chain.push(came, item.due_us, after, origin=item.place)
-                event_time_us_max = chain.event_time_us_max
+                passed = chain.push(came, item.due_us, after, origin=item.place)
             if done.staged:
                 sink = chain.stages[route.last].operator
                 assert isinstance(sink, SinkOperator)
@@ -242,7 +239,7 @@ class ReroutableUnit(Unit):
         if item.marker is not None:
             self._open_mark(item.marker)
         span.first, span.last = item.first, item.last
-        self._passed(item, event_time_us_max, item.cut_us)
+        self._passed(item, passed.event_time_us_max, item.cut_us)
         for output in self.outputs:
             edge = output.edge
             if edge.op_index < route.first:
@@ -250,8 +247,7 @@ class ReroutableUnit(Unit):
             elif edge.op_index <= route.last and item.local is None:
                 output.emit_parts(span, parts.get(edge.id, {}))
             else:
-                output.emit(span, chain.side(edge.op_index, edge.port, rows))
-        chain.clear_sides()
+                output.emit(span, passed.at(edge.op_index, edge.port))
         if item.marker is not None:
             self._end_mark(item.marker.mark, item.marker.capture)
         if item.count:
@@ -264,7 +260,7 @@ class ReroutableUnit(Unit):
         first = max(route.first, 0)
         for index, figures in enumerate(done.stages, start=first):
             stage = self.chain.stages[index]
-            stats, counts, count = stage.stats, stage.errors.counts, figures.records_in
+            stats, counts, count = stage.stats, stage.counts, figures.records_in
             if not count:
                 continue
             stats.records_in += count
@@ -287,7 +283,7 @@ class ReroutableUnit(Unit):
             stats.left_us += (left_us - due_us) * count
             entered_us = left_us
 
-    def _run_here(self, item: Item) -> list[Record]:
+    def _run_here(self, item: Item) -> Passed:
         """Run a micro-batch that slots are lost with in the chain itself: should it kill this process too, careful
         mode will find the record."""
         assert item.local is not None
@@ -302,6 +298,11 @@ class ReroutableUnit(Unit):
     def _read_again(self, item: Item, do: s.Do) -> pa.RecordBatch:
         """Read a stretch of the source that a slot should have read, and count it."""
         raise NotImplementedError(f"unit {self.spec.name} has no source")
+
+    def _sides(self, passed: Passed, first: int) -> dict[int, list[Record]]:
+        """What the operations before the range have put aside, by edge."""
+        edges = [output.edge for output in self.outputs if output.edge.op_index < first]
+        return {edge.id: held for edge in edges if (held := passed.sides.get((edge.op_index, edge.port)))}
 
     def _in_line(self, detour: Detour, mark: Mark, ids: tuple[int, int], epoch: int | None = None) -> None:
         """Put a marker into the line."""

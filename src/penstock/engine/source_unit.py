@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.connectors.base import SourceReader
 from penstock.dataset import Block, Mark
-from penstock.engine.chain import ClockNs
+from penstock.engine.chain import ClockNs, Passed
 from penstock.engine.detour import Detour, Item, Route
 from penstock.engine.edges import EdgeOutput
 from penstock.engine.pool import SlotPool
@@ -123,7 +123,7 @@ class SourceUnit(ReroutableUnit):
             return self._step_detour(self.detour, now_us)
         if self._marker is not None:
             self._span.epoch, self._marker = self._marker, None
-            self._mark(Mark.EPOCH, self._next_id, self._next_id, [])
+            self._mark(Mark.EPOCH, self._next_id, self._next_id, Passed([]))
             self._next_id += 1
             return True
         if self._drain:
@@ -212,12 +212,12 @@ class SourceUnit(ReroutableUnit):
         if self._tapped is not None:
             self._tapped += batch.rows
         before_ns = self._clock_ns()
-        rows = self.chain.push(batch.rows, batch.due_us, origin=(partition, offset))
+        passed = self.chain.push(batch.rows, batch.due_us, origin=(partition, offset))
         span.first = span.last = self._next_id
         self._next_id += 1
         span.due_us = batch.due_us
-        self._show_event_time(partition, self.chain.event_time_us_max, now_us - self._stalled_us)
-        self._emit(rows)
+        self._show_event_time(partition, passed.event_time_us_max, now_us - self._stalled_us)
+        self._emit(passed)
         after_ns = self._clock_ns()
         self._count_read(count, before_ns - now_us * 1000, batch.due_us, before_ns // 1000)
         if self._hand_over is not None:
@@ -353,14 +353,10 @@ class SourceUnit(ReroutableUnit):
             full = full or len(batch.rows) == self._records_max
             before_ns = self._clock_ns()
             self._count_read(len(batch.rows), before_ns - read_ns, batch.due_us, before_ns // 1000)
-            rows = self.chain.push(batch.rows, batch.due_us, 0, first, (partition, offset))
-            sides = {
-                output.edge.id: self.chain.side(output.edge.op_index, output.edge.port, [])
-                for output in self.outputs
-                if output.edge.op_index < first
-            }
-            self.chain.clear_sides()
+            passed = self.chain.push(batch.rows, batch.due_us, 0, first, (partition, offset))
+            sides = self._sides(passed, first)
             # What it was made of, for the case that a record of it is bad: offsets in place of ids.
+            rows = passed.rows
             block = Block(offset, reader.offset - 1, 0, rows or None, None, len(rows), batch.due_us)
             detour.gather(partition, partition, block, sides, now_us)
             took_ns, work_us = self._clock_ns() - read_ns, self._options.block_work_us
@@ -420,10 +416,10 @@ class SourceUnit(ReroutableUnit):
         self._span.first = self._span.last = self._next_id
         self._next_id += 1
         self._span.event_time_us_max = None
-        self._emit([])
+        self._emit(Passed([]))
 
     def _end(self) -> bool:
-        self._mark(Mark.END, self._next_id, self._next_id, [])
+        self._mark(Mark.END, self._next_id, self._next_id, Passed([]))
         for reader in self.readers.values():
             reader.close()
         return True

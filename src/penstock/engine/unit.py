@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.dataset import Mark
-from penstock.engine.chain import Chain, ClockNs
+from penstock.engine.chain import Chain, ClockNs, Passed
 from penstock.engine.edges import EdgeOutput, Span
 from penstock.engine.snapshot import Compaction, InputState, OpCounters, UnitSnapshot
 from penstock.metrics.stats import StatsMessage
 from penstock.pipeline.plan import Plan, UnitSpec
-from penstock.types import Record
 
 BLOCK_RECORDS_MAX = 8_192
 
@@ -61,17 +60,16 @@ class Unit:
         """Whether every output can take more."""
         return all(output.has_room for output in self.outputs)
 
-    def _emit(self, rows: list[Record]) -> None:
-        chain, span = self.chain, self._span
+    def _emit(self, passed: Passed) -> None:
+        span = self._span
         for output in self.outputs:
-            output.emit(span, chain.side(output.edge.op_index, output.edge.port, rows))
-        chain.clear_sides()
+            output.emit(span, passed.at(output.edge.op_index, output.edge.port))
 
-    def _mark(self, mark: Mark, first: int, last: int, rows: list[Record]) -> None:
+    def _mark(self, mark: Mark, first: int, last: int, passed: Passed) -> None:
         """Send a marker on, after what belongs before it."""
         capture = self._capture()
         self._begin_mark(mark, first, last)
-        self._emit(rows)
+        self._emit(passed)
         self._end_mark(mark, capture)
 
     def _begin_mark(self, mark: Mark, first: int, last: int) -> None:

@@ -1,7 +1,7 @@
 """Operations: each a configuration with a record form and a batch form that give equal results."""
 
 from penstock.operators.aggregation import LATE, Aggregation, Combine, Merge
-from penstock.operators.base import MAIN, BatchKind, Form, Operation, Operator, StatefulOperator
+from penstock.operators.base import MAIN, BatchKind, BatchResult, Form, Operation, Operator, Result, StatefulOperator
 from penstock.operators.columns import REST, Filter, Project, Split
 from penstock.operators.errors import DEAD_LETTER_SCHEMA, DEAD_LETTERS, ErrorPolicy, Errors
 from penstock.operators.join import Join, Side, Tag, join
@@ -21,6 +21,7 @@ __all__ = [
     "Aggregation",
     "Apply",
     "BatchKind",
+    "BatchResult",
     "Combine",
     "Emit",
     "ErrorPolicy",
@@ -38,6 +39,7 @@ __all__ = [
     "ParseJson",
     "Partitioner",
     "Project",
+    "Result",
     "Side",
     "Sliding",
     "Split",

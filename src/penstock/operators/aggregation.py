@@ -11,7 +11,15 @@ import pyarrow as pa
 
 from penstock.errors import BadRecord, InvalidOption, OperationFailed, PenstockError
 from penstock.operators.aggregates import Aggregate, Custom
-from penstock.operators.base import BatchForm, BatchKind, EventTime, Operation, Operator, StatefulOperator
+from penstock.operators.base import (
+    BatchForm,
+    BatchKind,
+    BatchResult,
+    Operation,
+    Operator,
+    RecordForm,
+    StatefulOperator,
+)
 from penstock.operators.errors import Errors, describe_error, user_traceback
 from penstock.operators.grouping import partials
 from penstock.operators.keys import check_keys, key_source
@@ -152,14 +160,13 @@ class Combine(Operation):
         return schema if self.whole else self.of.partials(schema)
 
     def build(self, schema: Schema, errors: Errors) -> Operator:
-        event_time = EventTime()
         output = self.bind(schema)
-        window = self.of.window
+        window, event_time = self.of.window, "None"
         before, body, after = [], [], []
         if window:
             before.append("top = LOW")
             body += [*_window_source(window), "if t > top: top = t"]
-            after.append("event_time.us_max = None if top == LOW else top")
+            event_time = "None if top == LOW else top"
         if self.whole:
             body.append("append(r)")
         else:
@@ -168,21 +175,10 @@ class Combine(Operation):
             body.append(f"g = ({group}{',' if group else ''})")
             body += self.of.accumulate("groups.get(g)", "groups[g]", self.of.of_record(), head="1")
             after.append(f"for g, a in groups.items(): append(P(*g, a[0], {self._packed()}))")
-        names = {
-            **self.of.names,
-            "LOW": _LOW,
-            "no_time": _no_time,
-            "P": output.record_type,
-            "event_time": event_time,
-        }
-        process = compile_loop(errors.operation, body, names, errors, before=before, after=after)
-        return Operator(
-            process,
-            schema=schema,
-            output=output,
-            vectorised=self._vectorised(output, event_time),
-            event_time=event_time,
-        )
+        names = {**self.of.names, "LOW": _LOW, "no_time": _no_time, "P": output.record_type}
+        process = compile_loop(errors.operation, body, names, errors, before=before, after=after, event_time=event_time)
+        vectorised = self._vectorised(output)
+        return Operator(process, schema=schema, output=output, vectorised=vectorised, tells_event_time=True)
 
     def _packed(self) -> str:
         places = self.of.slot_places(1)
@@ -192,25 +188,24 @@ class Combine(Operation):
             for slot in slots
         )
 
-    def _vectorised(self, output: Schema, event_time: EventTime) -> BatchForm | None:
+    def _vectorised(self, output: Schema) -> BatchForm | None:
         if self.batch_kind is not BatchKind.VECTORISED:
             return None
         window, keys, whole = self.of.window, self.of.keys, self.whole
         aggregates = [aggregate for _, aggregate in self.of.aggregates]
 
-        def vectorised(batch: pa.RecordBatch) -> pa.RecordBatch:
+        def vectorised(batch: pa.RecordBatch) -> BatchResult:
             by = [batch.column(key) for key in keys]
-            event_time.us_max = None
+            event_time_us_max: int | None = None
             if window:
                 times = batch.column(window.on)
                 if times.null_count:
                     raise BadRecord("a window time is null.")
                 micros = times.view(pa.int64()).to_numpy()
                 by.append(pa.array(micros - micros % window.pane_us).view(TIMESTAMP.arrow))
-                event_time.us_max = int(micros.max()) if len(micros) else None
-            if whole:
-                return batch
-            return partials(by, aggregates, batch, output)
+                event_time_us_max = int(micros.max()) if len(micros) else None
+            columns = batch if whole else partials(by, aggregates, batch, output)
+            return BatchResult(columns, event_time_us_max=event_time_us_max)
 
         return vectorised
 
@@ -280,8 +275,7 @@ class MergeOperator(StatefulOperator):
         self._gone: list[int] = []
         output = operation.bind(schema)
         self._row = self._compile_row(output)
-        ports: dict[str, list[Record]] = {LATE: []} if operation.whole else {}
-        super().__init__(self._compile(operation.whole, errors, ports), schema=schema, output=output, ports=ports)
+        super().__init__(self._compile(operation.whole, errors), schema=schema, output=output)
 
     @property
     def late_records(self) -> int:
@@ -297,11 +291,11 @@ class MergeOperator(StatefulOperator):
         """How many accumulators are held."""
         return sum(map(len, self._windows.values()))
 
-    def _compile(self, whole: bool, errors: Errors, ports: dict[str, list[Record]]) -> Callable[..., list[Record]]:
+    def _compile(self, whole: bool, errors: Errors) -> RecordForm:
         of, window = self._of, self._of.window
         update = window is None or window.emit is Emit.UPDATE
         body = []
-        count = ["closed.late_records += 1", "late(r)"] if whole else ["closed.late_records += r._n"]
+        count = ["closed.late_records += 1", "late.append(r)"] if whole else ["closed.late_records += r._n"]
         keys = of.keys if whole else of.partial_keys()
         key = f"k = {key_source(keys) if keys else '()'}"
         values = of.of_record() if whole else of.of_partial()
@@ -318,7 +312,7 @@ class MergeOperator(StatefulOperator):
                 body += ["s = only"]
             body += [key, *of.accumulate("s.get(k)", "s[k]", values)]
             body.append(f"touched[{'w' if window else '0'}, k] = a")
-        before, after = ["touched = {}"], ["changed.update(touched)"]
+        before, after, sides = ["touched = {}"], ["changed.update(touched)"], "None"
         if update:
             after.append(f"for (w, k), a in touched.items(): append(row(k, {'w' if window else 'None'}, a))")
         names: dict[str, object] = {
@@ -330,12 +324,13 @@ class MergeOperator(StatefulOperator):
             "row": self._row,
         }
         if whole:
-            names["late"] = ports[LATE].append
+            before.append("late = []")
+            sides = f"{{{LATE!r}: late}} if late else None"
         if isinstance(window, Sliding):
             names["starts"] = window.starts
         if window is None:
             names["only"] = self._windows.setdefault(0, {})
-        return compile_loop(errors.operation, body, names, errors, before=before, after=after)
+        return compile_loop(errors.operation, body, names, errors, before=before, after=after, sides=sides)
 
     def _compile_row(self, output: Schema) -> Callable[[Any, int | None, list[Any]], Record]:
         of = self._of

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
+import msgspec
 import pyarrow as pa
 
-from penstock.operators.errors import Errors
+from penstock.operators.errors import DEAD_LETTERS, Errors, Failures
 from penstock.types import Record, Schema
-
-RecordForm = Callable[[list[Record]], list[Record]]
-BatchForm = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 MAIN = "out"
 """The port every operation's ordinary output leaves through."""
@@ -35,11 +32,48 @@ class BatchKind(Enum):
     NONE = "none"
 
 
-@dataclass(slots=True)
-class EventTime:
-    """Largest event time that an operator met in its last block."""
+class Result(msgspec.Struct, gc=False):
+    """What came of one call of the record form: everything, and nothing of it is kept elsewhere.
 
-    us_max: int | None = None
+    Attributes
+    ----------
+    rows : list of Record
+        What leaves through the main port.
+    sides : dict or None
+        Records for the other ports that have any, dead letters among them; None if there are none and nothing failed.
+    event_time_us_max : int or None
+        Largest event time met, by an operation before a window's shuffle.
+    failures : Failures or None
+        Records that the operation could not handle; None if there are none.
+    """
+
+    rows: list[Record]
+    sides: dict[str, list[Record]] | None = None
+    event_time_us_max: int | None = None
+    failures: Failures | None = None
+
+
+class BatchResult(msgspec.Struct):
+    """What came of one call of the batch form; like a `Result` with columns in place of rows."""
+
+    columns: pa.RecordBatch
+    sides: dict[str, list[Record]] | None = None
+    event_time_us_max: int | None = None
+    failures: Failures | None = None
+    fallbacks: int = 0
+    """How many batches the vectorised form could not handle and the loop did."""
+
+
+RecordForm = Callable[[list[Record]], Result]
+BatchForm = Callable[[pa.RecordBatch], BatchResult]
+
+
+def result_of(
+    rows: list[Record], sides: dict[str, list[Record]] | None, event_time_us_max: int | None, failures: Failures
+) -> Result:
+    """The result of a call in which some records failed: their dead letters go through a port of their own."""
+    letters = {DEAD_LETTERS: failures.letters} if failures.letters else {}
+    return Result(rows, {**(sides or {}), **letters}, event_time_us_max, failures)
 
 
 class Operator:
@@ -48,15 +82,11 @@ class Operator:
     Attributes
     ----------
     process : callable
-        The record form: takes the records that have arrived, in order, and returns what comes out.
-    ports : dict
-        Records for side outputs by port, filled while processing; the unit empties it after each block.
-    event_time : EventTime or None
-        Event time of the last block, for the operation before a window's shuffle.
+        The record form: takes the records that have arrived, in order, and returns what came of them.
+    tells_event_time : bool
+        Whether results have the largest event time met: the operation is the one before a window's shuffle.
     late_records : int
         Records that came after their window had closed.
-    batch_fallbacks : int
-        Batches that the vectorised form could not handle and the loop did.
     """
 
     def __init__(
@@ -66,19 +96,16 @@ class Operator:
         schema: Schema,
         output: Schema,
         vectorised: BatchForm | None = None,
-        ports: dict[str, list[Record]] | None = None,
-        event_time: EventTime | None = None,
+        tells_event_time: bool = False,
     ) -> None:
         self.process = process
-        self.ports = ports if ports is not None else {}
-        self.event_time = event_time
+        self.tells_event_time = tells_event_time
         self.late_records = 0
-        self.batch_fallbacks = 0
         self._schema = schema
         self._output = output
         self._vectorised = vectorised
 
-    def process_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def process_batch(self, batch: pa.RecordBatch) -> BatchResult:
         """The batch form: equal to the record form on every input.
 
         A batch on which the vectorised form fails is gone through record by record, so that the bad
@@ -88,11 +115,15 @@ class Operator:
             try:
                 return self._vectorised(batch)
             except Exception:
-                # Not lost: the loop below meets the same problem at its record, or proves that there is none.
-                self.batch_fallbacks += 1
-                for rows in self.ports.values():
-                    rows.clear()
-        return self._output.to_batch(self.process(self._schema.to_rows(batch)))
+                pass  # Not lost: the loop below meets the same problem at its record, or proves that there is none.
+        done = self.process(self._schema.to_rows(batch))
+        return BatchResult(
+            self._output.to_batch(done.rows),
+            done.sides,
+            done.event_time_us_max,
+            done.failures,
+            fallbacks=int(self._vectorised is not None),
+        )
 
 
 class StatefulOperator(Operator):

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from penstock.durations import format_us, parse_us
 from penstock.errors import BadRecord, InvalidOption, SchemaError, TypeMismatch, nearest
-from penstock.operators.base import BatchForm, EventTime, Operation, Operator
+from penstock.operators.base import BatchForm, BatchResult, Operation, Operator
 from penstock.operators.errors import Errors
 from penstock.operators.keys import check_keys
 from penstock.operators.lookup import How
@@ -199,7 +199,7 @@ class Tag(Operation):
         return self.of.tagged(self.left, self.right)
 
     def build(self, schema: Schema, errors: Errors) -> Operator:
-        event_time, output = EventTime(), self.bind(schema)
+        output = self.bind(schema)
         own = [f"r.{field.name}" for field in self.of.plain_columns(schema, self.side)]
         nulls = ["None"] * (len(output) - 2 - len(self.of.keys) - len(own))
         right = self.side is Side.RIGHT
@@ -207,25 +207,25 @@ class Tag(Operation):
         body = [f"t = r.{self._time}", f"if t is None: no_time({self._time!r})", "if t > top: top = t"]
         body += [f"if r.{key} is None: continue" for key in self._needed]
         body.append(f"append(U({', '.join(values)}))")
-        names = {"LOW": _LOW, "U": output.record_type, "no_time": _no_time, "event_time": event_time}
-        after = ["event_time.us_max = None if top == LOW else top"]
-        process = compile_loop(errors.operation, body, names, errors, before=["top = LOW"], after=after)
-        vectorised = self._vectorised(schema, output, event_time)
-        return Operator(process, schema=schema, output=output, vectorised=vectorised, event_time=event_time)
+        names = {"LOW": _LOW, "U": output.record_type, "no_time": _no_time}
+        event_time = "None if top == LOW else top"
+        process = compile_loop(errors.operation, body, names, errors, before=["top = LOW"], event_time=event_time)
+        vectorised = self._vectorised(schema, output)
+        return Operator(process, schema=schema, output=output, vectorised=vectorised, tells_event_time=True)
 
-    def _vectorised(self, schema: Schema, output: Schema, event_time: EventTime) -> BatchForm:
+    def _vectorised(self, schema: Schema, output: Schema) -> BatchForm:
         time, needed, keys = self._time, self._needed, self.of.keys
         own = [field.name for field in self.of.plain_columns(schema, self.side)]
         right = self.side is Side.RIGHT
         others = output.fields[2 + len(keys) :]
         others = others[: len(others) - len(own)] if right else others[len(own) :]
 
-        def vectorised(batch: pa.RecordBatch) -> pa.RecordBatch:
-            event_time.us_max = None
+        def vectorised(batch: pa.RecordBatch) -> BatchResult:
+            event_time_us_max: int | None = None
             if batch.column(time).null_count:
                 raise BadRecord("a join's time is null.")
             if batch.num_rows:
-                event_time.us_max = pc.max(batch.column(time).cast(pa.int64())).as_py()
+                event_time_us_max = pc.max(batch.column(time).cast(pa.int64())).as_py()
             for key in needed:
                 if batch.column(key).null_count:
                     batch = batch.filter(pc.is_valid(batch.column(key)))
@@ -234,7 +234,8 @@ class Tag(Operation):
             nulls = [pa.nulls(count, field.type.arrow) for field in others]
             tags = [pa.array(np.full(count, right)), *(batch.column(key) for key in keys), batch.column(time)]
             columns = [*tags, *(nulls + mine if right else mine + nulls)]
-            return pa.RecordBatch.from_arrays(columns, schema=output.arrow)
+            made = pa.RecordBatch.from_arrays(columns, schema=output.arrow)
+            return BatchResult(made, event_time_us_max=event_time_us_max)
 
         return vectorised
 

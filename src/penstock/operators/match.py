@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.operators.base import BatchKind, Operation, Operator, StatefulOperator
+from penstock.operators.base import BatchKind, Operation, Operator, RecordForm, StatefulOperator
 from penstock.operators.errors import Errors
 from penstock.operators.join import Join, Pairing
 from penstock.operators.keys import key_source
@@ -120,7 +120,7 @@ class MatchOperator(StatefulOperator):
         """How many records are held."""
         return len(self._rows)
 
-    def _compile(self, pair: str, key: str, output: Schema, errors: Errors) -> Callable[[list[Record]], list[Record]]:
+    def _compile(self, pair: str, key: str, output: Schema, errors: Errors) -> RecordForm:
         within_us = self._of.within_us
         body = ["t = r._t", "if t < watermark_us:", "    op.late_records += 1", "    continue", f"k = {key}"]
         if self._outer:

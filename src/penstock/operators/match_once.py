@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.operators.base import StatefulOperator
+from penstock.operators.base import RecordForm, StatefulOperator
 from penstock.operators.errors import Errors
 from penstock.operators.join import Join, Side
 from penstock.operators.keys import key_source
@@ -99,7 +99,7 @@ class MatchOnceOperator(StatefulOperator):
         """How many records are held."""
         return len(self._rows)
 
-    def _compile_arrival(self, errors: Errors) -> Callable[[list[Record]], list[Record]]:
+    def _compile_arrival(self, errors: Errors) -> RecordForm:
         body = ["if r._t < watermark_us: op.late_records += 1", "else:", "    rows_held[n] = r", "    n += 1"]
         names = {"op": self, "rows_held": self._rows}
         before = ["watermark_us = op.watermark_us", "n = op.next_number"]

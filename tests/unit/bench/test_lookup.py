@@ -63,9 +63,10 @@ def test_forms_agree_and_are_exact(server: str) -> None:
     operation = Apply(lookup.enrich(server))
     operator = operation.build(source.schema, Errors("segment"))
     schema = operation.bind(source.schema)
-    rows = operator.process(records)
-    assert schema.to_rows(operator.process_batch(source.schema.to_batch(records))) == rows
-    assert operator.batch_fallbacks == 0
+    rows = operator.process(records).rows
+    done = operator.process_batch(source.schema.to_batch(records))
+    assert schema.to_rows(done.columns) == rows
+    assert not done.fallbacks
     assert {row.number: row.segment for row in rows} == lookup.expected(records)
 
 

@@ -34,7 +34,7 @@ class Sides:
 
     def add(self, side: Side, *rows: Row) -> list[Row]:
         records = [self._schemas[side].record_type(*row) for row in rows]
-        return plain(self.match.process(self._tags[side].process(records)))
+        return plain(self.match.process(self._tags[side].process(records).rows).rows)
 
     def left(self, *rows: Row) -> list[Row]:
         return self.add(Side.LEFT, *rows)

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from penstock.errors import InvalidOption, OperationFailed, PenstockError, TypeMismatch
-from penstock.operators import Aggregation, Combine, ErrorPolicy, Errors, Merge, tumbling
+from penstock.operators import Aggregation, Combine, ErrorPolicy, Errors, Merge, Result, tumbling
 from penstock.operators import aggregates as agg
 from penstock.operators.aggregation import LATE, MergeOperator
+from penstock.operators.errors import ErrorCounts
 from penstock.types import Record, Schema, record_dict
 
 SCHEMA = Schema.parse("k string, n bigint, at timestamp")
@@ -23,15 +24,24 @@ class Halves:
     ):
         of = Aggregation(keys, tuple((aggs or {"n": agg.count()}).items()), window)
         of.bind(SCHEMA)
-        self.errors = Errors("agg", ErrorPolicy(policy))
+        errors = Errors("agg", ErrorPolicy(policy))
+        self.counts = ErrorCounts()
         combine = Combine(of, whole)
-        self.combine = combine.build(SCHEMA, self.errors)
-        merge = Merge(of, SCHEMA, whole).build(combine.bind(SCHEMA), self.errors)
+        self.combine = combine.build(SCHEMA, errors)
+        merge = Merge(of, SCHEMA, whole).build(combine.bind(SCHEMA), errors)
         assert isinstance(merge, MergeOperator)
         self.merge = merge
 
     def add(self, *rows: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        return plain(self.merge.process(self.combine.process([SCHEMA.record_type(*row) for row in rows])))
+        return plain(self.process(*rows).rows)
+
+    def process(self, *rows: tuple[Any, ...]) -> Result:
+        combined = self.combine.process([SCHEMA.record_type(*row) for row in rows])
+        merged = self.merge.process(combined.rows)
+        for each in (combined, merged):
+            if each.failures is not None:
+                self.counts.add(each.failures.counts)
+        return merged
 
 
 def plain(rows: list[Record]) -> list[tuple[Any, ...]]:
@@ -68,8 +78,10 @@ def test_event_time_does_not_go_back(whole: bool) -> None:
 def test_late_records_come_out_whole_and_in_order() -> None:
     halves = Halves(whole=True, window=tumbling("10us", on="at"))
     halves.merge.advance(100)
-    halves.add(("a", 1, 5), ("b", 2, 105), ("c", None, -7))
-    assert plain(halves.merge.ports[LATE]) == [("a", 1, 5), ("c", None, -7)]
+    result = halves.process(("a", 1, 5), ("b", 2, 105), ("c", None, -7))
+    assert result.sides is not None
+    assert plain(result.sides[LATE]) == [("a", 1, 5), ("c", None, -7)]
+    assert halves.process(("b", 2, 105)).sides is None
     assert halves.merge.late_records == 2
 
 
@@ -137,7 +149,7 @@ def test_a_record_whose_merge_raises_leaves_no_trace(whole: bool, policy: str) -
     touchy = agg.custom(Touchy(), type="bigint")
     halves = Halves(whole=whole, policy=policy, first=agg.count(), touchy=touchy, last=agg.sum("n"))
     assert halves.add(("a", 1, 0), ("a", 13, 0), ("a", 2, 0)) == [("a", 2, 3, 3)]
-    assert halves.errors.counts.skipped + halves.errors.counts.dead_letters == 1
+    assert halves.counts.skipped + halves.counts.dead_letters == 1
 
 
 @BOTH

@@ -74,15 +74,13 @@ class Halves:
         merge = Merge(of, SCHEMA, whole).build(combine.bind(SCHEMA), errors)
         assert isinstance(merge, MergeOperator)
         self.merge = merge
+        self.late: list[tuple[Any, ...]] = []
+        """Records that came too late for the last block."""
 
     def add(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        return plain(self.merge.process(self.combine.process([SCHEMA.record_type(*row) for row in rows])))
-
-    def late(self) -> list[tuple[Any, ...]]:
-        held = self.merge.ports.get(LATE, [])
-        taken = plain(held)
-        held.clear()
-        return taken
+        result = self.merge.process(self.combine.process([SCHEMA.record_type(*row) for row in rows]).rows)
+        self.late = plain((result.sides or {}).get(LATE, []))
+        return plain(result.rows)
 
 
 def plain(rows: list[Record]) -> list[tuple[Any, ...]]:
@@ -202,7 +200,7 @@ MOVES = st.one_of(
 
 def do(halves: Halves, move: str, what: Any) -> list[Any]:
     if move == "add":
-        return [halves.add(what), halves.late(), halves.merge.late_records]
+        return [halves.add(what), halves.late, halves.merge.late_records]
     return plain(halves.merge.advance(what))
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidOption, TypeMismatch
-from penstock.operators import Aggregation, Combine, ErrorPolicy, Errors, Merge, Sliding, sliding
+from penstock.operators import Aggregation, Combine, ErrorPolicy, Errors, Merge, Result, Sliding, sliding
 from penstock.operators import aggregates as agg
 from penstock.operators.aggregation import LATE, MergeOperator
 from penstock.types import Record, Schema, record_dict
@@ -25,21 +25,24 @@ class Halves:
     def __init__(self, window: Sliding, *, whole: bool, form: str = "record", policy: str = "fail", **aggs: Any):
         of = Aggregation(("k",), tuple((aggs or {"n": agg.count()}).items()), window)
         of.bind(SCHEMA)
-        self.errors = Errors("agg", ErrorPolicy(policy))
+        errors = Errors("agg", ErrorPolicy(policy))
         combine = Combine(of, whole)
-        self.combine = combine.build(SCHEMA, self.errors)
+        self.combine = combine.build(SCHEMA, errors)
         self.between = combine.bind(SCHEMA)
         self.form = form
-        merge = Merge(of, SCHEMA, whole).build(self.between, self.errors)
+        merge = Merge(of, SCHEMA, whole).build(self.between, errors)
         assert isinstance(merge, MergeOperator)
         self.merge = merge
 
     def add(self, *rows: Row) -> list[Row]:
+        return plain(self.process(*rows).rows)
+
+    def process(self, *rows: Row) -> Result:
         records = [SCHEMA.record_type(*row) for row in rows]
         if self.form == "record":
-            return plain(self.merge.process(self.combine.process(records)))
-        batch = self.combine.process_batch(SCHEMA.to_batch(records))
-        return plain(self.merge.process(self.between.to_rows(batch)))
+            return self.merge.process(self.combine.process(records).rows)
+        done = self.combine.process_batch(SCHEMA.to_batch(records))
+        return self.merge.process(self.between.to_rows(done.columns))
 
 
 def plain(rows: list[Record]) -> list[Row]:
@@ -84,13 +87,14 @@ def test_windows_close_one_after_the_other(whole: bool, form: str) -> None:
 def test_a_record_that_misses_a_window_is_late_once_and_in_the_windows_that_are_open(whole: bool) -> None:
     halves = Halves(window_of(10, 2), whole=whole)
     halves.merge.advance(14)  # windows up to the one that starts at 4 are closed
-    halves.add(("a", 1, 3), ("a", 2, 9), ("a", 3, 14))
+    result = halves.process(("a", 1, 3), ("a", 2, 9), ("a", 3, 14))
     assert halves.merge.late_records == 2
     assert plain(halves.merge.finish()) == [
         ("a", 6, 16, 2), ("a", 8, 18, 2), ("a", 10, 20, 1), ("a", 12, 22, 1), ("a", 14, 24, 1)
     ]  # fmt: skip
     if whole:
-        assert plain(halves.merge.ports[LATE]) == [("a", 1, 3), ("a", 2, 9)]
+        assert result.sides is not None
+        assert plain(result.sides[LATE]) == [("a", 1, 3), ("a", 2, 9)]
 
 
 @BOTH
@@ -134,8 +138,9 @@ def test_state_that_is_changed_in_place_is_not_shared_between_windows(policy: st
 def test_a_record_that_one_window_cannot_take_is_in_none() -> None:
     halves = Halves(window_of(4, 2), whole=True, policy="skip", n=agg.count(), all=agg.custom(Touchy(), type="string"))
     # Windows 0 and 2 get the record at 3; window 2 is full then, and window 4 would have room.
-    halves.add(("a", 1, 3), ("a", 2, 5), ("a", 3, 5), ("a", 4, 5), ("a", 5, 7))
-    assert halves.errors.counts.skipped == 1
+    failures = halves.process(("a", 1, 3), ("a", 2, 5), ("a", 3, 5), ("a", 4, 5), ("a", 5, 7)).failures
+    assert failures is not None
+    assert failures.counts.skipped == 1
     assert plain(halves.merge.finish()) == [
         ("a", 0, 4, 1, "1"), ("a", 2, 6, 3, "123"), ("a", 4, 8, 3, "235"), ("a", 6, 10, 1, "5")
     ]  # fmt: skip
