@@ -41,8 +41,8 @@ from penstock.operators import (
     table,
     tumbling,
 )
-from penstock.operators import aggregates as agg
 from penstock.operators.errors import ErrorCounts
+from penstock.operators.keyed import aggregates as agg
 from penstock.types import DataType, Record, Schema, TypeKind, record_dict
 
 POLICIES = st.sampled_from(ErrorPolicy)
@@ -646,7 +646,7 @@ VIEWS = Schema.parse("k string, seen timestamp, i int not null, s string, day da
 def test_sides_of_a_join(how: How, side: Side, data: st.DataObject, keys: tuple[str, ...], policy: ErrorPolicy) -> None:
     of = Join(keys, "at", "seen", 10, how=how)
     left, right = CLICKS, VIEWS.project([n for n in VIEWS.names if n in keys or n not in CLICKS])
-    of.bind_sides(left, right)
+    of.bind(left, right)
     schema, time = (left, "at") if side is Side.LEFT else (right, "seen")
     rows = data.draw(rows_of(schema))
     done = agree(Tag(of, left, right, side), schema, rows, policy)

@@ -24,7 +24,7 @@ from penstock.engine.snapshot import UnitSnapshot, encode_snapshot
 from penstock.engine.source_unit import SourceUnit
 from penstock.engine.unit import Unit
 from penstock.engine.worker import Persist, Worker
-from penstock.operators.aggregation import MergeOperator
+from penstock.operators.keyed.reduce import ReduceOperator
 from penstock.protocol import messages as m
 from penstock.testing.simulation.faults import Action, Moment
 from penstock.testing.simulation.oracle import Shape
@@ -171,18 +171,18 @@ def an_epoch_is_reported_before_its_snapshots_are_stored(patch: Patch) -> None:
 
 @planted
 def state_is_not_restored(patch: Patch) -> None:
-    patch.setattr(MergeOperator, "restore", lambda self, snapshots: None)
+    patch.setattr(ReduceOperator, "restore", lambda self, snapshots: None)
 
 
 @planted
 def a_snapshot_of_changes_lacks_them(patch: Patch) -> None:
-    original = MergeOperator.snapshot
+    original = ReduceOperator.snapshot
 
-    def snapshot(self: MergeOperator, full: bool) -> bytes:
+    def snapshot(self: ReduceOperator, full: bool) -> bytes:
         self._changed.clear()
         return original(self, full)
 
-    patch.setattr(MergeOperator, "snapshot", snapshot)
+    patch.setattr(ReduceOperator, "snapshot", snapshot)
 
 
 @planted

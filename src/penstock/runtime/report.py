@@ -11,7 +11,6 @@ from penstock.control.adaptation import Adaptation
 from penstock.control.hand_overs import Switch
 from penstock.control.monitor import Audit, OperationFigures, WorkerFigures
 from penstock.metrics import Histogram
-from penstock.operators import Match, Merge
 from penstock.pipeline.plan import Plan
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class Report(msgspec.Struct):
 
 def measured_operations(plan: Plan) -> list[str]:
     """Operations at which end-to-end latency is taken: the last stateful ones, else the sinks."""
-    stateful = [spec.name for unit in plan.units for spec in unit.ops if isinstance(spec.operation, Match | Merge)]
+    stateful = [spec.name for unit in plan.units for spec in unit.ops if spec.operation.stateful]
     if stateful:
         return stateful[-1:]
     return [

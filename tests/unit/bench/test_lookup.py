@@ -20,7 +20,7 @@ from penstock.bench.workloads import Comparison, lookup, replay
 from penstock.bench.workloads.lookup import LOOKUP
 from penstock.control.scheduler import START_DELAY_US
 from penstock.operators import Errors
-from penstock.operators.user import Apply
+from penstock.operators.stateless.functions import Apply
 from penstock.testing import Harness
 
 RECORDS, START_US = 3_000, 1_700_000_000_000_000

@@ -12,8 +12,7 @@ from penstock.bench.files.load import Description
 from penstock.bench.files.loads import Burner
 from penstock.bench.files.model import Filter, Join, Loads, Merge, Modify, Split
 from penstock.bench.files.operations import as_operation
-from penstock.operators.join import Pairing
-from penstock.operators.windows import Window, sliding, tumbling
+from penstock.operators import Pairing, Window, sliding, tumbling
 from penstock.pipeline.stream import Stream
 
 _JOIN_SLACK = 3

@@ -7,7 +7,7 @@ from penstock.bench.files.load import Description
 from penstock.bench.files.model import AnyTransformation, Filter, Join, Merge, Modify, Split
 from penstock.bench.files.timing import WindowTiming
 from penstock.durations import format_us
-from penstock.operators.join import Pairing
+from penstock.operators import Pairing
 
 PAIRS_EPS_MAX = 1_000_000
 """A join that is foreseen to make more than this is pointed out."""

@@ -19,7 +19,7 @@ from penstock.bench.files.load import Description
 from penstock.bench.files.model import AnyTransformation, Filter, Join, Merge, Modify, Split
 from penstock.bench.files.timing import WindowTiming
 from penstock.bench.workloads.base import Comparison, Row, time_us
-from penstock.operators.join import Pairing
+from penstock.operators import Pairing
 from penstock.types import Record
 
 

@@ -15,7 +15,7 @@ from penstock.bench.files.model import AnyTransformation, Filter, Join, Merge, M
 from penstock.bench.files.problems import Problem, unknown_word
 from penstock.bench.files.sources import SourcePlan
 from penstock.bench.files.timing import WindowTiming, timing_of
-from penstock.operators.join import Pairing
+from penstock.operators import Pairing
 
 Rates = npt.NDArray[np.float64]
 """Messages per second of every key."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 import penstock as ps
 from penstock.bench.files.chance import PRIME, Chance, Combined, Relabel, limit
 from penstock.bench.files.messages import MESSAGE
-from penstock.operators.user import Function
+from penstock.operators import Function
 from penstock.types import TIMESTAMP, Record
 
 _Message = MESSAGE.record_type

@@ -16,7 +16,7 @@ from penstock.bench.files.model import (
 from penstock.bench.files.problems import Problem, not_allowed
 from penstock.durations import parse_us
 from penstock.errors import InvalidOption
-from penstock.operators.windows import OVERLAP_MAX
+from penstock.operators import OVERLAP_MAX
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import penstock as ps
 from penstock.bench.workloads.base import Comparison, Row, Workload, compare_rows
 from penstock.errors import PenstockError
-from penstock.operators.user import Function
+from penstock.operators import Function
 from penstock.types import Record
 
 ADDRESS = "PENSTOCK_REDIS"
