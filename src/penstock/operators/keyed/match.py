@@ -82,7 +82,7 @@ class MatchState(msgspec.Struct, array_like=True):
     next_number: int
     emptied: bool
     """Whether the state before is gone as a whole: the input had ended."""
-    rows: list[tuple[int, bool, list[Any]]]
+    rows: list[tuple[int, bool, Any]]
     """Number, whether it is an outer record without a partner so far, and the values of each record held."""
     matched: list[int]
     """Outer records of earlier snapshots that have found a partner since."""

@@ -43,7 +43,7 @@ class OnceState(msgspec.Struct, array_like=True):
     next_number: int
     emptied: bool
     """Whether the state before is gone as a whole: the input had ended."""
-    rows: list[tuple[int, list[Any]]]
+    rows: list[tuple[int, Any]]
     """Number and values of each record held."""
     used: list[int]
     """Records of earlier snapshots that have found their partner since."""
