@@ -163,7 +163,9 @@ def an_epoch_is_reported_before_its_snapshots_are_stored(patch: Patch) -> None:
             name = f"{worker_module._prefix(spec, instance)}{epoch:08d}-{self.incarnation:x}-{self._generation}"
             packed = encode_snapshot(snapshot)
             self._to_store.append(Persist(spec, instance, epoch, snapshot.full, name, packed))
-            self._stored.append(m.Stored(spec, instance, epoch, snapshot.full, name, crc32(packed)))
+            self._stored.append(
+                m.Stored(unit=spec, instance=instance, epoch=epoch, full=snapshot.full, name=name, crc=crc32(packed))
+            )
         unit.snapshots.clear()
 
     patch.setattr(Worker, "_store", store)
@@ -252,7 +254,7 @@ def the_commit_is_announced_before_it_is_recorded(patch: Patch) -> None:
     original = Scheduler._record
 
     def record(self: Scheduler, epoch: int, *, final: bool) -> list[Command]:
-        return [*self._all(m.Commit(epoch, False)), *original(self, epoch, final=final)]
+        return [*self._all(m.Commit(epoch=epoch, final=False)), *original(self, epoch, final=final)]
 
     patch.setattr(Scheduler, "_record", record)
 

@@ -142,7 +142,7 @@ class ControlLoop:
     def on_group_ended(self, group: int, error: str | None, now_us: int) -> list[Command]:
         """Spark says that a group's job has ended."""
         ended = self._groups.on_ended(group, error, now_us)
-        return [*ended, *(Send(peer.worker, m.GroupEnded(group)) for peer in self._peers)]
+        return [*ended, *(Send(peer.worker, m.GroupEnded(group=group)) for peer in self._peers)]
 
     def on_replaced(self, now_us: int) -> list[Command]:
         """A worker that does not answer is replaced by a new task, which needs a place in the cluster."""
@@ -282,7 +282,7 @@ class ControlLoop:
             at_us, wait_us = self._calibrations.get(unit.id, (0, CALIBRATE_US_MIN))
             if now_us >= at_us and len(unit.movable) and unit.ops and self._measures.samples(unit) < SAMPLES:
                 self._calibrations[unit.id] = now_us + wait_us, min(2 * wait_us, CALIBRATE_US_MAX)
-                commands.append(Send(self._plan.worker_of(0), m.Calibrate(unit.id, SAMPLE_RECORDS)))
+                commands.append(Send(self._plan.worker_of(0), m.Calibrate(unit=unit.id, records=SAMPLE_RECORDS)))
         return commands
 
 

@@ -260,29 +260,15 @@ class Chain:
     def figures(self) -> list[StatsMessage]:
         """The figures of every operation."""
         return [
-            StatsMessage(
-                s.stats.name,
+            each.stats.message(
                 self._unit.id,
                 self._instance,
-                s.stats.form,
-                s.stats.records_in,
-                s.stats.records_out,
-                s.stats.blocks,
-                s.stats.busy_ns,
-                s.stats.queue_records,
-                s.operator.late_records,
-                s.counts.skipped,
-                s.counts.retried,
-                s.counts.dead_letters,
-                s.stats.latency_us.counts,
-                s.stats.latency_us.maximum,
-                s.stats.entered_us,
-                s.stats.left_us,
-                s.stats.wait_us,
-                s.stats.schedule_us,
-                s.stats.fallbacks,
+                late=each.operator.late_records,
+                skipped=each.counts.skipped,
+                retried=each.counts.retried,
+                dead_letters=each.counts.dead_letters,
             )
-            for s in self.stages
+            for each in self.stages
         ]
 
     def counters(self) -> list[OpCounters]:

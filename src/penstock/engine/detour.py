@@ -208,7 +208,21 @@ class Detour:
         )  # fmt: skip
         self.line.append(item)
         if not held.count:
-            item.result = Result(s.Done(0, 0, 0, now_us, now_us, 0, 0, None, [], [], 0, 0), ())
+            nothing = s.Done(
+                incarnation=0,
+                item=0,
+                attempt=0,
+                began_us=now_us,
+                done_us=now_us,
+                source_ns=0,
+                due_us=0,
+                event_time_us_max=None,
+                stages=[],
+                parts=[],
+                carried=0,
+                staged=0,
+            )
+            item.result = Result(nothing, ())
             return
         packed = pack(join_columns(held.blocks, schema))
         if len(packed) > ITEM_BYTES_MAX:
@@ -224,10 +238,24 @@ class Detour:
 
     def _submit(self, item: Item, payload: bytes | None) -> None:
         self._items[item.item] = item
+        worker, incarnation = self._owner
+        partition, offset = item.place or (0, 0)
         do = s.Do(
-            0, *self._owner, item.item, 0, self._unit, self._instance, self.route.first, self.route.last,
-            *(item.place or (0, 0)), item.count, item.due_us or item.cut_us, False,
-        )  # fmt: skip
+            slot=0,
+            worker=worker,
+            incarnation=incarnation,
+            item=item.item,
+            attempt=0,
+            unit=self._unit,
+            instance=self._instance,
+            first=self.route.first,
+            last=self.route.last,
+            partition=partition,
+            offset=offset,
+            count=item.count,
+            due_us=item.due_us or item.cut_us,
+            sample=False,
+        )
         self._pool.submit(Work(do, payload))
 
     def holds(self, origin: EdgeInput | int | None) -> bool:

@@ -118,7 +118,12 @@ class SlotPool:
             self._lose(incarnation)
         elif known is not None:
             known.leaving = True
-            self._out.append((known.ready.endpoint, [m.encode(s.Left(incarnation, self._worker, self._incarnation))]))
+            self._out.append(
+                (
+                    known.ready.endpoint,
+                    [m.encode(s.Left(slot=incarnation, worker=self._worker, incarnation=self._incarnation))],
+                )
+            )
 
     def on_group_ended(self, group: int) -> None:
         """Spark says that the tasks of a group are gone; those of the group before may be at work still."""

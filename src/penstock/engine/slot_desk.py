@@ -58,7 +58,20 @@ class SlotDesk:
         if last < 0 or unit.chain.stateful is not None:
             return
         do = s.Do(
-            0, self._worker, self._incarnation, 0, 0, unit.spec.id, unit.instance, 0, last, 0, 0, records, 0, True
+            slot=0,
+            worker=self._worker,
+            incarnation=self._incarnation,
+            item=0,
+            attempt=0,
+            unit=unit.spec.id,
+            instance=unit.instance,
+            first=0,
+            last=last,
+            partition=0,
+            offset=0,
+            count=records,
+            due_us=0,
+            sample=True,
         )
         if isinstance(unit, SourceUnit) and unit.spec.movable.start < 0:
             partition, offset = next(iter(unit.offsets.items()))
@@ -81,13 +94,13 @@ class SlotDesk:
             for each in unit.take_hand_overs():
                 told.append(
                     m.Rerouted(
-                        self._worker,
-                        self._incarnation,
-                        each.switch,
-                        unit.spec.id,
-                        unit.instance,
-                        each.pause_us or 0,
-                        each.carried_records,
+                        worker=self._worker,
+                        incarnation=self._incarnation,
+                        switch=each.switch,
+                        unit=unit.spec.id,
+                        instance=unit.instance,
+                        pause_us=each.pause_us or 0,
+                        carried_records=each.carried_records,
                     )
                 )
         return told
@@ -95,7 +108,14 @@ class SlotDesk:
     def pulse(self, units: Units, now_us: int) -> m.Pulse:
         """How busy the instances are."""
         pulses = [
-            m.UnitPulse(unit.spec.id, unit.instance, unit.arrived_records(now_us), unit.waiting_records(now_us))
+            m.UnitPulse(
+                unit=unit.spec.id,
+                instance=unit.instance,
+                arrived=unit.arrived_records(now_us),
+                waiting=unit.waiting_records(now_us),
+            )
             for unit in units
         ]
-        return m.Pulse(self._worker, self._incarnation, now_us, pulses, self.pool.slots)
+        return m.Pulse(
+            worker=self._worker, incarnation=self._incarnation, at_us=now_us, units=pulses, slots=self.pool.slots
+        )

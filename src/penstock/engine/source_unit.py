@@ -470,9 +470,4 @@ class SourceUnit(ReroutableUnit):
         now_us = self._clock_ns() // 1000
         stats = self.stats
         stats.queue_records = sum(reader.backlog_records(now_us) for reader in self.readers.values())
-        own = StatsMessage(
-            stats.name, self.spec.id, self.instance, stats.form, stats.records_in, stats.records_out, stats.blocks,
-            stats.busy_ns, stats.queue_records, 0, 0, 0, 0, stats.latency_us.counts, stats.latency_us.maximum,
-            stats.entered_us, stats.left_us, stats.wait_us, stats.schedule_us, stats.fallbacks,
-        )  # fmt: skip
-        return [own, *super().figures()]
+        return [stats.message(self.spec.id, self.instance), *super().figures()]

@@ -30,7 +30,7 @@ SCHEMA = Schema.parse("n bigint")
 
 def made(record_ns: float = 0.0) -> tuple[Detour, SlotPool]:
     pool = SlotPool(0, 7)
-    pool.on_ready(s.Ready(1, 0, 100, "tcp://100"))
+    pool.on_ready(s.Ready(group=1, slot=0, incarnation=100, endpoint="tcp://100"))
     return Detour(Route(0, 1, 50 * MS), pool, 0, 0, (0, 7), record_ns), pool
 
 
@@ -43,7 +43,20 @@ def finish(detour: Detour, count: int, took_us: int, size_bytes: int = 1) -> int
     """Send a micro-batch out and take its result; return how large the next may be."""
     detour.send_offsets(0, 0, count, 0, 0, 0)
     item = detour.line[-1].item  # type: ignore[union-attr]
-    done = s.Done(100, item, 0, 1000, 1000 + took_us, 0, 5, None, [], [], 0, 0)
+    done = s.Done(
+        incarnation=100,
+        item=item,
+        attempt=0,
+        began_us=1000,
+        done_us=1000 + took_us,
+        source_ns=0,
+        due_us=5,
+        event_time_us_max=None,
+        stages=[],
+        parts=[],
+        carried=0,
+        staged=0,
+    )
     assert detour.on_result(item, Result(done, [bytes(size_bytes)]))
     return detour.records_max
 
@@ -112,9 +125,42 @@ def test_what_has_no_records_needs_no_slot() -> None:
 
 def test_results_of_another_detour_are_not_taken() -> None:
     detour, pool = made()
-    done = s.Done(100, 99, 0, 0, 0, 0, 0, None, [], [], 0, 0)
+    done = s.Done(
+        incarnation=100,
+        item=99,
+        attempt=0,
+        began_us=0,
+        done_us=0,
+        source_ns=0,
+        due_us=0,
+        event_time_us_max=None,
+        stages=[],
+        parts=[],
+        carried=0,
+        staged=0,
+    )
     assert not detour.on_result(99, Result(done, ()))
-    assert not detour.on_exhausted(Work(s.Do(0, 0, 7, 99, 3, 0, 0, 0, 1, 0, 0, 1, 0, False), None))
+    assert not detour.on_exhausted(
+        Work(
+            s.Do(
+                slot=0,
+                worker=0,
+                incarnation=7,
+                item=99,
+                attempt=3,
+                unit=0,
+                instance=0,
+                first=0,
+                last=1,
+                partition=0,
+                offset=0,
+                count=1,
+                due_us=0,
+                sample=False,
+            ),
+            None,
+        )
+    )
     detour.send_offsets(0, 0, 5, 1, 0, 0)
     detour.forget()
     assert detour.is_empty
@@ -205,7 +251,7 @@ def test_the_way_back_does_not_wait_for_slots_that_are_gone(route: tuple[int, in
     cluster._slots.clear()
     cluster.run_until(cluster.start_us + S // 2)
     for worker in cluster.workers:
-        worker.on_driver(m.GroupEnded(0))
+        worker.on_driver(m.GroupEnded(group=0))
     cluster.reroute(0, 0, -1)
     cluster.run_until(1 << 62)
     check(cluster, source, sink, 2000)

@@ -13,11 +13,29 @@ T0 = 50 * S
 
 def ready(slot: int, group: int = 1, incarnation: int | None = None, holds: list[int] | None = None) -> s.Ready:
     number = 100 * group + slot if incarnation is None else incarnation
-    return s.Ready(group, slot, number, f"tcp://{number}", holds or [])
+    return s.Ready(group=group, slot=slot, incarnation=number, endpoint=f"tcp://{number}", holds=holds or [])
 
 
 def work(pool: SlotPool, payload: bytes | None = None) -> Work:
-    return Work(s.Do(0, 3, OWNER, pool.next_item(), 0, 0, 0, 0, 1, 0, 0, 10, 0, False), payload)
+    return Work(
+        s.Do(
+            slot=0,
+            worker=3,
+            incarnation=OWNER,
+            item=pool.next_item(),
+            attempt=0,
+            unit=0,
+            instance=0,
+            first=0,
+            last=1,
+            partition=0,
+            offset=0,
+            count=10,
+            due_us=0,
+            sample=False,
+        ),
+        payload,
+    )
 
 
 class Play:
@@ -81,7 +99,7 @@ def test_the_next_group_stands_by_until_a_slot_of_the_first_leaves() -> None:
     assert [to for to, _, _ in play.sent()] == ["tcp://100", "tcp://101"]
     play.pool.on_leave(100)
     ((endpoint, frames),) = play.pool.send(T0)
-    assert (endpoint, s.decode_to_slot(frames[0])) == ("tcp://100", s.Left(100, 3, OWNER))
+    assert (endpoint, s.decode_to_slot(frames[0])) == ("tcp://100", s.Left(slot=100, worker=3, incarnation=OWNER))
     play.submit(2)
     assert [to for to, _, _ in play.sent()] == ["tcp://200", "tcp://200"], "slot 1 of the first group has one already"
     assert play.pool.take(100, 1, 0) is not None, "what it had, it finishes"
@@ -182,7 +200,22 @@ def test_work_that_slots_are_lost_with_is_given_back() -> None:
 
 def test_samples_go_to_whoever_has_least_to_do() -> None:
     play = Play()
-    do = s.Do(0, 3, OWNER, 0, 0, 0, 0, 0, 1, 0, 0, 10, 0, True)
+    do = s.Do(
+        slot=0,
+        worker=3,
+        incarnation=OWNER,
+        item=0,
+        attempt=0,
+        unit=0,
+        instance=0,
+        first=0,
+        last=1,
+        partition=0,
+        offset=0,
+        count=10,
+        due_us=0,
+        sample=True,
+    )
     assert not play.pool.sample(do, None)
     play = Play(ready(0), ready(1))
     play.submit(1)
