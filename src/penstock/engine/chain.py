@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.connectors.base import Sink, SinkWriter, WriterContext
+from penstock.connectors.base import SinkWriter, WriterContext
 from penstock.engine.guard import Guard
 from penstock.engine.lineage import Lineage, Place, Reread
 from penstock.engine.snapshot import OpCounters, UnitSnapshot
@@ -116,11 +116,11 @@ class Chain:
         self._lineage = Lineage(unit, plan.start_us, self.stages) if unit.source is not None else None
 
     def _stage(self, spec: OpSpec, plan: Plan) -> Stage:
-        if not isinstance(spec.operation, Sink):
+        if spec.sink is None:
             return Stage.of(spec)
         context = WriterContext(plan.options.name, spec.name, self._instance, self._unit.instances)
-        writer = spec.operation.writer(spec.schema, context)
-        return Stage(spec.name, SinkOperator(spec.name, spec.operation.kind, writer, spec.schema), errors_of(spec))
+        writer = spec.sink.writer(spec.schema, context)
+        return Stage(spec.name, SinkOperator(spec.name, spec.sink.kind, writer, spec.schema), errors_of(spec))
 
     def push(
         self,

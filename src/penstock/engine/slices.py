@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.connectors.base import Sink, SourceReader, Stager
+from penstock.connectors.base import SourceReader, Stager
 from penstock.dataset import pack
 from penstock.engine.chain import ClockNs
 from penstock.engine.lineage import Lineage, Place, Reread
@@ -72,8 +72,8 @@ class Slice:
         self._stage: Stager | None = None
         self._stages: list[Stage] = []
         for spec in unit.ops[max(first, 0) : last + 1]:
-            if isinstance(spec.operation, Sink):
-                self._sink, self._stage = spec, spec.operation.stager(spec.schema, spec.name)
+            if spec.sink is not None:
+                self._sink, self._stage = spec, spec.sink.stager(spec.schema, spec.name)
             else:
                 self._stages.append(Stage.of(spec))
         self._piece_records = [PIECE_RECORDS_FIRST] * len(self._stages)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.connectors.base import Sink
 from penstock.control.adaptation import Adaptation
 from penstock.control.hand_overs import Switch
 from penstock.control.monitor import Audit, OperationFigures, WorkerFigures
@@ -74,9 +73,7 @@ def measured_operations(plan: Plan) -> list[str]:
     stateful = [spec.name for unit in plan.units for spec in unit.ops if spec.operation.stateful]
     if stateful:
         return stateful[-1:]
-    return [
-        s.name for unit in plan.units for s in unit.ops if isinstance(s.operation, Sink) and unit.name != "dead_letters"
-    ]
+    return [s.name for unit in plan.units for s in unit.ops if s.sink is not None and unit.name != "dead_letters"]
 
 
 def make_report(plan: Plan, driver: Driver) -> Report:
@@ -87,7 +84,7 @@ def make_report(plan: Plan, driver: Driver) -> Report:
     latency = Histogram()
     for name in measured:
         latency.merge(driver.monitor.latency(name))
-    sinks = {s.name for unit in plan.units for s in unit.ops if isinstance(s.operation, Sink)} - {"dead_letters"}
+    sinks = plan.sinks.keys() - {"dead_letters"}
     status = driver.status()
     adaptation = driver.adaptation()
     first = driver.first_result_us
