@@ -88,10 +88,10 @@ class Passed(msgspec.Struct):
         return self.rows if port == MAIN else self.sides.get((op_index, port), [])
 
     def add(self, other: Passed) -> None:
-        """Take in what came of the records behind."""
-        self.rows = self.rows + other.rows if self.rows else other.rows
+        """Take in what came of the next records; for one that began as ``Passed([])``, whose lists are its own."""
+        self.rows += other.rows
         for place, held in other.sides.items():
-            self.sides[place] = self.sides.get(place, []) + held
+            self.sides.setdefault(place, []).extend(held)
         self.event_time_us_max = later(self.event_time_us_max, other.event_time_us_max)
 
 
