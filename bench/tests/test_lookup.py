@@ -63,9 +63,9 @@ def test_forms_agree_and_are_exact(server: str) -> None:
     operator = operation.build(source.schema, Errors("segment"))
     schema = operation.bind(source.schema)
     rows = operator.process(records).rows
-    done = operator.process_batch(source.schema.to_batch(records))
-    assert schema.to_rows(done.columns) == rows
-    assert not done.fallbacks
+    batch = operator.process_batch(source.schema.to_batch(records))
+    assert schema.to_rows(batch.columns) == rows
+    assert batch.fallbacks == 0
     assert {row.number: row.segment for row in rows} == lookup.expected(records)
 
 

@@ -25,11 +25,11 @@ class Deliveries:
                     decoder = msgspec.msgpack.Decoder(list[spec.schema.record_type])  # type: ignore[name-defined]
                     self._sinks[spec.name] = spec.operation, decoder, spec.schema
 
-    def take(self, message: m.Deliver) -> None:
-        """Hand records to their sink, unless it has had them."""
+    def take(self, message: m.Deliver) -> int:
+        """Hand records to their sink; return how many were new."""
         key, part = (message.sink, message.instance), (message.epoch, message.part)
         if part <= self._seen.get(key, (0, -1)):
-            return
+            return 0
         self._seen[key] = part
         sink, decoder, schema = self._sinks[message.sink]
         rows = decoder.decode(message.rows)
@@ -39,3 +39,4 @@ class Deliveries:
             raise error.at(message.sink) from None
         except Exception as error:
             raise SinkFailed(sink=sink.kind, cause=error, operation=message.sink) from error
+        return len(rows)
