@@ -20,8 +20,8 @@ from penstock_bench.engines.outputs import read_outputs
 from penstock_bench.engines.program import Program
 from penstock_bench.engines.socket_run import DRAIN_S_MAX, START_S_MAX, measured_usages
 from penstock_bench.meter.engine import Engine, Observation, Rate, RunOptions
+from penstock_bench.meter.processes import Processes
 from penstock_bench.meter.subject import Subject
-from penstock_bench.meter.usage import ProcessTable
 
 
 class Penstock(Engine):
@@ -71,7 +71,7 @@ class Penstock(Engine):
             path.write_text(json.dumps(specification))
             options.tell("starting", None)
             settings = stack.enter_context(subject.beside())
-            table = stack.enter_context(ProcessTable())
+            table = stack.enter_context(Processes())
             command = [sys.executable, "-m", "penstock_bench.engines.native_program", str(path)]
             program = stack.enter_context(Program(self.label, command, directory / "program.log", messages=True))
             table.name(program.pid, f"{self.label} driver")

@@ -62,7 +62,7 @@ def measure(
         p999_ms=quantile_ms(0.999),
         max_ms=latency.maximum / 1000 if latency.total else None,
         cpu_cores=round(sum(each.cpu_cores for each in observed.processes), 3),
-        rss_mb=round(sum(each.rss_mb for each in observed.processes), 1),
+        pss_mb=round(sum(each.memory_mb or 0.0 for each in observed.processes), 1),
         lost=found.found.lost,
         duplicated=found.found.duplicated,
         wrong=found.found.wrong,

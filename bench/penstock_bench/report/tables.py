@@ -32,7 +32,17 @@ def measurements(rows: Sequence[ResultRow]) -> str:
         kind = "max" if row.sustained_eps or row.capacity_eps else ""
         ours = f", {row.variant}" if row.engine == "penstock" and row.variant not in ("", row.form) else ""
         groups.setdefault((row.workload, label(row) + ours, row.rate, kind), []).append(row)
-    fields = ("p50_ms", "p90_ms", "p99_ms", "p999_ms", "max_ms", "sustained_eps", "capacity_eps", "cpu_cores", "rss_mb")
+    fields = (
+        "p50_ms",
+        "p90_ms",
+        "p99_ms",
+        "p999_ms",
+        "max_ms",
+        "sustained_eps",
+        "capacity_eps",
+        "cpu_cores",
+        "memory_mb",
+    )
     heads = ["workload", "form or engine", "events/s", "runs", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms"]
     heads += ["sustained/s", "carried/s", "cores", "MB", "exact"]
     lines = []

@@ -43,18 +43,19 @@ def run_study(name: str, options: StudyOptions, out: Path, console: Console) -> 
     # One Spark for all jobs of the study: starting it is not what is measured.
     open_session("local", options.parallelism, f"study-{name}")
     try:
-        results, complete = conduct(study, options, out / f"{name}.json", say)
+        path = out / f"{study.file or name}.json"
+        results, complete = conduct(study, options, path, say)
     finally:
         close_session()
     say("")
     for line in _findings(results):
         say(line)
-    for figure in study.figures(results):
+    for figure in study.figures(results) if not study.file else ():
         png = out / "figures" / f"{figure.slug}.png"
         png.parent.mkdir(parents=True, exist_ok=True)
         render(figure, png)
         say(f"figure: {png}")
-    say(f"results: {out / f'{name}.json'}")
+    say(f"results: {path}")
     return complete
 
 
