@@ -27,7 +27,7 @@ START_S_MAX = 120.0
 """How long an engine may take until it has connected."""
 DRAIN_S_MAX = 60.0
 """How long it may take after the last event until all results are out; what is not out then counts as lost."""
-FOREIGN = Path(__file__).parent / "foreign"
+FOREIGN = Path(__file__).parents[1] / "foreign"
 
 
 @dataclass(frozen=True)

@@ -112,19 +112,6 @@ def _named(check: Check) -> str:
     return f"{check.name} at {number(rate_eps)} events/s" if isinstance(rate_eps, int | float) else check.name
 
 
-def recoveries(found: Sequence[Check]) -> str:
-    """What each kill of a benchmark did, where its checks tell."""
-    fields = {"resumed_s": "output again s", "caught_up_s": "caught up s", "normal_s": "latency normal s"}
-    fields |= {"silent_ms": "silent ms", "peak_ms": "peak ms"}
-    by_field = {name: told for check in found for name, told in check.detail.items() if name in fields}
-    known = {name: told for name in fields if isinstance(told := by_field.get(name), list) and told}
-    if not known:
-        return ""
-    kills = range(min(len(told) for told in known.values()))
-    lines = [[str(i + 1), *(ms(told[i]) for told in known.values())] for i in kills]
-    return table(["kill", *(fields[name] for name in known)], lines)
-
-
 def _met(met: bool | None) -> str:
     return {True: '<span class="good">yes</span>', False: '<span class="bad">no</span>', None: UNKNOWN}[met]
 

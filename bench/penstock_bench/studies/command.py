@@ -9,7 +9,7 @@ from rich.console import Console
 from penstock.errors import InvalidOption, nearest
 from penstock.runtime.spark import close_session, open_session
 from penstock_bench.meter.rows import Results
-from penstock_bench.report.draw import check_available, render
+from penstock_bench.report.draw import render
 from penstock_bench.studies import STUDIES
 from penstock_bench.studies.base import StudyOptions, conduct
 from penstock_bench.studies.dynamism import Dynamism
@@ -20,7 +20,6 @@ PARALLELISM_MAX = 64
 
 def check(names: list[str], options: StudyOptions) -> None:
     """Refuse what cannot be done, before anything is started."""
-    check_available()
     for name in names:
         if name not in STUDIES:
             raise InvalidOption(
