@@ -59,9 +59,9 @@ def outside(workload: str) -> str:
 
 def carried_from_files(desk: Desk, workload: str) -> None:
     """Measure the throughput of its query on input that lies ready in files."""
-    events, files = FILES[workload]
-    for each in files[-1:] if desk.options.quick or desk.options.short else files:
-        arguments = [workload, str(QUICK_EVENTS if desk.options.quick else events), str(each)]
+    events, files = FILES[workload] if not desk.options.quick else (QUICK_EVENTS, (1,))
+    for each in files[-1:] if desk.options.short else files:
+        arguments = [workload, str(events), str(each)]
         command = [sys.executable, "-m", "penstock_bench.studies.peers", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=RUN_S_MAX)
         desk.add(msgspec.convert(json.loads(done.stdout.splitlines()[-1]), ResultRow))
