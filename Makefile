@@ -32,7 +32,7 @@ simulate: setup ## a job under faults in made-up time: SEED=7 replays one seed, 
 		$(if $(SEED),--seed $(SEED),--first $(or $(FIRST),0) --count $(or $(COUNT),1000))
 
 bench: setup ## the short set of measurements; writes benchmarks/results/latest.json
-	$(BIN)/python -m penstock_bench
+	$(BIN)/penstock bench study short --out benchmarks/results
 
 lock: ## renew requirements.lock from pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

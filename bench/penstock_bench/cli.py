@@ -16,8 +16,6 @@ from penstock.errors import InvalidOption
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from penstock_bench.engines import RunOptions
-
 app = typer.Typer(
     name="bench",
     help="Workloads and benchmarks: check files, run engines, compare, study, report.",
@@ -107,23 +105,8 @@ def run(
     Latency counts from the scheduled time of an event to the moment its result leaves the engine. Fails if the output
     is not exact.
     """
-    from penstock_bench.commands import parse_settings, run_once
-    from penstock_bench.engines import open_engine, subject
-    from penstock_bench.meter.runner import refuse
-
-    with told(Exit.REFUSED):
-        out = JsonOut(json)
-        chosen, wanted = open_engine(engine), subject(workload)
-        settings = parse_settings(setting or [], [chosen])[chosen.label]
-        options = replace(_run_options(warm_up, parallelism, seed), settings=settings)
-        seconds = parse_us(duration, option="--for") / 1e6
-        rate = None if rate is None else _rate(rate)
-        refuse(chosen, wanted, options)
-    with told(Exit.FAILED):
-        results, exact = run_once(chosen, wanted, rate, seconds, options, _console(out), floor=floor)
-        out.write(results)
-        if not exact:
-            raise typer.Exit(Exit.FAILED)
+    rates = None if rate is None else [rate]
+    _measure(_Asked(workload, [engine], rates, duration, warm_up, parallelism, seed, setting, json), 1, floor)
 
 
 @app.command(short_help="Look for the highest rate that is sustained.")
@@ -143,21 +126,16 @@ def search(
 
     Every trial is a whole run with a warm-up; rates double until one is not sustained, then the range is halved.
     """
-    from penstock_bench.commands import parse_settings, run_search
-    from penstock_bench.engines import open_engine, subject
-    from penstock_bench.meter.runner import refuse
+    from penstock_bench.commands import run_search
     from penstock_bench.meter.search import check_precision
 
     with told(Exit.REFUSED):
-        out = JsonOut(json)
-        chosen, wanted = open_engine(engine), subject(workload)
-        settings = parse_settings(setting or [], [chosen])[chosen.label]
-        options = replace(_run_options(warm_up, parallelism, seed), settings=settings)
-        seconds, rate = parse_us(duration, option="--for") / 1e6, _rate(rate)
+        asked = _Asked(workload, [engine], [rate], duration, warm_up, parallelism, seed, setting, json)
         check_precision(precision)
-        refuse(chosen, wanted, options)
     with told(Exit.FAILED):
-        out.write(run_search(chosen, wanted, rate, seconds, options, _console(out), precision=precision, keep=out.keep))
+        options = replace(asked.options, settings=asked.settings[asked.engines[0].label])
+        what = asked.engines[0], asked.subject, rate, asked.seconds, options, _console(asked.out)
+        asked.out.write(run_search(*what, precision=precision, keep=asked.out.keep))
 
 
 @app.command(short_help="Measure engines side by side.")
@@ -182,34 +160,65 @@ def compare(
     Fails if an output is not exact. The file that --json names has every measurement as soon as it is there, so
     Ctrl-C keeps those that were finished.
     """
-    from penstock_bench.commands import check_comparison, parse_settings, run_comparison
-    from penstock_bench.engines import open_engine, subject
-    from penstock_bench.meter.runner import refuse
+    _measure(_Asked(workload, engine, rate, duration, warm_up, parallelism, seed, setting, json), repeat, floor)
+
+
+class _Asked:
+    """What a command is to measure, read from its options; whatever is wrong is refused before anything starts."""
+
+    def __init__(
+        self,
+        workload: str,
+        engines: list[str],
+        rates: list[float] | None,
+        duration: str,
+        warm_up: str,
+        parallelism: int,
+        seed: int,
+        setting: list[str] | None,
+        json: Path | None,
+    ) -> None:
+        from penstock_bench.commands import parse_settings
+        from penstock_bench.engines import RunOptions, open_engine, subject
+        from penstock_bench.meter.runner import refuse
+
+        with told(Exit.REFUSED):
+            self.out = JsonOut(json)
+            self.engines, self.subject = [open_engine(each) for each in engines], subject(workload)
+            self.settings = parse_settings(setting or [], self.engines)
+            if not 1 <= parallelism <= PARALLELISM_MAX:
+                raise InvalidOption(option="--parallelism", given=parallelism, allowed=f"1 to {PARALLELISM_MAX}")
+            warm_up_s = parse_us(warm_up, option="--warm-up", allow_zero=True) / 1e6
+            self.options = RunOptions(warm_up_s=warm_up_s, parallelism=parallelism, seed=seed)
+            self.seconds = parse_us(duration, option="--for") / 1e6
+            for rate in rates or ():
+                if not 0 < rate <= RATE_EPS_MAX:
+                    allowed = f"a number above 0, at most {RATE_EPS_MAX:,.0f}"
+                    raise InvalidOption(option="--rate", given=rate, allowed=allowed)
+            self.rates: list[float | None] = [*rates] if rates else [None]
+            for each in self.engines:
+                refuse(each, self.subject, replace(self.options, settings=self.settings[each.label]))
+
+
+def _measure(asked: _Asked, repeat: int, floor: bool) -> None:
+    from penstock_bench.commands import check_comparison, run_comparison
 
     with told(Exit.REFUSED):
-        out = JsonOut(json)
-        chosen, wanted = [open_engine(each) for each in engine], subject(workload)
-        settings = parse_settings(setting or [], chosen)
-        options = _run_options(warm_up, parallelism, seed)
-        seconds = parse_us(duration, option="--for") / 1e6
-        rates: list[float | None] = [_rate(each) for each in rate] if rate else [None]
-        check_comparison(chosen, rates, repeat)
-        for each in chosen:
-            refuse(each, wanted, replace(options, settings=settings[each.label]))
+        check_comparison(asked.engines, asked.rates, repeat)
     with told(Exit.FAILED):
         results, exact = run_comparison(
-            chosen,
-            wanted,
-            rates,
-            seconds,
-            options,
-            settings,
-            _console(out),
+            asked.engines,
+            asked.subject,
+            asked.rates,
+            asked.seconds,
+            asked.options,
+            asked.settings,
+            _console(asked.out),
             repetitions=repeat,
             floor=floor,
-            keep=out.keep,
+            keep=asked.out.keep,
         )
-        out.write(results)
+        asked.out.write(results)
         if not exact:
             raise typer.Exit(Exit.FAILED)
 
@@ -230,7 +239,7 @@ def study(
     parallelism: WorkersOption = 2,
 ) -> None:
     """Repeat figures of the papers: rates, burst, components, operations, throughput, switch-point, groups,
-    latency-target, failure, scale, state, isolation, dynamism.
+    latency-target, failure, scale, state, isolation, dynamism; and short, the part of them that `make bench` measures.
 
     Writes JSON and figures, and says what was claimed, and what was measured. Ctrl-C keeps what there is.
     """
@@ -241,7 +250,8 @@ def study(
     with told(Exit.REFUSED):
         seconds = None if duration is None else parse_us(duration, option="--for") / 1e6
         options = StudyOptions(quick=quick, parallelism=parallelism, seconds=seconds, peer=peer)
-        names = list(STUDIES) if name == "all" else [name]
+        # The short set is a part of the others.
+        names = [each for each in STUDIES if each != "short"] if name == "all" else [name]
         check(names, options)
         _make_directory(out)
     with told(Exit.FAILED):
@@ -263,21 +273,6 @@ def report(
         for each in skipped:
             typer.echo(f"left out: {each}", err=True)
         typer.echo(f"{page} and {len(figures)} figure{'' if len(figures) == 1 else 's'}")
-
-
-def _run_options(warm_up: str, parallelism: int, seed: int) -> RunOptions:
-    from penstock_bench.engines import RunOptions
-
-    if not 1 <= parallelism <= PARALLELISM_MAX:
-        raise InvalidOption(option="--parallelism", given=parallelism, allowed=f"1 to {PARALLELISM_MAX}")
-    warm_up_s = parse_us(warm_up, option="--warm-up", allow_zero=True) / 1e6
-    return RunOptions(warm_up_s=warm_up_s, parallelism=parallelism, seed=seed)
-
-
-def _rate(rate: float) -> float:
-    if not 0 < rate <= RATE_EPS_MAX:
-        raise InvalidOption(option="--rate", given=rate, allowed=f"a number above 0, at most {RATE_EPS_MAX:,.0f}")
-    return rate
 
 
 def _make_directory(path: Path) -> Path:

@@ -13,7 +13,7 @@ from penstock_bench.engines import Engine, RunOptions, Subject
 from penstock_bench.engines.limits import generator_limit, meter_floor
 from penstock_bench.meter.engine import Rate
 from penstock_bench.meter.rows import Check, ResultRow, Results
-from penstock_bench.meter.runner import compare, measure, new_run, refuse, results_of
+from penstock_bench.meter.runner import interleaved, measure, new_run, results_of
 from penstock_bench.meter.search import search
 from penstock_bench.report.presentation import (
     ProgressView,
@@ -58,19 +58,6 @@ def parse_settings(texts: Sequence[str], engines: Sequence[Engine]) -> Settings:
     return found
 
 
-def run_once(
-    engine: Engine, subject: Subject, rate: Rate, seconds: float, options: RunOptions, console: Console, *, floor: bool
-) -> tuple[Results, bool]:
-    """Measure once and show it; also tells whether the output was exact."""
-    refuse(engine, subject, options)
-    with progress_view(console) as view:
-        checks = _meter(subject, [rate] if floor else [], options, view)
-        view.begin(f"{engine.label} at {_rate_text(rate)}")
-        row, _ = measure(engine, subject, rate, seconds, replace(options, tell=view.tell), new_run())
-    _show(console, [*map(check_line, checks), *row_lines(row)])
-    return results_of([row], checks, options), is_exact(row)
-
-
 def run_search(
     engine: Engine,
     subject: Subject,
@@ -83,7 +70,6 @@ def run_search(
     keep: Keep,
 ) -> Results:
     """Look for the highest rate that an engine sustains; every trial is a whole run with a warm-up of its own."""
-    refuse(engine, subject, options)
     run, rows = new_run(), list[ResultRow]()
     with progress_view(console) as view:
         checks = _meter(subject, [], options, view)
@@ -131,30 +117,27 @@ def run_comparison(
     floor: bool,
     keep: Keep,
 ) -> tuple[Results, bool]:
-    """Measure engines side by side and show the table; also tells whether every output was exact."""
+    """Measure engines side by side, or one alone, and show it; also tells whether every output was exact."""
     with progress_view(console) as view:
 
         def options_of(engine: Engine) -> RunOptions:
             return replace(options, settings=settings[engine.label], tell=view.tell)
 
-        def begin(engine: Engine, rate: Rate) -> None:
-            view.begin(f"{engine.label} at {_rate_text(rate)}")
-
-        def take(row: ResultRow) -> None:
-            taken.append(row)
-            _show(console, row_lines(row))
-            keep(results)
-
-        for engine in engines:
-            refuse(engine, subject, options_of(engine))
         taken: list[ResultRow] = []
-        checks = _meter(subject, rates if floor else [], options, view)
+        run, checks = new_run(), _meter(subject, rates if floor else [], options, view)
         results = results_of(taken, checks, options, repetitions=repetitions)
-        compare(engines, subject, rates, seconds, options_of, repetitions, begin, take)
+        for rate in rates:
+            for engine in interleaved(engines, repetitions):
+                view.begin(f"{engine.label} at {_rate_text(rate)}")
+                row, _ = measure(engine, subject, rate, seconds, options_of(engine), run)
+                taken.append(row)
+                _show(console, row_lines(row))
+                keep(results)
     _show(console, [check_line(check) for check in checks])
-    for table in comparison_tables(taken):
-        console.print(table)
-    _show(console, [TABLE_NOTE])
+    if len(taken) > 1:
+        for table in comparison_tables(taken):
+            console.print(table)
+        _show(console, [TABLE_NOTE])
     return results, all(map(is_exact, taken))
 
 

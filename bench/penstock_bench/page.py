@@ -12,7 +12,7 @@ from penstock.errors import InvalidOption
 from penstock_bench.meter.rows import Results
 from penstock_bench.report import tables, theme
 from penstock_bench.report.chart import Figure
-from penstock_bench.report.draw import check_available, render
+from penstock_bench.report.draw import render
 from penstock_bench.report.general import figures as general_figures
 from penstock_bench.report.load import Loaded, load
 from penstock_bench.report.losses import losses
@@ -43,7 +43,6 @@ dt {{ font-weight: 600; }} dd {{ margin: 0; overflow-wrap: anywhere; }} details 
 
 def write(directory: Path, out: Path) -> tuple[Path, list[Path], list[str]]:
     """Report on the results in a directory; returns the page, the figures, and files that were left out."""
-    check_available()
     loaded, skipped = load(directory)
     loaded.sort(key=_order)
     drawn = out / FIGURES_NAME
@@ -129,9 +128,6 @@ def _section(loaded: Loaded, shown: Sequence[tuple[Figure, str]], told: str) -> 
         shown_first = " open" if study is None or study.name == "components" else ""
         parts.append(f"<details{shown_first}><summary>Components of latency</summary>{components}</details>")
     parts.append(told)
-    recoveries = tables.recoveries(results.checks)
-    if recoveries:
-        parts.append(f"<details><summary>Kills and recoveries</summary>{recoveries}</details>")
     if results.checks:
         parts.append(f"<h3>Figures with a target</h3>{tables.checks(results.checks)}")
     if results.rows:

@@ -13,11 +13,11 @@ from pyspark import cloudpickle
 import penstock as ps
 from penstock.control.scheduler import START_DELAY_US
 from penstock.operators import Errors
-from penstock.operators.user import Apply
+from penstock.operators.stateless.functions import Apply
 from penstock.testing import Harness
 from penstock_bench.engines import RunOptions, open_engine, redis_server, subject
-from penstock_bench.engines.foreign.programs.queries import query
 from penstock_bench.engines.redis_server import RedisMissing, serving
+from penstock_bench.foreign.programs.queries import query
 from penstock_bench.meter.runner import measure
 from penstock_bench.workloads import Comparison, lookup, replay
 from penstock_bench.workloads.lookup import LOOKUP

@@ -45,7 +45,16 @@ class Run:
         for worker in self.cluster.workers:
             figures, edges = worker.figures(), worker.edge_figures()
             now_us, offsets = self.cluster.now_us, worker.offsets()
-            heartbeat = m.Heartbeat(worker.worker, worker.incarnation, now_us, figures, 0, 0, edges, offsets)
+            heartbeat = m.Heartbeat(
+                worker=worker.worker,
+                incarnation=worker.incarnation,
+                at_us=now_us,
+                stats=figures,
+                rss_bytes=0,
+                cpu_us=0,
+                edges=edges,
+                offsets=offsets,
+            )
             heard = m.decode_from_worker(m.encode(heartbeat))
             assert isinstance(heard, m.Heartbeat)
             self.monitor.on_heartbeat(heard)

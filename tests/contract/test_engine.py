@@ -11,7 +11,7 @@ import pytest
 import penstock as ps
 from penstock.connectors.memory import At
 from penstock.errors import OperationFailed, PenstockError
-from penstock.operators.aggregates import Mergeable
+from penstock.operators.keyed.aggregates import Mergeable
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
 from penstock.testing import Harness

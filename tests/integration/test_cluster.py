@@ -23,7 +23,7 @@ import psutil
 import pyspark
 import pytest
 
-from penstock_bench.meter.measure import read_rows
+from penstock_bench.meter.job import read_rows
 from penstock_bench.workloads import WORKLOADS, replay
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]

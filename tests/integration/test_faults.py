@@ -22,7 +22,7 @@ from penstock.errors import CheckpointDamaged, CheckpointMismatch, SinkFailed
 from penstock.runtime.clock import now_us
 from penstock.runtime.job import Job, attend, plan_of
 from penstock.runtime.report import Report
-from penstock_bench.meter.measure import read_rows
+from penstock_bench.meter.job import read_rows
 from penstock_bench.workloads import WORKLOADS, replay
 
 pytestmark = pytest.mark.spark

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock_bench.meter.measure import read_rows
+from penstock_bench.meter.job import read_rows
 from penstock_bench.workloads import WORKLOADS, replay
 
 pytestmark = pytest.mark.spark

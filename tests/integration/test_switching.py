@@ -14,7 +14,7 @@ import penstock as ps
 from penstock.errors import InvalidOption, WorkerFailed
 from penstock.runtime.job import Job
 from penstock.runtime.report import Report
-from penstock_bench.meter.measure import read_rows
+from penstock_bench.meter.job import read_rows
 from penstock_bench.workloads import WORKLOADS, replay
 
 pytestmark = pytest.mark.spark

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.operators import Errors, How, Match, Side, Tag, join
-from penstock.operators.match_once import MatchOnceOperator
+from penstock.operators.keyed.match_once import MatchOnceOperator
 from penstock.types import Schema, record_dict
 
 LEFT = Schema.parse("a bigint, k string, t timestamp, s string")

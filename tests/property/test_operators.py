@@ -41,8 +41,8 @@ from penstock.operators import (
     table,
     tumbling,
 )
-from penstock.operators import aggregates as agg
 from penstock.operators.errors import ErrorCounts
+from penstock.operators.keyed import aggregates as agg
 from penstock.types import DataType, Record, Schema, TypeKind, record_dict
 
 POLICIES = st.sampled_from(ErrorPolicy)

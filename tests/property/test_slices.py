@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.connectors.base import Sink
 from penstock.dataset import pack, unpack
-from penstock.engine.chain import Chain, SinkOperator
+from penstock.engine.chain import Chain, Passed, SinkOperator
 from penstock.engine.edges import READER, EdgeOutput, Span
 from penstock.engine.slices import PIECE_NS, PIECE_RECORDS_FIRST, Outcome, Slice
 from penstock.engine.snapshot import OpCounters
@@ -173,7 +173,8 @@ def with_a_slice(
     """The operations before the range, the range as a slot runs it, the operations after it."""
     chain = Chain(unit, 0, plan, _clock)
     outputs = [EdgeOutput(edge, plan, 0) for edge in plan.outputs(unit.id)]
-    passed = chain.push(rows, DUE_US, 0, first, (0, at))
+    passed = Passed([])
+    passed.add(chain.push(rows, DUE_US, 0, first, (0, at)))
     schema = unit.schema_at(first)
     outcome = _last(work.run(unpack(pack(schema.to_batch(passed.rows)), schema), DUE_US, (0, at)))
     assert outcome.due_us == DUE_US

@@ -23,7 +23,7 @@ from penstock.engine.inputs import Logs, Readers
 from penstock.engine.snapshot import UnitSnapshot, encode_snapshot
 from penstock.engine.unit import Unit
 from penstock.engine.worker import Persist, Worker
-from penstock.operators.aggregation import MergeOperator
+from penstock.operators.keyed.reduce import ReduceOperator
 from penstock.protocol import messages as m
 from penstock.testing.simulation.faults import Action, Moment
 from penstock.testing.simulation.oracle import Shape
@@ -156,7 +156,9 @@ def an_epoch_is_reported_before_its_snapshots_are_stored(patch: Patch) -> None:
             name = f"{worker_module._prefix(spec, instance)}{epoch:08d}-{self.incarnation:x}-{self._generation}"
             packed = encode_snapshot(snapshot)
             self._to_store.append(Persist(spec, instance, epoch, snapshot.full, name, packed))
-            self._stored.append(m.Stored(spec, instance, epoch, snapshot.full, name, crc32(packed)))
+            self._stored.append(
+                m.Stored(unit=spec, instance=instance, epoch=epoch, full=snapshot.full, name=name, crc=crc32(packed))
+            )
         unit.snapshots.clear()
 
     patch.setattr(Worker, "_store", store)
@@ -164,18 +166,18 @@ def an_epoch_is_reported_before_its_snapshots_are_stored(patch: Patch) -> None:
 
 @planted
 def state_is_not_restored(patch: Patch) -> None:
-    patch.setattr(MergeOperator, "restore", lambda self, snapshots: None)
+    patch.setattr(ReduceOperator, "restore", lambda self, snapshots: None)
 
 
 @planted
 def a_snapshot_of_changes_lacks_them(patch: Patch) -> None:
-    original = MergeOperator.snapshot
+    original = ReduceOperator.snapshot
 
-    def snapshot(self: MergeOperator, full: bool) -> bytes:
+    def snapshot(self: ReduceOperator, full: bool) -> bytes:
         self._changed.clear()
         return original(self, full)
 
-    patch.setattr(MergeOperator, "snapshot", snapshot)
+    patch.setattr(ReduceOperator, "snapshot", snapshot)
 
 
 @planted
@@ -245,7 +247,7 @@ def the_commit_is_announced_before_it_is_recorded(patch: Patch) -> None:
     original = Scheduler._record
 
     def record(self: Scheduler, epoch: int, *, final: bool) -> list[Command]:
-        return [*self._all(m.Commit(epoch, False)), *original(self, epoch, final=final)]
+        return [*self._all(m.Commit(epoch=epoch, final=False)), *original(self, epoch, final=final)]
 
     patch.setattr(Scheduler, "_record", record)
 

@@ -23,7 +23,7 @@ ROOMS = ["errors", "durations", "checks", "types", "expr", "metrics", "dataset",
 ROOMS += ["pipeline", "protocol", "engine", "control", "runtime"]
 SHELLS = {"testing": [], "dashboard": [], "demo": ["dashboard"], "cli": ["dashboard", "demo"]}
 """What stands on the rooms; each may import them all, and of the other shells those named."""
-BENCH_ROOMS = ["workloads", "meter", "files", "engines", "report", "studies"]
+BENCH_ROOMS = ["foreign", "workloads", "meter", "files", "engines", "report", "studies"]
 """Of the benchmark tool, lower ones first; what lies beside them (the commands) may import all."""
 PURE = ["types", "expr", "metrics", "dataset", "operators", "pipeline", "protocol", "engine", "control"]
 
@@ -95,7 +95,7 @@ def test_imports_of_the_benchmark_tool_point_down(path: Path) -> None:
 
 
 def test_programs_for_other_environments_import_nothing_of_ours() -> None:
-    for path in (BENCH / "engines" / "foreign").rglob("*.py"):
+    for path in (BENCH / "foreign").rglob("*.py"):
         assert not [name for name in imports(path) if name.startswith("penstock")], path
 
 

@@ -3,42 +3,31 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import ClassVar
 
-from penstock_bench.engines.environments import EngineEnvironment
+from penstock_bench.engines.environments import EngineEnvironment, InEnvironment
 from penstock_bench.engines.socket_run import FOREIGN, Launch, run_fed
-from penstock_bench.meter.engine import Engine, Observation, Rate, RunOptions, cannot
+from penstock_bench.meter.engine import Observation, Rate, RunOptions, cannot
 from penstock_bench.meter.subject import Subject
 
 ENVIRONMENT = EngineEnvironment("bytewax", ("bytewax==0.21.1", "orjson>=3.10", "numpy>=2", "redis>=5.3"))
 
 
-class Bytewax(Engine):
+class Bytewax(InEnvironment):
     """One process, or a cluster of as many as the parallelism on this machine."""
 
     name = "bytewax"
+    environment = ENVIRONMENT
     variants: ClassVar = {
         "processes": "a cluster of processes, one worker in each",
         "single": "one process, one worker",
     }
 
-    @property
-    def form(self) -> str:
-        return "record"
-
-    def prepare(self, tell: Callable[[str, float | None], None]) -> None:
-        ENVIRONMENT.make(lambda text: tell(text, None))
-
-    def version(self) -> str:
-        return ENVIRONMENT.versions()["bytewax"]
-
     def supports(self, subject: Subject) -> str | None:
         return cannot(subject, ("window", "join"))
 
     def run(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Observation:
-        self.check(options.settings)
         workers = options.parallelism if self.variant == "processes" else 1
 
         command = [ENVIRONMENT.python, "-m", "bytewax.run", "programs.run_bytewax:flow"]

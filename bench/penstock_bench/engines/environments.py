@@ -12,7 +12,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
+from penstock_bench.meter.engine import Engine
 from penstock_bench.meter.errors import EnvironmentFailed
 
 READY = "penstock-ready.json"
@@ -107,3 +109,15 @@ class EngineEnvironment:
             cause = "; ".join(said) or f"exit code {done.returncode}"
             raise EnvironmentFailed(name=self.name, step=step, cause=cause.rstrip("."), path=str(self.path))
         return done.stdout
+
+
+class InEnvironment(Engine):
+    """An engine that has an environment of its own, made before its first run."""
+
+    environment: ClassVar[EngineEnvironment]
+
+    def prepare(self, tell: Callable[[str, float | None], None]) -> None:
+        self.environment.make(lambda text: tell(text, None))
+
+    def version(self) -> str:
+        return self.environment.versions()[self.environment.requirements[0].partition("==")[0]]

@@ -19,12 +19,7 @@ from penstock.types import Record
 from penstock_bench.files import Own, file_workload
 from penstock_bench.files.chance import PRIME, Chance, Combined, Relabel, limit
 from penstock_bench.files.layout import Place
-from penstock_bench.files.loads import (
-    DISK_FILE_BYTES,
-    DISK_WRITTEN_BYTES,
-    MEMORY_COPIED_BYTES,
-    MEMORY_HELD_BYTES,
-)
+from penstock_bench.files.loads import costs
 from penstock_bench.files.model import AnyTransformation, Filter, Join, Merge, Modify, Split
 from penstock_bench.meter.subject import Input, Rate, Subject
 from penstock_bench.meter.timeline import NEVER_US, Timeline
@@ -161,17 +156,7 @@ class FileSubject(Subject):
         if name not in self.loads:
             return {}
         loads = self._description.transformations[name].params
-        copied_bytes = max(int(MEMORY_COPIED_BYTES * loads.mem_load), 1) if loads.mem_load else 0
-        written_bytes = max(int(DISK_WRITTEN_BYTES * loads.disk_load), 1) if loads.disk_load else 0
-        return {
-            "load": {
-                "message_s": loads.cpu_load / self._description.layout.rates_eps[name][0],
-                "held_bytes": max(int(MEMORY_HELD_BYTES * loads.mem_load), 2 * copied_bytes),
-                "copied_bytes": copied_bytes,
-                "file_bytes": max(int(DISK_FILE_BYTES * loads.disk_load), written_bytes),
-                "written_bytes": written_bytes,
-            }
-        }
+        return {"load": costs(loads, self._description.layout.rates_eps[name][0])}
 
     def judge(
         self,

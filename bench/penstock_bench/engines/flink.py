@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock.durations import parse_us
-from penstock.errors import JavaMissing
-from penstock.runtime.java import check_java
-from penstock_bench.engines.environments import EngineEnvironment
+from penstock_bench.engines.environments import EngineEnvironment, InEnvironment
 from penstock_bench.engines.file_subject import FileSubject
 from penstock_bench.engines.socket_run import FOREIGN, Launch, run_fed
-from penstock_bench.meter.engine import Engine, Observation, Output, Rate, RunOptions, cannot
+from penstock_bench.meter.engine import Observation, Output, Rate, RunOptions, cannot, no_java
 from penstock_bench.meter.subject import Subject
 
 ENVIRONMENT = EngineEnvironment("flink", ("apache-flink==2.3.0",))
@@ -39,10 +37,11 @@ _CHANGE = re.compile(rb"(?:\d+> )?\+[IU]\[(.*)\]")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Flink(Engine):
+class Flink(InEnvironment):
     """PyFlink's DataStream API with Python functions, or Flink SQL without any Python."""
 
     name = "flink"
+    environment = ENVIRONMENT
     variants: ClassVar = {
         "thread": "PyFlink, Python inside the JVM's threads",
         "process": "PyFlink, Python in processes of its own",
@@ -53,30 +52,16 @@ class Flink(Engine):
         "bundle": f"process mode: how long a record may wait for its bundle, default {BUNDLE}",
     }
 
-    @property
-    def form(self) -> str:
-        return "record"
-
-    def prepare(self, tell: Callable[[str, float | None], None]) -> None:
-        ENVIRONMENT.make(lambda text: tell(text, None))
-
-    def version(self) -> str:
-        return ENVIRONMENT.versions()["apache-flink"]
-
     def supports(self, subject: Subject) -> str | None:
-        try:
-            check_java()
-        except JavaMissing as error:
-            return str(error)
-        if self.variant == "sql" and subject.not_in_sql:
-            return subject.not_in_sql
-        if self.variant == "sql" and isinstance(subject, FileSubject):
-            if subject.nested:
-                return f"'{subject.nested}' has state behind state, whose times it cannot order"
-            if subject.once:
-                return f"'{subject.once[0]}' pairs every message once, which no join of SQL does"
-            return cannot(subject, ("window", "join"), loads="no function of SQL costs that much by itself")
-        return cannot(subject, ("window", "join"))
+        reason = no_java()
+        if self.variant == "sql" and not reason:
+            reason = subject.not_in_sql
+            if isinstance(subject, FileSubject) and subject.nested:
+                reason = f"'{subject.nested}' has state behind state, whose times it cannot order"
+            elif isinstance(subject, FileSubject) and subject.once:
+                reason = f"'{subject.once[0]}' pairs every message once, which no join of SQL does"
+        loads = "no function of SQL costs that much by itself" if self.variant == "sql" else None
+        return reason or cannot(subject, ("window", "join"), loads=loads)
 
     def configuration(self, options: RunOptions) -> dict[str, str]:
         """What is not Flink's default."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import sys
 import tempfile
@@ -13,15 +12,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock.connectors.rates import RateSchedule, Segment, as_schedule
-from penstock.errors import InvalidOption, JavaMissing
+from penstock.errors import InvalidOption
 from penstock.pipeline.options import Options
-from penstock.runtime.java import check_java
 from penstock_bench.engines.outputs import read_outputs
 from penstock_bench.engines.program import Program
 from penstock_bench.engines.socket_run import DRAIN_S_MAX, START_S_MAX, measured_usages
-from penstock_bench.meter.engine import Engine, Observation, Rate, RunOptions
+from penstock_bench.meter.engine import Engine, Observation, Rate, RunOptions, no_java
+from penstock_bench.meter.processes import Processes
 from penstock_bench.meter.subject import Subject
-from penstock_bench.meter.usage import ProcessTable
 
 
 class Penstock(Engine):
@@ -38,21 +36,15 @@ class Penstock(Engine):
         "queue_records": "records that may wait on one edge",
     }
 
-    @property
-    def form(self) -> str:
-        return self.variant
+    def __init__(self, variant: str | None = None) -> None:
+        super().__init__(variant)
+        self.form = self.variant
 
     def version(self) -> str:
         return version("penstock")
 
     def supports(self, subject: Subject) -> str | None:
-        if self.variant != "record" and not _has_forms():
-            return "this version runs in record form only"
-        try:
-            check_java()
-        except JavaMissing as error:
-            return str(error)
-        return subject.missing()
+        return no_java() or subject.missing()
 
     def run(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Observation:
         job_options = self._job_options(options)
@@ -71,7 +63,7 @@ class Penstock(Engine):
             path.write_text(json.dumps(specification))
             options.tell("starting", None)
             settings = stack.enter_context(subject.beside())
-            table = stack.enter_context(ProcessTable())
+            table = stack.enter_context(Processes())
             command = [sys.executable, "-m", "penstock_bench.engines.native_program", str(path)]
             program = stack.enter_context(Program(self.label, command, directory / "program.log", messages=True))
             table.name(program.pid, f"{self.label} driver")
@@ -95,8 +87,7 @@ class Penstock(Engine):
             )
 
     def _job_options(self, options: RunOptions) -> dict[str, Any]:
-        self.check(options.settings)
-        found: dict[str, Any] = dict(options.settings)
+        found: dict[str, Any] = {**options.settings, "forms": self.variant}
         if "queue_records" in found:
             try:
                 found["queue_records"] = int(found["queue_records"])
@@ -104,14 +95,8 @@ class Penstock(Engine):
                 raise InvalidOption(
                     option="queue_records", given=found["queue_records"], allowed="a whole number"
                 ) from None
-        if _has_forms():
-            found["forms"] = self.variant
         Options.of(name="bench", parallelism=options.parallelism, **found)
         return found
-
-
-def _has_forms() -> bool:
-    return "forms" in inspect.signature(Options.of).parameters
 
 
 def encode_rate(rate: Rate) -> dict[str, Any] | None:

@@ -18,9 +18,9 @@ import msgspec
 import penstock as ps
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
 from penstock.types import Record, Schema
-from penstock_bench.engines.foreign.programs.outlog import OutLog
 from penstock_bench.engines.native import decode_rate
 from penstock_bench.engines.subjects import subject
+from penstock_bench.foreign.programs.outlog import OutLog
 
 POLL_S = 0.05
 

@@ -17,10 +17,6 @@ class Plain(Engine):
     name = "plain"
     variants: ClassVar = {"loop": "one loop in Python over the socket: the floor of the meter"}
 
-    @property
-    def form(self) -> str:
-        return "record"
-
     def version(self) -> str:
         return f"Python {platform.python_version()}"
 
@@ -28,7 +24,6 @@ class Plain(Engine):
         return cannot(subject, ("window", "join"))
 
     def run(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Observation:
-        self.check(options.settings)
         launch = Launch(
             commands=[[sys.executable, "-m", "programs.run_plain"]], environment={"PYTHONPATH": str(FOREIGN)}
         )

@@ -19,15 +19,15 @@ from penstock_bench.engines.inputs import prepare
 from penstock_bench.engines.outputs import read_outputs
 from penstock_bench.engines.program import Program
 from penstock_bench.meter.engine import Observation, Output, Rate, RunOptions
+from penstock_bench.meter.processes import Processes
 from penstock_bench.meter.rows import ProcessUsage
 from penstock_bench.meter.subject import Subject
-from penstock_bench.meter.usage import ProcessTable
 
 START_S_MAX = 120.0
 """How long an engine may take until it has connected."""
 DRAIN_S_MAX = 60.0
 """How long it may take after the last event until all results are out; what is not out then counts as lost."""
-FOREIGN = Path(__file__).parent / "foreign"
+FOREIGN = Path(__file__).parents[1] / "foreign"
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def run_fed(
         prepared = prepare(subject, given, event_start_us, directory, launch.connections, closing)
         options.tell("starting", None)
         settings = dict(stack.enter_context(subject.beside()))
-        table = stack.enter_context(ProcessTable())
+        table = stack.enter_context(Processes())
         feeder = stack.enter_context(_feeder(directory, launch))
         table.name(feeder.pid, "generator")
         specification = {
@@ -133,7 +133,7 @@ def _feeder(directory: Path, launch: Launch) -> Iterator[Program]:
 
 
 def measured_usages(
-    table: ProcessTable, start_us: int, seconds: float, options: RunOptions, programs: list[Program]
+    table: Processes, start_us: int, seconds: float, options: RunOptions, programs: list[Program]
 ) -> list[ProcessUsage]:
     """Wait through the schedule; CPU and memory count from the end of the warm-up to the last scheduled event."""
     warm_s = start_us / 1e6 + options.warm_up_s

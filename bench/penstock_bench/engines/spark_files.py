@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock_bench.engines.foreign.programs.graph import Routes
-from penstock_bench.engines.foreign.programs.messages import Message, parse
+from penstock_bench.foreign.programs.graph import Routes
+from penstock_bench.foreign.programs.messages import Message, parse
 
 COLUMNS = ("key", "value", "time", "id")
 Place = tuple[str, int]

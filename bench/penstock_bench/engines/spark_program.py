@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from penstock_bench.engines import spark_files
-from penstock_bench.engines.foreign.programs.lines import Lines
-from penstock_bench.engines.foreign.programs.outlog import OutLog
 from penstock_bench.engines.inputs import LINES
 from penstock_bench.engines.spark_queries import query
 from penstock_bench.engines.spark_session import open_spark
+from penstock_bench.foreign.programs.lines import Lines
+from penstock_bench.foreign.programs.outlog import OutLog
 
 POLL_S = 0.1
 PRIME_LINES = 1_000

@@ -10,7 +10,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
-import msgspec
 import numpy as np
 
 from penstock.connectors.base import Sink
@@ -20,7 +19,7 @@ from penstock.types import Record
 from penstock_bench.meter.errors import UnknownWorkload
 from penstock_bench.meter.subject import Input, Rate, Subject
 from penstock_bench.meter.timeline import NEVER_US, Shown, Timeline, Times
-from penstock_bench.workloads import SERVED, WORKLOADS, Comparison, Workload, lookup
+from penstock_bench.workloads import SERVED, WORKLOADS, Comparison, Workload, lookup, yahoo
 from penstock_bench.workloads.grep import NEEDLE
 from penstock_bench.workloads.yahoo import CAMPAIGN_OF_AD, WINDOW_MS
 
@@ -104,12 +103,6 @@ class _Numbered(_Built):
         return Timeline(start_us + given.times_us, seen_us)
 
 
-class _Event(msgspec.Struct):
-    ad_id: str
-    event_type: str
-    event_time: int
-
-
 class _Yahoo(_Grouped):
     """Views by campaign and window of 10 s; a row whenever a count changes, which the store would upsert."""
 
@@ -125,14 +118,7 @@ class _Yahoo(_Grouped):
         return {**super().specification(), "ads": CAMPAIGN_OF_AD}
 
     def due(self, records: Iterable[Record], times_us: Times) -> dict[Group, Times]:
-        decode = msgspec.json.Decoder(_Event).decode
-        groups: defaultdict[Group, list[int]] = defaultdict(list)
-        for record, time_us in zip(records, times_us.tolist(), strict=True):
-            event = decode(record.value)
-            if event.event_type == "view":
-                start_us = event.event_time // WINDOW_MS * WINDOW_MS * 1000
-                groups[CAMPAIGN_OF_AD[event.ad_id], start_us].append(time_us)
-        return _arrays(groups)
+        return yahoo.due(records, times_us)
 
     def shown(self, values: Sequence[Any]) -> tuple[Group, int]:
         campaign, start_us, count = values

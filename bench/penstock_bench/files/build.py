@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import penstock as ps
-from penstock.operators.join import Pairing
-from penstock.operators.windows import Window, sliding, tumbling
+from penstock.operators import Pairing, Window, sliding, tumbling
 from penstock.pipeline.stream import Stream
 from penstock_bench.files import operations
 from penstock_bench.files.chance import Chance, Relabel, limit
 from penstock_bench.files.layout import Place, output_names
 from penstock_bench.files.load import Description
-from penstock_bench.files.loads import Burner
+from penstock_bench.files.loads import Burner, costs
 from penstock_bench.files.model import Filter, Join, Loads, Merge, Modify, Split
 from penstock_bench.files.operations import as_operation
 
@@ -58,7 +57,7 @@ class _Builder:
     def _burdened(self, name: str, loads: Loads, read: list[Stream]) -> list[Stream]:
         if not (loads.cpu_load or loads.mem_load or loads.disk_load):
             return read
-        burner = Burner(loads, self._layout.rates_eps[name][0])
+        burner = Burner(**costs(loads, self._layout.rates_eps[name][0]))  # type: ignore[arg-type]
         labels = [f"{name}:load"] if len(read) == 1 else [f"{name}:load-{i}" for i in range(1, len(read) + 1)]
         return [each.map(as_operation(burner), name=label) for each, label in zip(read, labels, strict=True)]
 

@@ -13,7 +13,7 @@ from enum import Enum
 from math import ceil, floor
 from typing import NamedTuple
 
-from penstock.operators.join import Pairing
+from penstock.operators import Pairing
 from penstock.types import Record
 from penstock_bench.files.chance import Chance, Combined, Relabel, limit
 from penstock_bench.files.layout import Place

@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from penstock.errors import InvalidOption, nearest
+from penstock.errors import InvalidOption, JavaMissing, nearest
+from penstock.runtime.java import check_java
 from penstock_bench.meter.errors import UnknownEngine
 from penstock_bench.meter.rows import ProcessUsage
 from penstock_bench.meter.subject import Rate, Subject
@@ -94,6 +95,15 @@ class Observation:
     notes: list[str] = field(default_factory=list)
 
 
+def no_java() -> str | None:
+    """Why an engine that needs Java cannot run here; None if it can."""
+    try:
+        check_java()
+    except JavaMissing as error:
+        return str(error)
+    return None
+
+
 def cannot(subject: Subject, able: Collection[str] = (), *, loads: str | None = None) -> str | None:
     """Why an engine cannot run a workload that is able to do these operations with state; None if it can.
 
@@ -120,11 +130,14 @@ class Engine(ABC):
         Variants with a line on each; the first is the default.
     options : dict of str to str
         The engine's own options with what they allow.
+    form : str
+        How results leave: ``record`` by record, or once per ``batch``; ``adaptive`` for both.
     """
 
     name: ClassVar[str]
     variants: ClassVar[Mapping[str, str]]
     options: ClassVar[Mapping[str, str]] = {}
+    form: str = "record"
 
     def __init__(self, variant: str | None = None) -> None:
         if variant is not None and variant not in self.variants:
@@ -139,11 +152,6 @@ class Engine(ABC):
     def label(self) -> str:
         """Name with the variant, as the command line takes it."""
         return f"{self.name}:{self.variant}"
-
-    @property
-    @abstractmethod
-    def form(self) -> str:
-        """How results leave: ``record`` by record, or once per ``batch``; ``adaptive`` for both."""
 
     def prepare(self, tell: Callable[[str, float | None], None]) -> None:
         """Make what the engine needs and is not there yet, such as its environment; called before all else."""

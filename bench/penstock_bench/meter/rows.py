@@ -22,8 +22,15 @@ class ProcessUsage(msgspec.Struct, kw_only=True):
     """What it does, where that is known, else the program's name."""
     processes: int = 1
     cpu_cores: float
-    rss_mb: float
-    """The most it had."""
+    pss_mb: float | None = None
+    """The most memory it had, pages that several processes share counted in parts."""
+    rss_mb: float | None = None
+    """In results of earlier versions: shared pages counted in each process."""
+
+    @property
+    def memory_mb(self) -> float | None:
+        """The most memory it had, as far as was measured."""
+        return self.rss_mb if self.pss_mb is None else self.pss_mb
 
 
 class OperationRow(msgspec.Struct, kw_only=True):
@@ -57,7 +64,10 @@ class ResultRow(msgspec.Struct, kw_only=True):
     """What got through when more was offered than can be carried."""
     cpu_cores: float | None = None
     """Of all processes: driver, JVM and workers."""
+    pss_mb: float | None = None
+    """The most memory that all processes had, pages that several share counted once."""
     rss_mb: float | None = None
+    """In results of earlier versions: shared pages counted in each process."""
     lost: int | None = None
     duplicated: int | None = None
     reordered: int | None = None
@@ -92,8 +102,13 @@ class ResultRow(msgspec.Struct, kw_only=True):
     """Where the mean latency went: out, wait, schedule, process, transmit."""
     operations: list[OperationRow] = []
 
+    @property
+    def memory_mb(self) -> float | None:
+        """The most memory, as far as was measured."""
+        return self.rss_mb if self.pss_mb is None else self.pss_mb
 
-class Check(msgspec.Struct, kw_only=True):
+
+class Check(msgspec.Struct):
     """One figure that is not a latency: start-up, idle cost, bounded memory, overhead."""
 
     name: str
@@ -118,7 +133,7 @@ class Header(msgspec.Struct, kw_only=True):
     settings: dict[str, object]
 
 
-class Claim(msgspec.Struct, kw_only=True):
+class Claim(msgspec.Struct):
     """A figure of a paper, in words, beside ours."""
 
     source: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -62,7 +62,7 @@ def measure(
         p999_ms=quantile_ms(0.999),
         max_ms=latency.maximum / 1000 if latency.total else None,
         cpu_cores=round(sum(each.cpu_cores for each in observed.processes), 3),
-        rss_mb=round(sum(each.rss_mb for each in observed.processes), 1),
+        pss_mb=round(sum(each.memory_mb or 0.0 for each in observed.processes), 1),
         lost=found.found.lost,
         duplicated=found.found.duplicated,
         wrong=found.found.wrong,
@@ -90,27 +90,6 @@ def interleaved(engines: Sequence[Engine], repetitions: int) -> Iterable[Engine]
     for repetition in range(repetitions):
         shift = repetition % len(engines)
         yield from [*engines[shift:], *engines[:shift]]
-
-
-def compare(
-    engines: Sequence[Engine],
-    subject: Subject,
-    rates: Sequence[Rate],
-    seconds: float,
-    options: Callable[[Engine], RunOptions],
-    repetitions: int,
-    begin: Callable[[Engine, Rate], None],
-    take: Callable[[ResultRow], None],
-) -> list[ResultRow]:
-    """Measure engines side by side, interleaved; ``take`` is given every row as it comes."""
-    run, rows = new_run(), []
-    for rate in rates:
-        for engine in interleaved(engines, repetitions):
-            begin(engine, rate)
-            row, _ = measure(engine, subject, rate, seconds, options(engine), run)
-            rows.append(row)
-            take(row)
-    return rows
 
 
 class Spread(msgspec.Struct):

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from penstock.errors import InvalidOption
 
 FACTOR = 2.0
-"""From one rate to the next until one is found on either side of the limit."""
 PRECISION = 0.1
 """The rate that is found is sustained, and one that is higher by this share is not."""
 TRIALS_MAX = 16
@@ -48,10 +47,11 @@ def search(
     first_eps: float,
     *,
     precision: float = PRECISION,
+    factor: float = FACTOR,
     ceiling_eps: float = math.inf,
     trials_max: int = TRIALS_MAX,
 ) -> Found:
-    """Look for the highest rate that is sustained: by doubling or halving, then by halving the range.
+    """Look for the highest rate that is sustained: by doubling or halving, or by ``factor``, then by halving the range.
 
     Parameters
     ----------
@@ -61,6 +61,8 @@ def search(
         Where to begin.
     precision : float
         The range that is left at the end, as a share of its lower end.
+    factor : float
+        From one rate to the next until one is found on either side of the limit.
     ceiling_eps : float
         No rate above this one is tried: the generator's own limit.
     trials_max : int
@@ -71,7 +73,7 @@ def search(
     rate_eps: float | None = min(max(first_eps, RATE_EPS_MIN), ceiling_eps)
     while rate_eps is not None and len(found.trials) < trials_max:
         found.take(rate_eps, sustains(rate_eps))
-        rate_eps = _next(found, precision, ceiling_eps)
+        rate_eps = _next(found, precision, factor, ceiling_eps)
     return found
 
 
@@ -81,11 +83,11 @@ def check_precision(precision: float) -> None:
         raise InvalidOption(option="--precision", given=precision, allowed="a share above 0, at most 1")
 
 
-def _next(found: Found, precision: float, ceiling_eps: float) -> float | None:
+def _next(found: Found, precision: float, factor: float, ceiling_eps: float) -> float | None:
     if found.failed_eps is None:
-        return min(found.sustained_eps * FACTOR, ceiling_eps) if found.sustained_eps < ceiling_eps else None
+        return min(found.sustained_eps * factor, ceiling_eps) if found.sustained_eps < ceiling_eps else None
     if not found.sustained_eps:
-        return found.failed_eps / FACTOR if found.failed_eps > RATE_EPS_MIN else None
+        return found.failed_eps / factor if found.failed_eps > RATE_EPS_MIN else None
     if found.failed_eps <= found.sustained_eps * (1 + precision):
         return None
     # The middle of the range as a ratio: rates are judged by how many times one is of the other.

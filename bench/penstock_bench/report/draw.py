@@ -5,15 +5,13 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from penstock.demo import burst_png
 from penstock.demo.burst import BURST_COLOUR
-from penstock.errors import PenstockError
 from penstock_bench.report import theme
 from penstock_bench.report.chart import Bars, Cells, Figure, Groups, Line, Lines, Panel, Stack
-from penstock_bench.report.draw_burst import draw_burst
 from penstock_bench.report.words import number
 
 DPI = 130
@@ -22,14 +20,6 @@ BAR_INCHES = 0.34
 FEW_DECADES = 50.0
 LABELS_APART = 1.12
 """A bar's number stands this far behind it on a logarithmic axis."""
-
-
-def check_available() -> None:
-    """Refuse to draw where Matplotlib is missing."""
-    if find_spec("matplotlib") is None:
-        raise PenstockError(
-            "figures need Matplotlib, which is not installed.", hint="Install the extra: pip install matplotlib"
-        )
 
 
 def render(figure: Figure, png: Path) -> str:
@@ -59,7 +49,7 @@ def _draw(figure: Figure) -> Any:
     from matplotlib.figure import Figure as Canvas
 
     if figure.burst is not None:
-        return draw_burst(figure.burst)
+        return burst_png.figure(figure.burst.scene, figure.burst.courses)
     count = len(figure.panels)
     columns = min(figure.columns, count)
     rows = -(-count // columns)

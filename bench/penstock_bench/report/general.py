@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock_bench.meter.rows import Check, ResultRow, Results
+from penstock_bench.meter.rows import ResultRow, Results
 from penstock_bench.meter.runner import Spread
 from penstock_bench.report.chart import Bar, Bars, Figure, Groups, Line, Lines, Stack
 from penstock_bench.report.theme import colour
@@ -25,7 +25,6 @@ def figures(results: Results, slug: str) -> list[Figure]:
         *distributions(rows, f"{slug}-distribution"),
         components(rows, f"{slug}-components"),
         throughput(rows, f"{slug}-throughput"),
-        *bursts(results.checks, f"{slug}-burst"),
     ]
     return [each for each in found if each is not None]
 
@@ -151,40 +150,6 @@ def operations(rows: Sequence[ResultRow], slug: str) -> Figure | None:
         "A range in batch form shows its waiting at its first operation."
     )
     return Figure(slug, "Latency of each operation", caption, panels) if panels else None
-
-
-def bursts(checks: Sequence[Check], slug: str) -> list[Figure]:
-    """Runs through a burst that a benchmark's checks hold: rate, backlog and latency over time."""
-    found: dict[str, dict[str, list[dict[str, float]]]] = {}
-    for check in checks:
-        series = check.detail.get("series")
-        workload, _, rest = check.name.partition(", burst, ")
-        if isinstance(series, list) and rest:
-            found.setdefault(workload, {})[rest.partition(":")[0]] = series
-    titles = {"in_eps": ("Rate", "events/s"), "backlog": ("Backlog", "events"), "p99_ms": ("Latency, p99", "ms")}
-    figures = []
-    for workload, by_form in found.items():
-        panels = [
-            Lines(
-                title,
-                "seconds",
-                unit,
-                [
-                    Line(
-                        form,
-                        form,
-                        [at["at_s"] for at in by_form[form]],
-                        [max(at[field], 0.1) if field == "p99_ms" else at[field] for at in by_form[form]],
-                        markers=False,
-                    )
-                    for form in in_order(by_form)
-                ],
-                y_log=field == "p99_ms",
-            )
-            for field, (title, unit) in titles.items()
-        ]
-        figures.append(Figure(f"{slug}-{workload}", f"Through a burst: {workload}", "Of the last half second.", panels))
-    return figures
 
 
 def throughput(rows: Sequence[ResultRow], slug: str) -> Figure | None:

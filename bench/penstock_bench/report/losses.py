@@ -62,7 +62,7 @@ def _slower(rows: Iterable[ResultRow]) -> Iterator[str]:
             for field, title, unit in (
                 ("p99_ms", "p99", "ms"),
                 ("cpu_cores", "CPU", "cores"),
-                ("rss_mb", "memory", "MB"),
+                ("memory_mb", "memory", "MB"),
             ):
                 mine, best = (Spread.of(getattr(row, field) for row in each) for each in (ours, theirs))
                 if mine is None or best is None or mine.median <= MARGIN * best.median:

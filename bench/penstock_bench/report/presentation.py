@@ -100,12 +100,12 @@ def row_lines(row: ResultRow) -> list[str]:
         f"  {number(row.throughput_eps)} events/s came through, {row.results:,} rows; "
         f"{'sustained' if row.sustained else 'NOT sustained'}: {_backlog(row.backlog_growth or 0.0)}",
         f"  {exactness(row)}",
-        f"  {number(row.cpu_cores)} cores, {row.rss_mb or 0.0:,.0f} MB in all: "
+        f"  {number(row.cpu_cores)} cores, {row.memory_mb or 0.0:,.0f} MB in all: "
         + "; ".join(
             f"{each.name}{f' x{each.processes}' if each.processes > 1 else ''} {each.cpu_cores:.2f} cores "
-            f"{each.rss_mb:,.0f} MB"
+            f"{each.memory_mb or 0.0:,.0f} MB"
             for each in row.processes
-            if each.cpu_cores >= CPU_CORES_SHOWN or each.rss_mb >= 1
+            if each.cpu_cores >= CPU_CORES_SHOWN or (each.memory_mb or 0.0) >= 1
         ),
     ]
     if row.generator_lag_ms is not None:
@@ -141,7 +141,7 @@ _FIGURES: Sequence[tuple[str, str]] = (
     ("max_ms", "max ms"),
     ("throughput_eps", "out/s"),
     ("cpu_cores", "cores"),
-    ("rss_mb", "MB"),
+    ("memory_mb", "MB"),
 )
 
 

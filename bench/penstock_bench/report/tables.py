@@ -32,7 +32,17 @@ def measurements(rows: Sequence[ResultRow]) -> str:
         kind = "max" if row.sustained_eps or row.capacity_eps else ""
         ours = f", {row.variant}" if row.engine == "penstock" and row.variant not in ("", row.form) else ""
         groups.setdefault((row.workload, label(row) + ours, row.rate, kind), []).append(row)
-    fields = ("p50_ms", "p90_ms", "p99_ms", "p999_ms", "max_ms", "sustained_eps", "capacity_eps", "cpu_cores", "rss_mb")
+    fields = (
+        "p50_ms",
+        "p90_ms",
+        "p99_ms",
+        "p999_ms",
+        "max_ms",
+        "sustained_eps",
+        "capacity_eps",
+        "cpu_cores",
+        "memory_mb",
+    )
     heads = ["workload", "form or engine", "events/s", "runs", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms"]
     heads += ["sustained/s", "carried/s", "cores", "MB", "exact"]
     lines = []
@@ -100,19 +110,6 @@ def checks(found: Sequence[Check]) -> str:
 def _named(check: Check) -> str:
     rate_eps = check.detail.get("rate_eps")
     return f"{check.name} at {number(rate_eps)} events/s" if isinstance(rate_eps, int | float) else check.name
-
-
-def recoveries(found: Sequence[Check]) -> str:
-    """What each kill of a benchmark did, where its checks tell."""
-    fields = {"resumed_s": "output again s", "caught_up_s": "caught up s", "normal_s": "latency normal s"}
-    fields |= {"silent_ms": "silent ms", "peak_ms": "peak ms"}
-    by_field = {name: told for check in found for name, told in check.detail.items() if name in fields}
-    known = {name: told for name in fields if isinstance(told := by_field.get(name), list) and told}
-    if not known:
-        return ""
-    kills = range(min(len(told) for told in known.values()))
-    lines = [[str(i + 1), *(ms(told[i]) for told in known.values())] for i in kills]
-    return table(["kill", *(fields[name] for name in known)], lines)
 
 
 def _met(met: bool | None) -> str:

@@ -11,6 +11,7 @@ from penstock_bench.studies.latency_target import LatencyTarget
 from penstock_bench.studies.operations import Operations
 from penstock_bench.studies.rates import Rates
 from penstock_bench.studies.scale import Scale
+from penstock_bench.studies.short import Short
 from penstock_bench.studies.state import State
 from penstock_bench.studies.switch_point import SwitchPoint
 from penstock_bench.studies.throughput import Throughput
@@ -18,6 +19,7 @@ from penstock_bench.studies.throughput import Throughput
 STUDIES: dict[str, Study] = {
     study.name: study
     for study in (
+        Short(),
         Rates(),
         BurstStudy(),
         Components(),

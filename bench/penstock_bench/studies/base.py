@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar, get_origin
 
 import msgspec
 
 from penstock.errors import PenstockError
+from penstock_bench.meter.job import SETTLE_S, WARM_UP_S, carry, observe
 from penstock_bench.meter.rows import Check, Claim, ResultRow, Results, StudyNotes, make_header
 from penstock_bench.report.chart import Figure
 from penstock_bench.report.words import label, ms, number
+from penstock_bench.workloads import WORKLOADS, Workload
 
 PARALLELISM = 2
+QUICK_S = 1.5
+WARM_UP_SHORT_S = 2.0
+CARRY_S = 5.0
+BEYOND = 1.25
+"""Times the capacity of the record form: a rate that only the batch form carries."""
+OFFERED_EPS = {"yahoo": 4_000_000.0, "wordcount": 4_000_000.0, "grep": 12_000_000.0, "scoring": 12_000_000.0}
+OFFERED_MOST_EPS = 6_000_000.0
+"""More events/s than any form carries, by workload and of the others."""
+T = TypeVar("T")
 RECORD, BATCH, ADAPTIVE = "record", "batch", "adaptive"
 FORMS = (RECORD, ADAPTIVE, BATCH)
 
@@ -33,6 +44,8 @@ class StudyOptions:
     ----------
     quick : bool
         A trial of the study itself, in seconds; its figures mean nothing.
+    short : bool
+        Its part of `make bench`: a few of its measurements, for all its checks.
     parallelism : int
         Workers, and slots in batch form.
     seconds : float or None
@@ -42,6 +55,7 @@ class StudyOptions:
     """
 
     quick: bool = False
+    short: bool = False
     parallelism: int = PARALLELISM
     seconds: float | None = None
     peer: bool = False
@@ -80,9 +94,43 @@ class Desk:
         self.results.study.data[name] = msgspec.to_builtins(value)
         self.keep(self.results)
 
-    def seconds(self, usual: float, quick: float) -> float:
+    def seconds(self, usual: float, quick: float = QUICK_S) -> float:
         """How long a measurement lasts."""
         return quick if self.options.quick else self.options.seconds or usual
+
+    def choose(self, full: T, short: T, quick: T) -> T:
+        """What is measured, by how much of the study was asked for."""
+        return quick if self.options.quick else short if self.options.short else full
+
+    def observe(
+        self, name: str, rate: float, form: str, seconds: float, *, workers: int = 0, **options: Any
+    ) -> ResultRow:
+        """Measure a workload of ours at a rate; whoever asks keeps the row."""
+        workers = workers or self.options.parallelism
+        warm_up_s = self.choose(WARM_UP_S, WARM_UP_SHORT_S, QUICK_S)
+        seconds = self.seconds(seconds)
+        return observe(WORKLOADS[name], rate, seconds, workers, form, warm_up_s=warm_up_s, **options)[0]
+
+    def carry(
+        self, workload: Workload[Any] | str, form: str, seconds: float = CARRY_S, *, workers: int = 0, **options: Any
+    ) -> ResultRow:
+        """Measure what gets through under overload; whoever asks keeps the row."""
+        workload = WORKLOADS[workload] if isinstance(workload, str) else workload
+        offered_eps = options.pop("offered_eps", OFFERED_EPS.get(workload.name, OFFERED_MOST_EPS))
+        options.setdefault("settle_s", SETTLE_S)
+        if self.options.quick:
+            options["settle_s"] = QUICK_S
+        workers = workers or self.options.parallelism
+        return carry(workload, offered_eps, self.seconds(seconds), workers, form, **options)
+
+    def record_eps(self, name: str) -> float:
+        """Measure what the record form carries, and keep it."""
+        self.tell(f"{name}: what the record form carries")
+        return self.add(self.carry(name, RECORD)).capacity_eps or 1.0
+
+    def beyond_record(self, name: str) -> float:
+        """Return a rate that is too high for the record form."""
+        return two_digits(BEYOND * self.record_eps(name))
 
 
 class Study(ABC):
@@ -104,14 +152,21 @@ class Study(ABC):
     title: ClassVar[str]
     after: ClassVar[str]
     method: ClassVar[str]
+    file: ClassVar[str] = ""
+    """Name of its results, where that is not its own."""
 
     @abstractmethod
     def run(self, desk: Desk) -> None:
         """Measure; everything found goes to the desk at once."""
 
     @abstractmethod
-    def judge(self, results: Results) -> tuple[list[Claim], list[Check]]:
+    def findings(self, results: Results) -> Iterator[Claim | Check]:
         """Hold what was found against the papers, and against targets; also of a part of the measurements. Pure."""
+
+    def judge(self, results: Results) -> tuple[list[Claim], list[Check]]:
+        """The findings, apart."""
+        found = list(self.findings(results))
+        return [each for each in found if isinstance(each, Claim)], [each for each in found if isinstance(each, Check)]
 
     @abstractmethod
     def figures(self, results: Results) -> list[Figure]:
@@ -176,6 +231,17 @@ def summary(row: ResultRow) -> str:
     if row.lost or row.duplicated or row.reordered:
         parts.append(f"NOT EXACT: lost {row.lost}, duplicated {row.duplicated}, reordered {row.reordered}")
     return " ".join(parts)
+
+
+def data_of(results: Results, name: str, kind: type[T]) -> T:
+    """Return what a study has put under a name, as the type that it is of; empty where there is nothing."""
+    assert results.study is not None
+    return msgspec.convert(results.study.data.get(name, {} if get_origin(kind) is dict else []), kind)
+
+
+def two_digits(rate: float) -> float:
+    """Round a rate that was worked out: more digits would say nothing."""
+    return float(f"{rate:.2g}")
 
 
 def machine(results: Results) -> str:

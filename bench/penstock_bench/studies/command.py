@@ -9,7 +9,7 @@ from rich.console import Console
 from penstock.errors import InvalidOption, nearest
 from penstock.runtime.spark import close_session, open_session
 from penstock_bench.meter.rows import Results
-from penstock_bench.report.draw import check_available, render
+from penstock_bench.report.draw import render
 from penstock_bench.studies import STUDIES
 from penstock_bench.studies.base import StudyOptions, conduct
 from penstock_bench.studies.dynamism import Dynamism
@@ -20,7 +20,6 @@ PARALLELISM_MAX = 64
 
 def check(names: list[str], options: StudyOptions) -> None:
     """Refuse what cannot be done, before anything is started."""
-    check_available()
     for name in names:
         if name not in STUDIES:
             raise InvalidOption(
@@ -43,18 +42,19 @@ def run_study(name: str, options: StudyOptions, out: Path, console: Console) -> 
     # One Spark for all jobs of the study: starting it is not what is measured.
     open_session("local", options.parallelism, f"study-{name}")
     try:
-        results, complete = conduct(study, options, out / f"{name}.json", say)
+        path = out / f"{study.file or name}.json"
+        results, complete = conduct(study, options, path, say)
     finally:
         close_session()
     say("")
     for line in _findings(results):
         say(line)
-    for figure in study.figures(results):
+    for figure in study.figures(results) if not study.file else ():
         png = out / "figures" / f"{figure.slug}.png"
         png.parent.mkdir(parents=True, exist_ok=True)
         render(figure, png)
         say(f"figure: {png}")
-    say(f"results: {out / f'{name}.json'}")
+    say(f"results: {path}")
     return complete
 
 

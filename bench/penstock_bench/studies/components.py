@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from penstock_bench.meter.rows import Check, Claim, ResultRow, Results
 from penstock_bench.report import general
 from penstock_bench.report.chart import Figure
 from penstock_bench.report.words import ms, number
 from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, machine, pick
-from penstock_bench.studies.jobs import QUICK_S, WARM_UP_S, beyond_record, observe
-from penstock_bench.workloads import WORKLOADS
 
 SECONDS = 6.0
 LOW_EPS, PAPER_HIGH_EPS = 4_000.0, 40_000.0
-OFFERED_EPS = 4_000_000.0
 TOLERANCE = 0.1
 
 
@@ -35,58 +34,44 @@ class Components(Study):
     )
 
     def run(self, desk: Desk) -> None:
-        workload, quick = WORKLOADS["yahoo"], desk.options.quick
-        rates = [LOW_EPS] if quick else [LOW_EPS, PAPER_HIGH_EPS, beyond_record(workload, desk, OFFERED_EPS)]
+        quick = desk.options.quick
+        rates = [LOW_EPS] if quick else [LOW_EPS, PAPER_HIGH_EPS, desk.beyond_record("yahoo")]
         for rate in rates:
             for form in FORMS:
                 desk.tell(f"yahoo at {number(rate)}/s, {form}")
-                seconds = desk.seconds(SECONDS, QUICK_S)
-                warm_up_s = QUICK_S if quick else WARM_UP_S
-                desk.add(observe(workload, rate, seconds, desk.options.parallelism, form, warm_up_s=warm_up_s))
+                desk.add(desk.observe("yahoo", rate, form, SECONDS))
 
-    def judge(self, results: Results) -> tuple[list[Claim], list[Check]]:
-        claims, checks = [], []
+    def findings(self, results: Results) -> Iterator[Claim | Check]:
         low = [pick(results, "yahoo", form, LOW_EPS) for form in FORMS]
         if all(low):
             record, adaptive, batch = (row for row in low if row is not None)
             waits = adaptive.components_ms.get("wait", 0.0) + adaptive.components_ms.get("schedule", 0.0)
-            claims.append(
-                Claim(
-                    source="DO, table 1: 4K events/s",
-                    claimed="JStorm: process 0.38, network 41 ms. Spark: wait 285, schedule 24, network 22, process "
-                    "0.07 ms. DO: process 0.45, network 61 ms, no waiting and no scheduling (6 machines, 1 Gb/s)",
-                    measured=f"{in_words(record)}. {in_words(adaptive)}. {in_words(batch)}; {machine(results)}",
-                    holds=waits <= TOLERANCE * sum(adaptive.components_ms.values())
-                    and batch.components_ms.get("wait", 0.0) > sum(adaptive.components_ms.values()),
-                )
+            yield Claim(
+                "DO, table 1: 4K events/s",
+                "JStorm: process 0.38, network 41 ms. Spark: wait 285, schedule 24, network 22, process 0.07 ms. DO: "
+                "process 0.45, network 61 ms, no waiting and no scheduling (6 machines, 1 Gb/s)",
+                f"{in_words(record)}. {in_words(adaptive)}. {in_words(batch)}; {machine(results)}",
+                waits <= TOLERANCE * sum(adaptive.components_ms.values())
+                and batch.components_ms.get("wait", 0.0) > sum(adaptive.components_ms.values()),
             )
         high_eps = max((row.rate or 0.0 for row in results.rows if row.components_ms), default=0.0)
         high = [pick(results, "yahoo", form, high_eps) for form in (RECORD, ADAPTIVE, BATCH)]
         if high_eps > PAPER_HIGH_EPS and all(high):
             record, adaptive, batch = (row for row in high if row is not None)
-            claims.append(
-                Claim(
-                    source="DO, table 2: a rate that records cannot carry",
-                    claimed="40K events/s: JStorm's and Trident's outside wait increases without end; DO: wait 554, "
-                    "schedule 12, network 220 ms, no outside wait; Spark: wait 713, schedule 39 ms",
-                    measured=f"{number(high_eps)}/s: {in_words(record)}. {in_words(adaptive)}. {in_words(batch)}",
-                    holds=record.components_ms.get("out", 0.0) > 2 * adaptive.components_ms.get("out", 0.0),
-                )
+            yield Claim(
+                "DO, table 2: a rate that records cannot carry",
+                "40K events/s: JStorm's and Trident's outside wait increases without end; DO: wait 554, schedule 12, "
+                "network 220 ms, no outside wait; Spark: wait 713, schedule 39 ms",
+                f"{number(high_eps)}/s: {in_words(record)}. {in_words(adaptive)}. {in_words(batch)}",
+                record.components_ms.get("out", 0.0) > 2 * adaptive.components_ms.get("out", 0.0),
             )
         for row in results.rows:
             if row.components_ms and row.mean_ms:
                 total = sum(row.components_ms.values())
                 gap = abs(total - row.mean_ms) / row.mean_ms
-                checks.append(
-                    Check(
-                        name=f"yahoo at {number(row.rate)}/s, {row.form}: components against the mean latency",
-                        value=round(gap, 3),
-                        unit=f"apart ({ms(total)} and {ms(row.mean_ms)} ms)",
-                        target=f"at most {TOLERANCE:g}",
-                        met=gap <= TOLERANCE,
-                    )
-                )
-        return claims, checks
+                name = f"yahoo at {number(row.rate)}/s, {row.form}: components against the mean latency"
+                unit = f"apart ({ms(total)} and {ms(row.mean_ms)} ms)"
+                yield Check(name, round(gap, 3), unit, f"at most {TOLERANCE:g}", gap <= TOLERANCE)
 
     def figures(self, results: Results) -> list[Figure]:
         found = general.components(results.rows, "components")

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-import penstock as ps
 from penstock.control.hand_overs import Switch
-from penstock.runtime.report import measured_operations
-from penstock_bench.meter.measure import POLL_S, latency_row, read_rows, wait_for_start
-from penstock_bench.meter.processes import ProcessMeter
-from penstock_bench.meter.rows import Check, Claim, ResultRow, Results, cdf_of, mean_ms_of
+from penstock.demo.series import Sampler
+from penstock_bench.meter.job import observe
+from penstock_bench.meter.rows import Check, Claim, ResultRow, Results
 from penstock_bench.report.chart import Figure, Line, Lines
 from penstock_bench.report.words import ms, number
-from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, Table, machine
-from penstock_bench.studies.jobs import QUICK_S, SETTLE_S, carry
+from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, Table, data_of, machine, two_digits
 from penstock_bench.studies.traces import SPEED, Stretch, find_traces
 from penstock_bench.workloads import WORKLOADS, Workload, replay
 
@@ -28,7 +22,6 @@ WORKLOAD = "scoring"
 OPERATION = "score"
 """The one whose form is told."""
 SECONDS = 12.0
-OFFERED_EPS = 6_000_000.0
 PEAK = 2.0
 """Height of a load: so many times what the record form carries."""
 QUICK_PEAK_EPS = 20_000.0
@@ -81,15 +74,11 @@ class Dynamism(Study):
 
     def run(self, desk: Desk) -> None:
         quick, workload = desk.options.quick, WORKLOADS[WORKLOAD]
-        seconds, peak_eps = desk.seconds(SECONDS, QUICK_S), QUICK_PEAK_EPS
         traces = find_traces()
-        if not quick:
-            desk.tell("what the record form carries")
-            row = desk.add(carry(workload, OFFERED_EPS, 5.0, desk.options.parallelism, RECORD, settle_s=SETTLE_S))
-            peak_eps = float(f"{PEAK * (row.capacity_eps or QUICK_PEAK_EPS):.2g}")
+        peak_eps = QUICK_PEAK_EPS if quick else two_digits(PEAK * desk.record_eps(WORKLOAD))
         kept: list[Replay] = []
         for each in traces[: 1 if quick else None]:
-            stretch = each.stretch(seconds, peak_eps)
+            stretch = each.stretch(desk.seconds(SECONDS), peak_eps)
             # Scores do not depend on when the job began: one exact result for all forms.
             exact = workload.expected(replay(workload.source(stretch.schedule, seconds=stretch.seconds), 0))
             for form in FORMS:
@@ -99,46 +88,39 @@ class Dynamism(Study):
                 desk.put("replays", kept)
                 desk.add(row)
 
-    def judge(self, results: Results) -> tuple[list[Claim], list[Check]]:
-        claims = []
+    def findings(self, results: Results) -> Iterator[Claim | Check]:
         by_trace = _by_trace(results)
         for name, found in by_trace.items():
-            rows = {form: _row(results, name, form) for form in FORMS}
-            record, batch, adaptive = rows[RECORD], rows[BATCH], rows[ADAPTIVE]
-            if set(found) != set(FORMS) or record is None or batch is None or adaptive is None:
+            rows = {form: row for form in FORMS if (row := _row(results, name, form)) is not None}
+            if set(found) != set(FORMS) or set(rows) != set(FORMS):
                 continue
             own = found[ADAPTIVE]
             told = "; ".join(
                 f"{form} p50 {ms(row.p50_ms)}, p99 {ms(row.p99_ms)}, max {ms(row.max_ms)} ms, backlog up to "
                 f"{number(found[form].backlog_max)}, {number(row.cpu_cores)} cores"
-                for form, row in ((RECORD, record), (ADAPTIVE, adaptive), (BATCH, batch))
+                for form, row in rows.items()
             )
-            better = (adaptive.p99_ms or 0.0) < (record.p99_ms or 0.0)
-            claims.append(
-                Claim(
-                    source=f"Finch, section 5.2: dynamism, {name}",
-                    claimed="no figures, a question: how well are spikes handled, and how does the system adapt? Taken "
-                    "as: a load too high for records is followed with a lower p99 than in record form",
-                    measured=f"{own.origin}, from second {own.first_s:,} on, {own.speed:g} times faster, up to "
-                    f"{number(own.peak_eps)}/s: {told}; switches of the adaptive form: {own.switches}; it was in batch "
-                    f"form {own.batch_share:.0%} of the time; {machine(results)}",
-                    holds=better if own.switches else None,
-                )
+            better = (rows[ADAPTIVE].p99_ms or 0.0) < (rows[RECORD].p99_ms or 0.0)
+            yield Claim(
+                f"Finch, section 5.2: dynamism, {name}",
+                "no figures, a question: how well are spikes handled, and how does the system adapt? Taken as: a load "
+                "too high for records is followed with a lower p99 than in record form",
+                f"{own.origin}, from second {own.first_s:,} on, {own.speed:g} times faster, up to "
+                f"{number(own.peak_eps)}/s: {told}; switches of the adaptive form: {own.switches}; it was in batch "
+                f"form {own.batch_share:.0%} of the time; {machine(results)}",
+                better if own.switches else None,
             )
         known = [row for row in results.rows if row.lost is not None]
         if by_trace and known:
             wrong = sum((row.lost or 0) + (row.duplicated or 0) + (row.reordered or 0) for row in known)
             switches = sum(each.switches for found in by_trace.values() for each in found.values())
-            claims.append(
-                Claim(
-                    source="Finch, section 5.2: dynamism, what is lost on the way",
-                    claimed="no figures; DO and QE ask for no loss, no duplicate and no reordering",
-                    measured=f"{sum(row.events for row in known):,} events through {len(known)} runs with {switches} "
-                    f"switches: lost, duplicated or reordered {wrong}",
-                    holds=not wrong,
-                )
+            yield Claim(
+                "Finch, section 5.2: dynamism, what is lost on the way",
+                "no figures; DO and QE ask for no loss, no duplicate and no reordering",
+                f"{sum(row.events for row in known):,} events through {len(known)} runs with {switches} switches: "
+                f"lost, duplicated or reordered {wrong}",
+                not wrong,
             )
-        return claims, []
 
     def tables(self, results: Results) -> list[Table]:
         lines = []
@@ -167,74 +149,41 @@ class Dynamism(Study):
         return found
 
 
-@dataclass
-class _Sampler:
-    """Looks at a job some times a second."""
-
-    stretch: Stretch
-    moments: list[Moment] = field(default_factory=list)
-    _heard_us: int = 0
-
-    def look(self, job: ps.Job) -> None:
-        status = job.status()
-        if not status.start_us or status.heard_us <= max(self._heard_us, status.start_us):
-            return
-        self._heard_us = status.heard_us
-        at_s = (status.heard_us - status.start_us) / 1e6
-        ends = [each for each in status.operations if each.name in measured_operations(job.plan)]
-        due = self.stretch.schedule.due(int(min(at_s, self.stretch.seconds) * 1e6) - 1)
-        self.moments.append(
-            Moment(
-                at_s=round(at_s, 3),
-                handled_eps=round(sum(each.in_eps for each in ends), 1),
-                backlog=max(0, due - sum(each.records_in for each in ends)),
-                p99_ms=max((each.p99_ms for each in ends), default=0.0),
-            )
-        )
-
-
 def through(
     workload: Workload[Any], stretch: Stretch, exact: Any, parallelism: int, form: str
 ) -> tuple[ResultRow, Replay]:
     """Run a workload through a stretch of a load in one form."""
-    sampler, seconds = _Sampler(stretch), stretch.seconds
-    with tempfile.TemporaryDirectory(prefix="penstock-study-") as directory:
-        out = Path(directory) / "out"
-        pipeline = workload.pipeline(stretch.schedule, ps.files(out), seconds=seconds)
-        started = ps.start(pipeline, name="study-dynamism", parallelism=parallelism, forms=form)
-        with started as job, ProcessMeter() as meter:
-            wait_for_start(job)
-            meter.restart()
-            while (report := job.wait(POLL_S)) is None:
-                sampler.look(job)
-        found = workload.compare(exact, read_rows(out), parallelism)
-    lost, duplicated = found.lost + report.lost, found.duplicated + found.wrong + report.duplicated
-    reordered, peak_eps = found.reordered + report.reordered, max(stretch.rates_eps)
-    # Loads of the same height are no repetitions of each other: each is a workload of its own.
-    named = f"{workload.name}-{stretch.trace.name}"
-    row = latency_row(named, round(stretch.mean_eps, 1), report, meter, lost, duplicated, reordered, form)
-    row.cdf, row.mean_ms, row.components_ms = (
-        cdf_of(job.latency_us()),
-        mean_ms_of(job.latency_us()),
-        report.components_ms,
+    sampler = Sampler(stretch)
+    row, report = observe(
+        workload,
+        stretch.schedule,
+        stretch.seconds,
+        parallelism,
+        form,
+        warm_up_s=0.0,
+        watchers=[sampler],
+        exact=exact,
     )
+    # Loads of the same height are no repetitions of each other: each is a workload of its own.
+    row.workload, row.rate = f"{workload.name}-{stretch.trace.name}", round(stretch.mean_eps, 1)
     row.settings = {"trace": stretch.trace.name, "speed": SPEED}
     row.note = f"{stretch.trace.origin}; the whole run, its mean rate; {len(report.switches)} switches"
+    moments = [Moment(each.at_s, each.handled_eps, each.backlog_records, each.p99_ms) for each in sampler.samples]
     return row, Replay(
         trace=stretch.trace.name,
         origin=stretch.trace.origin,
         form=form,
         first_s=stretch.first_s,
         speed=SPEED,
-        peak_eps=round(peak_eps, 1),
+        peak_eps=round(max(stretch.rates_eps), 1),
         mean_eps=round(stretch.mean_eps, 1),
-        backlog_max=max((each.backlog for each in sampler.moments), default=0),
+        backlog_max=max((each.backlog for each in moments), default=0),
         batch_share=round(batch_share(report.switches, OPERATION, report.seconds), 4),
         switches=len(report.switches),
         pause_ms_max=max((each.pause_ms for each in report.switches), default=0.0),
         carried_records=sum(each.carried_records for each in report.switches),
         offered_eps=offered(stretch),
-        moments=sampler.moments,
+        moments=moments,
     )
 
 
@@ -281,8 +230,7 @@ def _row(results: Results, trace: str, form: str) -> ResultRow | None:
 
 
 def _by_trace(results: Results) -> dict[str, dict[str, Replay]]:
-    assert results.study is not None
     found: dict[str, dict[str, Replay]] = {}
-    for each in msgspec.convert(results.study.data.get("replays", []), list[Replay]):
+    for each in data_of(results, "replays", list[Replay]):
         found.setdefault(each.trace, {})[each.form] = each
     return found

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator
 
 import msgspec
 
+from penstock.demo.chaos import quantile
 from penstock_bench.meter.rows import Check, Claim, Results
 from penstock_bench.meter.runner import Spread
 from penstock_bench.meter.timeline import DEFINITION
 from penstock_bench.report.chart import Bar, Bars, Figure, Line, Lines, Mark
 from penstock_bench.report.words import ms, number
-from penstock_bench.studies.base import Desk, Study, Table, machine
-from penstock_bench.studies.kills import SHAPES, Outcome, run_losses
-from penstock_bench.studies.short.peer_failure import Victim
-from penstock_bench.studies.short.peer_failure import measure_peer as measure_peer_failure
+from penstock_bench.studies.base import Desk, Study, Table, data_of, machine
+from penstock_bench.studies.kills import CALM_S, EVERY_S, Outcome, run_losses
+from penstock_bench.studies.peer_kills import Victim, lose
 
 WORKERS = 4
 SIZES = (1, 2, 3)
 ROUNDS = 2
+SHORT_KILLS = 6
 RATE_EPS = 20_000.0
 QUICK_RATE_EPS = 4_000.0
-RECOVERED_S_MAX = 5.0
+RESUMED_S_MAX, NORMAL_S_MAX = 2.0, 5.0
+ASIDE_MS_MAX, ASIDE_FACTOR = 50.0, 2.0
 
 
 class Failure(Study):
@@ -40,93 +43,77 @@ class Failure(Study):
 
     def run(self, desk: Desk) -> None:
         outcomes: dict[str, Outcome] = {}
-        quick = desk.options.quick
-        sizes = SIZES[:1] if quick else SIZES * ROUNDS
-        for shape in list(SHAPES)[: 1 if quick else None]:
-            rate_eps = QUICK_RATE_EPS if quick else RATE_EPS
-            desk.tell(f"{shape}: kills of {', '.join(map(str, sizes))} of {WORKERS} workers at {number(rate_eps)}/s")
-            row, outcomes[shape] = run_losses(shape, rate_eps, sizes, 2 if quick else WORKERS, quick=quick)
+        options = desk.options
+        sizes = desk.choose(SIZES * ROUNDS, (1,) * SHORT_KILLS, (1,))
+        workers = desk.choose(WORKERS, options.parallelism, 2)
+        rate_eps = QUICK_RATE_EPS if options.quick else RATE_EPS
+        calm_s, every_s = desk.choose((CALM_S, EVERY_S), (4.0, 4.0), (2.0, 4.0))
+        for shape in desk.choose(("stateless", "windowed"), ("windowed",), ("stateless",)):
+            desk.tell(f"{shape}: kills of {', '.join(map(str, sizes))} of {workers} workers at {number(rate_eps)}/s")
+            row, outcomes[shape] = run_losses(
+                shape, rate_eps, sizes, workers, calm_s=calm_s, every_s=every_s, aside=options.short
+            )
             desk.add(row)
             desk.put("outcomes", outcomes)
-        if desk.options.peer:
-            for victim in Victim:
-                desk.tell(f"yahoo, Structured Streaming loses one {victim.value}")
-                row, check = measure_peer_failure(victim, RATE_EPS)
-                desk.add(row)
-                desk.check(check)
+        for victim in Victim if options.peer and not options.short else ():
+            desk.tell(f"yahoo, Structured Streaming loses one {victim.value}")
+            row, check = lose(victim, RATE_EPS)
+            desk.add(row)
+            desk.check(check)
 
-    def judge(self, results: Results) -> tuple[list[Claim], list[Check]]:
+    def findings(self, results: Results) -> Iterator[Claim | Check]:
         outcomes = _outcomes(results)
-        claims, checks = [], []
-        if outcomes:
-            told = "; ".join(f"{shape}: {_by_size(outcome, 'tfr')}" for shape, outcome in outcomes.items())
-            large = {shape: [_median(outcome, size, "tfr") for size in SIZES] for shape, outcome in outcomes.items()}
+        several = {shape: each for shape, each in outcomes.items() if len({loss.size for loss in each.losses}) > 1}
+        if several:
+            told = "; ".join(f"{shape}: {_by_size(outcome, 'tfr')}" for shape, outcome in several.items())
+            large = {shape: [_median(outcome, size, "tfr") for size in SIZES] for shape, outcome in several.items()}
             known = [each for each in large.values() if None not in each]
-            claims.append(
-                Claim(
-                    source="Finch, figure 5.2: size of failure against throughput",
-                    claimed="the larger the failure, the lower TFR; lower for more complex workloads (10 containers)",
-                    measured=f"TFR by workers killed of {WORKERS}: {told}; {machine(results)}",
-                    holds=all((each[-1] or 0.0) <= 1.1 * (each[0] or 0.0) for each in known) if known else None,
-                )
+            yield Claim(
+                "Finch, figure 5.2: size of failure against throughput",
+                "the larger the failure, the lower TFR; lower for more complex workloads (10 containers)",
+                f"TFR by workers killed of {WORKERS}: {told}; {machine(results)}",
+                all((each[-1] or 0.0) <= 1.1 * (each[0] or 0.0) for each in known) if known else None,
             )
-            told = "; ".join(f"{shape}: {_by_size(outcome, 'recovered_s')}" for shape, outcome in outcomes.items())
-            claims.append(
-                Claim(
-                    source="Finch, figure 5.3: size of failure against recovery time",
-                    claimed="recovery time hardly grows with the failure; with state it is longer",
-                    measured=f"seconds until results come as fast as before: {told}",
-                    holds=None,
-                )
+            told = "; ".join(f"{shape}: {_by_size(outcome, 'recovered_s')}" for shape, outcome in several.items())
+            yield Claim(
+                "Finch, figure 5.3: size of failure against recovery time",
+                "recovery time hardly grows with the failure; with state it is longer",
+                f"seconds until results come as fast as before: {told}",
+                None,
             )
         windowed = outcomes.get("windowed")
         if windowed is not None and windowed.losses:
             peaks = [loss.peak_ms for loss in windowed.losses]
             normal = [loss.normal_s for loss in windowed.losses if loss.normal_s is not None]
-            claims.append(
-                Claim(
-                    source="Drizzle, figure 7: latency through a failure",
-                    claimed="Drizzle: from 350 ms to about 1 s, normal after one window of 10 s; Spark 3x its normal "
-                    "latency; Flink 18 s, normal after 40 s (128 machines, one killed)",
-                    measured=f"calm p99 {ms(windowed.calm_p99_ms)} ms; peak {ms(statistics.median(peaks))} ms "
-                    f"(largest {ms(max(peaks))}); normal again after "
-                    f"{number(statistics.median(normal) if normal else None)} s, {len(normal)} of {len(peaks)} kills",
-                    holds=len(normal) == len(peaks) and max(peaks) <= 18_000,
-                )
+            yield Claim(
+                "Drizzle, figure 7: latency through a failure",
+                "Drizzle: from 350 ms to about 1 s, normal after one window of 10 s; Spark 3x its normal latency; "
+                "Flink 18 s, normal after 40 s (128 machines, one killed)",
+                f"calm p99 {ms(windowed.calm_p99_ms)} ms; peak {ms(statistics.median(peaks))} ms (largest "
+                f"{ms(max(peaks))}); normal again after {number(statistics.median(normal) if normal else None)} s, "
+                f"{len(normal)} of {len(peaks)} kills",
+                len(normal) == len(peaks) and max(peaks) <= 18_000,
             )
-        for shape, outcome in outcomes.items():
+            yield from _checks(windowed)
+        for shape, outcome in several.items():
             slowest = max((loss.normal_s or 9e9 for loss in outcome.losses), default=0.0)
-            checks.append(
-                Check(
-                    name=f"{shape}: latency normal again, slowest of {len(outcome.losses)} kills",
-                    value=round(slowest, 2) if slowest < 9e9 else -1.0,
-                    unit="s (-1: not before the next)",
-                    target=f"at most {RECOVERED_S_MAX:g}",
-                    met=slowest <= RECOVERED_S_MAX,
-                )
-            )
-        return claims, checks
+            name = f"{shape}: latency normal again, slowest of {len(outcome.losses)} kills"
+            value = round(slowest, 2) if slowest < 9e9 else -1.0
+            target = f"at most {NORMAL_S_MAX:g}"
+            yield Check(name, value, "s (-1: not before the next)", target, slowest <= NORMAL_S_MAX)
 
     def tables(self, results: Results) -> list[Table]:
-        heads = [
-            "at s",
-            "killed",
-            "TFR",
-            "throughput back s",
-            "caught up s",
-            "latency normal s",
-            "silent ms",
-            "peak ms",
-        ]
+        heads = ["at s", "killed", "TFR", "throughput back s", "output again s", "caught up s", "latency normal s"]
+        fields = ("tfr", "recovered_s", "resumed_s", "caught_up_s", "normal_s")
         return [
             (
                 f"Kills and recoveries: {shape}",
-                heads,
+                [*heads, "silent ms", "peak ms"],
                 [
                     [
                         f"{loss.at_s:.1f}",
                         f"{loss.size} of {outcome.workers}",
-                        *(number(each) for each in (loss.tfr, loss.recovered_s, loss.caught_up_s, loss.normal_s)),
+                        *(number(getattr(loss, field)) for field in fields),
                         ms(loss.silent_ms),
                         ms(loss.peak_ms),
                     ]
@@ -138,22 +125,65 @@ class Failure(Study):
 
     def figures(self, results: Results) -> list[Figure]:
         outcomes = _outcomes(results)
-        if not outcomes:
-            return []
+        several = [shape for shape, each in outcomes.items() if len({loss.size for loss in each.losses}) > 1]
         panels = []
         for shape, outcome in outcomes.items():
+            if shape not in several:
+                continue
             keys = dict(zip(SIZES, ("record", "batch", "out"), strict=True))
             bars = [_bar(outcome, size, keys[size], "tfr") for size in SIZES]
             panels.append(Bars(f"{shape}: TFR", "T_failure / T_normal", [bar for bar in bars if bar is not None]))
             bars = [_bar(outcome, size, keys[size], "recovered_s") for size in SIZES]
             panels.append(Bars(f"{shape}: recovery", "seconds", [bar for bar in bars if bar is not None]))
         caption = "Median of the kills of each size, whiskers from the least to the largest."
-        found = [Figure("failure-sizes", "Size of a failure", caption, panels, columns=2)]
+        found = [Figure("failure-sizes", "Size of a failure", caption, panels, columns=2)] if panels else []
         over = [_over_time(shape, outcome) for shape, outcome in outcomes.items() if outcome.moments]
         if over:
             told = "Of the events due in each tenth of a second. Dashed: workers are killed; the number says how many."
             found.append(Figure("failure-latency", "Latency through failures", told, over, columns=1))
         return found
+
+
+def _checks(outcome: Outcome) -> Iterator[Check]:
+    """Single workers that were killed: what a reader of the output sees of it."""
+    losses = [loss for loss in outcome.losses if loss.size == 1]
+    resumed = sorted(loss.resumed_s for loss in losses if loss.resumed_s is not None)
+    if resumed:
+        p95 = quantile(resumed, 0.95)
+        yield Check(
+            "output resumes after a worker is killed, p95",
+            round(p95, 2),
+            "s",
+            f"<= {RESUMED_S_MAX:g}",
+            p95 <= RESUMED_S_MAX and len(resumed) == len(losses) and outcome.exact,
+            {
+                "resumed": "the first epoch after the recovery is committed",
+                "caught_up": "every event that was due before the kill is counted in what the sink has",
+                "kills": [msgspec.to_builtins(loss) for loss in losses],
+                "lost, duplicated or reordered": not outcome.exact,
+            },
+        )
+    normal = sorted(loss.normal_s for loss in losses if loss.normal_s is not None)
+    if losses:
+        p95, unfinished = quantile(normal, 0.95) if normal else 0.0, len(losses) - len(normal)
+        yield Check(
+            "latency is normal again after a worker is killed, p95",
+            round(p95, 2),
+            "s",
+            f"<= {NORMAL_S_MAX:g}",
+            bool(normal) and not unfinished and p95 <= NORMAL_S_MAX,
+            {"normal": DEFINITION, "calm_p99_ms": outcome.calm_p99_ms, "not before the next kill": unfinished},
+        )
+    if outcome.aside is not None:
+        worst, usual = (max(each, default=0.0) for each in (outcome.aside.after_ms, outcome.aside.before_ms))
+        yield Check(
+            "longest gap in a branch that the killed worker has no part in",
+            round(worst, 1),
+            "ms",
+            f"<= {ASIDE_MS_MAX:g}, or {ASIDE_FACTOR:g} times the longest before these kills",
+            bool(outcome.aside.after_ms) and worst <= max(ASIDE_MS_MAX, ASIDE_FACTOR * usual),
+            msgspec.to_builtins(outcome.aside),
+        )
 
 
 def _over_time(shape: str, outcome: Outcome) -> Lines:
@@ -191,5 +221,4 @@ def _bar(outcome: Outcome, size: int, key: str, field: str) -> Bar | None:
 
 
 def _outcomes(results: Results) -> dict[str, Outcome]:
-    assert results.study is not None
-    return msgspec.convert(results.study.data.get("outcomes", {}), dict[str, Outcome])
+    return data_of(results, "outcomes", dict[str, Outcome])

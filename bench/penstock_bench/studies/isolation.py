@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from enum import Enum
 
 import msgspec
 
+from penstock_bench.meter.job import WARM_UP_S
 from penstock_bench.meter.rows import Check, Claim, ResultRow, Results
 from penstock_bench.report.chart import Bar, Bars, Figure
 from penstock_bench.report.words import ms, number, ratio
-from penstock_bench.studies.base import ADAPTIVE, BATCH, Desk, Study, Table, machine
-from penstock_bench.studies.jobs import QUICK_S, WARM_UP_S, carry
-from penstock_bench.studies.jobs import SETTLE_S as CARRY_SETTLE_S
+from penstock_bench.studies.base import ADAPTIVE, BATCH, QUICK_S, Desk, Study, Table, data_of, machine
 from penstock_bench.studies.neighbours import (
-    OFFERED_EPS,
     SETTLE_S,
     WORKLOAD,
     Beside,
@@ -26,7 +24,6 @@ from penstock_bench.studies.neighbours import (
     measure,
     nobody,
 )
-from penstock_bench.workloads import WORKLOADS
 
 RATE_EPS = 4_000.0
 SECONDS = 12.0
@@ -71,13 +68,10 @@ class Isolation(Study):
     )
 
     def run(self, desk: Desk) -> None:
-        quick, workers = desk.options.quick, desk.options.parallelism
-        seconds = desk.seconds(SECONDS, QUICK_S)
+        quick, workers, seconds = desk.options.quick, desk.options.parallelism, desk.seconds(SECONDS)
         settle_s, warm_up_s = (QUICK_S, QUICK_S) if quick else (SETTLE_S, WARM_UP_S)
         desk.tell("what the overloaded job carries alone, batch form")
-        carry_settle_s = QUICK_S if quick else CARRY_SETTLE_S
-        workload = WORKLOADS[WORKLOAD]
-        desk.add(carry(workload, OFFERED_EPS, min(seconds, 6.0), workers, BATCH, settle_s=carry_settle_s))
+        desk.add(desk.carry(WORKLOAD, BATCH, min(seconds, 6.0)))
         shared: list[Shared] = []
         for case in QUICK_CASES if quick else Case:
             desk.tell(f"{number(RATE_EPS)}/s, {case.value}")
@@ -88,12 +82,12 @@ class Isolation(Study):
                 shared.append(Shared(case.value, round(carried.eps, 1), carried.cpu_cores))
                 desk.put("neighbours", shared)
 
-    def judge(self, results: Results) -> tuple[list[Claim], list[Check]]:
+    def findings(self, results: Results) -> Iterator[Claim | Check]:
         rows = {case: row for case in Case if (row := _row(results, case)) is not None}
         alone = rows.get(Case.ALONE)
         beside = {case: row for case, row in rows.items() if case not in (Case.ALONE, Case.AGAIN)}
         if alone is None or not beside:
-            return [], []
+            return
         told = "; ".join(
             f"{case.value} p50 {ms(row.p50_ms)}, p99 {ms(row.p99_ms)}, p99.9 {ms(row.p999_ms)} ms "
             f"({ratio(row.p99_ms, alone.p99_ms)} at p99)"
@@ -102,32 +96,26 @@ class Isolation(Study):
         again = rows.get(Case.AGAIN)
         since = f"; alone again p99 {ms(again.p99_ms)} ms" if again else ""
         kept = [row for row in beside.values() if row.sustained]
-        claims = [
-            Claim(
-                source="Finch, section 5.2: isolation, the calm job",
-                claimed="no figures, a question: how much do workloads on one cluster affect each other?",
-                measured=f"alone p50 {ms(alone.p50_ms)}, p99 {ms(alone.p99_ms)}, p99.9 {ms(alone.p999_ms)} ms; "
-                f"{told}{since}; it kept up with {number(alone.rate)}/s in {len(kept)} of {len(beside)} cases; "
-                f"{machine(results)}",
-                holds=None,
-            )
-        ]
+        yield Claim(
+            "Finch, section 5.2: isolation, the calm job",
+            "no figures, a question: how much do workloads on one cluster affect each other?",
+            f"alone p50 {ms(alone.p50_ms)}, p99 {ms(alone.p99_ms)}, p99.9 {ms(alone.p999_ms)} ms; {told}{since}; it "
+            f"kept up with {number(alone.rate)}/s in {len(kept)} of {len(beside)} cases; {machine(results)}",
+            None,
+        )
         free = _free_eps(results)
         busy = {each.case: each for each in _neighbours(results) if each.case != Case.IDLE.value}
         if free and busy:
             carried = "; ".join(f"{case} {number(each.eps)}/s" for case, each in busy.items())
             shares = [each.eps / free for each in busy.values() if each.case in (Case.BATCH.value, Case.SHARED.value)]
             starved = len(kept) < len(beside) or any(share < STARVED for share in shares)
-            claims.append(
-                Claim(
-                    source="Finch, section 5.2: multi-tenancy, starvation",
-                    claimed="no figures, a question: does one workload starve the others? Taken as: none does",
-                    measured=f"the overloaded job carries {number(free)}/s alone in batch form; with the calm one: "
-                    f"{carried}; the calm one {'fell behind' if len(kept) < len(beside) else 'always kept up'}",
-                    holds=not starved,
-                )
+            yield Claim(
+                "Finch, section 5.2: multi-tenancy, starvation",
+                "no figures, a question: does one workload starve the others? Taken as: none does",
+                f"the overloaded job carries {number(free)}/s alone in batch form; with the calm one: {carried}; the "
+                f"calm one {'fell behind' if len(kept) < len(beside) else 'always kept up'}",
+                not starved,
             )
-        return claims, []
 
     def tables(self, results: Results) -> list[Table]:
         by_case = {each.case: each for each in _neighbours(results)}
@@ -191,5 +179,4 @@ def _free_eps(results: Results) -> float | None:
 
 
 def _neighbours(results: Results) -> list[Shared]:
-    assert results.study is not None
-    return msgspec.convert(results.study.data.get("neighbours", []), list[Shared])
+    return data_of(results, "neighbours", list[Shared])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,18 +20,14 @@ import numpy as np
 
 import penstock as ps
 from penstock.connectors.generator import Generator
-from penstock.control.monitor import Status
 from penstock.demo.chaos import Campaign, Killer
 from penstock.runtime.clock import now_us
-from penstock.runtime.report import Latency
 from penstock.types import Record
-from penstock_bench.meter.measure import POLL_S, latency_row, read_rows, wait_for_start
-from penstock_bench.meter.processes import ProcessMeter
-from penstock_bench.meter.rows import ResultRow, cdf_of, mean_ms_of
+from penstock_bench.meter.job import POLL_S, Run, read_rows, row_of, running, waiting
+from penstock_bench.meter.rows import ResultRow
 from penstock_bench.meter.timeline import NEVER_US, Shown, Timeline
 from penstock_bench.meter.witness import Witness
 from penstock_bench.studies import kills
-from penstock_bench.studies.jobs import waiting
 from penstock_bench.workloads import Comparison, Workload, replay
 from penstock_bench.workloads.base import Row, compare_updates
 
@@ -57,12 +52,8 @@ class Store(Enum):
     @contextmanager
     def options(self) -> Iterator[dict[str, Any]]:
         """Options of `ps.start` for it."""
-        with tempfile.TemporaryDirectory(prefix="penstock-study-") as directory:
-            yield {
-                Store.OFF: {"epoch": "1h"},
-                Store.LOCAL: {},
-                Store.DURABLE: {"checkpoint": directory},
-            }[self]
+        with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
+            yield {Store.OFF: {"epoch": "1h"}, Store.LOCAL: {}, Store.DURABLE: {"checkpoint": directory}}[self]
 
 
 def counting(keys: int, zipf: float | None = None) -> Workload[dict[int, int]]:
@@ -135,7 +126,8 @@ class _Ledger:
     _times_ms: dict[int, float] = field(default_factory=dict)
     _sizes: dict[str, int] = field(default_factory=dict)
 
-    def look(self, status: Status) -> None:
+    def look(self, job: ps.Job) -> None:
+        status = job.status()
         if status.epoch:
             self._times_ms[status.epoch] = status.epoch_ms
         for path in self.directory.glob("u*-i*-e*"):
@@ -175,58 +167,49 @@ def hold(
     """Fill a state, hold it at a calm rate and measure; then, if asked to, kill a worker. Every result is compared."""
     workload = counting(keys)
     source = workload.source(ps.rates.steps([(keys / FILL_EPS, FILL_EPS), (1, rate_eps)]))
-    with tempfile.TemporaryDirectory(prefix="penstock-study-") as name, store.options() as options:
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name, store.options() as options:
         seen, out = Witness(Path(name) / "seen"), Path(name) / "out"
         counts = workload.build(ps.stream("events", source))
         # The witness knows columns of these names: the number of the event stands for a window, the key for a count.
         shown = counts.filter(ps.col("newest") >= keys).select(window_start=ps.col("newest"), count=ps.col("key"))
         pipelines = [shown.to(seen, name="seen"), counts.to(ps.files(out), name="out")]
-        started = ps.start(*pipelines, name="study-state", parallelism=workers, forms="record", **options)
-        with started as job, ProcessMeter() as meter:
-            wait_for_start(job)
-            _wait_filled(job, keys, rate_eps)
-            time.sleep(settle_s)
-            job.begin_measuring()
-            meter.restart()
-            ledger = _Ledger(Path(job.plan.options.checkpoint) / "snapshots", job.status().epoch)
-            began_us, deadline = now_us(), time.monotonic() + seconds
-            while time.monotonic() < deadline and job.wait(POLL_S) is None:
-                ledger.look(job.status())
-            latency_us, cores, rss_mb = job.latency_us(), meter.cpu_cores, meter.rss_mb_max
-            behind = waiting(job.status())
-            killed_us = _kill_one(job) if kill else 0
-            restored_s, deadline = None, time.monotonic() + (RESTORED_S_MAX if killed_us else 0.0)
-            while time.monotonic() < deadline and job.wait(POLL_S) is None:
-                resumed_us = job.status().resumed_us
-                if restored_s is None and resumed_us > killed_us:
-                    restored_s, deadline = (resumed_us - killed_us) / 1e6, time.monotonic() + WATCH_S
+        with running(*pipelines, parallelism=workers, forms="record", **options) as run:
+            _wait_filled(run, keys, rate_eps)
+            run.warm_up(run.at_s + settle_s)
+            ledger = _Ledger(Path(run.job.plan.options.checkpoint) / "snapshots", run.job.status().epoch)
+            began_us = now_us()
+            run.watch(ledger.look, until_s=run.at_s + seconds)
+            latency_us, cores, memory_mb = run.job.latency_us(), run.processes.cpu_cores, run.processes.memory_mb
+            behind = waiting(run.job.status())
+            killed_us, restored_s = (now_us(), _restored(run)) if kill else (0, None)
             ended_us = now_us()
-            job.drain()
-            report = job.wait()
-        assert report is not None
+            report = run.end(drain=True)
         read = report.offsets["events"]
         found = workload.compare(workload.expected(replay(source, report.start_us, read)), read_rows(out), workers)
         loss = None
         if killed_us:
             timeline = timeline_of(source, report.start_us, read, keys, seen.shown())
-            loss = _loss(timeline, began_us, killed_us, ended_us, workers)
-    lost, duplicated = found.lost + report.lost, found.duplicated + found.wrong + report.duplicated
-    row = latency_row(
-        workload.name, rate_eps, report, meter, lost, duplicated, found.reordered + report.reordered, "record"
-    )
-    latency = Latency.of(latency_us)
-    row.p50_ms, row.p90_ms, row.p99_ms = latency.p50, latency.p90, latency.p99
-    row.p999_ms, row.max_ms, row.cdf, row.mean_ms = (
-        latency.p999,
-        latency.max,
-        cdf_of(latency_us),
-        mean_ms_of(latency_us),
-    )
-    row.cpu_cores, row.rss_mb, row.warm_up_s = round(cores, 3), round(rss_mb, 1), settle_s
+            # The judge leaves a warm-up of its own out; here it has been left out already.
+            start_us = began_us - round(kills.WARM_UP_S * 1e6)
+            loss = kills.judge(timeline, [(killed_us, 1)], start_us, ended_us, workers).losses[0]
+    row = row_of(workload.name, rate_eps, "record", run, report, found, latency_us=latency_us)
+    row.cpu_cores, row.pss_mb, row.warm_up_s = round(cores, 3), round(memory_mb, 1), settle_s
     row.sustained = behind <= rate_eps * kills.BACK_US / 1e6
     row.settings, row.variant = {"keys": keys, "store": store.value}, variant(keys, store)
     row.note += f"; {store.value}" + ("; latency is that before a worker is struck" if kill else "")
     return row, Held(keys, store.value, ledger.epochs() if store is not Store.OFF else None, loss, restored_s)
+
+
+def _restored(run: Run) -> float | None:
+    """Kill a worker, and watch until the lost instances are there again and for a while; returns after how long."""
+    campaign = Campaign(SEED, every_us=1)
+    if not Killer(campaign).strike(run.job):
+        return None
+    until_s = run.at_s + RESTORED_S_MAX
+    while (kill := campaign.kills[0]).restored_s is None and run.at_s < until_s:
+        run.watch(lambda job: campaign.observe(job.status()), until_s=run.at_s + POLL_S)
+    run.watch(until_s=run.at_s + WATCH_S)
+    return kill.restored_s
 
 
 def variant(keys: int, store: Store = Store.LOCAL) -> str:
@@ -255,26 +238,9 @@ def timeline_of(source: Generator, start_us: int, read: Sequence[int], keys: int
     return Timeline(due_us, np.where(keyed, np.append(first_us, 0)[at] + start_us, NEVER_US))
 
 
-def _loss(timeline: Timeline, began_us: int, killed_us: int, end_us: int, workers: int) -> kills.Loss:
-    # The judge leaves a warm-up of its own out; here it has been left out already.
-    start_us = began_us - round(kills.WARM_UP_S * 1e6)
-    return kills.judge(timeline, [(killed_us, 1)], start_us, end_us, workers).losses[0]
-
-
-def _kill_one(job: ps.Job) -> int:
-    """Kill a worker; returns when. It is chosen by the seed among those that there are."""
-    campaign = Campaign(SEED, every_us=1)
-    killer = Killer(campaign)
-    while not campaign.kills and job.wait(0.001) is None:
-        killer(job)
-    return campaign.kills[0].at_us if campaign.kills else 0
-
-
-def _wait_filled(job: ps.Job, keys: int, rate_eps: float) -> None:
+def _wait_filled(run: Run, keys: int, rate_eps: float) -> None:
     """Wait until every key has been read, and what the filling has left behind is worked off."""
-    deadline = time.monotonic() + FILLED_S_MAX
-    while time.monotonic() < deadline and job.wait(POLL_S) is None:
-        status = job.status()
-        read = sum(each.records_in for each in status.operations if each.reads)
-        if read >= keys and waiting(status) <= rate_eps * POLL_S:
+    deadline_s = run.at_s + FILLED_S_MAX
+    while run.at_s < deadline_s and run.job.wait(POLL_S) is None:
+        if run.read()[0] >= keys and waiting(run.job.status()) <= rate_eps * POLL_S:
             return

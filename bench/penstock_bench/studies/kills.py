@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-import os
-import random
-import signal
 import tempfile
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import psutil
 
 import penstock as ps
 from penstock.connectors.generator import Generator
+from penstock.control.recovery import downstream, hosted
+from penstock.demo.chaos import Campaign, Kill, Killer
+from penstock.pipeline.plan import Plan
 from penstock.runtime.clock import now_us
-from penstock.runtime.report import Latency
-from penstock_bench.meter.measure import POLL_S, latency_row, read_rows, wait_for_start
-from penstock_bench.meter.processes import ProcessMeter
-from penstock_bench.meter.rows import ResultRow, cdf_of
-from penstock_bench.meter.timeline import NEVER_US, Shown, Timeline
-from penstock_bench.meter.views import views_due
+from penstock.types import Record
+from penstock_bench.meter.job import read_rows, row_of, running
+from penstock_bench.meter.rows import ResultRow
+from penstock_bench.meter.timeline import NEVER_US, Shown, Timeline, Times
 from penstock_bench.meter.witness import Witness
-from penstock_bench.workloads import WORKLOADS, Comparison, Workload, replay
+from penstock_bench.workloads import WORKLOADS, Comparison, Workload, replay, yahoo
+from penstock_bench.workloads.base import Row
+from penstock_bench.workloads.yahoo import CAMPAIGN_OF_AD
 
 WARM_UP_S = 3.0
-CALM_S, QUICK_CALM_S = 6.0, 2.0
-EVERY_S, QUICK_EVERY_S = 7.0, 4.0
+CALM_S, EVERY_S = 6.0, 7.0
 MOMENT_US = 100_000
 BACK_US, BACK_STEP_US, BACK_SHARE = 200_000, 10_000, 0.9
 """Throughput is back when in so long a time this share of the usual results came."""
 SEED = 1
+ASIDE, ASIDE_EPS, ASIDE_US = "aside", 2_000.0, 1_500_000
+"""A branch that one worker has: its rate, and how long before and after a kill it is looked at."""
 
 
 class Loss(msgspec.Struct):
@@ -51,6 +51,8 @@ class Loss(msgspec.Struct):
     normal_s: float | None
     silent_ms: float
     peak_ms: float
+    resumed_s: float | None = None
+    """Until the first epoch after the recovery was committed."""
 
 
 class Moment(msgspec.Struct):
@@ -59,6 +61,13 @@ class Moment(msgspec.Struct):
     at_s: float
     p50_ms: float | None
     max_ms: float | None
+
+
+class Gaps(msgspec.Struct):
+    """Longest silences of a branch around kills that do not concern it."""
+
+    after_ms: list[float]
+    before_ms: list[float]
 
 
 class Outcome(msgspec.Struct):
@@ -70,6 +79,8 @@ class Outcome(msgspec.Struct):
     """T_normal: events per second whose result came out."""
     losses: list[Loss]
     moments: list[Moment]
+    exact: bool = True
+    aside: Gaps | None = None
 
 
 @dataclass(frozen=True)
@@ -98,8 +109,43 @@ def _each_event(source: Generator, start_us: int, shown: list[Shown]) -> Timelin
     return Timeline(start_us + source.schedule.times_us(0, source.total), seen_us)
 
 
-def _views(source: Generator, start_us: int, shown: list[Shown]) -> Timeline:
-    return Timeline.of(views_due(source, start_us, keyed=True), shown)
+def views_due(source: Generator, start_us: int, *, keyed: bool) -> dict[tuple[str, int], Times]:
+    """Scheduled times of the views of each campaign (or, without key, of all) and window, ascending."""
+    assert source.schedule is not None
+    assert source.total is not None
+    times_us = start_us + source.schedule.times_us(0, source.total)
+    return yahoo.due(replay(source, start_us), times_us, keyed=keyed)
+
+
+def count_as_a_whole(events: ps.Stream) -> ps.Stream:
+    """The six operations without the key: from a source of one partition on, everything lives on worker 0."""
+    ads = ps.table(CAMPAIGN_OF_AD.items(), schema="ad_id string, campaign_id string", key="ad_id")
+    return (
+        events.parse_json("ad_id string, event_type string, event_time timestamp")
+        .filter(ps.col("event_type") == "view")
+        .select("ad_id", "event_time")
+        .lookup(ads, on="ad_id")
+        .window(ps.tumbling("10s", on="event_time", lateness="1s", emit="update"))
+        .count()
+    )
+
+
+_YAHOO = WORKLOADS["yahoo-updates"]
+
+
+def _whole(records: Iterable[Record]) -> dict[tuple[str, int], int]:
+    counts: defaultdict[tuple[str, int], int] = defaultdict(int)
+    for (_, start_us), count in _YAHOO.expected(records).items():
+        counts["", start_us] += count
+    return counts
+
+
+def _compare_whole(exact: Any, rows: Iterable[Row], partitions: int) -> Comparison:
+    return _YAHOO.compare(exact, ({"campaign_id": "", **row} for row in rows), partitions)
+
+
+def _views(*, keyed: bool) -> Callable[[Generator, int, list[Shown]], Timeline]:
+    return lambda source, start_us, shown: Timeline.of(views_due(source, start_us, keyed=keyed), shown)
 
 
 def _same(stream: ps.Stream) -> ps.Stream:
@@ -108,57 +154,81 @@ def _same(stream: ps.Stream) -> ps.Stream:
 
 SHAPES = {
     "stateless": Shape(WORKLOADS["identity"], lambda records: records.map(_numbered), None, _each_event),
-    "windowed": Shape(WORKLOADS["yahoo-updates"], _same, "campaign_id", _views),
+    "windowed": Shape(_YAHOO, _same, "campaign_id", _views(keyed=True)),
+    ASIDE: Shape(
+        replace(_YAHOO, build=count_as_a_whole, expected=_whole, compare=_compare_whole),
+        _same,
+        None,
+        _views(keyed=False),
+    ),
 }
 
 
 def run_losses(
-    name: str, rate_eps: float, sizes: Sequence[int], workers: int, *, quick: bool = False
-) -> tuple[ResultRow, Outcome]:
-    """Kill so many workers at once, one size after the other, while events come at a rate."""
-    shape = SHAPES[name]
-    calm_s, every_s = (QUICK_CALM_S, QUICK_EVERY_S) if quick else (CALM_S, EVERY_S)
-    due_s = [WARM_UP_S + calm_s + i * every_s for i in range(len(sizes))]
-    seconds = due_s[-1] + every_s
-    source = shape.workload.source(rate_eps, seconds=seconds)
-    killer = _Killer(random.Random(SEED))
-    with tempfile.TemporaryDirectory(prefix="penstock-study-") as directory:
-        seen, out = Witness(Path(directory) / "seen", shape.key), Path(directory) / "out"
-        stream = shape.workload.build(ps.stream("events", source))
-        pipelines = [shape.build(stream).to(seen, name="seen"), stream.to(ps.files(out), name="out")]
-        with ps.start(*pipelines, name="study-failure", parallelism=workers) as job, ProcessMeter() as meter:
-            wait_for_start(job)
-            meter.restart()
-            done: list[tuple[int, int]] = []
-            while (report := job.wait(POLL_S)) is None:
-                if len(done) < len(sizes) and time.time() - job.start_us / 1e6 >= due_s[len(done)]:
-                    done.append((now_us(), killer(job, sizes[len(done)])))
-        timeline = shape.timeline(source, report.start_us, seen.shown())
-        exact = shape.workload.expected(replay(source, report.start_us))
-        found = shape.workload.compare(exact, read_rows(out), workers)
-    end_us = report.start_us + round(seconds * 1e6)
-    row = _row(name, rate_eps, report, meter, found, timeline, done)
-    return row, judge(timeline, done, report.start_us, end_us, workers)
-
-
-def _row(
     name: str,
     rate_eps: float,
-    report: Any,
-    meter: ProcessMeter,
-    found: Comparison,
-    timeline: Timeline,
-    done: list[tuple[int, int]],
-) -> ResultRow:
-    lost, duplicated = found.lost + report.lost, found.duplicated + found.wrong + report.duplicated
-    reordered = found.reordered + report.reordered
-    row = latency_row(name, rate_eps, report, meter, lost, duplicated, reordered, "adaptive")
-    histogram = timeline.between(report.start_us + round(WARM_UP_S * 1e6), NEVER_US).latency_us
-    latency = Latency.of(histogram)
-    row.p50_ms, row.p90_ms, row.p99_ms = latency.p50, latency.p90, latency.p99
-    row.p999_ms, row.max_ms, row.cdf = latency.p999, latency.max, cdf_of(histogram)
+    sizes: Sequence[int],
+    workers: int,
+    *,
+    calm_s: float = CALM_S,
+    every_s: float = EVERY_S,
+    aside: bool = False,
+) -> tuple[ResultRow, Outcome]:
+    """Kill so many workers at once, one size after the other, while events come at a rate.
+
+    With ``aside`` a second branch lives on worker 0 alone: a kill of another worker does not concern it.
+    """
+    due_s = [WARM_UP_S + calm_s + i * every_s for i in range(len(sizes))]
+    seconds = due_s[-1] + every_s
+    campaign = Campaign(SEED, every_us=1)
+    killer, done = Killer(campaign), list[tuple[int, int]]()
+    sources = {name: SHAPES[name].workload.source(rate_eps, seconds=seconds)}
+    if aside:
+        sources[ASIDE] = _YAHOO.source(ASIDE_EPS, seconds=seconds, partitions=1, seed=1)
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as text:
+        directory, pipelines = Path(text), []
+        seen = {each: Witness(directory / f"seen-{each}", SHAPES[each].key) for each in sources}
+        for each, source in sources.items():
+            stream = SHAPES[each].workload.build(ps.stream(each, source))
+            pipelines.append(SHAPES[each].build(stream).to(seen[each], name=f"{each}_seen"))
+            pipelines.append(stream.to(ps.files(directory / each), name=f"{each}_out"))
+        with running(*pipelines, parallelism=workers) as run:
+
+            def strike(job: ps.Job) -> None:
+                if len(done) < len(sizes) and run.at_s >= due_s[len(done)]:
+                    done.append((now_us(), killer.strike(job, sizes[len(done)])))
+                campaign.observe(job.status())
+
+            report = run.watch(strike)
+        assert report is not None
+        start_us, found, timelines = report.start_us, Comparison(), dict[str, Timeline]()
+        for each, source in sources.items():
+            workload, partitions = SHAPES[each].workload, 1 if each == ASIDE else workers
+            timelines[each] = SHAPES[each].timeline(source, start_us, seen[each].shown())
+            exact = workload.expected(replay(source, start_us))
+            found += workload.compare(exact, read_rows(directory / each), partitions)
+    latency_us = timelines[name].between(start_us + round(WARM_UP_S * 1e6), NEVER_US).latency_us
+    row = row_of(name, rate_eps, "adaptive", run, report, found, latency_us=latency_us)
+    row.events = sources[name].total or 0
     row.note = f"{sum(count for _, count in done)} workers killed in {len(done)} blows; until a reader sees the result"
-    return row
+    outcome = judge(timelines[name], done, start_us, start_us + round(seconds * 1e6), workers)
+    kills = iter(campaign.kills)
+    for loss in outcome.losses:
+        resumed = [next(kills).resumed_s for _ in range(loss.size)]
+        loss.resumed_s = None if None in resumed else max(filter(None, resumed), default=None)
+    outcome.exact = not (row.lost or row.duplicated or row.reordered)
+    outcome.aside = gaps(timelines[ASIDE], run.job.plan, campaign.kills) if aside else None
+    return row, outcome
+
+
+def gaps(timeline: Timeline, plan: Plan, kills: Sequence[Kill]) -> Gaps:
+    """Longest silences of the other branch after kills that do not concern it, and before them."""
+    branch = downstream(plan, {(unit.id, 0) for unit in plan.units if unit.name == ASIDE})
+    spared = [kill.at_us for kill in kills if not branch & downstream(plan, hosted(plan, kill.worker))]
+    return Gaps(
+        [timeline.silent_us(at_us, at_us + ASIDE_US) / 1000 for at_us in spared],
+        [timeline.silent_us(at_us - ASIDE_US, at_us) / 1000 for at_us in spared],
+    )
 
 
 def judge(timeline: Timeline, done: Sequence[tuple[int, int]], start_us: int, end_us: int, workers: int) -> Outcome:
@@ -171,18 +241,8 @@ def judge(timeline: Timeline, done: Sequence[tuple[int, int]], start_us: int, en
     for (at_us, size), next_us in zip(done, [*(at for at, _ in done[1:]), end_us], strict=True):
         found = timeline.recovery(at_us, next_us, calm.p99_us)
         tfr, recovered_s = _throughput(timeline, at_us, next_us, calm_eps)
-        losses.append(
-            Loss(
-                round((at_us - start_us) / 1e6, 3),
-                size,
-                tfr,
-                recovered_s,
-                found.caught_up_s,
-                found.normal_s,
-                found.silent_ms,
-                found.peak_ms,
-            )
-        )
+        seen = found.caught_up_s, found.normal_s, found.silent_ms, found.peak_ms
+        losses.append(Loss(round((at_us - start_us) / 1e6, 3), size, tfr, recovered_s, *seen))
     calm_ms = round(calm.p99_us / 1000, 3) if np.isfinite(calm.p99_us) else 0.0
     return Outcome(workers, calm_ms, round(calm_eps, 1), losses, _moments(timeline, start_us, end_us))
 
@@ -212,35 +272,7 @@ def _moments(timeline: Timeline, start_us: int, end_us: int) -> list[Moment]:
     for at_us in range(start_us, end_us, MOMENT_US):
         due = timeline.between(at_us, at_us + MOMENT_US)
         waits_us = (due.seen_us - due.due_us)[due.seen_us < NEVER_US]
-        known = bool(len(waits_us))
-        found.append(
-            Moment(
-                round((at_us - start_us) / 1e6, 1),
-                round(float(np.median(waits_us)) / 1000, 3) if known else None,
-                round(float(waits_us.max()) / 1000, 3) if known else None,
-            )
-        )
+        figures = (np.median(waits_us), waits_us.max()) if len(waits_us) else ()
+        known = [round(float(each) / 1000, 3) for each in figures] or (None, None)
+        found.append(Moment(round((at_us - start_us) / 1e6, 1), *known))
     return found
-
-
-class _Killer:
-    """Kills workers of a job on this machine, below this process; nobody else's."""
-
-    def __init__(self, chance: random.Random) -> None:
-        self._random = chance
-        self._dead: set[int] = set()
-
-    def __call__(self, job: ps.Job, count: int) -> int:
-        """Kill so many at once; returns how many were."""
-        alive = [each.pid for each in job.status().workers if each.pid and each.pid not in self._dead]
-        killed = 0
-        for pid in self._random.sample(alive, min(count, len(alive))):
-            try:
-                process = psutil.Process(pid)
-                if os.getpid() in {parent.pid for parent in process.parents()}:
-                    process.send_signal(signal.SIGKILL)
-                    self._dead.add(pid)
-                    killed += 1
-            except psutil.NoSuchProcess:
-                continue
-        return killed

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Iterator
 
+from penstock_bench.meter.job import Step, climb
 from penstock_bench.meter.rows import Check, Claim, Results
 from penstock_bench.report.chart import Figure, Groups, Line, Lines, Mark, Panel
 from penstock_bench.report.words import number
-from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, machine
-from penstock_bench.studies.jobs import Step, climb
+from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, data_of, machine
 from penstock_bench.workloads import WORKLOADS
 
 TARGETS_MS = (5.0, 25.0, 100.0, 250.0, 500.0, 1_000.0)
@@ -44,33 +44,30 @@ class LatencyTarget(Study):
             steps[form] = climb(WORKLOADS["yahoo"], rates, step_s, desk.options.parallelism, form, enough=enough)
             desk.put("steps", steps)
 
-    def judge(self, results: Results) -> tuple[list[Claim], list[Check]]:
+    def findings(self, results: Results) -> Iterator[Claim | Check]:
         steps = _steps(results)
         if not all(steps.get(form) for form in FORMS):
-            return [], []
+            return
         best = {form: {target: reached_eps(own, target) for target in TARGETS_MS} for form, own in steps.items()}
         told = "; ".join(
             f"{target:g} ms: " + ", ".join(f"{form} {number(best[form][target])}" for form in FORMS)
             for target in TARGETS_MS
         )
         low, high = TARGETS_MS[0], TARGETS_MS[-1]
-        claims = [
-            Claim(
-                source="Drizzle, figures 6(b), 8(b): low targets",
-                claimed="at 250 ms Drizzle and Flink reach 20M events/s while Spark cannot; at 100 ms, optimised, 35M "
-                "(128 machines)",
-                measured=f"events/s at p99 within {told}; {machine(results)}",
-                holds=best[ADAPTIVE][low] > 0 and best[BATCH][low] == 0,
-            ),
-            Claim(
-                source="Drizzle, figure 8(b): high targets",
-                claimed="the gain gets less as the target grows; at 1 s both reach 100M events/s",
-                measured=f"at {high:g} ms adaptive reaches {number(best[ADAPTIVE][high])}, batch form "
-                f"{number(best[BATCH][high])}, record form {number(best[RECORD][high])} events/s",
-                holds=best[ADAPTIVE][high] >= 0.9 * best[BATCH][high],
-            ),
-        ]
-        return claims, []
+        yield Claim(
+            "Drizzle, figures 6(b), 8(b): low targets",
+            "at 250 ms Drizzle and Flink reach 20M events/s while Spark cannot; at 100 ms, optimised, 35M "
+            "(128 machines)",
+            f"events/s at p99 within {told}; {machine(results)}",
+            best[ADAPTIVE][low] > 0 and best[BATCH][low] == 0,
+        )
+        yield Claim(
+            "Drizzle, figure 8(b): high targets",
+            "the gain gets less as the target grows; at 1 s both reach 100M events/s",
+            f"at {high:g} ms adaptive reaches {number(best[ADAPTIVE][high])}, batch form {number(best[BATCH][high])}, "
+            f"record form {number(best[RECORD][high])} events/s",
+            best[ADAPTIVE][high] >= 0.9 * best[BATCH][high],
+        )
 
     def figures(self, results: Results) -> list[Figure]:
         steps = _steps(results)
@@ -112,5 +109,4 @@ def reached_eps(steps: list[Step], target_ms: float) -> float:
 
 
 def _steps(results: Results) -> dict[str, list[Step]]:
-    assert results.study is not None
-    return msgspec.convert(results.study.data.get("steps", {}), dict[str, list[Step]])
+    return data_of(results, "steps", dict[str, list[Step]])

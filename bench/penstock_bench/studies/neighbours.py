@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from enum import Enum
-from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
@@ -23,11 +21,9 @@ import msgspec
 import penstock as ps
 from penstock.errors import PenstockError
 from penstock.pipeline.options import Forms
-from penstock_bench.meter.measure import BACKLOG_S_MAX, POLL_S, discard, latency_row, read_rows, wait_for_start
-from penstock_bench.meter.processes import ProcessMeter
-from penstock_bench.meter.rows import ResultRow, cdf_of, mean_ms_of
-from penstock_bench.studies.jobs import waiting
-from penstock_bench.workloads import WORKLOADS, Workload, replay
+from penstock_bench.meter.job import Run, discard, observe, running
+from penstock_bench.meter.rows import ResultRow
+from penstock_bench.workloads import WORKLOADS
 
 WORKLOAD = "yahoo"
 OFFERED_EPS = 4_000_000.0
@@ -60,11 +56,10 @@ class Carried(msgspec.Struct):
         return self.events / self.seconds
 
 
-def _start(load: Load, parallelism: int) -> ps.Job:
+def _running(load: Load, parallelism: int) -> AbstractContextManager[Run]:
     rate: Any = OFFERED_EPS if load is not Load.IDLE else ps.rates.steps([_FIRST, (3600, 0), (1, 1)])
     forms = Forms.ADAPTIVE.value if load is Load.IDLE else load.value
-    pipeline = WORKLOADS[WORKLOAD].pipeline(rate, ps.foreach(discard))
-    return ps.start(pipeline, name="study-neighbour", parallelism=parallelism, forms=forms)
+    return running(WORKLOADS[WORKLOAD].pipeline(rate, ps.foreach(discard)), parallelism=parallelism, forms=forms)
 
 
 class Neighbour(ABC):
@@ -83,25 +78,23 @@ class Within(Neighbour, AbstractContextManager["Within"]):
     """A second job in this process: both share one Spark application."""
 
     def __init__(self, load: Load, parallelism: int, settle_s: float) -> None:
+        self._stack = ExitStack()
         self._load, self._parallelism, self._settle_s = load, parallelism, settle_s
 
     def __enter__(self) -> Within:
-        self._job = _start(self._load, self._parallelism)
-        wait_for_start(self._job)
+        self._run = self._stack.enter_context(_running(self._load, self._parallelism))
         time.sleep(self._settle_s)
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._job as job:
-            job.stop()
-            job.wait()
+        with self._stack:
+            self._run.end()
 
     def begin(self) -> None:
-        self._first, self._first_us = _read(self._job)
+        self._first = self._run.read()
 
     def end(self) -> Carried:
-        last, last_us = _read(self._job)
-        return Carried(last - self._first, max(1, last_us - self._first_us) / 1e6, 0.0)
+        return _carried(self._first, self._run.read(), 0.0)
 
 
 class Beside(Neighbour, AbstractContextManager["Beside"]):
@@ -148,68 +141,46 @@ class Beside(Neighbour, AbstractContextManager["Beside"]):
         return line
 
 
-def _read(job: ps.Job) -> tuple[int, int]:
-    """Events that the sources have given, and the moment of which that is told."""
-    status = job.status()
-    return sum(each.records_in for each in status.operations if each.reads), status.heard_us
+def _carried(first: tuple[int, int], last: tuple[int, int], cpu_cores: float) -> Carried:
+    return Carried(last[0] - first[0], max(1, last[1] - first[1]) / 1e6, round(cpu_cores, 3))
 
 
 def serve(load: Load, parallelism: int, settle_s: float, commands: IO[str], say: Callable[[str], None]) -> None:
     """Be the neighbour: ready, then an answer to each command, until there are no more."""
-    with _start(load, parallelism) as job, ProcessMeter() as meter:
-        wait_for_start(job)
+    with _running(load, parallelism) as run:
         time.sleep(settle_s)
-        first, first_us = _read(job)
+        first = run.read()
         say("ready")
         for command in commands:
-            last, last_us = _read(job)
             if command.strip() == "begin":
-                first, first_us = last, last_us
-                meter.restart()
+                first = run.read()
+                run.processes.restart()
                 say("begun")
             else:
-                took_s = max(1, last_us - first_us) / 1e6
-                say(msgspec.json.encode(Carried(last - first, took_s, round(meter.cpu_cores, 3))).decode())
-        job.stop()
-        job.wait()
+                say(msgspec.json.encode(_carried(first, run.read(), run.processes.cpu_cores)).decode())
+        run.end()
 
 
 def measure(
     rate_eps: float, seconds: float, parallelism: int, neighbour: Neighbour | None, *, warm_up_s: float
 ) -> tuple[ResultRow, Carried | None]:
     """Run the first job at a fixed rate, with a neighbour or alone; every result is compared with the exact one."""
-    workload: Workload[Any] = WORKLOADS[WORKLOAD]
-    whole_s = warm_up_s + seconds
-    with tempfile.TemporaryDirectory(prefix="penstock-study-") as directory:
-        out = Path(directory) / "out"
-        pipeline = workload.pipeline(rate_eps, ps.files(out), seconds=whole_s)
-        with ps.start(pipeline, name="study-isolation", parallelism=parallelism) as job, ProcessMeter() as meter:
-            wait_for_start(job)
-            time.sleep(warm_up_s)
-            job.begin_measuring()
-            meter.restart()
-            if neighbour is not None:
-                neighbour.begin()
-            behind, carried = 0, None
-            end_us = job.start_us + whole_s * 1e6
-            while (report := job.wait(POLL_S)) is None:
-                status = job.status()
-                if status.at_us <= end_us:
-                    behind = waiting(status)
-                elif neighbour is not None and carried is None:
-                    carried = neighbour.end()
-            if neighbour is not None and carried is None:
-                carried = neighbour.end()
-        source = workload.source(rate_eps, seconds=whole_s)
-        found = workload.compare(workload.expected(replay(source, report.start_us)), read_rows(out), parallelism)
-    lost, duplicated = found.lost + report.lost, found.duplicated + found.wrong + report.duplicated
-    reordered = found.reordered + report.reordered
-    row = latency_row(workload.name, rate_eps, report, meter, lost, duplicated, reordered, Forms.ADAPTIVE.value)
-    latency_us = job.latency_us()
-    row.mean_ms, row.cdf, row.components_ms = mean_ms_of(latency_us), cdf_of(latency_us), report.components_ms
-    row.warm_up_s, row.sustained = warm_up_s, behind <= rate_eps * BACKLOG_S_MAX
-    row.note += f"; {len(report.switches)} switches"
-    return row, carried
+    carried: list[Carried] = []
+    begun: list[bool] = []
+
+    def look(job: ps.Job) -> None:
+        at_s = time.time() - job.start_us / 1e6
+        if neighbour is not None and not begun:
+            begun.append(True)
+            neighbour.begin()
+        if neighbour is not None and not carried and at_s > warm_up_s + seconds:
+            carried.append(neighbour.end())
+
+    forms = Forms.ADAPTIVE.value
+    row, _ = observe(WORKLOADS[WORKLOAD], rate_eps, seconds, parallelism, forms, warm_up_s=warm_up_s, watchers=[look])
+    if neighbour is not None and not carried:
+        carried.append(neighbour.end())
+    return row, carried[0] if carried else None
 
 
 def nobody() -> AbstractContextManager[None]:

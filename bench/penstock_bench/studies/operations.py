@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from penstock_bench.meter.rows import Check, Claim, OperationRow, Results
 from penstock_bench.report import general
 from penstock_bench.report.chart import Figure
 from penstock_bench.report.words import ms, number
-from penstock_bench.studies.base import ADAPTIVE, FORMS, Desk, Study, machine, pick
-from penstock_bench.studies.jobs import QUICK_S, WARM_UP_S, beyond_record, observe
-from penstock_bench.workloads import WORKLOADS
+from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, machine, pick
 
 SECONDS = 6.0
 RATES = (20_000.0, 76_000.0)
-OFFERED_EPS = 4_000_000.0
 
 
 class Operations(Study):
@@ -27,48 +26,40 @@ class Operations(Study):
     )
 
     def run(self, desk: Desk) -> None:
-        workload, quick = WORKLOADS["yahoo"], desk.options.quick
-        rates = RATES[:1] if quick else (*RATES, beyond_record(workload, desk, OFFERED_EPS))
-        for rate in rates:
+        for rate in RATES[:1] if desk.options.quick else (*RATES, desk.beyond_record("yahoo")):
             for form in FORMS:
                 desk.tell(f"yahoo at {number(rate)}/s, {form}")
-                seconds = desk.seconds(SECONDS, QUICK_S)
-                warm_up_s = QUICK_S if quick else WARM_UP_S
-                desk.add(observe(workload, rate, seconds, desk.options.parallelism, form, warm_up_s=warm_up_s))
+                desk.add(desk.observe("yahoo", rate, form, SECONDS))
 
-    def judge(self, results: Results) -> tuple[list[Claim], list[Check]]:
-        claims = []
+    def findings(self, results: Results) -> Iterator[Claim | Check]:
         low = pick(results, "yahoo", ADAPTIVE, RATES[0])
         if low is not None and low.operations:
-            inside = [each.name for each in low.operations if each.form == "batch"]
-            claims.append(
-                Claim(
-                    source="DO, figure 12(a): 20K events/s",
-                    claimed="all operations in record form, latencies like JStorm's; Spark's are higher (6 machines)",
-                    measured=f"in batch form: {', '.join(inside) or 'none'}; slowest operation "
-                    f"{_slowest(low.operations)}; {machine(results)}",
-                    holds=not inside,
-                )
+            inside = _names(low.operations, BATCH)
+            yield Claim(
+                "DO, figure 12(a): 20K events/s",
+                "all operations in record form, latencies like JStorm's; Spark's are higher (6 machines)",
+                f"in batch form: {inside}; slowest operation {_slowest(low.operations)}; {machine(results)}",
+                inside == "none",
             )
         high_eps = max((row.rate or 0.0 for row in results.rows if row.operations), default=0.0)
         high = pick(results, "yahoo", ADAPTIVE, high_eps)
         if high is not None and high_eps > RATES[-1]:
-            inside = [each.name for each in high.operations if each.form == "batch"]
-            claims.append(
-                Claim(
-                    source="DO, figure 12(b, c): 40K and 76K events/s",
-                    claimed="the first four operations go over to batches, the last two stay: what is left after them "
-                    "is little enough for records",
-                    measured=f"{number(high_eps)}/s: in batch form {', '.join(inside) or 'none'}; in record form "
-                    + ", ".join(each.name for each in high.operations if each.form == "record"),
-                    holds=bool(inside) and len(inside) < len(high.operations),
-                )
+            inside, outside = _names(high.operations, BATCH), _names(high.operations, RECORD)
+            yield Claim(
+                "DO, figure 12(b, c): 40K and 76K events/s",
+                "the first four operations go over to batches, the last two stay: what is left after them is little "
+                "enough for records",
+                f"{number(high_eps)}/s: in batch form {inside}; in record form {outside}",
+                "none" not in (inside, outside),
             )
-        return claims, []
 
     def figures(self, results: Results) -> list[Figure]:
         found = general.operations(results.rows, "operations")
         return [found] if found is not None else []
+
+
+def _names(operations: list[OperationRow], form: str) -> str:
+    return ", ".join(each.name for each in operations if each.form == form) or "none"
 
 
 def _slowest(operations: list[OperationRow]) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
-
-import msgspec
 
 from penstock_bench.meter.rows import Check, Claim, ResultRow, Results
 from penstock_bench.report.chart import Bar, Bars, Figure, Line, Lines
 from penstock_bench.report.words import ms, number, ratio
-from penstock_bench.studies.base import BATCH, RECORD, Desk, Study, Table, machine
-from penstock_bench.studies.jobs import QUICK_S, carry
+from penstock_bench.studies.base import BATCH, RECORD, Desk, Study, Table, data_of, machine
 from penstock_bench.studies.keyed import FILL_EPS, Held, Store, counting, hold, variant
 
 KEYS = (1_000, 10_000, 100_000, 1_000_000)
@@ -25,7 +23,6 @@ RATE_EPS, QUICK_RATE_EPS = 20_000.0, 2_000.0
 SECONDS = 12.0
 """Of the calm time: longer than the ten epochs after which all of a state is written again."""
 CARRY_S = 3.0
-OFFERED_EPS = 6_000_000.0
 FREE_SHARE = 0.5
 """Throughput hardly depends on the state if the largest leaves this share of that of the smallest."""
 
@@ -46,7 +43,7 @@ class State(Study):
 
     def run(self, desk: Desk) -> None:
         quick, workers = desk.options.quick, desk.options.parallelism
-        rate_eps, seconds = (QUICK_RATE_EPS if quick else RATE_EPS), desk.seconds(SECONDS, QUICK_S)
+        rate_eps, seconds = (QUICK_RATE_EPS if quick else RATE_EPS), desk.seconds(SECONDS)
         held: list[Held] = []
 
         def holding(keys: int, store: Store, kill: bool) -> None:
@@ -69,38 +66,33 @@ class State(Study):
         for store in STORES:
             holding(STORE_KEYS, store, kill=False)
 
-    def judge(self, results: Results) -> tuple[list[Claim], list[Check]]:
+    def findings(self, results: Results) -> Iterator[Claim | Check]:
         where = machine(results)
-        claims = []
         for form in (RECORD, BATCH):
             curve = _carried_by_keys(results, form)
             if len(curve) > 1:
                 told = ", ".join(f"{number(keys)}: {number(eps)}/s" for keys, eps in curve)
                 share = curve[-1][1] / curve[0][1]
-                claims.append(
-                    Claim(
-                        source=f"Finch, section 5.2: state, throughput in {form} form",
-                        claimed="no figures, a question: how does performance change with the state? Taken as: the "
-                        "largest state leaves at least half of the throughput",
-                        measured=f"by keys: {told}; the largest state leaves {share:.0%} of the smallest's (with "
-                        f"few keys, more events are combined before the shuffle: that is in it too); {where}",
-                        holds=share >= FREE_SHARE,
-                    )
+                yield Claim(
+                    f"Finch, section 5.2: state, throughput in {form} form",
+                    "no figures, a question: how does performance change with the state? Taken as: the largest state "
+                    "leaves at least half of the throughput",
+                    f"by keys: {told}; the largest state leaves {share:.0%} of the smallest's (with few keys, more "
+                    f"events are combined before the shuffle: that is in it too); {where}",
+                    share >= FREE_SHARE,
                 )
-        claims += [*_about_snapshots(results), *_about_stores(results)]
+        yield from _about_snapshots(results)
+        yield from _about_stores(results)
         for form in (RECORD, BATCH):
             even, skewed = (_overload(results, STORE_KEYS, keys, form) for keys in (UNIFORM, SKEWED))
             if even and skewed:
-                claims.append(
-                    Claim(
-                        source=f"Finch, section 5.2: keyspace partitioning, {form} form",
-                        claimed="no figures, a question: what does partitioning by key cost? Section 4 has skewed keys",
-                        measured=f"{number(STORE_KEYS)} keys: {number(even)}/s evenly drawn, {number(skewed)}/s by "
-                        f"Zipf's law ({ratio(skewed, even)}); {where}",
-                        holds=None,
-                    )
+                yield Claim(
+                    f"Finch, section 5.2: keyspace partitioning, {form} form",
+                    "no figures, a question: what does partitioning by key cost? Section 4 has skewed keys",
+                    f"{number(STORE_KEYS)} keys: {number(even)}/s evenly drawn, {number(skewed)}/s by Zipf's law "
+                    f"({ratio(skewed, even)}); {where}",
+                    None,
                 )
-        return claims, []
 
     def tables(self, results: Results) -> list[Table]:
         lines = []
@@ -201,74 +193,55 @@ def _bars(results: Results) -> list[Figure]:
     return [Figure("state-stores", "Skewed keys and stores", caption, panels, columns=2)] if panels else []
 
 
-def _about_snapshots(results: Results) -> list[Claim]:
-    held = [each for each in _held(results) if each.store == Store.LOCAL.value and each.epochs is not None]
-    claims = []
+def _about_snapshots(results: Results) -> Iterator[Claim]:
+    held = [(each, each.epochs) for each in _held(results) if each.store == Store.LOCAL.value and each.epochs]
     if len(held) > 1:
         told = ", ".join(
-            f"{number(each.keys)}: {number(each.epochs.bytes_p50)} (up to {number(each.epochs.bytes_max)}) bytes in "
-            f"{ms(each.epochs.epoch_ms_p50)} (up to {ms(each.epochs.epoch_ms_max)}) ms"
-            for each in held
-            if each.epochs is not None
+            f"{number(each.keys)}: {number(epochs.bytes_p50)} (up to {number(epochs.bytes_max)}) bytes in "
+            f"{ms(epochs.epoch_ms_p50)} (up to {ms(epochs.epoch_ms_max)}) ms"
+            for each, epochs in held
         )
         latency = ", ".join(
-            f"{number(each.keys)}: {ms(row.p99_ms)} ms" for each in held if (row := _row(results, each)) is not None
+            f"{number(each.keys)}: {ms(row.p99_ms)} ms" for each, _ in held if (row := _row(results, each)) is not None
         )
-        claims.append(
-            Claim(
-                source="Finch, section 5.2: state, snapshots",
-                claimed="no figures, a question: what do backup mechanisms such as checkpoints and state logs cost?",
-                measured=f"snapshots of every second by keys: {told}; p99 meanwhile {latency}",
-                holds=None,
-            )
+        yield Claim(
+            "Finch, section 5.2: state, snapshots",
+            "no figures, a question: what do backup mechanisms such as checkpoints and state logs cost?",
+            f"snapshots of every second by keys: {told}; p99 meanwhile {latency}",
+            None,
         )
-    struck = [each for each in held if each.loss is not None]
+    struck = [(each, each.loss) for each, _ in held if each.loss is not None]
     if len(struck) > 1:
         told = ", ".join(
-            f"{number(each.keys)}: {number(each.restored_s)} s ({number(each.loss.recovered_s)} s)"
-            for each in struck
-            if each.loss is not None
+            f"{number(each.keys)}: {number(each.restored_s)} s ({number(loss.recovered_s)} s)" for each, loss in struck
         )
-        claims.append(
-            Claim(
-                source="Finch, figure 5.3 and section 5.2: state, recovery",
-                claimed="with state to rebuild, recovery takes longer (Samza, from its log; no sizes are given)",
-                measured=f"a worker killed; until its part was there again (until throughput is back), by keys: {told}",
-                holds=None,
-            )
+        yield Claim(
+            "Finch, figure 5.3 and section 5.2: state, recovery",
+            "with state to rebuild, recovery takes longer (Samza, from its log; no sizes are given)",
+            f"a worker killed; until its part was there again (until throughput is back), by keys: {told}",
+            None,
         )
-    return claims
 
 
-def _about_stores(results: Results) -> list[Claim]:
-    found = {
-        each.store: row
+def _about_stores(results: Results) -> Iterator[Claim]:
+    found = [
+        f"{each.store}: p50 {ms(row.p50_ms)}, p99 {ms(row.p99_ms)} ms, {number(row.cpu_cores)} cores"
         for each in _held(results)
         if each.keys == STORE_KEYS and (row := _row(results, each)) is not None
-    }
-    if len(found) < 2:
-        return []
-    told = "; ".join(
-        f"{store}: p50 {ms(row.p50_ms)}, p99 {ms(row.p99_ms)} ms, {number(row.cpu_cores)} cores"
-        for store, row in found.items()
-    )
-    return [
-        Claim(
-            source="Finch, section 5.2: state, where it is kept",
-            claimed="no figures, a question: state in memory, on disk, or in a remote store?",
-            measured=f"always in the workers' memory; its snapshots, {number(STORE_KEYS)} keys at "
-            f"{number(RATE_EPS)}/s: {told}. A remote store was not measured",
-            holds=None,
-        )
     ]
+    if len(found) > 1:
+        yield Claim(
+            "Finch, section 5.2: state, where it is kept",
+            "no figures, a question: state in memory, on disk, or in a remote store?",
+            f"always in the workers' memory; its snapshots, {number(STORE_KEYS)} keys at {number(RATE_EPS)}/s: "
+            f"{'; '.join(found)}. A remote store was not measured",
+            None,
+        )
 
 
 def _carried(keys: int, zipf: float | None, form: str, desk: Desk) -> ResultRow:
-    quick = desk.options.quick
     # Long enough for the filling, at a rate that every form carries.
-    settle_s = QUICK_S if quick else 2.0 + keys / FILL_EPS / 2
-    seconds = QUICK_S if quick else CARRY_S
-    row = carry(counting(keys, zipf), OFFERED_EPS, seconds, desk.options.parallelism, form, settle_s=settle_s)
+    row = desk.carry(counting(keys, zipf), form, CARRY_S, settle_s=2.0 + keys / FILL_EPS / 2)
     drawn = UNIFORM if zipf is None else SKEWED
     row.settings = {**row.settings, "keys": keys, "drawn": drawn}
     row.variant = f"{keys:,} keys, {drawn}"
@@ -292,5 +265,4 @@ def _row(results: Results, held: Held) -> ResultRow | None:
 
 
 def _held(results: Results) -> list[Held]:
-    assert results.study is not None
-    return msgspec.convert(results.study.data.get("held", []), list[Held])
+    return data_of(results, "held", list[Held])

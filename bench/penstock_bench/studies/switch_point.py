@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from itertools import pairwise, repeat
 from typing import Any
 
@@ -11,11 +12,11 @@ import msgspec
 import pyarrow as pa
 
 import penstock as ps
+from penstock_bench.meter.job import Step, climb
 from penstock_bench.meter.rows import Check, Claim, Results
 from penstock_bench.report.chart import Band, Cell, Cells, Figure, Line, Lines
 from penstock_bench.report.words import ms, number
-from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, machine
-from penstock_bench.studies.jobs import SETTLE_S, Step, carry, climb
+from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, data_of, machine
 from penstock_bench.workloads import Workload
 from penstock_bench.workloads.identity import compare, expected
 
@@ -119,8 +120,7 @@ class SwitchPoint(Study):
             workload = synthetic(cost_us, rounds_per_us)
             desk.tell(f"{cost_us:g} µs: what the record form carries")
             offered_eps = 3 * parallelism * 1e6 / cost_us
-            row = carry(workload, offered_eps, step_s, parallelism, RECORD, settle_s=1.5 if quick else SETTLE_S)
-            desk.add(row)
+            row = desk.add(desk.carry(workload, RECORD, STEP_S, offered_eps=offered_eps))
             capacity_eps = row.capacity_eps or 1.0
             desk.put(f"capacity-{cost_us:g}", capacity_eps)
             rates = [load * capacity_eps for load in (QUICK_LOADS if quick else LOADS)]
@@ -131,11 +131,11 @@ class SwitchPoint(Study):
                 own[form] = climb(workload, rates, step_s, parallelism, form)
                 desk.put("steps", steps)
 
-    def judge(self, results: Results) -> tuple[list[Claim], list[Check]]:
+    def findings(self, results: Results) -> Iterator[Claim | Check]:
         found = cases(results)
         counted = [case for case in found if not case.near]
         if not counted:
-            return [], []
+            return
         right = sum(case.right for case in counted)
         share = right / len(counted)
         wrong = [
@@ -145,24 +145,23 @@ class SwitchPoint(Study):
             if not case.right
         ]
         harmless = sum(case.no_slower for case in counted if not case.right)
-        check = Check(
-            name="switch point: cells in which the adaptive job took the better form",
-            value=round(share, 4),
-            unit=f"of {len(counted)} cells outside the band",
-            target=f"at least {RIGHT_MIN:g}",
-            met=share >= RIGHT_MIN,
-            detail={"wrong": wrong, "near the crossover": len(found) - len(counted), "wrong but no slower": harmless},
+        yield Check(
+            "switch point: cells in which the adaptive job took the better form",
+            round(share, 4),
+            f"of {len(counted)} cells outside the band",
+            f"at least {RIGHT_MIN:g}",
+            share >= RIGHT_MIN,
+            {"wrong": wrong, "near the crossover": len(found) - len(counted), "wrong but no slower": harmless},
         )
-        claim = Claim(
-            source="DO, section 4.2: the switch point",
-            claimed="micro-batches are chosen when the queue is longer than L_switch, records otherwise; K = 0.2 is "
-            "empirical, and how often that is the better choice is not told",
-            measured=f"the better form in {right} of {len(counted)} cells ({share:.0%}); "
-            f"{len(found) - len(counted)} near the crossover are not counted; {machine(results)}"
+        yield Claim(
+            "DO, section 4.2: the switch point",
+            "micro-batches are chosen when the queue is longer than L_switch, records otherwise; K = 0.2 is empirical, "
+            "and how often that is the better choice is not told",
+            f"the better form in {right} of {len(counted)} cells ({share:.0%}); {len(found) - len(counted)} near the "
+            f"crossover are not counted; {machine(results)}"
             + (f". Wrong, {harmless} of them no slower than the better form: {'; '.join(wrong)}" if wrong else ""),
-            holds=share >= RIGHT_MIN,
+            share >= RIGHT_MIN,
         )
-        return [claim], [check]
 
     def figures(self, results: Results) -> list[Figure]:
         found = cases(results)
@@ -217,8 +216,8 @@ def _panel(own: list[Case]) -> Lines:
 
 def cases(results: Results) -> list[Case]:
     """Put the steps of all forms together, and mark those near the crossover."""
+    steps = data_of(results, "steps", dict[str, dict[str, list[Step]]])
     assert results.study is not None
-    steps = msgspec.convert(results.study.data.get("steps", {}), dict[str, dict[str, list[Step]]])
     found: list[Case] = []
     for cost, own in steps.items():
         if not all(own.get(form) for form in FORMS):

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from penstock_bench.meter.measure import measure_sustained
+from collections.abc import Iterator
+
+from penstock_bench.meter.job import sustain
 from penstock_bench.meter.rows import Check, Claim, Results
 from penstock_bench.meter.runner import Spread
 from penstock_bench.report import general
 from penstock_bench.report.chart import Figure
 from penstock_bench.report.words import number, ratio
 from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, machine
-from penstock_bench.studies.jobs import QUICK_S, SETTLE_S, carry
-from penstock_bench.studies.peers import sustained_peer
+from penstock_bench.studies.peers import carried_from_files
 from penstock_bench.workloads import WORKLOADS
 
-SECONDS = 5.0
 REPETITIONS = 3
-OFFERED_EPS = {"yahoo": 4_000_000.0, "scoring": 12_000_000.0}
-"""More than any form carries."""
+Cases = dict[str, tuple[str, ...]]
+"""Forms by workload."""
+CASES: Cases = {"yahoo": FORMS, "scoring": FORMS}
+SHORT_CASES: Cases = {"yahoo": FORMS, "wordcount": (RECORD, BATCH), "grep": (RECORD, BATCH), "scoring": FORMS}
+QUICK_CASES: Cases = {"yahoo": FORMS}
 OVER_RECORD, OVER_BATCH = 2.1, 1.0
+SHARE_MIN = 0.95
 
 
 class Throughput(Study):
@@ -28,64 +32,49 @@ class Throughput(Study):
     after = "DO, figure 13"
     method = (
         "The Yahoo pipeline and a model called per event (scoring). Each form in turn is offered more than it can "
-        "carry, three times, each time another one first; then the rate is raised in steps, around that, until the "
-        "backlog grows. With --peer, Structured Streaming reads the same events from files."
+        "carry, three times, each time another one first; then the highest rate at which no backlog grows is searched "
+        "for, from there. With --peer, Structured Streaming reads the same events from files."
     )
 
     def run(self, desk: Desk) -> None:
-        quick, options = desk.options.quick, desk.options
-        for name, offered_eps in list(OFFERED_EPS.items())[: 1 if quick else None]:
-            workload = WORKLOADS[name]
-            for repetition in range(1 if quick else REPETITIONS):
-                for form in FORMS[repetition % 3 :] + FORMS[: repetition % 3]:
+        options = desk.options
+        for name, forms in desk.choose(CASES, SHORT_CASES, QUICK_CASES).items():
+            for repetition in range(desk.choose(REPETITIONS, 1, 1)):
+                shift = repetition % len(forms)
+                for form in forms[shift:] + forms[:shift]:
                     desk.tell(f"{name} under overload, {form}, run {repetition + 1}")
-                    seconds, settle_s = desk.seconds(SECONDS, QUICK_S), QUICK_S if quick else SETTLE_S
-                    desk.add(carry(workload, offered_eps, seconds, options.parallelism, form, settle_s=settle_s))
-            for form in () if quick else FORMS:
-                carried = _carried(desk.results, name, form)
+                    desk.add(desk.carry(name, form))
+            for form in () if options.quick else forms:
                 desk.tell(f"{name}, {form}: the rate that is sustained")
-                carried_eps = carried.median if carried else offered_eps / 10
-                desk.add(measure_sustained(workload, carried_eps, options.parallelism, form))
+                carried = _carried(desk.results, name, form)
+                desk.add(sustain(WORKLOADS[name], carried.median if carried else 1e5, options.parallelism, form))
         if options.peer:
-            desk.tell("yahoo, Structured Streaming, from files")
-            sustained_peer(desk)
+            for name in ("yahoo", "wordcount", "grep") if options.short else ("yahoo",):
+                desk.tell(f"{name}, Structured Streaming, from files")
+                carried_from_files(desk, name)
 
-    def judge(self, results: Results) -> tuple[list[Claim], list[Check]]:
-        claims, checks = [], []
-        where = machine(results)
-        for name in OFFERED_EPS:
+    def findings(self, results: Results) -> Iterator[Claim | Check]:
+        for name in CASES:
             record, adaptive, batch = (_carried(results, name, form) for form in (RECORD, ADAPTIVE, BATCH))
             if not (record and adaptive and batch):
                 continue
-            claims.append(
-                Claim(
-                    source=f"DO, figure 13: against record engines ({name})",
-                    claimed="2.1x Flink, 3.0x JStorm, 3.2x Storm on the Yahoo benchmark (6 machines)",
-                    measured=f"adaptive {number(adaptive.median)}/s, record {number(record.median)}/s: "
-                    f"{ratio(adaptive.median, record.median)}; {where}",
-                    holds=adaptive.median >= OVER_RECORD * record.median,
-                )
+            yield Claim(
+                f"DO, figure 13: against record engines ({name})",
+                "2.1x Flink, 3.0x JStorm, 3.2x Storm on the Yahoo benchmark (6 machines)",
+                f"adaptive {number(adaptive.median)}/s, record {number(record.median)}/s: "
+                f"{ratio(adaptive.median, record.median)}; {machine(results)}",
+                adaptive.median >= OVER_RECORD * record.median,
             )
-            claims.append(
-                Claim(
-                    source=f"DO, figure 13: against micro-batches ({name})",
-                    claimed="1.14x Spark Streaming, because only the heavy operations run in batches",
-                    measured=f"adaptive {ratio(adaptive.median, batch.median)} of batch form "
-                    f"({number(batch.median)}/s)" + _beside(results, name),
-                    holds=adaptive.median >= OVER_BATCH * batch.median,
-                )
+            yield Claim(
+                f"DO, figure 13: against micro-batches ({name})",
+                "1.14x Spark Streaming, because only the heavy operations run in batches",
+                f"adaptive {ratio(adaptive.median, batch.median)} of batch form ({number(batch.median)}/s)"
+                + _beside(results, name),
+                adaptive.median >= OVER_BATCH * batch.median,
             )
             share = adaptive.median / batch.median
-            checks.append(
-                Check(
-                    name=f"{name}: carried in adaptive form against batch form",
-                    value=round(share, 3),
-                    unit="times",
-                    target="at least 0.95",
-                    met=share >= 0.95,
-                )
-            )
-        return claims, checks
+            told = f"{name}: carried in adaptive form against batch form"
+            yield Check(told, round(share, 3), "times", f"at least {SHARE_MIN:g}", share >= SHARE_MIN)
 
     def figures(self, results: Results) -> list[Figure]:
         found = general.throughput(results.rows, "throughput")
@@ -94,17 +83,20 @@ class Throughput(Study):
 
 def _carried(results: Results, workload: str, form: str) -> Spread | None:
     return Spread.of(
-        row.capacity_eps for row in results.rows if (row.workload, row.form) == (workload, form) and row.capacity_eps
+        row.capacity_eps
+        for row in results.rows
+        if (row.workload, row.form, row.engine) == (workload, form, "penstock") and row.capacity_eps
     )
 
 
 def _beside(results: Results, workload: str) -> str:
-    theirs = [row.sustained_eps or 0.0 for row in results.rows if row.engine == "spark" and row.workload == workload]
-    ours = [
-        row.sustained_eps or 0.0
-        for row in results.rows
-        if row.engine == "penstock" and row.form == ADAPTIVE and row.workload == workload
-    ]
-    if not theirs or not ours:
-        return ""
-    return f"; sustained {ratio(max(ours), max(theirs))} of Structured Streaming's best ({number(max(theirs))}/s)"
+    ours, theirs = (
+        max((row.sustained_eps or 0.0 for row in rows), default=0.0)
+        for rows in (
+            [row for row in results.rows if (row.engine, row.form, row.workload) == ("penstock", ADAPTIVE, workload)],
+            [row for row in results.rows if (row.engine, row.workload) == ("spark", workload)],
+        )
+    )
+    return f"; sustained {ratio(ours, theirs)} of Structured Streaming's best ({number(theirs)}/s)" * bool(
+        ours and theirs
+    )

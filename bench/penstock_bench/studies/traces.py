@@ -67,6 +67,11 @@ class Stretch:
         # A schedule must not end in silence: what comes after the stretch is not read.
         return RateSchedule((*segments, Segment(1_000_000, 1.0)))
 
+    def rate_eps(self, at_s: float) -> float:
+        """The rate at which events are due at a moment."""
+        place = int(at_s * SPEED)
+        return self.rates_eps[place] if 0 <= place < len(self.rates_eps) else 0.0
+
     @property
     def mean_eps(self) -> float:
         """Rate on average."""
@@ -82,7 +87,7 @@ def find_traces() -> list[Trace]:
         The variable names a directory that has none of them.
     """
     given = os.environ.get(DIRECTORY_VARIABLE)
-    directory = Path(given) if given else Path(__file__).parents[4] / _NEIGHBOUR
+    directory = Path(given) if given else Path(__file__).parents[3] / _NEIGHBOUR
     found = [_read(directory / f"{name}.csv") for name in NAMES if (directory / f"{name}.csv").is_file()]
     if given and not found:
         allowed = f"a directory with one or more of {', '.join(f'{name}.csv' for name in NAMES)}"

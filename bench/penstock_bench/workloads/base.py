@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
@@ -49,6 +49,10 @@ class Comparison:
     duplicated: int = 0
     wrong: int = 0
     reordered: int = 0
+
+    def __add__(self, other: Comparison) -> Comparison:
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return Comparison(*(mine + theirs for mine, theirs in pairs))
 
     @property
     def exact(self) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from uuid import NAMESPACE_URL, uuid5
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
@@ -28,6 +30,7 @@ CAMPAIGNS = 100
 ADS_PER_CAMPAIGN = 10
 WINDOW_MS = 10_000
 
+Numbers = npt.NDArray[np.int64]
 Windows = dict[tuple[str, int], int]
 """Views by campaign and start of the window in microseconds."""
 
@@ -68,20 +71,43 @@ def _build(emit: str) -> Callable[[ps.Stream], ps.Stream]:
     return build
 
 
-def expected(records: Iterable[Record]) -> Windows:
-    """Count the views of each campaign and window with Arrow, from the JSON text on."""
+def views(records: Iterable[Record]) -> Iterator[tuple[int, Numbers, list[str], Numbers]]:
+    """Read events with Arrow, from the JSON text on, some at a time.
+
+    Yields how many they are, and of those that are views their places, their ads, and the starts of their windows in
+    microseconds.
+    """
     columns = pa.schema([("ad_id", pa.string()), ("event_type", pa.string()), ("event_time", pa.int64())])
     options = pa.json.ParseOptions(explicit_schema=columns, unexpected_field_behavior="ignore")
-    counts: Counter[tuple[str, int]] = Counter()
     records = iter(records)
     while lines := [record.value for record in islice(records, REPLAY_RECORDS)]:
         events = pa.json.read_json(pa.BufferReader(b"\n".join(lines)), parse_options=options)
-        views = events.filter(pc.equal(events["event_type"], "view"))
-        starts_ms = pc.multiply(pc.divide(views["event_time"], WINDOW_MS), WINDOW_MS)
-        groups = pa.table({"ad": views["ad_id"], "start_ms": starts_ms, "n": starts_ms})
-        for group in groups.group_by(["ad", "start_ms"]).aggregate([("n", "count")]).to_pylist():
-            counts[CAMPAIGN_OF_AD[group["ad"]], group["start_ms"] * 1000] += group["n_count"]
+        is_view = pc.equal(events["event_type"], "view")
+        viewed = events.filter(is_view)
+        starts_us = viewed["event_time"].to_numpy() // WINDOW_MS * WINDOW_MS * 1000
+        yield len(lines), np.flatnonzero(is_view.to_numpy()), viewed["ad_id"].to_pylist(), starts_us
+
+
+def expected(records: Iterable[Record]) -> Windows:
+    """Count the views of each campaign and window."""
+    counts: Counter[tuple[str, int]] = Counter()
+    for _, _, ads, starts_us in views(records):
+        counts.update(zip(map(CAMPAIGN_OF_AD.__getitem__, ads), starts_us.tolist(), strict=True))
     return dict(counts)
+
+
+def due(records: Iterable[Record], times_us: Numbers, *, keyed: bool = True) -> dict[tuple[str, int], Numbers]:
+    """Scheduled times of the views of each campaign (or, without key, of all) and window, ascending."""
+    found: defaultdict[tuple[str, int], list[Numbers]] = defaultdict(list)
+    first = 0
+    for count, places, ads, starts_us in views(records):
+        campaigns, campaign = np.unique([CAMPAIGN_OF_AD[ad] if keyed else "" for ad in ads], return_inverse=True)
+        for start_us in np.unique(starts_us):
+            inside = starts_us == start_us
+            for i in np.unique(campaign[inside]):
+                found[str(campaigns[i]), int(start_us)].append(times_us[first + places[inside & (campaign == i)]])
+        first += count
+    return {group: np.concatenate(times) for group, times in found.items()}
 
 
 def _split(rows: Iterable[Row]) -> tuple[list[tuple[tuple[str, int], int]], int]:

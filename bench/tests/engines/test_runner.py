@@ -32,7 +32,7 @@ def row(engine: str = "spark", p99_ms: float | None = 5.0, **more: object) -> Re
         results=5,
         sustained=True,
         variant="sql",
-        processes=[ProcessUsage(name="java", cpu_cores=0.5, rss_mb=300.0)],
+        processes=[ProcessUsage(name="java", cpu_cores=0.5, pss_mb=300.0)],
         **more,  # type: ignore[arg-type]
     )
 
@@ -93,7 +93,7 @@ def test_there_is_a_table_for_each_rate_with_a_line_for_each_engine() -> None:
 
 def test_tables_fit_into_80_columns() -> None:
     large = {"p50_ms": 28_836.0, "p999_ms": 29_612.4, "max_ms": 29_612.4, "throughput_eps": 1_234_567.0}
-    large |= {"cpu_cores": 1.97, "rss_mb": 12_345.6}
+    large |= {"cpu_cores": 1.97, "pss_mb": 12_345.6}
     runs = [msgspec.structs.replace(row("spark-realtime", p99_ms=29_612.4), **large) for _ in range(2)]
     console = Console(width=80, color_system=None)
     with console.capture() as shown:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from penstock_bench.engines.foreign.programs.graph import Graph, stateful, targets
-from penstock_bench.engines.foreign.programs.loads import Burner
-from penstock_bench.engines.foreign.programs.messages import END_US, Message, line_time_us, parse
-from penstock_bench.engines.foreign.programs.stages import LEFT, RIGHT, stage
+from penstock_bench.foreign.programs.graph import Graph, stateful, targets
+from penstock_bench.foreign.programs.loads import Burner
+from penstock_bench.foreign.programs.messages import END_US, Message, line_time_us, parse
+from penstock_bench.foreign.programs.stages import LEFT, RIGHT, stage
 
 PRIME, TTL_US = (1 << 31) - 1, 40
 Arrival = tuple[int, Message]

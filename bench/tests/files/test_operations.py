@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -12,7 +13,7 @@ import penstock as ps
 from penstock.types import Schema
 from penstock_bench.files import loads, operations
 from penstock_bench.files.chance import PRIME, Chance, Combined, Relabel, limit
-from penstock_bench.files.loads import Burner
+from penstock_bench.files.loads import Burner, costs
 from penstock_bench.files.messages import MESSAGE
 from penstock_bench.files.model import Loads
 
@@ -35,7 +36,7 @@ PAIRS = [PAIRED.record_type("key1", "ab", 5, x, "cd", y) for x in IDS for y in I
         (operations.Modify(1, "t", 0.5, 3), True, MESSAGE, MESSAGES),
         (operations.Count(1, "t", 10), False, COUNTED, WINDOWS),
         (operations.Pair(1, "t"), False, PAIRED, PAIRS),
-        (Burner(Loads(cpu_load=0.01, mem_load=0.001, disk_load=0.001), 10_000), False, MESSAGE, MESSAGES),
+        (Burner(**costs(Loads(cpu_load=0.01, mem_load=0.001, disk_load=0.001), 10_000)), False, MESSAGE, MESSAGES),
     ],
 )
 def test_both_forms_agree(operation: Any, flat: bool, schema: Schema, rows: list[Any]) -> None:
@@ -79,7 +80,7 @@ def test_the_numbers_of_a_transformation_are_those_in_the_documents() -> None:
 
 
 def test_cpu_load_is_a_share_of_a_core() -> None:
-    burner = Burner(Loads(cpu_load=0.5), rate_eps=1000)
+    burner = Burner(**costs(Loads(cpu_load=0.5), rate_eps=1000))
     burner.burn(1)
     before_s = time.process_time()
     burner.burn(200)
@@ -88,13 +89,14 @@ def test_cpu_load_is_a_share_of_a_core() -> None:
 
 
 def test_memory_is_held_and_a_file_is_gone_round_in() -> None:
-    burner = Burner(Loads(mem_load=0.5, disk_load=0.25), rate_eps=1000)
-    assert (burner.held_bytes, burner.file_bytes) == (0, 0)
+    burner = Burner(**costs(Loads(mem_load=0.5, disk_load=0.25), rate_eps=1000))
+    assert not hasattr(burner, "held"), "made with the first message"
     burner.burn(10)
-    assert burner.held_bytes == loads.MEMORY_HELD_BYTES // 2
-    assert burner.file_bytes == 10 * loads.DISK_WRITTEN_BYTES // 4
+    assert len(burner.held) == loads.MEMORY_HELD_BYTES // 2
+    assert os.fstat(burner.file.fileno()).st_size == 10 * loads.DISK_WRITTEN_BYTES // 4
     burner.burn(loads.DISK_FILE_BYTES // loads.DISK_WRITTEN_BYTES)
-    assert burner.file_bytes == loads.DISK_FILE_BYTES // 4
+    assert os.fstat(burner.file.fileno()).st_size == loads.DISK_FILE_BYTES // 4
     copy = cloudpickle.loads(cloudpickle.dumps(burner))
-    assert (copy.held_bytes, copy.file_bytes) == (0, 0)
+    assert isinstance(copy, Burner)
+    assert not hasattr(copy, "held")
     assert len(cloudpickle.dumps(burner)) < 10_000

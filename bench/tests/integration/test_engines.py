@@ -48,7 +48,7 @@ def test_an_engine_gives_the_exact_results_and_its_figures(
     assert row.max_ms is not None
     assert 0 < row.p50_ms <= row.max_ms
     assert {"java"} < {each.name for each in row.processes}
-    assert (row.rss_mb or 0) > 100
+    assert (row.memory_mb or 0) > 100
 
 
 @pytest.mark.parametrize("name", ["finch-window", "finch-pipeline", "finch-pipeline-wide"])

@@ -129,27 +129,6 @@ def test_throughput_bars_have_the_spread_of_their_runs() -> None:
     assert (bar.value, bar.low, bar.high, bar.runs) == (20.0, 10.0, 30.0, 3)
 
 
-def test_a_burst_in_the_checks_of_a_benchmark_is_drawn_and_its_kills_are_told() -> None:
-    series = [{"at_s": 0.1 * i, "in_eps": 100.0, "backlog": i, "p99_ms": 0.0, "forms": "rb"} for i in range(3)]
-    burst = Check(name="scoring, burst, record: worst", value=1, unit="ms", target="", met=True)
-    burst.detail = {"series": series}
-    (figure,) = general.bursts([burst], "x")
-    rate, backlog, p99 = figure.panels
-    assert isinstance(backlog, Lines)
-    assert list(backlog.lines[0].y) == [0, 1, 2]
-    assert isinstance(p99, Lines)
-    assert p99.lines[0].label == "record"
-    assert list(p99.lines[0].y) == [0.1, 0.1, 0.1]
-    kills = Check(name="kills", value=1, unit="s", target="", met=True)
-    kills.detail = {"resumed_s": [1.25, 0.5], "peak_ms": [1500.0, 20.0]}
-    told = tables.recoveries([kills])
-    assert told.count("<tr>") == 3
-    assert "<td>2</td>" in told
-    assert "1,500" in told
-    assert tables.recoveries([burst]) == ""
-    assert "rate" not in rate.title
-
-
 def test_where_we_lose() -> None:
     check = Check(name="start", value=9.0, unit="s", target="5", met=False)
     found = losses(

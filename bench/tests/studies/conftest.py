@@ -10,15 +10,15 @@ import pytest
 
 from penstock.control.hand_overs import Switch
 from penstock.demo.series import BurstFigures, Course, Sample, Scene
+from penstock_bench.meter.job import Step
 from penstock_bench.meter.rows import Header, OperationRow, ResultRow, Results, StudyNotes
 from penstock_bench.studies import STUDIES
 from penstock_bench.studies.dynamism import Moment as Look
 from penstock_bench.studies.dynamism import Replay
 from penstock_bench.studies.groups import Point, Tuned
 from penstock_bench.studies.isolation import Case, Shared
-from penstock_bench.studies.jobs import Step
 from penstock_bench.studies.keyed import Epochs, Held, Store, variant
-from penstock_bench.studies.kills import Loss, Moment, Outcome
+from penstock_bench.studies.kills import Gaps, Loss, Moment, Outcome
 from penstock_bench.studies.state import KEYS, SKEWED, STORE_KEYS, UNIFORM
 
 FORMS = ("record", "adaptive", "batch")
@@ -69,7 +69,7 @@ def at_rate(form: str, rate: float, workload: str = "yahoo", **fields: Any) -> R
         max_ms=5 * p50_ms,
         mean_ms=p50_ms,
         cpu_cores=1.0,
-        rss_mb=900.0,
+        pss_mb=900.0,
         lost=0,
         duplicated=0,
         reordered=0,
@@ -123,7 +123,18 @@ def course(form: str, scene: Scene) -> Course:
     return Course(figures, samples, switches if form == "adaptive" else [])
 
 
+def _short_rows() -> list[ResultRow]:
+    spark = {"engine": "spark", "capacity_eps": None, "rate": None}
+    beside = [at_rate("adaptive", 4e3, "yahoo, engines"), at_rate("batch", 4e3, "yahoo, engines", engine="spark")]
+    scored = [carried(form, eps, "scoring") for form, eps in (("record", 1e5), ("adaptive", 2e6), ("batch", 2e6))]
+    counted = [carried("batch", 0, "wordcount", capacity_eps=None, rate=None, sustained_eps=2e6)]
+    theirs = [carried("batch", 0, "wordcount", **spark, sustained_eps=4e5)]
+    return [*_rows("rates"), *_rows("throughput"), *beside, *scored, *counted, *theirs]
+
+
 def _rows(name: str) -> list[ResultRow]:
+    if name == "short":
+        return _short_rows()
     rates = {"rates": (4e3, 20e3, 800e3), "components": (4e3, 40e3, 800e3), "operations": (20e3, 76e3, 800e3)}
     if name in rates:
         words = [("record", 5e3, 0.9), ("record", 50e3, 4.0), ("adaptive", 5e3, 1.0), ("adaptive", 50e3, 3.0)]
@@ -194,6 +205,10 @@ def replayed(trace: str, form: str) -> Replay:
 
 
 def _data(name: str) -> dict[str, object]:
+    if name == "short":
+        losses = [Loss(5.0 + 4 * i, 1, 0.6, 0.8, 0.9, 1.2, 700.0, 900.0, 0.9) for i in range(6)]
+        outcome = Outcome(2, 3.0, 2e4, losses, [], True, Gaps([20.0], [15.0]))
+        return {**_data("burst"), **_data("groups"), "outcomes": {"windowed": outcome}}
     if name == "burst":
         scene = Scene(8e3, 200e3, 4.0, 3.0, 5.0)
         return {"bursts": [{"scene": scene, "courses": [course(form, scene) for form in FORMS]}]}

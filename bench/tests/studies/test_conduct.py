@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -30,10 +30,10 @@ class Scripted(Study):
         for each in self._steps:
             each(desk)
 
-    def judge(self, results: Results) -> tuple[list[Claim], list[Check]]:
+    def findings(self, results: Results) -> Iterator[Claim | Check]:
         count = len(results.rows)
-        check = Check(name="rows", value=count, unit="rows", target="at least 1", met=count > 0)
-        return [Claim(source="DO", claimed="much", measured=f"{count} rows", holds=True)], [check]
+        yield Check("rows", count, "rows", "at least 1", count > 0)
+        yield Claim("DO", "much", f"{count} rows", True)
 
     def figures(self, results: Results) -> list[Figure]:
         return []

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock_bench.meter.rows import Claim, Results
+from penstock_bench.meter.job import Step
+from penstock_bench.meter.rows import Check, Claim, Results
 from penstock_bench.studies import STUDIES
-from penstock_bench.studies.jobs import Step
+from penstock_bench.studies.kills import Gaps, Outcome
 from penstock_bench.studies.latency_target import reached_eps
 from penstock_bench.studies.switch_point import Case, cases, crossover
 
@@ -218,3 +219,70 @@ def test_a_lost_event_refutes_that_nothing_is_lost(made: Made) -> None:
     assert claim_about(results, "lost on the way").holds
     results.rows[-1].lost = 1
     assert claim_about(results, "lost on the way").holds is False
+
+
+def checks_of(results: Results) -> dict[str, Check]:
+    assert results.study is not None
+    return {check.name: check for check in STUDIES[results.study.name].judge(results)[1]}
+
+
+def test_the_short_set_holds_rows_of_one_run_against_each_other(made: Made) -> None:
+    found = checks_of(made("short"))
+    assert found["yahoo: sustained in batch form against Structured Streaming's best"].value == 4.44
+    assert found["wordcount: sustained in the better form against Structured Streaming"].value == 5.0
+    assert found["scoring: carried in batch form against record form"].value == 20.0
+    assert found["yahoo: carried in adaptive form against batch form"].met
+    assert found["yahoo at 4,000/s: p99 in adaptive form against record form"].value == 1.1
+    assert found["yahoo at 4,000/s: p99 in batch form against adaptive form"].met
+    assert not found["yahoo: sustained in batch form"].met, "1.3 million"
+    assert "grep: sustained in the better form against Structured Streaming" not in found, "it was not measured"
+
+
+def test_engines_are_compared_as_they_were_measured_from_outside(made: Made) -> None:
+    results, name = made("short"), "yahoo at 4,000/s: p50 of Structured Streaming against adaptive form"
+    assert checks_of(results)[name].value == round(60.0 / 1.1, 3)
+    for row in results.rows:
+        if row.workload == "yahoo":
+            row.p50_ms = 0.1  # what a job says of itself is another meter's word
+    assert checks_of(results)[name].value == round(60.0 / 1.1, 3)
+
+
+def test_the_short_set_tells_what_a_reader_sees_of_kills(made: Made) -> None:
+    results = made("short")
+    names = {
+        "output resumes after a worker is killed, p95": 0.9,
+        "latency is normal again after a worker is killed, p95": 1.2,
+        "longest gap in a branch that the killed worker has no part in": 20.0,
+    }
+    found = checks_of(results)
+    assert {name: found[name].value for name in names} == names
+    assert all(found[name].met for name in names)
+    assert results.study is not None
+    outcomes = msgspec.convert(results.study.data["outcomes"], dict[str, Outcome])
+    outcomes["windowed"].losses[3].resumed_s = outcomes["windowed"].losses[3].normal_s = None
+    outcomes["windowed"].aside = Gaps([120.0], [15.0])
+    results.study.data["outcomes"] = msgspec.to_builtins(outcomes)
+    found = checks_of(results)
+    assert not any(found[name].met for name in names)
+
+
+def test_a_burst_is_judged_by_its_worst_moment_and_by_how_soon_it_is_calm(made: Made) -> None:
+    results = made("short")
+    worst, calm = (
+        "scoring, burst, adaptive: worst p99 of half a second",
+        "scoring, burst, adaptive: p99 under 10 ms again",
+    )
+    found = checks_of(results)
+    assert (found[worst].value, found[worst].met) == (2.0, True)
+    assert (found[calm].value, found[calm].met) == (0.0, True)
+    assert results.study is not None
+    bursts = msgspec.convert(results.study.data["bursts"], list[dict[str, Any]])
+    for course in bursts[0]["courses"]:
+        for sample in course["samples"]:
+            if 4.0 <= sample["at_s"] < 10.0:
+                sample["p99_ms"] = 1_500.0
+    results.study.data["bursts"] = bursts
+    found = checks_of(results)
+    assert (found[worst].value, found[worst].met) == (1_500.0, False)
+    assert (found[calm].value, found[calm].met) == (3.0, False)
+    assert found[worst.replace("adaptive", "record")].met, "the target is the adaptive form's"

@@ -65,6 +65,10 @@ class Files(Sink):
         """The output directory."""
         return self._path
 
+    @property
+    def place(self) -> Path:
+        return self._path
+
     def check(self, schema: Schema) -> None:
         del schema
         if self._path.exists() and not self._path.is_dir():

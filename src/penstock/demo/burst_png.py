@@ -1,4 +1,4 @@
-"""The picture of a burst as PNG, drawn by Matplotlib where it is installed (the extra `report`)."""
+"""The picture of a burst drawn by Matplotlib, where it is installed: the demo's PNG, and a figure of any report."""
 
 from __future__ import annotations
 
@@ -12,8 +12,22 @@ from penstock.demo import burst
 from penstock.demo.burst import PANELS
 from penstock.demo.series import Course, Scene
 
-INCHES = (11.0, 9.5)
+WIDTH_INCHES = 9.6
+PANELS_INCHES = 5.6
+LANE_INCHES = 0.145
 DPI = 130
+_RC: Any = {
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": "#dddddd",
+    "legend.frameon": False,
+    "lines.linewidth": 1.9,
+}
 
 
 def is_available() -> bool:
@@ -22,49 +36,50 @@ def is_available() -> bool:
 
 
 def draw(scene: Scene, courses: Sequence[Course], path: Path) -> None:
-    """Draw rate, backlog, latency and forms of some runs over time into a file."""
+    """Draw the picture into a file."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(_RC):
+        figure(scene, courses).savefig(path, dpi=DPI)
+
+
+def figure(scene: Scene, courses: Sequence[Course]) -> Any:
+    """Draw rate, backlog, latency and forms of some runs over time, with the settings that Matplotlib has."""
     from matplotlib.figure import Figure
 
-    lanes = [(course, burst.stretches(course)) for course in courses]
-    rows = sum(len(each) for _, each in lanes)
-    figure: Any = Figure(figsize=INCHES, dpi=DPI, layout="constrained")
-    heights = [panel.share for panel in PANELS]
-    grid = figure.subplots(
-        len(PANELS) + 1, 1, sharex=True, gridspec_kw={"height_ratios": [*heights, 0.03 * max(rows, 3)]}
-    )
+    lanes = [(course, own) for course in courses if (own := burst.stretches(course))]
+    lanes_inches = LANE_INCHES * sum(len(own) + 1 for _, own in lanes) + 0.4
+    canvas: Any = Figure(figsize=(WIDTH_INCHES, PANELS_INCHES + lanes_inches), layout="constrained")
+    heights = [*(PANELS_INCHES * panel.share for panel in PANELS), lanes_inches]
+    grid = canvas.subplots(len(heights), 1, sharex=True, gridspec_kw={"height_ratios": heights})
     for panel, axes in zip(PANELS, grid, strict=False):
-        _prepare(axes, panel.title, scene)
+        _prepare(axes, panel.title + (" (strong), p50 (faint)" if panel.logarithmic else ""), scene)
         if panel is PANELS[0]:
             at_s, rates_eps = zip(*burst.offered(scene), strict=True)
             axes.fill_between(at_s, rates_eps, color=burst.OFFERED_COLOUR, alpha=0.45, linewidth=0, label="offered")
         for course in courses:
-            axes.plot(
-                [each.at_s for each in course.samples],
-                [panel.value(each) for each in course.samples],
-                color=burst.COLOURS[course.forms],
-                label=burst.TITLES[course.forms],
-                linewidth=1.8,
-            )
+            x, colour = [each.at_s for each in course.samples], burst.COLOURS[course.forms]
+            axes.plot(x, [panel.value(each) for each in course.samples], color=colour, label=burst.TITLES[course.forms])
+            if panel.logarithmic:
+                faint = [max(each.p50_ms, burst.LATENCY_MS_MIN) for each in course.samples]
+                axes.plot(x, faint, color=colour, linewidth=1.0, alpha=0.55)
         if panel.logarithmic:
             axes.set_yscale("log")
         else:
             axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}" if value < 1 else human(value))
         axes.set_ylabel(panel.unit)
-        axes.grid(axis="y", color="#dddddd")
+        axes.grid(axis="y")
         _mark_switches(axes, courses, named=panel is PANELS[0])
-    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
+    canvas.legend(*grid[0].get_legend_handles_labels(), loc="outside upper left", ncols=5)
     _draw_lanes(grid[-1], lanes, scene)
     grid[-1].set_xlim(0, burst.end_s(scene, courses))
-    figure.savefig(path)
+    return canvas
 
 
 def _prepare(axes: Any, title: str, scene: Scene) -> None:
-    axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
-    axes.axvspan(scene.calm_s, scene.burst_end_s, color=burst.BURST_COLOUR, zorder=0)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.set_title(title)
+    axes.axvspan(scene.calm_s, scene.burst_end_s, color=burst.BURST_COLOUR, zorder=0, linewidth=0)
 
 
 def _mark_switches(axes: Any, courses: Sequence[Course], *, named: bool) -> None:
@@ -72,15 +87,15 @@ def _mark_switches(axes: Any, courses: Sequence[Course], *, named: bool) -> None
     for switch in [each for course in courses if course.forms == "adaptive" for each in course.switches]:
         if switch.at_s < 0:
             continue
-        axes.axvline(switch.at_s, color=colour, linestyle="--", linewidth=1)
+        axes.axvline(switch.at_s, color=colour, linestyle=(0, (3, 3)), linewidth=0.9)
         if named:
-            at = (switch.at_s, 0.97)
-            axes.annotate(
-                f" to {switch.to}", at, xycoords=("data", "axes fraction"), color=colour, fontsize=8, va="top"
-            )
+            at, frame = (switch.at_s, 0.97), ("data", "axes fraction")
+            axes.annotate(f" to {switch.to}", at, xycoords=frame, color=colour, fontsize=8, va="top")
 
 
 def _draw_lanes(axes: Any, lanes: Sequence[tuple[Course, list[list[burst.Stretch]]]], scene: Scene) -> None:
+    from matplotlib.patches import Patch
+
     _prepare(axes, "Form of each operation", scene)
     ticks, labels, y = [], [], 0.0
     for course, own in lanes:
@@ -88,12 +103,12 @@ def _draw_lanes(axes: Any, lanes: Sequence[tuple[Course, list[list[burst.Stretch
             for each in lane:
                 axes.barh(y, each.to_s - each.from_s, left=each.from_s, height=0.8, color=burst.FORM_COLOURS[each.form])
             ticks.append(y)
-            labels.append(f"{burst.TITLES[course.forms]}: {lane[0].operation}")
+            labels.append(f"{burst.TITLES[course.forms]}: {lane[0].operation}" if lane else course.forms)
             y += 1
-        y += 0.4
-    axes.set_yticks(ticks, labels, fontsize=8)
+        y += 0.8
+    axes.set_yticks(ticks, labels, fontsize=7.5)
+    axes.tick_params(axis="y", length=0)
     axes.invert_yaxis()
     axes.set_xlabel("seconds")
-    for form, colour in burst.FORM_COLOURS.items():
-        axes.barh(0, 0, color=colour, label=f"{form} form")
-    axes.legend(loc="upper right", bbox_to_anchor=(1.0, 1.25), ncols=2, frameon=False, fontsize=8)
+    handles = [Patch(color=colour, label=f"{form} form") for form, colour in burst.FORM_COLOURS.items()]
+    axes.legend(handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0.1)

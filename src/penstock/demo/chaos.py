@@ -116,13 +116,20 @@ class Campaign:
             return None
         if self._next_us is None:
             self._next_us = status.at_us + self._interval_us()
-        # A pid that was killed is shown until its successor registers; it is nobody's then, or a stranger's.
-        dead = {kill.pid for kill in self.kills}
-        alive = [worker for worker in status.workers if worker.pid and worker.pid not in dead]
-        if status.at_us < self._next_us or not alive:
+        if status.at_us < self._next_us or not self._alive(status):
             return None
         self._next_us = status.at_us + self._interval_us()
-        return self._random.choice(alive)
+        return self._random.choice(self._alive(status))
+
+    def draw(self, status: Status, count: int) -> list[WorkerFigures]:
+        """Return so many workers to be killed at once, or as many as there are."""
+        alive = self._alive(status)
+        return self._random.sample(alive, min(count, len(alive)))
+
+    def _alive(self, status: Status) -> list[WorkerFigures]:
+        # A pid that was killed is shown until its successor registers; it is nobody's then, or a stranger's.
+        dead = {kill.pid for kill in self.kills}
+        return [worker for worker in status.workers if worker.pid and worker.pid not in dead]
 
     def killed(self, worker: WorkerFigures, at_us: int) -> None:
         """Take note of a kill."""
@@ -182,12 +189,20 @@ class Killer:
     def __call__(self, job: Job) -> None:
         """Look at the job, and kill a worker if it is time to; called again and again while it runs."""
         chosen = self._campaign.choose(job.status())
-        if chosen is None:
-            return
+        if chosen is not None:
+            self._kill(chosen)
+
+    def strike(self, job: Job, count: int = 1) -> int:
+        """Kill so many workers now, chosen by the seed among those there are; returns how many were."""
+        return sum(self._kill(worker) for worker in self._campaign.draw(job.status(), count))
+
+    def _kill(self, worker: WorkerFigures) -> bool:
         try:
-            process = psutil.Process(chosen.pid)
-            if os.getpid() in {parent.pid for parent in process.parents()}:
-                process.send_signal(signal.SIGKILL)
-                self._campaign.killed(chosen, now_us())
+            process = psutil.Process(worker.pid)
+            if os.getpid() not in {parent.pid for parent in process.parents()}:
+                return False
+            process.send_signal(signal.SIGKILL)
         except psutil.NoSuchProcess:
-            return  # it has ended by itself
+            return False  # it has ended by itself
+        self._campaign.killed(worker, now_us())
+        return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -105,11 +106,29 @@ class BurstFigures(msgspec.Struct):
     wrong: int = 0
 
 
+class Load(Protocol):
+    """What a job is offered over time."""
+
+    @property
+    def schedule(self) -> RateSchedule:
+        """When each event is due."""
+
+    @property
+    def seconds(self) -> float:
+        """How long the input lasts."""
+
+    def rate_eps(self, at_s: float) -> float:
+        """The rate at which events are due at a moment."""
+
+
+L = TypeVar("L", bound=Load)
+
+
 @dataclass
-class Sampler:
+class Sampler(Generic[L]):
     """Takes samples of a job while it runs: call it some times a second."""
 
-    scene: Scene
+    scene: L
     samples: list[Sample] = field(default_factory=list)
     _marks: list[tuple[float, int, Histogram]] = field(default_factory=list)
     """By sample: when, how many events were at the end, and their latencies."""
@@ -142,8 +161,8 @@ class Sampler:
     def _due(self, at_s: float) -> int:
         return self.scene.schedule.due(int(min(at_s, self.scene.seconds) * 1e6) - 1)
 
-    def figures(self, forms: str, report: Report) -> BurstFigures:
-        """Sum the run up; the comparison with the exact result comes from elsewhere."""
+    def figures(self: Sampler[Scene], forms: str, report: Report) -> BurstFigures:
+        """Sum the run through a burst up; the comparison with the exact result comes from elsewhere."""
         scene, calm_p99_ms = self.scene, self._calm_p99_ms()
         after = [each for each in self.samples if each.at_s >= scene.burst_end_s]
         drained = [each.at_s for each in after if each.backlog_records <= scene.base_eps * DRAINED_S]
@@ -166,12 +185,12 @@ class Sampler:
             pause_ms_max=max((each.pause_ms for each in report.switches), default=0.0),
         )
 
-    def _calm_p99_ms(self) -> float | None:
+    def _calm_p99_ms(self: Sampler[Scene]) -> float | None:
         calm = [latency for at_s, _, latency in self._marks if min(WARM_UP_S, self.scene.calm_s / 2) <= at_s]
         before = [latency for at_s, _, latency in self._marks if at_s <= self.scene.calm_s]
         return _p99_ms(calm[0], before[-1]) if calm and before else None
 
-    def _burst_p99_ms(self) -> float | None:
+    def _burst_p99_ms(self: Sampler[Scene]) -> float | None:
         due = self._due(self.scene.burst_end_s)
         before = [latency for at_s, _, latency in self._marks if at_s <= self.scene.calm_s]
         if not before or not self._marks or self._marks[-1][0] < self.scene.burst_end_s:

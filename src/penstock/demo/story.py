@@ -99,7 +99,7 @@ class Demo:
             reordered=reordered,
         )
 
-    def course(self, forms: Forms, sampler: Sampler, report: Report, verified: Verified) -> Course:
+    def course(self, forms: Forms, sampler: Sampler[Scene], report: Report, verified: Verified) -> Course:
         """Put together what one run came to."""
         figures: BurstFigures = msgspec.structs.replace(
             sampler.figures(forms.value, report),

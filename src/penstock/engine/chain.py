@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.connectors.base import Sink, SinkWriter, WriterContext
+from penstock.connectors.base import SinkWriter, WriterContext
 from penstock.engine.guard import Guard
 from penstock.engine.lineage import Lineage, Place, Reread
 from penstock.engine.snapshot import OpCounters, UnitSnapshot
@@ -88,10 +88,10 @@ class Passed(msgspec.Struct):
         return self.rows if port == MAIN else self.sides.get((op_index, port), [])
 
     def add(self, other: Passed) -> None:
-        """Take in what came of the records behind."""
-        self.rows = self.rows + other.rows if self.rows else other.rows
+        """Take in what came of the next records; for one that began as ``Passed([])``, whose lists are its own."""
+        self.rows += other.rows
         for place, held in other.sides.items():
-            self.sides[place] = self.sides.get(place, []) + held
+            self.sides.setdefault(place, []).extend(held)
         self.event_time_us_max = later(self.event_time_us_max, other.event_time_us_max)
 
 
@@ -116,11 +116,11 @@ class Chain:
         self._lineage = Lineage(unit, plan.start_us, self.stages) if unit.source is not None else None
 
     def _stage(self, spec: OpSpec, plan: Plan) -> Stage:
-        if not isinstance(spec.operation, Sink):
+        if spec.sink is None:
             return Stage.of(spec)
         context = WriterContext(plan.options.name, spec.name, self._instance, self._unit.instances)
-        writer = spec.operation.writer(spec.schema, context)
-        return Stage(spec.name, SinkOperator(spec.name, spec.operation.kind, writer, spec.schema), errors_of(spec))
+        writer = spec.sink.writer(spec.schema, context)
+        return Stage(spec.name, SinkOperator(spec.name, spec.sink.kind, writer, spec.schema), errors_of(spec))
 
     def push(
         self,
@@ -174,7 +174,7 @@ class Chain:
                 stats.left_us += latency_us * count
                 entered_us = latency_us
             before_ns = after_ns
-            if result.sides is not None or result.failures is not None:
+            if result.sides is not None:
                 aside = aside or []
                 aside.append((self.stages.index(stage), result))
         passed = Passed(rows, event_time_us_max=result.event_time_us_max)
@@ -260,29 +260,15 @@ class Chain:
     def figures(self) -> list[StatsMessage]:
         """The figures of every operation."""
         return [
-            StatsMessage(
-                s.stats.name,
+            each.stats.message(
                 self._unit.id,
                 self._instance,
-                s.stats.form,
-                s.stats.records_in,
-                s.stats.records_out,
-                s.stats.blocks,
-                s.stats.busy_ns,
-                s.stats.queue_records,
-                s.operator.late_records,
-                s.counts.skipped,
-                s.counts.retried,
-                s.counts.dead_letters,
-                s.stats.latency_us.counts,
-                s.stats.latency_us.maximum,
-                s.stats.entered_us,
-                s.stats.left_us,
-                s.stats.wait_us,
-                s.stats.schedule_us,
-                s.stats.fallbacks,
+                late=each.operator.late_records,
+                skipped=each.counts.skipped,
+                retried=each.counts.retried,
+                dead_letters=each.counts.dead_letters,
             )
-            for s in self.stages
+            for each in self.stages
         ]
 
     def counters(self) -> list[OpCounters]:

@@ -89,7 +89,7 @@ class Item:
     @property
     def is_complete(self) -> bool:
         """Whether it can leave when it is its turn."""
-        return self.result is not None or self.given_back
+        return self.result is not None or self.given_back or not self.count
 
 
 @dataclass(slots=True)

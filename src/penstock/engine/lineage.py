@@ -92,7 +92,7 @@ def _traced(
             for stage in before:
                 results = stage.process(results).rows
         except OperationFailed:
-            return
+            return  # it did not raise then
         while wanted is not None and wanted.at < made + len(results):
             if _encode(results[wanted.at - made]) != _encode(wanted.record):
                 return

@@ -16,7 +16,23 @@ def calibrate(unit: Unit, pool: SlotPool, records: int) -> None:
     last = unit.last_plain
     if last < 0 or unit.chain.stateful is not None:
         return
-    do = s.Do(0, *pool.owner, 0, 0, unit.spec.id, unit.instance, 0, last, 0, 0, records, 0, True)
+    worker, incarnation = pool.owner
+    do = s.Do(
+        slot=0,
+        worker=worker,
+        incarnation=incarnation,
+        item=0,
+        attempt=0,
+        unit=unit.spec.id,
+        instance=unit.instance,
+        first=0,
+        last=last,
+        partition=0,
+        offset=0,
+        count=records,
+        due_us=0,
+        sample=True,
+    )
     if unit.spec.movable.start < 0:
         partition, offset = next(iter(unit.input.offsets().items()))
         if offset:

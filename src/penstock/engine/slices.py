@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.connectors.base import Sink, SourceReader, Stager
+from penstock.connectors.base import SourceReader, Stager
 from penstock.dataset import pack
 from penstock.engine.chain import ClockNs
 from penstock.engine.lineage import Lineage, Place, Reread
@@ -72,8 +72,8 @@ class Slice:
         self._stage: Stager | None = None
         self._stages: list[Stage] = []
         for spec in unit.ops[max(first, 0) : last + 1]:
-            if isinstance(spec.operation, Sink):
-                self._sink, self._stage = spec, spec.operation.stager(spec.schema, spec.name)
+            if spec.sink is not None:
+                self._sink, self._stage = spec, spec.sink.stager(spec.schema, spec.name)
             else:
                 self._stages.append(Stage.of(spec))
         self._piece_records = [PIECE_RECORDS_FIRST] * len(self._stages)
@@ -119,7 +119,8 @@ class Slice:
         for position, stage in enumerate(self._stages):
             count = batch.num_rows
             if not count:
-                outcome.stages.append(StageFigures(0, 0, 0, before_ns // 1000, 0, 0, 0, 0))
+                idle = StageFigures(records_in=0, records_out=0, busy_ns=0, done_us=before_ns // 1000)
+                outcome.stages.append(idle)
                 continue
             try:
                 if count <= self._piece_records[position]:
@@ -138,14 +139,14 @@ class Slice:
                 self._piece_records[position] = _fitting(count, after_ns - before_ns)
             outcome.stages.append(
                 StageFigures(
-                    count,
-                    batch.num_rows,
-                    after_ns - before_ns,
-                    after_ns // 1000,
-                    found.skipped,
-                    found.retried,
-                    found.dead_letters,
-                    result.fallbacks,
+                    records_in=count,
+                    records_out=batch.num_rows,
+                    busy_ns=after_ns - before_ns,
+                    done_us=after_ns // 1000,
+                    skipped=found.skipped,
+                    retried=found.retried,
+                    dead_letters=found.dead_letters,
+                    fallbacks=result.fallbacks,
                 )
             )
             self._put_aside(sides, position, result, origin, source_rows)
@@ -155,7 +156,12 @@ class Slice:
             if batch.num_rows:
                 outcome.staged = self._make_ready(self._sink, self._stage, batch)
             done_ns = clock_ns()
-            figures = StageFigures(batch.num_rows, batch.num_rows, done_ns - before_ns, done_ns // 1000, 0, 0, 0, 0)
+            figures = StageFigures(
+                records_in=batch.num_rows,
+                records_out=batch.num_rows,
+                busy_ns=done_ns - before_ns,
+                done_us=done_ns // 1000,
+            )
             outcome.stages.append(figures)
         self._deal(batch, sides, outcome)
         if self._carries:
@@ -251,7 +257,7 @@ class Slice:
                 continue
             for consumer, part in enumerate(partitioner.columns(columns) if partitioner is not None else [columns]):
                 if part.num_rows:
-                    outcome.parts.append(Part(edge.id, consumer, part.num_rows))
+                    outcome.parts.append(Part(edge=edge.id, consumer=consumer, count=part.num_rows))
                     outcome.payloads.append(pack(part))
 
     def sample(self, batch: pa.RecordBatch, partition: int, offset: int) -> Sample:

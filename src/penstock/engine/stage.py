@@ -29,5 +29,5 @@ class Stage:
 
 
 def errors_of(spec: OpSpec) -> Errors:
-    """The error policy of an operation; users know the two halves of an aggregation by one name."""
-    return Errors(spec.name.removesuffix(".combine"), spec.on_error)
+    """The error policy of an operation, under the name that users know."""
+    return Errors(spec.display, spec.on_error)

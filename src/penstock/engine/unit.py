@@ -309,10 +309,9 @@ class Unit:
         span, done = self._span, item.result.done if item.result is not None else None
         parts: dict[int, dict[int, tuple[int, bytes]]] = {}
         passed = Passed([])
-        if item.result is None:
+        if item.given_back:
             passed = self._run_here(item)
-        else:
-            assert done is not None
+        elif item.result is not None and done is not None:
             payloads = list(item.result.payloads)
             item.due_us = item.due_us or done.due_us
             self._count(item, done, now_us)
@@ -332,7 +331,7 @@ class Unit:
         span.due_us = item.due_us
         self.input.passed(item.origin, passed.event_time_us_max, item.seen_us, span)
         for output, side in self._ports:
-            if done is not None and output.edge.op_index in item.range:
+            if not item.given_back and output.edge.op_index in item.range:
                 output.emit_parts(span, parts.get(output.edge.id, {}))
             elif side is None:
                 output.emit(span, passed.rows)

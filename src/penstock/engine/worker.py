@@ -88,7 +88,7 @@ class Worker:
         With a guard the records are handled in careful mode until the next commit.
         """
         everything = [(unit.id, i) for unit in self._plan.units for i in range(unit.instances)]
-        restore = message.restore or m.Restore(0, everything, [], False)
+        restore = message.restore or m.Restore(epoch=0, instances=everything, snapshots=[], renumber=False)
         self._peers = {peer.worker: peer.incarnation for peer in message.peers}
         self._generation = message.generation
         mine = [(unit.id, instance) for unit, instance in self._plan.instances(self.worker)]
@@ -99,7 +99,9 @@ class Worker:
         if message.generation:
             self._held = frozenset(restore.instances)
             self._recovering = True
-            self._to_driver.append(m.RolledBack(self.worker, self.incarnation, message.generation))
+            self._to_driver.append(
+                m.RolledBack(worker=self.worker, incarnation=self.incarnation, generation=message.generation)
+            )
 
     def roll_back(self, message: m.Rollback, snapshots: Snapshots) -> None:
         """Build what a recovery concerns anew; the rest goes on."""
@@ -110,7 +112,9 @@ class Worker:
         self._finished = False
         self._epoch_pending = None
         self._rebuild(self._held, message.restore.epoch, snapshots, message.restore.renumber)
-        self._to_driver.append(m.RolledBack(self.worker, self.incarnation, message.generation))
+        self._to_driver.append(
+            m.RolledBack(worker=self.worker, incarnation=self.incarnation, generation=message.generation)
+        )
 
     def _rebuild(self, instances: frozenset[InstanceId], epoch: int, snapshots: Snapshots, renumber: bool) -> None:
         """Build the instances among ``instances`` that live here, and every channel that leads into one of them."""
@@ -227,7 +231,7 @@ class Worker:
             case m.Commit(epoch=epoch, final=final):
                 self._commit(epoch)
                 if final:
-                    self._to_driver.append(m.Stopped(self.worker, self.incarnation))
+                    self._to_driver.append(m.Stopped(worker=self.worker, incarnation=self.incarnation))
                     self.stopping = True
             case m.Drain(keep=keep):
                 for source in self._sources:
@@ -312,28 +316,32 @@ class Worker:
             for made in unit.switches.take():
                 self._to_driver.append(
                     m.Rerouted(
-                        self.worker,
-                        self.incarnation,
-                        made.number,
-                        unit.spec.id,
-                        unit.instance,
-                        made.pause_us,
-                        made.carried_records,
+                        worker=self.worker,
+                        incarnation=self.incarnation,
+                        switch=made.number,
+                        unit=unit.spec.id,
+                        instance=unit.instance,
+                        pause_us=made.pause_us,
+                        carried_records=made.carried_records,
                     )
                 )
         if self._epoch_wanted <= self._committed and any(output.is_filling for output in self._outputs.values()):
             self._epoch_wanted = self._committed + 1
-            self._to_driver.append(m.EpochWanted(self.worker, self.incarnation))
+            self._to_driver.append(m.EpochWanted(worker=self.worker, incarnation=self.incarnation))
         if self._storing or self._recovering:
             return
         epoch = self._epoch_pending
         if epoch is not None and all(unit.finished or unit.done_epoch >= epoch for unit in units):
             self._epoch_pending = None
             stored = [each for each in self._stored if each.epoch <= epoch]
-            self._to_driver.append(m.EpochDone(self.worker, self.incarnation, epoch, stored))
+            self._to_driver.append(
+                m.EpochDone(worker=self.worker, incarnation=self.incarnation, epoch=epoch, stored=stored)
+            )
         if not self._finished and all(unit.finished for unit in units):
             self._finished = True
-            self._to_driver.append(m.Finished(self.worker, self.incarnation, list(self._stored)))
+            self._to_driver.append(
+                m.Finished(worker=self.worker, incarnation=self.incarnation, stored=list(self._stored))
+            )
 
     def _store(self, unit: Unit) -> None:
         for snapshot in unit.snapshots:
@@ -368,7 +376,15 @@ class Worker:
                 for part, at in enumerate(range(0, len(rows), DELIVER_ROWS_MAX)):
                     packed = m.encode(rows[at : at + DELIVER_ROWS_MAX])
                     self._to_driver.append(
-                        m.Deliver(self.worker, self.incarnation, sink.name, unit.instance, each, part, packed)
+                        m.Deliver(
+                            worker=self.worker,
+                            incarnation=self.incarnation,
+                            sink=sink.name,
+                            instance=unit.instance,
+                            epoch=each,
+                            part=part,
+                            rows=packed,
+                        )
                     )
 
     # --- messages out -------------------------------------------------------------------------------------------------
@@ -399,7 +415,14 @@ class Worker:
             ack = receiver.ack(now_us)
             if ack is not None:
                 message = m.Acknowledge(
-                    *channel, self.incarnation, receiver.generation, ack.received, ack.consumed, ack.gap
+                    edge=channel.edge,
+                    producer=channel.producer,
+                    consumer=channel.consumer,
+                    incarnation=self.incarnation,
+                    generation=receiver.generation,
+                    received=ack.received,
+                    consumed=ack.consumed,
+                    gap=ack.gap,
                 )
                 yield self._plan.worker_of(channel.producer), [m.encode(message)]
 
@@ -434,15 +457,24 @@ class Worker:
         """How busy the instances here are."""
         pulses = [
             m.UnitPulse(
-                unit.spec.id, unit.instance, unit.input.arrived_records(now_us), unit.input.waiting_records(now_us)
+                unit=unit.spec.id,
+                instance=unit.instance,
+                arrived=unit.input.arrived_records(now_us),
+                waiting=unit.input.waiting_records(now_us),
             )
             for unit in self._units.values()
         ]
-        return m.Pulse(self.worker, self.incarnation, now_us, pulses, self._pool.slots)
+        return m.Pulse(
+            worker=self.worker,
+            incarnation=self.incarnation,
+            at_us=now_us,
+            units=pulses,
+            slots=self._pool.slots,
+        )
 
     def edge_figures(self) -> list[m.EdgeFigures]:
         """What every edge has carried, as seen from here."""
-        totals = {edge.id: m.EdgeFigures(edge.id) for edge in self._plan.edges}
+        totals = {edge.id: m.EdgeFigures(edge=edge.id) for edge in self._plan.edges}
         for (edge_id, _), output in self._outputs.items():
             totals[edge_id].records_written += output.records_written
         for unit in self._units.values():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
@@ -40,7 +41,7 @@ class Result(msgspec.Struct, gc=False):
     rows : list of Record
         What leaves through the main port.
     sides : dict or None
-        Records for the other ports that have any, dead letters among them; None if there are none.
+        Records for the other ports that have any, dead letters among them; None if there are none and nothing failed.
     event_time_us_max : int or None
         Largest event time met, by an operation before a window's shuffle.
     failures : Failures or None
@@ -72,9 +73,8 @@ def result_of(
     rows: list[Record], sides: dict[str, list[Record]] | None, event_time_us_max: int | None, failures: Failures
 ) -> Result:
     """The result of a call in which some records failed: their dead letters go through a port of their own."""
-    if failures.letters:
-        sides = {**(sides or {}), DEAD_LETTERS: failures.letters}
-    return Result(rows, sides, event_time_us_max, failures)
+    letters = {DEAD_LETTERS: failures.letters} if failures.letters else {}
+    return Result(rows, {**(sides or {}), **letters}, event_time_us_max, failures)
 
 
 class Operator:
@@ -147,25 +147,70 @@ class StatefulOperator(Operator):
         """Take the state of a whole snapshot and the changes that follow it."""
 
 
+@dataclass(frozen=True)
+class Expansion:
+    """An operation in parts: stateless ones before a shuffle, one for each input, and the one behind it.
+
+    Attributes
+    ----------
+    before : tuple of (str, Operation)
+        What each input goes through, with a word for it; all give records of one schema.
+    behind : Operation
+        What owns the state.
+    keys : tuple of str
+        Key columns between the parts; without any, all records go to one instance.
+    user_keys : tuple of str
+        The same columns as users name them.
+    """
+
+    before: tuple[tuple[str, Operation], ...]
+    behind: Operation
+    keys: tuple[str, ...]
+    user_keys: tuple[str, ...]
+
+
 class Operation(ABC):
-    """Configuration of one step of a pipeline; immutable, checked before Spark starts, sent through Spark."""
+    """Configuration of one step of a pipeline; immutable, checked before Spark starts, sent through Spark.
+
+    An operation is built and run as it is, or it is one that users see and `expand` says what runs.
+    """
 
     kind: ClassVar[str]
     batch_kind: BatchKind = BatchKind.VECTORISED
     stateful: ClassVar[bool] = False
 
     @abstractmethod
-    def bind(self, schema: Schema) -> Schema:
-        """Check the operation against its input and return its output schema."""
+    def bind(self, schema: Schema, /) -> Schema:
+        """Check the operation against its input and return its output schema; joins take several inputs."""
 
-    @abstractmethod
     def build(self, schema: Schema, errors: Errors) -> Operator:
         """Make the operator on a worker."""
+        raise NotImplementedError(f"{self.kind} runs in parts: build what expand() gives")
+
+    def expand(self, schemas: Sequence[Schema], read: Collection[str]) -> Expansion | None:
+        """The parts that run in place of the operation, whose ports in ``read`` have readers; None: it runs itself."""
+        del schemas, read
+        return None
 
     def side_ports(self, schema: Schema) -> dict[str, Schema]:
         """Ports beside the main one, with their schemas."""
         del schema
         return {}
+
+    def ports(self, schemas: Sequence[Schema], resumed: dict[str, object] | None) -> dict[str, Schema]:
+        """Check the operation against its inputs and return the schema of every port."""
+        del resumed
+        return {MAIN: self.bind(*schemas), **self.side_ports(schemas[0])}
+
+    @property
+    def required_ports(self) -> tuple[str, ...]:
+        """Ports that something has to read, or the pipeline is refused."""
+        return (MAIN,)
+
+    @property
+    def state_signature(self) -> str | None:
+        """What the state of a checkpoint must fit; None without state."""
+        return None
 
     def describe(self) -> str:
         """The arguments in a few words, for `penstock explain`."""

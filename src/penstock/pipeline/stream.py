@@ -33,8 +33,8 @@ from penstock.operators import (
     sliding,
     tumbling,
 )
-from penstock.operators import aggregates as agg
-from penstock.operators.aggregates import Aggregate
+from penstock.operators.keyed import aggregates as agg
+from penstock.operators.keyed.aggregates import Aggregate
 from penstock.pipeline.graph import Graph, Input, Node, same_place
 from penstock.pipeline.steps import Step, make_step, settle
 from penstock.types import Schema
@@ -294,7 +294,7 @@ class Stream:
         times = {"time": time, "left_time": left_time, "right_time": right_time}
         try:
             operation = join(on, within=within, lateness=lateness, how=how, match=match, **times)
-            schema = operation.bind_sides(self.schema, other.schema)
+            schema = operation.bind(self.schema, other.schema)
         except PenstockError as error:
             raise error.at(label) from None
         step = make_step(operation, (self._unkeyed._edge, other._unkeyed._edge), name, operation.kind, on_error)

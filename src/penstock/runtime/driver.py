@@ -110,7 +110,7 @@ class Driver:
             elif frames[0] == Kind.SLOT.value:
                 told = decode_to_driver(frames[1])
                 if isinstance(told, SlotUp):
-                    self._slots.send(told.endpoint, Kind.DRIVER, [m.encode(End(True))])
+                    self._slots.send(told.endpoint, Kind.DRIVER, [m.encode(End(at_once=True))])
 
     def post(self, event: Event | GroupJobEnded | FormsSettled) -> None:
         """Hand an event in from another thread."""
@@ -253,7 +253,7 @@ class Driver:
 
     def _dismiss_slots(self) -> None:
         for endpoint in self._slots.endpoints:
-            self._slots.send(endpoint, Kind.DRIVER, [m.encode(End(True))])
+            self._slots.send(endpoint, Kind.DRIVER, [m.encode(End(at_once=True))])
 
     def _on_message(self, message: m.FromWorker) -> None:
         peer = self._scheduler.peers.get(message.worker)

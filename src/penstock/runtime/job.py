@@ -88,7 +88,7 @@ class Job:
             self._exporter.close()
             raise
         self._closed = threading.Lock()
-        self._sinks = [op.operation for unit in plan.units for op in unit.ops if isinstance(op.operation, Sink)]
+        self._sinks = list(plan.sinks.values())
         self._open = True
         self._hasty = False
         try:

@@ -89,7 +89,7 @@ def test_the_way_back_does_not_wait_for_slots_that_are_gone(route: tuple[int, in
     cluster._slots.clear()
     cluster.run_until(cluster.start_us + S // 2)
     for worker in cluster.workers:
-        worker.on_driver(m.GroupEnded(0))
+        worker.on_driver(m.GroupEnded(group=0))
     cluster.reroute(0, 0, -1)
     cluster.run_until(1 << 62)
     check(cluster, source, sink, 2000)

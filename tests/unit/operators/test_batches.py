@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.operators import Aggregation, Combine, Errors, How, Lookup, Operation, ParseJson, Table, tumbling
-from penstock.operators import aggregates as agg
+from penstock.operators.keyed import aggregates as agg
 from penstock.types import Record, Schema
 
 _EVENTS = Schema.parse("k string, i int, b boolean, day date, n bigint, small tinyint, x double, at timestamp not null")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.operators import Errors, Match, Side, Tag, join
-from penstock.operators.match_once import LONG_QUEUE, MatchOnceOperator
+from penstock.operators.keyed.match_once import LONG_QUEUE, MatchOnceOperator
 from penstock.types import Record, Schema, record_dict
 
 LEFT = Schema.parse("k string, a bigint, t timestamp")

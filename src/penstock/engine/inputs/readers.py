@@ -293,14 +293,7 @@ class Readers(Input):
     def figures(self, now_us: int) -> list[StatsMessage]:
         stats = self.stats
         stats.queue_records = self.waiting_records(now_us)
-        return [
-            StatsMessage(
-                stats.name, self._spec.id, self._instance, stats.form, stats.records_in, stats.records_out,
-                stats.blocks, stats.busy_ns, stats.queue_records, 0, 0, 0, 0, stats.latency_us.counts,
-                stats.latency_us.maximum, stats.entered_us, stats.left_us, stats.wait_us, stats.schedule_us,
-                stats.fallbacks,
-            )
-        ]  # fmt: skip
+        return [stats.message(self._spec.id, self._instance)]
 
     def begin_after(self, epoch: int) -> None:
         self._marked_epoch = epoch

@@ -158,7 +158,9 @@ class SlotPool:
             self._lose(incarnation)
         elif known is not None:
             known.leaving = True
-            self._out.append((known.ready.endpoint, [m.encode(s.Left(incarnation, *self.owner))]))
+            worker, owner = self.owner
+            left = s.Left(slot=incarnation, worker=worker, incarnation=owner)
+            self._out.append((known.ready.endpoint, [m.encode(left)]))
 
     def on_group_ended(self, group: int) -> None:
         """Spark says that the tasks of a group are gone; those of the group before may be at work still."""

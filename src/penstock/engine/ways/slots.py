@@ -166,7 +166,6 @@ class Slots(Way):
                 self.records_max = max(1, min(self.records_max, fitting))
             self._send(item)
         else:
-            item.result = Result(s.Done(0, 0, 0, now_us, now_us, 0, 0, None, [], [], 0, 0), ())
             self._line.append(item)
 
     def _send(self, item: Item) -> None:
@@ -176,10 +175,23 @@ class Slots(Way):
 
     def _do(self, item: Item) -> s.Do:
         partition, offset = item.place if item.place is not None else (0, 0)
+        worker, incarnation = self._pool.owner
         return s.Do(
-            0, *self._pool.owner, item.number, 0, self._unit, self._instance, self.range.first,
-            self.range.last, partition, offset, item.count, item.due_us or item.cut_us, False,
-        )  # fmt: skip
+            slot=0,
+            worker=worker,
+            incarnation=incarnation,
+            item=item.number,
+            attempt=0,
+            unit=self._unit,
+            instance=self._instance,
+            first=self.range.first,
+            last=self.range.last,
+            partition=partition,
+            offset=offset,
+            count=item.count,
+            due_us=item.due_us or item.cut_us,
+            sample=False,
+        )
 
     def on_result(self, item: Item, result: Result) -> None:
         """A slot has computed an item: learn how many records are about the work, and the weight, of one."""

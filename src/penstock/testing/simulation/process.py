@@ -67,7 +67,7 @@ class Process:
         self._spent_ns = 0
         self._heard_us = self._beat_us = self._world.now_us
         self._turn_us: int | None = None
-        self._tell(m.Register(worker, incarnation, self.name, 0))
+        self._tell(m.Register(worker=worker, incarnation=incarnation, endpoint=self.name, pid=0))
         self._wake(self._world.now_us + HEARTBEAT_US)
 
     def clock_ns(self) -> int:
@@ -138,7 +138,17 @@ class Process:
         self._world.note(f"{self.name} fails: {type(error).__name__}")
         operation = error.operation if isinstance(error, OperationFailed) else None
         code = error.code if isinstance(error, OperationFailed) else "FAILED"
-        self._tell(m.Failed(self.id, self.incarnation, code, operation, str(error), "", ""))
+        self._tell(
+            m.Failed(
+                worker=self.id,
+                incarnation=self.incarnation,
+                code=code,
+                operation=operation,
+                what=str(error),
+                hint="",
+                user_traceback="",
+            )
+        )
         self.dead = True
 
     def _reach(self, moment: Moment) -> None:
@@ -163,7 +173,18 @@ class Process:
                 return
             if self.worker is not None:
                 figures = self.worker.figures() if self._simulation.scenario.decides else []
-                self._tell(m.Heartbeat(self.id, self.incarnation, now_us, figures, 0, 0, [], {}))
+                self._tell(
+                    m.Heartbeat(
+                        worker=self.id,
+                        incarnation=self.incarnation,
+                        at_us=now_us,
+                        stats=figures,
+                        rss_bytes=0,
+                        cpu_us=0,
+                        edges=[],
+                        offsets={},
+                    )
+                )
         if self.worker is not None and self.worker.stopping:
             self.dead = True
             self.worker.close()
@@ -220,7 +241,12 @@ class Process:
 
     def _store(self, persist: Persist) -> None:
         stored = m.Stored(
-            persist.unit, persist.instance, persist.epoch, persist.full, persist.name, crc32(persist.data)
+            unit=persist.unit,
+            instance=persist.instance,
+            epoch=persist.epoch,
+            full=persist.full,
+            name=persist.name,
+            crc=crc32(persist.data),
         )
         self._simulation.disk.write(self, persist.name, persist.data, lambda: self.take(stored))
 

@@ -16,7 +16,7 @@ T0 = 50 * S
 
 def ready(slot: int, group: int = 1, incarnation: int | None = None, holds: list[int] | None = None) -> s.Ready:
     number = 100 * group + slot if incarnation is None else incarnation
-    return s.Ready(group, slot, number, f"tcp://{number}", holds or [])
+    return s.Ready(group=group, slot=slot, incarnation=number, endpoint=f"tcp://{number}", holds=holds or [])
 
 
 def way(pool: SlotPool) -> Slots:
@@ -25,7 +25,23 @@ def way(pool: SlotPool) -> Slots:
 
 def work(pool: SlotPool, of: Slots, payload: bytes | None = None) -> Work:
     item = Item(0, of.range, 10, 0, 0, 0, 0, payload=payload)
-    return Work(s.Do(0, 3, OWNER, pool.next_item(), 0, 0, 0, 0, 1, 0, 0, 10, 0, False), item, of)
+    do = s.Do(
+        slot=0,
+        worker=3,
+        incarnation=OWNER,
+        item=pool.next_item(),
+        attempt=0,
+        unit=0,
+        instance=0,
+        first=0,
+        last=1,
+        partition=0,
+        offset=0,
+        count=10,
+        due_us=0,
+        sample=False,
+    )
+    return Work(do, item, of)
 
 
 class Play:
@@ -96,7 +112,7 @@ def test_the_next_group_stands_by_until_a_slot_of_the_first_leaves() -> None:
     assert [to for to, _, _ in play.sent()] == ["tcp://100", "tcp://101"]
     play.pool.on_leave(100)
     ((endpoint, frames),) = play.pool.send(T0)
-    assert (endpoint, s.decode_to_slot(frames[0])) == ("tcp://100", s.Left(100, 3, OWNER))
+    assert (endpoint, s.decode_to_slot(frames[0])) == ("tcp://100", s.Left(slot=100, worker=3, incarnation=OWNER))
     play.submit(2)
     assert [to for to, _, _ in play.sent()] == ["tcp://200", "tcp://200"], "slot 1 of the first group has one already"
     assert play.pool.take(100, 1, 0) is not None, "what it had, it finishes"
@@ -202,7 +218,22 @@ def test_work_that_slots_are_lost_with_is_given_back() -> None:
 
 def test_samples_go_to_whoever_has_least_to_do() -> None:
     play = Play()
-    do = s.Do(0, 3, OWNER, 0, 0, 0, 0, 0, 1, 0, 0, 10, 0, True)
+    do = s.Do(
+        slot=0,
+        worker=3,
+        incarnation=OWNER,
+        item=0,
+        attempt=0,
+        unit=0,
+        instance=0,
+        first=0,
+        last=1,
+        partition=0,
+        offset=0,
+        count=10,
+        due_us=0,
+        sample=True,
+    )
     assert not play.pool.sample(do, None)
     play = Play(ready(0), ready(1))
     play.submit(1)

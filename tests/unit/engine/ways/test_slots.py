@@ -17,12 +17,29 @@ MS = 1_000
 SCHEMA = Schema.parse("n bigint")
 
 
+def done(number: int, took_us: int = 0) -> s.Done:
+    return s.Done(
+        incarnation=100,
+        item=number,
+        attempt=0,
+        began_us=1000,
+        done_us=1000 + took_us,
+        source_ns=0,
+        due_us=5,
+        event_time_us_max=None,
+        stages=[],
+        parts=[],
+        carried=0,
+        staged=0,
+    )
+
+
 class Play:
     """A way through one slot, and its line."""
 
     def __init__(self, record_ns: float = 0.0) -> None:
         self.pool = SlotPool(0, 7)
-        self.pool.on_ready(s.Ready(1, 0, 100, "tcp://100"))
+        self.pool.on_ready(s.Ready(group=1, slot=0, incarnation=100, endpoint="tcp://100"))
         self.line = Line()
         self.way = Slots(Range(0, 1), 50 * MS, self.pool, self.line, SCHEMA, (0, 0), lambda now_us: now_us, record_ns)
 
@@ -39,8 +56,7 @@ class Play:
         self.way.take_stretch(Stretch(0, 0, count, 0), 0)
         item = self.items[-1]
         self.pool.send(0)
-        done = s.Done(100, item.number, 0, 1000, 1000 + took_us, 0, 5, None, [], [], 0, 0)
-        self.pool.receive(done, [bytes(size_bytes)])
+        self.pool.receive(done(item.number, took_us), [bytes(size_bytes)])
         assert item.is_complete
         self.line.pop()
         return self.way.records_max
@@ -129,7 +145,7 @@ def test_results_of_the_past_are_not_taken() -> None:
     play.way.take_stretch(Stretch(0, 0, 5, 0), 0)
     play.pool.send(0)
     play.way.forget()
-    play.pool.receive(s.Done(100, play.items[0].number, 0, 0, 0, 0, 0, None, [], [], 0, 0), [])
+    play.pool.receive(done(play.items[0].number), [])
     assert play.items[0].result is None
     assert play.pool.refused_results == 1
 
@@ -141,7 +157,7 @@ def test_room_is_what_slots_take_and_the_line_holds() -> None:
     play.way.take_stretch(Stretch(0, 5, 5, 0), 0)
     assert play.way.room == 0
     for item in play.items:
-        item.result = Result(s.Done(0, 0, 0, 0, 0, 0, 0, None, [], [], 0, 0), ())
+        item.result = Result(done(item.number), ())
     assert play.way.room <= 0, "results that wait for their turn count"
 
 
@@ -164,6 +180,6 @@ def test_what_slots_are_lost_with_too_often_is_given_back() -> None:
         play.pool.send(0)
         assert not play.pool.give_back_lost()
         play.pool.on_group_ended(group)
-        play.pool.on_ready(s.Ready(group + 1, 0, 100 + group, "tcp://101"))
+        play.pool.on_ready(s.Ready(group=group + 1, slot=0, incarnation=100 + group, endpoint="tcp://101"))
     assert play.pool.give_back_lost()
     assert play.items[0].given_back

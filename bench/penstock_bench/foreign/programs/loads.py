@@ -1,7 +1,4 @@
-"""Work that costs and gives nothing, where Penstock is not installed: the rule is that of `bench/files/loads.py`.
-
-How much of everything one message costs comes with the specification, worked out by `file_subject`.
-"""
+"""Work that costs and gives nothing; how much of everything one message costs is worked out by `files/loads.py`."""
 
 from __future__ import annotations
 
@@ -49,10 +46,15 @@ class Burner:
     def __init__(
         self, message_s: float, held_bytes: int, copied_bytes: int, file_bytes: int, written_bytes: int
     ) -> None:
+        self._costs = message_s, held_bytes, copied_bytes, file_bytes, written_bytes
         self._message_s = message_s
         self._held_bytes, self._copied_bytes = held_bytes, copied_bytes
         self._file_bytes, self._written_bytes = file_bytes, written_bytes
         self._open = False
+
+    def __reduce__(self) -> tuple[type[Burner], tuple[float, ...]]:
+        # What is held belongs to a process.
+        return type(self), self._costs
 
     def _begin(self) -> None:
         self._open = True
@@ -63,14 +65,14 @@ class Burner:
             self.file = tempfile.TemporaryFile(prefix="penstock-load-", buffering=0)  # noqa: SIM115 (held until the end)
             self._piece = os.urandom(self._written_bytes)
 
-    def burn(self) -> None:
-        """Do the work of one message."""
+    def burn(self, messages: int = 1) -> None:
+        """Do the work of so many messages."""
         if not self._open:
             self._begin()
-        spin(self._spins)
-        if self._copied_bytes:
+        spin(self._spins * messages)
+        for _ in range(messages if self._copied_bytes else 0):
             self._copy()
-        if self._written_bytes:
+        for _ in range(messages if self._written_bytes else 0):
             self._write()
 
     def _copy(self) -> None:

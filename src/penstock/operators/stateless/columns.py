@@ -115,6 +115,10 @@ class Split(Operation):
     def side_ports(self, schema: Schema) -> dict[str, Schema]:
         return {**{name: schema for name, _ in self.branches}, REST: schema}
 
+    @property
+    def required_ports(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.branches)
+
     def build(self, schema: Schema, errors: Errors) -> Operator:
         ports = list(self.side_ports(schema))
         names: dict[str, object] = {}

@@ -1,0 +1,362 @@
+"""Jobs of ours under the meter: the one loop that starts, warms up, watches and ends them, and compares what came out.
+
+The studies run their jobs through here. An engine's run, which is judged from outside, is `runner`'s.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import penstock as ps
+from penstock.control.monitor import Status
+from penstock.metrics import Histogram
+from penstock.runtime.report import Latency, Report
+from penstock_bench.meter.processes import Processes
+from penstock_bench.meter.rows import OperationRow, ResultRow, cdf_of, mean_ms_of
+from penstock_bench.meter.search import search
+from penstock_bench.workloads import Comparison, Workload, replay
+
+POLL_S = 0.1
+WARM_UP_S = 4.0
+"""Run at the same rate and checked, but not measured: slots come up and costs are sampled in this time."""
+SETTLE_S = 5.0
+"""Before a capacity is measured: forms have changed, micro-batches have their size."""
+BACKLOG_S_MAX = 0.25
+"""A rate is sustained while the backlog at its end is less than so many seconds of input."""
+TRIAL_WARM_UP_S, TRIAL_S, TRIAL_FACTOR, LOOKS = 2.5, 2.5, 1.2, 10
+"""Of the search for the highest rate that is sustained, around what was carried under overload."""
+EXACT_EVENTS_MAX = 3_000_000
+EXACT_SENTENCES_MAX = 300_000
+"""Outputs of more events than this are not compared row by row: that would take longer than the run."""
+Watcher = Callable[[ps.Job], object]
+"""Looks at a running job some times a second."""
+
+
+def discard(record: object) -> None:
+    """Take a result and do nothing with it."""
+
+
+def waiting(status: Status) -> int:
+    """Events that are due and that no source has read yet."""
+    return sum(op.queue_records for op in status.operations if op.reads)
+
+
+def read_rows(directory: Path) -> list[dict[str, Any]]:
+    """Read what the files sink has committed, in order of epoch and instance."""
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    return [decode(line) for path in sorted(directory.glob("part-*")) for line in path.read_bytes().splitlines()]
+
+
+@dataclass
+class Run:
+    """A job that runs; times are seconds since its schedule began."""
+
+    job: ps.Job
+    processes: Processes
+    backlog: int = 0
+    """Events that waited at the sources when they were last looked at."""
+
+    @property
+    def at_s(self) -> float:
+        """How long the schedule has run."""
+        return time.time() - self.job.start_us / 1e6
+
+    def warm_up(self, until_s: float) -> None:
+        """Let time pass; what is measured is measured from here on."""
+        time.sleep(max(0.0, until_s - self.at_s))
+        self.job.begin_measuring()
+        self.processes.restart()
+
+    def watch(self, *watchers: Watcher, until_s: float | None = None, backlog_s: float | None = None) -> Report | None:
+        """Call the watchers until that time, or until the job has ended; then its report is returned.
+
+        The backlog is looked at up to ``backlog_s``: after its last event a job has none.
+        """
+        while until_s is None or self.at_s < until_s:
+            if (report := self.job.wait(POLL_S)) is not None:
+                return report
+            for watcher in watchers:
+                watcher(self.job)
+            if backlog_s is None or self.at_s <= backlog_s:
+                self.backlog = waiting(self.job.status())
+        return None
+
+    def read(self) -> tuple[int, int]:
+        """Events that the sources have given, and the moment of which that is told."""
+        status = self.job.status()
+        return sum(op.records_in for op in status.operations if op.reads), status.heard_us
+
+    def end(self, *, drain: bool = False) -> Report:
+        """Stop the job, with what is on its way or, drained, behind it."""
+        (self.job.drain if drain else self.job.stop)()
+        report = self.job.wait()
+        assert report is not None
+        return report
+
+
+@contextmanager
+def running(
+    *pipelines: ps.Pipeline, parallelism: int, forms: str = "adaptive", memory: bool = True, **options: Any
+) -> Iterator[Run]:
+    """Start a job, and wait until its sources' schedules begin."""
+    with ExitStack() as stack:
+        job = stack.enter_context(ps.start(*pipelines, name="bench", parallelism=parallelism, forms=forms, **options))
+        processes = stack.enter_context(Processes(memory=memory))
+        while not job.start_us and job.wait(POLL_S) is None:
+            pass
+        time.sleep(max(0.0, job.start_us / 1e6 - time.time()))
+        processes.restart()
+        yield Run(job, processes)
+
+
+def row_of(
+    name: str,
+    rate: float | None,
+    forms: str,
+    run: Run,
+    report: Report,
+    found: Comparison | None,
+    *,
+    latency_us: Histogram | None = None,
+) -> ResultRow:
+    """Put a run into the format of results; ``found`` is None where nothing was compared."""
+    latency_us = run.job.latency_us() if latency_us is None else latency_us
+    latency = Latency.of(latency_us)
+    return ResultRow(
+        workload=name,
+        engine="penstock",
+        form=forms,
+        rate=rate,
+        seconds=round(report.seconds, 2),
+        events=report.events_in,
+        p50_ms=latency.p50,
+        p90_ms=latency.p90,
+        p99_ms=latency.p99,
+        p999_ms=latency.p999,
+        max_ms=latency.max,
+        cpu_cores=round(run.processes.cpu_cores, 3),
+        pss_mb=round(run.processes.memory_mb, 1),
+        lost=None if found is None else found.lost + report.lost,
+        duplicated=None if found is None else found.duplicated + found.wrong + report.duplicated,
+        reordered=None if found is None else found.reordered + report.reordered,
+        late=report.late,
+        mean_ms=mean_ms_of(latency_us),
+        cdf=cdf_of(latency_us),
+        components_ms=report.components_ms,
+        note=f"to the update of '{report.measured_at}'"
+        + (f"; {len(report.switches)} switches" if report.switches else ""),
+    )
+
+
+@dataclass
+class Watch:
+    """Mean components of every operation over a run, from the status that the job shows twice a second."""
+
+    _weights: Counter[str] = field(default_factory=Counter)
+    _sums: dict[str, Counter[str]] = field(default_factory=dict)
+    _forms: dict[str, str] = field(default_factory=dict)
+    _heard_us: int = 0
+
+    def take(self, status: Status) -> None:
+        """Take a status, if it says something new; records weigh as many as came."""
+        if status.heard_us <= self._heard_us:
+            return
+        self._heard_us = status.heard_us
+        for each in status.operations:
+            self._forms[each.name] = each.form
+            if each.in_eps <= 0:
+                continue
+            self._weights[each.name] += each.in_eps  # type: ignore[assignment]
+            sums = self._sums.setdefault(each.name, Counter())
+            for name, mean_us in each.components_us.items():
+                sums[name] += mean_us * each.in_eps  # type: ignore[assignment]
+
+    def rows(self) -> list[OperationRow]:
+        """Operations in the order of the pipeline."""
+        found = []
+        for name, form in self._forms.items():
+            if weight := self._weights[name]:
+                parts = {part: round(total / weight / 1000, 4) for part, total in self._sums[name].items()}
+                took_ms = round(sum(parts.values()), 4)
+                found.append(OperationRow(name=name, form=form, latency_ms=took_ms, components_ms=parts))
+        return found
+
+
+def observe(
+    workload: Workload[Any],
+    rate: Any,
+    seconds: float,
+    parallelism: int,
+    forms: str,
+    *,
+    warm_up_s: float = WARM_UP_S,
+    watchers: Sequence[Watcher] = (),
+    exact: Any = None,
+    **options: Any,
+) -> tuple[ResultRow, Report]:
+    """Offer events at a rate or by a schedule; compare every result with the exact one, and watch every operation.
+
+    ``exact`` is the exact result, where it is known already; ``options`` go to `ps.start`.
+    """
+    watch, whole_s = Watch(), warm_up_s + seconds
+    source = workload.source(rate, seconds=whole_s)
+    compared = (source.total or 0) <= (EXACT_SENTENCES_MAX if workload.name == "wordcount" else EXACT_EVENTS_MAX)
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
+        out = Path(directory) / "out"
+        pipeline = workload.pipeline(rate, ps.files(out) if compared else ps.foreach(discard), seconds=whole_s)
+        with running(pipeline, parallelism=parallelism, forms=forms, **options) as run:
+            if warm_up_s:
+                run.warm_up(warm_up_s)
+
+            def look(job: ps.Job) -> None:
+                if run.at_s <= whole_s:
+                    watch.take(job.status())
+
+            report = run.watch(look, *watchers, backlog_s=whole_s)
+        assert report is not None
+        found = Comparison()
+        if compared:
+            exact = workload.expected(replay(source, report.start_us)) if exact is None else exact
+            found = workload.compare(exact, read_rows(out), parallelism)
+    eps = float(rate) if isinstance(rate, int | float) else None
+    row = row_of(workload.name, eps, forms, run, report, found)
+    row.note += "" if compared else "; records are counted on every edge, rows not compared: too many"
+    row.operations, row.warm_up_s, row.settings = watch.rows(), warm_up_s, dict(options)
+    row.sustained = None if eps is None else run.backlog <= eps * BACKLOG_S_MAX
+    return row, report
+
+
+def carry(
+    workload: Workload[Any],
+    offered_eps: float,
+    seconds: float,
+    parallelism: int,
+    forms: str,
+    *,
+    settle_s: float = SETTLE_S,
+    **options: Any,
+) -> ResultRow:
+    """Offer more than can be carried, and count what gets through."""
+    pipeline = workload.pipeline(offered_eps, ps.foreach(discard))
+    with running(pipeline, parallelism=parallelism, forms=forms, **options) as run:
+        run.warm_up(settle_s)
+        first, began_us = run.read()
+        time.sleep(seconds)
+        last, ended_us = run.read()
+        cores, switches = run.processes.cpu_cores, len(run.job.adaptation().switches)
+        run.end()
+    took_s = max(1, ended_us - began_us) / 1e6
+    return ResultRow(
+        workload=workload.name,
+        engine="penstock",
+        form=forms,
+        rate=offered_eps,
+        seconds=round(took_s, 2),
+        events=last - first,
+        capacity_eps=round((last - first) / took_s),
+        cpu_cores=round(cores, 3),
+        pss_mb=round(run.processes.memory_mb, 1),
+        warm_up_s=settle_s,
+        settings={"workers": parallelism, **options},
+        note=f"overload; {switches} switches",
+    )
+
+
+def sustain(workload: Workload[Any], carried_eps: float, parallelism: int, forms: str) -> ResultRow:
+    """Search for the highest rate at which no backlog grows, from what was carried under overload; a job a trial."""
+    told: list[tuple[float, float, float]] = []
+
+    def sustains(rate: float) -> bool:
+        pipeline = workload.pipeline(rate, ps.foreach(discard))
+        with running(pipeline, parallelism=parallelism, forms=forms) as run:
+            run.warm_up(TRIAL_WARM_UP_S)
+            time.sleep(max(0.0, TRIAL_S - LOOKS * POLL_S))
+            # The least of several looks: a backlog that comes and goes with micro-batches does not grow.
+            looks = []
+            for _ in range(LOOKS):
+                time.sleep(POLL_S)
+                looks.append(waiting(run.job.status()))
+            backlog = min(looks)
+            cores = run.processes.cpu_cores
+            run.end()
+        if backlog <= rate * BACKLOG_S_MAX:
+            told.append((rate, cores, run.processes.memory_mb))
+            return True
+        return False
+
+    found = search(sustains, 0.9 * carried_eps, factor=TRIAL_FACTOR)
+    _, cores, memory_mb = max(told, default=(0.0, 0.0, 0.0))
+    above = "" if found.failed_eps is None else f"; {found.failed_eps:,.0f}/s was not"
+    return ResultRow(
+        workload=workload.name,
+        engine="penstock",
+        form=forms,
+        rate=None,
+        seconds=TRIAL_S,
+        events=round(found.sustained_eps * TRIAL_S),
+        sustained_eps=round(found.sustained_eps),
+        cpu_cores=round(cores, 3),
+        pss_mb=round(memory_mb, 1),
+        note=f"{len(found.trials)} trials of {TRIAL_S:g} s, around {carried_eps:,.0f}/s{above}",
+    )
+
+
+class Step(msgspec.Struct):
+    """One rate of a climb; latencies are those of the second half of its time."""
+
+    rate: float
+    p50_ms: float | None
+    p99_ms: float | None
+    mean_ms: float | None
+    """None: nothing came out."""
+    backlog: int
+    kept_up: bool
+    batch: dict[str, float]
+    """By operation: in which share of the second half it was in batch form."""
+
+
+def climb(
+    workload: Workload[Any],
+    rates: Sequence[float],
+    step_s: float,
+    parallelism: int,
+    forms: str,
+    *,
+    enough: Callable[[list[Step]], bool] | None = None,
+) -> list[Step]:
+    """Raise the rate step by step in one job, and measure each step; ends early when ``enough`` says so."""
+    pipeline = workload.pipeline(ps.rates.steps([(step_s, rate) for rate in rates]), ps.foreach(discard))
+    steps: list[Step] = []
+    with running(pipeline, parallelism=parallelism, forms=forms, memory=False) as run:
+        for i, rate in enumerate(rates):
+            run.watch(until_s=(i + 0.5) * step_s)
+            before, looks, batch = run.job.latency_us(), 0, Counter[str]()
+            while run.at_s < (i + 1) * step_s:
+                time.sleep(POLL_S)
+                looks += 1
+                batch.update(op.name for op in run.job.status().operations if op.form == "batch")
+            status, latency = run.job.status(), run.job.latency_us().since(before)
+            steps.append(
+                Step(
+                    rate=round(rate, 1),
+                    p50_ms=latency.quantile(0.5) / 1000 if latency.total else None,
+                    p99_ms=latency.quantile(0.99) / 1000 if latency.total else None,
+                    mean_ms=mean_ms_of(latency),
+                    backlog=waiting(status),
+                    kept_up=waiting(status) <= rate * BACKLOG_S_MAX,
+                    batch={op.name: round(batch[op.name] / max(1, looks), 3) for op in status.operations},
+                )
+            )
+            if enough is not None and enough(steps):
+                break
+        run.end()
+    return steps

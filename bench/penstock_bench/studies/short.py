@@ -1,0 +1,113 @@
+"""The short set, `make bench`: a part of the studies in one go, what they do not ask, and ratios of what was found.
+
+Ratios, because machines differ from day to day, and two rows of one run much less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from penstock_bench.meter.rows import Check, Claim, Results
+from penstock_bench.report.chart import Figure
+from penstock_bench.report.general import figures as general_figures
+from penstock_bench.studies.base import ADAPTIVE, BATCH, RECORD, Desk, Study, Table, pick
+from penstock_bench.studies.basics import (
+    check_cost,
+    check_idle,
+    check_overhead,
+    check_slow_consumer,
+    check_start,
+    hand_overs,
+)
+from penstock_bench.studies.burst import BurstStudy, burst_figures
+from penstock_bench.studies.failure import Failure
+from penstock_bench.studies.generator_speed import check_generator
+from penstock_bench.studies.groups import GroupsStudy
+from penstock_bench.studies.peers import outside
+from penstock_bench.studies.rates import Rates
+from penstock_bench.studies.throughput import Throughput
+
+PARTS: tuple[Study, ...] = (Failure(), Rates(), Throughput(), BurstStudy(), GroupsStudy())
+BATCH_EPS_MIN = 1_500_000.0
+
+
+class Short(Study):
+    """See the module."""
+
+    name = "short"
+    title = "The short set"
+    after = "a part of the studies"
+    method = (
+        "Start-up, idle cost, bounded memory and overhead; then a part of the studies of failures, rates, throughput, "
+        "bursts and groups, Structured Streaming beside them; a hundred hand-overs; what a durable checkpoint costs."
+    )
+    file = "latest"
+
+    def run(self, desk: Desk) -> None:
+        desk.options = replace(desk.options, short=True, peer=True)
+        desk.tell("generator, start-up, overhead")
+        for check in (*check_generator(), check_start(), check_overhead()):
+            desk.check(check)
+        desk.tell("idle, and behind a slow consumer")
+        desk.check(check_idle(desk.options.parallelism))
+        desk.check(check_slow_consumer(desk.options.parallelism))
+        for part in PARTS:
+            part.run(desk)
+        desk.tell("hand-overs")
+        hand_overs(desk)
+        desk.tell("the cost of a checkpoint")
+        desk.check(check_cost(desk))
+
+    def findings(self, results: Results) -> Iterator[Claim | Check]:
+        for part in PARTS:
+            yield from part.findings(results)
+        yield from ratios(results)
+
+    def tables(self, results: Results) -> list[Table]:
+        return Failure().tables(results)
+
+    def figures(self, results: Results) -> list[Figure]:
+        return [*general_figures(results, self.file), *burst_figures(results, f"{self.file}-burst")]
+
+
+def ratios(results: Results) -> Iterator[Check]:
+    """Compare forms with each other, and with the peer, as far as the run has measured them."""
+
+    def best(field: str, workload: str, engine: str = "penstock", form: str = "") -> float | None:
+        known = [
+            getattr(row, field)
+            for row in results.rows
+            if (row.workload, row.engine) == (workload, engine) and form in ("", row.form) and getattr(row, field)
+        ]
+        return max(known, default=None)
+
+    batch = best("sustained_eps", "yahoo", form=BATCH)
+    if batch is not None:
+        met = batch >= BATCH_EPS_MIN
+        yield Check("yahoo: sustained in batch form", batch, "events/s", f"at least {BATCH_EPS_MIN:,.0f}", met)
+    theirs = best("sustained_eps", "yahoo", "spark")
+    yield from _ratio("yahoo: sustained in batch form against Structured Streaming's best", batch, theirs, 4.0)
+    for name in ("wordcount", "grep"):
+        ours, theirs = (best("sustained_eps", name, engine) for engine in ("penstock", "spark"))
+        yield from _ratio(f"{name}: sustained in the better form against Structured Streaming", ours, theirs, 1.0)
+    carried = {form: best("capacity_eps", "scoring", form=form) for form in (RECORD, BATCH)}
+    yield from _ratio("scoring: carried in batch form against record form", carried[BATCH], carried[RECORD], 10.0)
+    for rate in (4_000.0, 20_000.0):
+        rows = [pick(results, "yahoo", form, rate) for form in (RECORD, ADAPTIVE, BATCH)]
+        slow, adaptive, batch = (row.p99_ms if row else None for row in rows)
+        at = f"yahoo at {rate:,.0f}/s: p99 in"
+        yield from _ratio(f"{at} adaptive form against record form", adaptive, slow, most=1.1)
+        yield from _ratio(f"{at} batch form against adaptive form", batch, adaptive, 5.0)
+    beside = pick(results, outside("yahoo"), BATCH, engine="spark"), pick(results, outside("yahoo"), ADAPTIVE)
+    theirs, ours = (row.p50_ms if row else None for row in beside)
+    yield from _ratio("yahoo at 4,000/s: p50 of Structured Streaming against adaptive form", theirs, ours, 5.0)
+
+
+def _ratio(
+    name: str, value: float | None, base: float | None, least: float = 0.0, most: float | None = None
+) -> Iterator[Check]:
+    if value and base:
+        share = value / base
+        target = f"at least {least:g}" if most is None else f"at most {most:g}"
+        yield Check(name, round(share, 3), "times", target, share >= least if most is None else share <= most)

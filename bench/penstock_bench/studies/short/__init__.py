@@ -1,1 +1,0 @@
-"""The short set of measurements, `make bench`."""
