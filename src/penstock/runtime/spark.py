@@ -9,12 +9,10 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pyarrow as pa
 
 from penstock.control.groups import Submit
@@ -22,7 +20,7 @@ from penstock.errors import SparkFailed
 from penstock.pipeline.plan import Plan
 from penstock.runtime.host import Assignment, run_worker
 from penstock.runtime.interrupts import ending_interrupts
-from penstock.runtime.java import check_java
+from penstock.runtime.java import check_java, end_jvm
 from penstock.runtime.quiet import quiet_start
 from penstock.runtime.slots import GroupTask, run_slot
 from penstock.runtime.transport import LOOPBACK
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
 
 SECRET_VARIABLE = "PENSTOCK_SPARK_SECRET"
 LOCAL_SLOTS_MIN = 32
-END_JVM_S = 2.0
-"""How long a JVM that is interrupted while it starts may take to end, before it is killed."""
 TASK_FAILURES_MAX = 10_000
 """Spark starts a lost worker's task again; how often in vain is for the scheduler to judge."""
 
@@ -109,39 +105,6 @@ def _start(builder: Any, master: str, workers: int, name: str) -> SparkSession:
         raise SparkFailed(f"Spark did not start on '{master}': {error}.", hint=hint) from error
     session.sparkContext.setLogLevel("ERROR")
     return session
-
-
-def end_jvm() -> None:
-    """End the JVM that this process has started for Spark, and what is below it, while there is no work to lose."""
-    processes = [each for each in psutil.Process().children() if _is_gateway(each)]
-    for each in processes:  # grows: the JVM begins as scripts that start others
-        with suppress(psutil.Error):
-            each.suspend()  # it starts no other one while they are looked for
-            processes += each.children()
-    # Asked first, as Spark then takes its temporary directories away.
-    for ask in (psutil.Process.terminate, psutil.Process.kill):
-        for each in processes:
-            with suppress(psutil.Error):
-                ask(each)
-                each.resume()
-        deadline = monotonic() + END_JVM_S
-        while any(map(_is_alive, processes)) and monotonic() < deadline:
-            sleep(0.02)
-
-
-def _is_gateway(process: psutil.Process) -> bool:
-    try:
-        return "_PYSPARK_DRIVER_CONN_INFO_PATH" in process.environ()
-    except psutil.Error:
-        return False
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    """Asked in this way and not waited for: whoever has started it waits for it too, and must learn how it ended."""
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
 
 
 def _forget() -> None:
