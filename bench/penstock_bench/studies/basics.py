@@ -16,7 +16,7 @@ import msgspec
 
 import penstock as ps
 from penstock.demo.chaos import quantile
-from penstock.engine.worker import Worker
+from penstock.engine.share import Share
 from penstock.runtime.clock import now_ns, now_us
 from penstock.runtime.job import plan_of
 from penstock_bench.meter.job import discard, read_rows, row_of, running
@@ -136,8 +136,9 @@ def _drive(plan: Any, events: int) -> float:
     """Run a one-worker plan in this process, without sockets."""
     from penstock.protocol import messages as m
 
-    worker = Worker(replace(plan, start_us=now_us()), 0, 1, now_ns)
-    worker.start(m.Start([m.Peer(0, 1, "")], now_us(), 0, None, False), {})
+    worker = Share(replace(plan, start_us=now_us()), 0, 1, now_ns)
+    peers = [m.Peer(worker=0, incarnation=1, endpoint="")]
+    worker.start(m.Start(peers=peers, start_us=now_us(), generation=0, restore=None, careful=False), {})
     began = time.perf_counter()
     while worker.figures()[0].records_in < events:
         worker.step(now_us())
