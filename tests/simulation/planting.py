@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from penstock.testing.simulation.run import Simulation
+from penstock.testing.simulation.run import Outcome, Simulation
 from penstock.testing.simulation.scenario import Scenario
 
 RUNS_MAX = 300
@@ -49,16 +49,28 @@ class Nursery:
         return pytest.mark.parametrize(("mutation", "change"), self.mutations, ids=names)
 
 
-def find(mutation: Mutation, change: Change, seeds: Iterable[int], monkeypatch: Patch) -> None:
-    """Fail unless one of the first seeds that can be used finds the bug, which is not there without it."""
+def find(
+    mutation: Mutation,
+    change: Change,
+    seeds: Iterable[int],
+    monkeypatch: Patch,
+    seen: Callable[[Outcome], bool] = lambda outcome: True,
+) -> None:
+    """Fail unless one of the first seeds that can be used finds the bug, which is not there without it.
+
+    A bug is found where a run fails, or where what is ``seen`` without it is not seen with it.
+    """
     mutation(monkeypatch)
     changed = (found for seed in seeds if (found := change(Scenario.of(seed))) is not None)
     for scenario in islice(changed, RUNS_MAX):
         try:
-            Simulation(scenario).run()
+            if seen(Simulation(scenario).run()):
+                continue
+            print(f"SEED={scenario.seed}: something is not seen any more")
         except Exception as error:
             print(f"SEED={scenario.seed}: {str(error).splitlines()[0]}")
-            monkeypatch.undo()
-            Simulation(scenario).run()
+        monkeypatch.undo()
+        if seen(Simulation(scenario).run()):
             return
+        mutation(monkeypatch)
     pytest.fail(f"{RUNS_MAX} runs do not find it")

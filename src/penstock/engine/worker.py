@@ -93,8 +93,8 @@ class WorkerMachine:
         self._chores: list[Chore] = []
         self._restoring: m.Start | m.Rollback | None = None
         self._early: list[Sequence[bytes]] = []
-        self._heard_us = self._beat_us = now_us
-        self._pulse_us = 0
+        self._heard_us = now_us
+        self._beat_us = self._pulse_us = 0
         self._stirred = True
         """Whether anything has happened since the last pulse."""
         self._leaving_us: int | None = None

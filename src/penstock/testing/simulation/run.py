@@ -19,7 +19,7 @@ from penstock.testing.simulation.oracle import check, check_dead_letters
 from penstock.testing.simulation.poison import Notes
 from penstock.testing.simulation.process import Process
 from penstock.testing.simulation.scenario import Scenario
-from penstock.testing.simulation.seats import Seat
+from penstock.testing.simulation.seats import PLACE_US, Seat
 from penstock.testing.simulation.watchdog import describe
 from penstock.testing.simulation.world import START_US, Violation, World
 
@@ -102,10 +102,20 @@ class Simulation:
         def start() -> None:
             if driver.dead or driver.finished:
                 return
+            if self.is_full(driver):
+                self.world.after(PLACE_US, f"{worker} waits for a place", start)
+                return
             process = Process(self, driver, worker, len(self.processes) + 1)
             self.processes[process.name] = process
 
         self.world.after(self.world.between(100, self.scenario.restart_us_max), f"spawn {worker}", start)
+
+    def is_full(self, driver: DriverProcess) -> bool:
+        """Whether no core of the cluster is free."""
+        workers = sum(not each.dead and each.driver is driver for each in self.processes.values())
+        groups = 1 if self.scenario.tight else 3
+        places = self.plan.workers + groups * (self.plan.options.slots or self.plan.workers)
+        return workers + sum(seat.busy for seat in driver.spark.seats) >= places
 
     def send(self, source: Process | Seat | DriverProcess, target: str, kind: Kind, frames: Sequence[bytes]) -> None:
         """Send from one process to another."""

@@ -74,6 +74,11 @@ class Scenario:
         return self.pins is not None
 
     @property
+    def tight(self) -> bool:
+        """Whether the cluster has cores for the workers and one group of slots, and no more."""
+        return self.seed % 4 == 3
+
+    @property
     def decides(self) -> bool:
         """Whether the control loop is told enough to decide by itself."""
         return self.pins is not None and DECIDING <= self.seed < POISON

@@ -26,6 +26,8 @@ LOOK_US = 200_000
 """How long a slot waits at the most before it looks around."""
 TURN_US_MIN = 50
 KEPT_MESSAGES_MAX = 1_000
+PLACE_US = 50_000
+"""How long a task waits before it looks for a free core again."""
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,9 @@ class SparkGroups:
 
         def start() -> None:
             if self.driver.dead or self.driver.finished or task.slot not in self._left.get(task.command.group, ()):
+                return
+            if self._simulation.is_full(self.driver):
+                self._world.after(PLACE_US, f"task {task.command.group}.{task.slot} waits", start)
                 return
             free = [seat for seat in self.seats if seat.task is None and not seat.dead]
             if free and self._world.chance(0.8):

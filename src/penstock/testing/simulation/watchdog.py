@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 def describe(simulation: Simulation) -> str:
     """Describe what the driver and every live worker wait for."""
     s = simulation.driver.machine.scheduler.inspect()
+    recording = ", recording a commit" if s.is_recording else ""
     lines = [
         f"after {simulation.world.steps} steps, {(simulation.world.now_us - START_US) / 1e6:.3f} s:",
         f"{simulation.driver.name}: {s.phase.value}, epoch {s.begun_epoch} begun, {s.committed_epoch} committed, "
-        f"generation {s.generation}; waits for the epoch of {sorted(s.waiting_epoch)}, the recovery of "
+        f"generation {s.generation}{recording}; waits for the epoch of {sorted(s.waiting_epoch)}, the recovery of "
         f"{sorted(s.waiting_rollback)}, the end of {sorted(s.waiting_finish)}, the stop of {sorted(s.waiting_stop)}",
     ]
     for process in simulation.processes.values():
