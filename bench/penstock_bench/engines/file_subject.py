@@ -7,7 +7,6 @@ of the end of its window, and event times follow the schedule.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from penstock_bench.files import Own, file_workload
 from penstock_bench.files.loads import costly
 from penstock_bench.files.model import Filter, Join, Merge, Modify, Split
 from penstock_bench.files.program import specification
-from penstock_bench.meter.subject import Input, Rate, Subject
+from penstock_bench.meter.subject import Came, Input, Rate, Subject
 from penstock_bench.meter.timeline import NEVER_US, Timeline
 from penstock_bench.workloads import Comparison
 
@@ -100,26 +99,19 @@ class FileSubject(Subject):
     def specification(self) -> dict[str, Any]:
         return specification(self._description)
 
-    def judge(
-        self,
-        given: Input,
-        rows: Sequence[tuple[int, Sequence[Any]]],
-        start_us: int,
-        event_start_us: int,
-        partitions: int,
-    ) -> tuple[Timeline, Comparison]:
-        exact = self._workload.expected(given.replay(event_start_us))
+    def judge(self, given: Input, came: Came) -> tuple[Timeline, Comparison]:
+        exact = self._workload.expected(given.replay(came.event_start_us))
         found = self._workload.compare(
-            exact, (dict(zip(self.columns, values, strict=True)) for _, values in rows), partitions
+            exact, (dict(zip(self.columns, values, strict=True)) for _, values in came.rows), came.partitions
         )
         left: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
-        for at_us, values in reversed(rows):
+        for at_us, values in reversed(came.rows):
             left[tuple(values)].append(at_us)
         due, seen = [], []
         for result, count in exact.results.items():
             times = left.get(result, [])
             for _ in range(count):
-                due.append(result[3] - event_start_us + start_us)
+                due.append(result[3] - came.event_start_us + came.start_us)
                 seen.append(times.pop() if times else NEVER_US)
         due_us, seen_us = np.array(due, np.int64), np.array(seen, np.int64)
         order = np.argsort(due_us, kind="stable")

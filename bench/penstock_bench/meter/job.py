@@ -19,9 +19,9 @@ import msgspec
 import penstock as ps
 from penstock.control.monitor import Status
 from penstock.metrics import Histogram
-from penstock.runtime.report import Latency, Report
+from penstock.runtime.report import Report
 from penstock_bench.meter.processes import Processes
-from penstock_bench.meter.rows import OperationRow, ResultRow, cdf_of, mean_ms_of
+from penstock_bench.meter.rows import OperationRow, ResultRow, latency_fields, mean_ms_of
 from penstock_bench.meter.search import search
 from penstock_bench.workloads import Comparison, Workload, replay
 
@@ -130,7 +130,6 @@ def row_of(
 ) -> ResultRow:
     """Put a run into the format of results; ``found`` is None where nothing was compared."""
     latency_us = run.job.latency_us() if latency_us is None else latency_us
-    latency = Latency.of(latency_us)
     return ResultRow(
         workload=name,
         engine="penstock",
@@ -138,19 +137,13 @@ def row_of(
         rate=rate,
         seconds=round(report.seconds, 2),
         events=report.events_in,
-        p50_ms=latency.p50,
-        p90_ms=latency.p90,
-        p99_ms=latency.p99,
-        p999_ms=latency.p999,
-        max_ms=latency.max,
+        **latency_fields(latency_us),
         cpu_cores=round(run.processes.cpu_cores, 3),
         pss_mb=round(run.processes.memory_mb, 1),
         lost=None if found is None else found.lost + report.lost,
         duplicated=None if found is None else found.duplicated + found.wrong + report.duplicated,
         reordered=None if found is None else found.reordered + report.reordered,
         late=report.late,
-        mean_ms=mean_ms_of(latency_us),
-        cdf=cdf_of(latency_us),
         components_ms=report.components_ms,
         note=f"to the update of '{report.measured_at}'"
         + (f"; {len(report.switches)} switches" if report.switches else ""),

@@ -23,12 +23,11 @@ import msgspec
 import psutil
 
 from penstock.connectors.generator import Generator
-from penstock.runtime.report import Latency
 from penstock_bench.engines.spark_queries import query
 from penstock_bench.engines.spark_session import SETTINGS, open_spark
 from penstock_bench.engines.standalone import executors, python_workers, standalone
 from penstock_bench.meter.processes import Processes
-from penstock_bench.meter.rows import Check, ResultRow
+from penstock_bench.meter.rows import Check, ResultRow, latency_fields
 from penstock_bench.meter.timeline import DEFINITION, Shown, Timeline
 from penstock_bench.studies.kills import WARM_UP_S, judge, views_due
 from penstock_bench.workloads import WORKLOADS
@@ -94,7 +93,6 @@ def lose(victim: Victim, rate: float) -> tuple[ResultRow, Check]:
     ]
     found = WORKLOADS["yahoo"].compare({group: len(times) for group, times in due.items()}, sorted(rows, key=str), 1)
     first_us, end_us = (told.start_us + round(s * 1e6) for s in (WARM_UP_S, victim.seconds))
-    latency = Latency.of(timeline.between(first_us, end_us).latency_us)
     row = ResultRow(
         workload="yahoo",
         engine="spark",
@@ -102,11 +100,7 @@ def lose(victim: Victim, rate: float) -> tuple[ResultRow, Check]:
         rate=rate,
         seconds=victim.seconds - WARM_UP_S,
         events=source.total or 0,
-        p50_ms=latency.p50,
-        p90_ms=latency.p90,
-        p99_ms=latency.p99,
-        p999_ms=latency.p999,
-        max_ms=latency.max,
+        **latency_fields(timeline.between(first_us, end_us).latency_us),
         cpu_cores=told.cpu_cores,
         pss_mb=told.pss_mb,
         lost=found.lost,

@@ -23,6 +23,7 @@ from penstock_bench.engines.spark_session import open_spark
 from penstock_bench.meter.processes import Processes
 from penstock_bench.meter.rows import ResultRow
 from penstock_bench.meter.runner import measure, new_run
+from penstock_bench.meter.subject import Came
 from penstock_bench.report.words import number
 from penstock_bench.studies.base import Desk
 
@@ -30,7 +31,7 @@ ENGINES = ("penstock:adaptive", "spark:sql")
 SHORT_WARM_UP_S = 5.0
 FILES = {"yahoo": (2_400_000, (2, 6)), "wordcount": (1_200_000, (3,)), "grep": (2_400_000, (6,))}
 """By workload: events, and how many files of 100,000 events each make a micro-batch; the best one counts."""
-QUICK_EVENTS = 200_000
+QUICK_EVENTS = 400_000
 FILE_RECORDS = 100_000
 EVENT_START_US = 1_700_000_000_000_000
 SCHEDULE_EPS = 1e6
@@ -96,7 +97,7 @@ def from_files(name: str, events: int, files_per_batch: int, variant: str = "sql
     took_s = (done_us[-1] - done_us[warm]) / 1e6
     # One file after the other, each read by one task: there is no order among the rows of a micro-batch.
     rows.sort(key=lambda row: (row[0], row[1][0] if isinstance(row[1][0], int) else 0))
-    _, found = workload.judge(given, rows, 0, EVENT_START_US, 1)
+    _, found = workload.judge(given, Came(rows, 0, EVENT_START_US))
     return ResultRow(
         workload=workload.name,
         engine="spark",
