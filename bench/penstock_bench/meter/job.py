@@ -32,8 +32,9 @@ SETTLE_S = 5.0
 """Before a capacity is measured: forms have changed, micro-batches have their size."""
 BACKLOG_S_MAX = 0.25
 """A rate is sustained while the backlog at its end is less than so many seconds of input."""
-TRIAL_WARM_UP_S, TRIAL_S, TRIAL_FACTOR, LOOKS = 2.5, 2.5, 1.2, 10
-"""Of the search for the highest rate that is sustained, around what was carried under overload."""
+TRIAL_SETTLE_S, TRIAL_S, TRIAL_FACTOR, LOOKS = 2.5, 2.5, 1.2, 10
+"""Of the search for the highest rate that is sustained, around what was carried under overload. A trial begins at half
+its rate: what has gathered before slots are up could not be worked off near the limit."""
 EXACT_EVENTS_MAX = 3_000_000
 EXACT_SENTENCES_MAX = 300_000
 """Outputs of more events than this are not compared row by row: that would take longer than the run."""
@@ -269,9 +270,9 @@ def sustain(workload: Workload[Any], carried_eps: float, parallelism: int, forms
     told: list[tuple[float, float, float]] = []
 
     def sustains(rate: float) -> bool:
-        pipeline = workload.pipeline(rate, ps.foreach(discard))
-        with running(pipeline, parallelism=parallelism, forms=forms) as run:
-            run.warm_up(TRIAL_WARM_UP_S)
+        schedule = ps.rates.steps([(TRIAL_SETTLE_S, rate / 2), (3600, rate)])
+        with running(workload.pipeline(schedule, ps.foreach(discard)), parallelism=parallelism, forms=forms) as run:
+            run.warm_up(TRIAL_SETTLE_S)
             time.sleep(max(0.0, TRIAL_S - LOOKS * POLL_S))
             # The least of several looks: a backlog that comes and goes with micro-batches does not grow.
             looks = []

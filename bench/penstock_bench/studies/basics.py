@@ -32,7 +32,7 @@ SWITCHES, SWITCH_EPS, SWITCH_EVERY_S, SWITCH_S_MAX = 100, 20_000, 0.12, 30.0
 PAUSE_MS_MAX, SWITCH_MS_MAX = 50.0, 300.0
 FRONT = ("events", "parse_json", "filter", "select", "lookup", "count")
 """The operations of the Yahoo pipeline before the shuffle."""
-COST_EPS, COST_S, COST_MAX, COST_P99_MS_MAX = 100_000, 8.0, 0.10, 5.0
+COST_EPS, COST_S, COST_MAX, COST_P99_MS_MAX = 100_000, 6.0, 0.10, 5.0
 _PROGRAM = """
 import time
 began = time.monotonic()

@@ -28,7 +28,7 @@ from penstock_bench.report.words import number
 from penstock_bench.studies.base import Desk
 
 ENGINES = ("penstock:adaptive", "spark:sql")
-SHORT_WARM_UP_S = 5.0
+SHORT_WARM_UP_S = 4.0
 FILES = {"yahoo": (2_400_000, (2, 6)), "wordcount": (1_200_000, (3,)), "grep": (2_400_000, (6,))}
 """By workload: events, and how many files of 100,000 events each make a micro-batch; the best one counts."""
 QUICK_EVENTS = 400_000
