@@ -23,8 +23,8 @@ from penstock.runtime.clock import now_us
 from penstock.types import Record
 from penstock_bench.meter.job import read_rows, row_of, running
 from penstock_bench.meter.rows import ResultRow
+from penstock_bench.meter.stamped import Witness
 from penstock_bench.meter.timeline import NEVER_US, Shown, Timeline, Times
-from penstock_bench.meter.witness import Witness
 from penstock_bench.workloads import WORKLOADS, Comparison, Workload, replay, yahoo
 from penstock_bench.workloads.base import Row
 

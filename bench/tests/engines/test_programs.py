@@ -13,10 +13,10 @@ import pytest
 from penstock.errors import InvalidOption
 from penstock_bench.engines import RunOptions, subject
 from penstock_bench.engines.flink import Flink, read_printed
-from penstock_bench.engines.outputs import read_outputs
 from penstock_bench.engines.socket_run import FOREIGN
 from penstock_bench.foreign.programs.outlog import OutLog
 from penstock_bench.foreign.programs.queries import Counting, query
+from penstock_bench.meter.stamped import read_outputs
 from penstock_bench.meter.subject import Came
 
 RECORDS, START_US = 3_000, 1_700_000_000_000_000
