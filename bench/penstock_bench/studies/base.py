@@ -154,6 +154,8 @@ class Study(ABC):
     method: ClassVar[str]
     file: ClassVar[str] = ""
     """Name of its results, where that is not its own."""
+    settings: ClassVar[dict[str, object]] = {}
+    """What the header of its results says beside the number of workers."""
 
     @abstractmethod
     def run(self, desk: Desk) -> None:
@@ -185,7 +187,7 @@ def conduct(study: Study, options: StudyOptions, path: Path, say: Callable[[str]
     """
     notes = StudyNotes(name=study.name, title=study.title, method=study.method, complete=False, quick=options.quick)
     settings: dict[str, object] = {"parallelism": options.parallelism, "after": study.after}
-    results = Results(header=make_header(settings), rows=[], checks=[], study=notes)
+    results = Results(header=make_header({**settings, **study.settings}), rows=[], checks=[], study=notes)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
