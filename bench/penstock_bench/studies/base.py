@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_origin
@@ -110,6 +110,13 @@ class Desk:
         warm_up_s = self.choose(WARM_UP_S, WARM_UP_SHORT_S, QUICK_S)
         seconds = self.seconds(seconds)
         return observe(WORKLOADS[name], rate, seconds, workers, form, warm_up_s=warm_up_s, **options)[0]
+
+    def every_form(self, name: str, rates: Iterable[float], seconds: float) -> None:
+        """Measure a workload of ours at each rate in each form, and keep the rows."""
+        for rate in rates:
+            for form in FORMS:
+                self.tell(f"{name} at {number(rate)}/s, {form}")
+                self.add(self.observe(name, rate, form, seconds))
 
     def carry(
         self, workload: Workload[Any] | str, form: str, seconds: float = CARRY_S, *, workers: int = 0, **options: Any

@@ -6,8 +6,6 @@ so that no generator limits it.
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -15,11 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from penstock_bench.engines import RunOptions, open_engine, subject
 from penstock_bench.engines.spark_queries import query
 from penstock_bench.engines.spark_session import open_spark
+from penstock_bench.meter.apart import apart, tell
 from penstock_bench.meter.processes import Processes
 from penstock_bench.meter.rows import ResultRow
 from penstock_bench.meter.runner import measure, new_run
@@ -36,7 +33,6 @@ FILE_RECORDS = 100_000
 EVENT_START_US = 1_700_000_000_000_000
 SCHEDULE_EPS = 1e6
 """Of the times in the events; the files are read as fast as it goes."""
-RUN_S_MAX = 600.0
 
 
 def latency_beside(desk: Desk, workload: str, rate: float, seconds: float) -> None:
@@ -62,10 +58,7 @@ def carried_from_files(desk: Desk, workload: str) -> None:
     """Measure the throughput of its query on input that lies ready in files."""
     events, files = FILES[workload] if not desk.options.quick else (QUICK_EVENTS, (1,))
     for each in files[-1:] if desk.options.short else files:
-        arguments = [workload, str(events), str(each)]
-        command = [sys.executable, "-m", "penstock_bench.studies.peers", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=RUN_S_MAX)
-        desk.add(msgspec.convert(json.loads(done.stdout.splitlines()[-1]), ResultRow))
+        desk.add(apart("penstock_bench.studies.peers", workload, str(events), str(each), kind=ResultRow))
 
 
 def from_files(name: str, events: int, files_per_batch: int, variant: str = "sql", cores: int = 2) -> ResultRow:
@@ -116,4 +109,4 @@ def from_files(name: str, events: int, files_per_batch: int, variant: str = "sql
 
 
 if __name__ == "__main__":
-    print(json.dumps(msgspec.to_builtins(from_files(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))))
+    tell(from_files(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
