@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from penstock.errors import PenstockError
 from penstock_bench.meter.apart import apart
 
 
-def test_the_last_line_is_what_it_found() -> None:
-    found = apart("penstock_bench.studies.generator_speed", "benchmarks/workloads/listing-4.1.json", kind=dict)
-    assert {each["source"] for each in found["speeds"]} == {"yahoo", "listing-4.1"}
+def test_the_last_line_is_what_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "said.py").write_text("import sys\nprint('on the way')\nprint('{\"found\": %s}' % sys.argv[1])\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert apart("said", "7", kind=dict) == {"found": 7}
 
 
 def test_what_it_failed_with_is_told() -> None:
