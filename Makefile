@@ -1,5 +1,6 @@
 # One way to run each chore. Every target makes and uses .venv; afterwards .venv/bin/penstock works.
 PYTHON ?= python3
+PROCESSES ?= 2
 BIN := .venv/bin
 STAMP := .venv/.installed
 
@@ -14,14 +15,17 @@ $(STAMP): requirements.lock pyproject.toml bench/pyproject.toml scripts/setup.sh
 demo: setup ## a burst through a pipeline that changes form by itself, on an embedded Spark
 	$(BIN)/penstock demo
 
-test: setup ## lint, types, and every test, those on real Spark included
+test: setup ## lint, types, and every test, those on real Spark included; PROCESSES of them side by side
 	$(MAKE) --no-print-directory lint
-	$(BIN)/pytest
+	sh scripts/servers.sh
+	$(BIN)/pytest -n $(PROCESSES) --no-loadscope-reorder
 
-lint: setup
+lint: setup ## style, types, dead code, and the house rules: who may import whom
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/vulture src examples benchmarks bench/penstock_bench
+	$(BIN)/pytest tests/unit/test_house.py
 
 simulate: setup ## a job under faults in made-up time: SEED=7 replays one seed, FIRST=0 COUNT=1000 runs a range
 	$(BIN)/python -m penstock.testing.simulation \

@@ -13,7 +13,7 @@ from pyspark import cloudpickle
 import penstock as ps
 from penstock.control.scheduler import START_DELAY_US
 from penstock.operators import Errors
-from penstock.operators.user import Apply
+from penstock.operators.stateless.functions import Apply
 from penstock.testing import Harness
 from penstock_bench.engines import RunOptions, open_engine, redis_server, subject
 from penstock_bench.engines.redis_server import RedisMissing, serving
@@ -63,9 +63,10 @@ def test_forms_agree_and_are_exact(server: str) -> None:
     operation = Apply(lookup.enrich(server))
     operator = operation.build(source.schema, Errors("segment"))
     schema = operation.bind(source.schema)
-    rows = operator.process(records)
-    assert schema.to_rows(operator.process_batch(source.schema.to_batch(records))) == rows
-    assert operator.batch_fallbacks == 0
+    rows = operator.process(records).rows
+    batch = operator.process_batch(source.schema.to_batch(records))
+    assert schema.to_rows(batch.columns) == rows
+    assert batch.fallbacks == 0
     assert {row.number: row.segment for row in rows} == lookup.expected(records)
 
 

@@ -3,8 +3,8 @@
 from penstock.connectors import console, fields, files, foreach, generator, json_files, memory, rates, records, sqlite
 from penstock.errors import PenstockError
 from penstock.expr import coalesce, col, lit, when
-from penstock.operators import aggregates as agg
 from penstock.operators import op, table, tumbling
+from penstock.operators.keyed import aggregates as agg
 from penstock.pipeline.stream import Pipeline, Stream, stream
 from penstock.runtime.job import Job, run, start
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class PenstockError(Exception):
@@ -169,6 +169,9 @@ class OperationFailed(PenstockError):
             hint='To go on past such records give the operation on_error="skip", "retry" or "dead_letter".',
         )
         self.user_traceback = user_traceback
+        self.at_index: int | None = None
+        """Which of the records that the operation was given it is about, where it is about one."""
+        self.on_record: Any = None
 
     def place(self, source: str, partition: int, offset: int) -> None:
         """Name the record of a source that the bad one is, or was made of."""

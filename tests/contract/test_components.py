@@ -45,7 +45,16 @@ class Run:
         for worker in self.cluster.workers:
             figures, edges = worker.figures(), worker.edge_figures()
             now_us, offsets = self.cluster.now_us, worker.offsets()
-            heartbeat = m.Heartbeat(worker.worker, worker.incarnation, now_us, figures, 0, 0, edges, offsets)
+            heartbeat = m.Heartbeat(
+                worker=worker.worker,
+                incarnation=worker.incarnation,
+                at_us=now_us,
+                stats=figures,
+                rss_bytes=0,
+                cpu_us=0,
+                edges=edges,
+                offsets=offsets,
+            )
             heard = m.decode_from_worker(m.encode(heartbeat))
             assert isinstance(heard, m.Heartbeat)
             self.monitor.on_heartbeat(heard)
@@ -105,7 +114,9 @@ def test_with_a_range_in_batch_form(width: int, route: tuple[int, int]) -> None:
         run.check(operation)
     sums = run.check("count")
     assert sums["wait"] > 0.0, "records wait for the rest of their micro-batch"
-    assert sums["process"] >= COST_US
+    assert run.check("slow")["process"] >= COST_US
+    # The window's state half counts partials where the others count records, so a mean may differ by a little.
+    assert sums["process"] >= 0.99 * COST_US
     if width == 2 and route[0] == 0:
         assert sums["schedule"] > 0.0, "micro-batches of two workers take turns in the one slot"
     assert sum(row.count for row in run.sink.rows) == TOTAL

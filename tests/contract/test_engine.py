@@ -11,7 +11,7 @@ import pytest
 import penstock as ps
 from penstock.connectors.memory import At
 from penstock.errors import OperationFailed, PenstockError
-from penstock.operators.aggregates import Mergeable
+from penstock.operators.keyed.aggregates import Mergeable
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
 from penstock.testing import Harness
@@ -521,10 +521,10 @@ def test_a_consumer_that_stands_still_stops_the_source(parallelism: int, monkeyp
     ]
     assert len(held) == 1
     with monkeypatch.context() as patch:
-        patch.setattr(held[0], "step", lambda: False)
+        patch.setattr(held[0], "step", lambda now_us: False)
         cluster.run_until(cluster.start_us + 20 * S)
         source_unit = next(u for w in cluster.workers for u in w.units if u.spec.name == "in")
-        read = source_unit.stats.records_in
+        read = source_unit.input.stats.records_in
         assert 0 < read < len(rows) // 2, "the source read on although its consumer stood still"
         largest = 8_192
         for worker in cluster.workers:
@@ -532,9 +532,9 @@ def test_a_consumer_that_stands_still_stops_the_source(parallelism: int, monkeyp
                 for output in unit.outputs:
                     for log in output.logs:
                         assert log.unread_records("edge") <= bound + largest
-        assert held[0].queued_records() <= bound
+        assert held[0].input.waiting_records(cluster.now_us) <= bound
         cluster.run_until(cluster.start_us + 25 * S)
-        assert source_unit.stats.records_in == read
+        assert source_unit.input.stats.records_in == read
     cluster.run_until(1 << 62)
     assert cluster.ended
     assert bag(sink.dicts()) == bag(rows)

@@ -1,24 +1,14 @@
-"""One embedded Spark for all integration tests; each job brings its own workers."""
+"""How tests on real Spark wait."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from time import monotonic
 
 import pytest
 
-from penstock.runtime.spark import close_session, open_session
-
 WAIT_S = 60.0
-
-
-@pytest.fixture(scope="session", autouse=True)
-def spark() -> Iterator[None]:
-    """Start the JVM once."""
-    open_session("local", 4, "tests")
-    yield
-    close_session()
 
 
 @pytest.fixture

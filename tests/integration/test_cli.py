@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -35,12 +36,12 @@ pipeline = ps.stream("numbers", numbers).to(ps.files("out"))
 class Program:
     """One `penstock` process in a process group of its own, as a shell would start it."""
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
+    def __init__(self, directory: Path, *arguments: str, program: str = PENSTOCK) -> None:
         self.directory = directory
         self.state = directory / "state"
         environment = {**os.environ, "PENSTOCK_STATE": str(self.state)}
         self.process = subprocess.Popen(
-            [PENSTOCK, *arguments],
+            [program, *arguments],
             cwd=directory,
             env=environment,
             stdout=subprocess.PIPE,
@@ -48,16 +49,30 @@ class Program:
             text=True,
             start_new_session=True,
         )
-        self.children: set[psutil.Process] = set()
 
     def until(self, condition: Callable[[], object]) -> None:
-        """Wait for a condition while the program runs, and remember the processes below it."""
+        """Wait for a condition while the program runs."""
         deadline = monotonic() + WAIT_S
         while not condition():
             assert monotonic() < deadline, "the condition did not come true in time"
             assert self.process.poll() is None, f"ended too early: {self.process.communicate()}"
-            threading.Event().wait(0.05)
-        self.children |= set(psutil.Process(self.process.pid).children(recursive=True))
+            threading.Event().wait(0.02)
+
+    def all(self) -> list[psutil.Process]:
+        """Every process that descends from the program, whoever its parent is by now."""
+        mark = ("PENSTOCK_STATE", str(self.state))
+        return [each for each in psutil.process_iter(["environ"]) if mark in (each.info["environ"] or {}).items()]
+
+    def until_processes(self, condition: Callable[[list[psutil.Process]], bool]) -> None:
+        """Wait for a condition of the program's processes."""
+
+        def holds() -> bool:
+            try:
+                return condition(self.all())
+            except psutil.Error:  # one of them has just ended
+                return False
+
+        self.until(holds)
 
     def status(self) -> Status | None:
         return next(filter(None, map(read_status, self.state.glob("penstock/jobs/*.json"))), None)
@@ -71,10 +86,10 @@ class Program:
         """Ctrl-C: the terminal sends it to the whole group."""
         os.killpg(self.process.pid, signal.SIGINT)
 
-    def end(self) -> tuple[int, str, str]:
+    def end(self, timeout_s: float = WAIT_S) -> tuple[int, str, str]:
         """Wait for the end; no process may remain."""
-        out, err = self.process.communicate(timeout=WAIT_S)
-        _, alive = psutil.wait_procs(self.children, timeout=10)
+        out, err = self.process.communicate(timeout=timeout_s)
+        _, alive = psutil.wait_procs(self.all(), timeout=10)
         assert not alive
         assert not list(self.state.glob("penstock/jobs/*.json"))
         return self.process.returncode, out, err
@@ -87,8 +102,8 @@ Start = Callable[..., Program]
 def start(tmp_path: Path) -> Iterator[Start]:
     started: list[Program] = []
 
-    def start(*arguments: str) -> Program:
-        started.append(Program(tmp_path, *arguments))
+    def start(*arguments: str, **options: str) -> Program:
+        started.append(Program(tmp_path, *arguments, **options))
         return started[-1]
 
     yield start
@@ -196,7 +211,7 @@ def test_a_failing_job_shows_the_users_traceback_and_ends_with_1(tmp_path: Path,
 
 def test_ctrl_c_drains_and_commits_and_top_shows_the_job(tmp_path: Path, start: Start) -> None:
     (tmp_path / "job.py").write_text(ENDLESS)
-    program = start("run", "job.py")
+    program = start("run", "job.py", "--metrics", "prometheus:0")
     program.until(program.running)
     shown = subprocess.run(
         [PENSTOCK, "top", "job", "--once"],
@@ -211,6 +226,7 @@ def test_ctrl_c_drains_and_commits_and_top_shows_the_job(tmp_path: Path, start: 
     code, out, err = program.end()
     assert code == 0, err
     assert "draining… Ctrl-C again stops at once" in err
+    assert re.search(r"^metrics at http://127\.0\.0\.1:[1-9]\d*/metrics$", err, re.MULTILINE)
     rows = [json.loads(line)["n"] for path in tmp_path.glob("out/part-*") for line in path.read_text().splitlines()]
     assert f"{len(rows):,}" == figures(out)["events in"].split()[0] == figures(out)["results out"]
     assert len(rows) == len(set(rows)) > 0
@@ -226,21 +242,52 @@ def test_ctrl_c_twice_stops_at_once_even_a_function_that_hangs(tmp_path: Path, s
     program.until((tmp_path / "hanging").exists)
     program.interrupt()
     program.until(lambda: (status := program.status()) is not None and status.phase == "draining")
-    before = monotonic()
     program.interrupt()
-    code, out, err = program.end()
+    code, out, err = program.end(20)
     assert (code, out) == (130, "")
     assert "stopping at once" in err
     assert "Traceback" not in err
-    assert monotonic() - before < 20
 
 
-def test_ctrl_c_while_spark_starts_leaves_nothing(tmp_path: Path, start: Start) -> None:
+def scripts(processes: list[psutil.Process]) -> bool:
+    """Whether Spark's scripts look for the JVM's options."""
+    return any("bash" in each.name() for each in processes)
+
+
+def jvm(processes: list[psutil.Process]) -> bool:
+    """Whether the JVM has started."""
+    return any("java" in each.name() for each in processes)
+
+
+def context(processes: list[psutil.Process]) -> bool:
+    """Whether the JVM listens and makes its Spark context."""
+    return any("java" in each.name() and each.net_connections("tcp") for each in processes)
+
+
+@pytest.mark.parametrize("interrupts", [1, 2])
+@pytest.mark.parametrize("moment", [scripts, jvm, context])
+def test_ctrl_c_while_spark_starts_ends_it_at_once_and_leaves_nothing(
+    tmp_path: Path, start: Start, moment: Callable[[list[psutil.Process]], bool], interrupts: int
+) -> None:
     (tmp_path / "job.py").write_text(ENDLESS)
     program = start("run", "job.py")
-    below = psutil.Process(program.process.pid).children
-    program.until(lambda: any("java" in child.name() for child in below(recursive=True)))
+    program.until_processes(moment)
+    for _ in range(interrupts):
+        program.interrupt()
+    code, out, err = program.end(15)
+    assert (code, out, err) == (130, "", "interrupted\n")
+
+
+def test_a_program_that_takes_ctrl_c_while_spark_starts_can_start_it_again(tmp_path: Path, start: Start) -> None:
+    (tmp_path / "program.py").write_text(
+        "import penstock as ps\n"
+        "sink = ps.memory()\n"
+        "numbers = ps.stream('numbers', ps.records([(7,)], schema='n bigint')).to(sink)\n"
+        "try:\n    ps.run(numbers, parallelism=1)\n"
+        "except KeyboardInterrupt:\n    ps.run(numbers, parallelism=1)\n    print('again', sink.dicts())\n"
+    )
+    program = start("program.py", program=sys.executable)
+    program.until_processes(context)
     program.interrupt()
     code, out, err = program.end()
-    assert (code, out) == (130, "")
-    assert "Traceback" not in err
+    assert (code, out) == (0, "again [{'n': 7}]\n"), err

@@ -212,7 +212,7 @@ def test_a_killed_driver_leaves_no_process_and_goes_on_when_it_is_started_again(
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoint(tmp_path_factory: pytest.TempPathFactory, spark: None) -> Path:
     """The checkpoint of a job that has ended."""
     directory = tmp_path_factory.mktemp("checkpoint")
     ps.run(words(), checkpoint=directory, parallelism=2, name="words")

@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.dataset import Ack, Block, ChannelId, Log, Mark, Receiver, Retention, Sender
+from penstock.dataset import Ack, Block, ChannelId, Log, Mark, Receiver, Sender
 
 STEPS_MAX = 20_000
 CHANNEL = ChannelId(0, 0, 0)
@@ -50,7 +50,7 @@ class Network:
 
 def carry(counts: list[int], window: int, faults: Faults, seed: int, pause_us: int) -> tuple[list[Block], Sender]:
     """Send blocks of these sizes and return them as consumed; the consumer takes one block every ``pause_us``."""
-    log = Log("sent", ["edge"], retention=Retention.COMMITTED)
+    log = Log("sent", ["edge"])
     for i, count in enumerate(counts):
         mark = Mark.END if i == len(counts) - 1 else Mark.NONE
         # Every third block covers two ids, as after a filter.
@@ -76,7 +76,7 @@ def carry(counts: list[int], window: int, faults: Faults, seed: int, pause_us: i
             consume_at_us = now_us + pause_us
         if (ack := receiver.ack(now_us)) is not None:
             network.send("ack", ack, now_us)
-        if len(got) == len(counts) and sender.in_flight_records == 0 and log.unread_records("edge") == 0:
+        if len(got) == len(counts) and sender.inspect().in_flight_records == 0 and log.unread_records("edge") == 0:
             return got, sender
         wakes = [at for at, *_ in network.under_way]
         wakes += [at for at in (sender.wake_us(), receiver.wake_us()) if at is not None]
@@ -85,7 +85,7 @@ def carry(counts: list[int], window: int, faults: Faults, seed: int, pause_us: i
         stuck = 0 if wakes else stuck + 1
         assert stuck < 3, (
             f"nothing will ever happen again: {len(got)} of {len(counts)} blocks, "
-            f"{sender.in_flight_records} records believed to be in flight"
+            f"{sender.inspect().in_flight_records} records believed to be in flight"
         )
         now_us = max(now_us + 1, min(wakes, default=now_us))
     raise AssertionError(f"no end: {len(got)} of {len(counts)} blocks after {STEPS_MAX} steps")
@@ -145,7 +145,7 @@ def test_a_channel_begun_anew_carries_what_follows_the_epoch(
     counts: list[int], window: int, generation: int, data: st.DataObject
 ) -> None:
     """The consumer is lost: the log goes back to the first block after the epoch, both ends begin anew there."""
-    log = Log("replayed", ["edge"], retention=Retention.COMMITTED, first_id=7)
+    log = Log("replayed", ["edge"], first_id=7)
     blocks = []
     for i, count in enumerate(counts):
         first = log.next_id
@@ -163,7 +163,7 @@ def test_a_channel_begun_anew_carries_what_follows_the_epoch(
     sender = Sender(CHANNEL, log, "edge", window, generation)
     receiver = Receiver(CHANNEL, window, generation, first_id)
     assert sender.generation == receiver.generation == generation
-    assert sender.in_flight_records == 0
+    assert sender.inspect().in_flight_records == 0
     assert receiver.ack(1_000_000) is None, "there is nothing to acknowledge yet"
     got, now_us = [], 0
     for _ in range(4 * len(counts)):

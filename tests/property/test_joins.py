@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.operators import Errors, How, Match, Side, Tag, join
-from penstock.operators.match_once import MatchOnceOperator
+from penstock.operators.keyed.match_once import MatchOnceOperator
 from penstock.types import Schema, record_dict
 
 LEFT = Schema.parse("a bigint, k string, t timestamp, s string")
@@ -40,7 +40,7 @@ class Once:
 
     def add(self, side: Side, rows: list[Row]) -> None:
         records = [self.schemas[side].record_type(*row) for row in rows]
-        self.keep(self.match.process(self.tags[side].process(records)))
+        self.keep(self.match.process(self.tags[side].process(records).rows).rows)
 
     def advance(self, event_time_us: int) -> None:
         self.keep(self.match.advance(event_time_us))

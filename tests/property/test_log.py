@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.dataset import Block, Log, Mark, Retention
+from penstock.dataset import Block, Log, Mark
 from penstock.errors import LimitExceeded, OffsetGap, ProtocolError
 
 READERS = ("left", "right")
@@ -19,12 +19,10 @@ reader = st.sampled_from(READERS)
 class LogMachine(RuleBasedStateMachine):
     """The model keeps every block ever appended; positions are indexes into it."""
 
-    @initialize(retention=st.sampled_from(Retention), unread_max=st.integers(1, 12), retained_max=st.integers(1, 20))
-    def begin(self, retention: Retention, unread_max: int, retained_max: int) -> None:
-        self.log = Log(
-            "model", READERS, retention=retention, unread_records_max=unread_max, retained_records_max=retained_max
-        )
-        self.retention, self.unread_max, self.retained_max = retention, unread_max, retained_max
+    @initialize(unread_max=st.integers(1, 12), retained_max=st.integers(1, 20))
+    def begin(self, unread_max: int, retained_max: int) -> None:
+        self.log = Log("model", READERS, unread_records_max=unread_max, retained_records_max=retained_max)
+        self.unread_max, self.retained_max = unread_max, retained_max
         self.blocks: list[Block] = []
         self.base = 0
         self.next = dict.fromkeys(READERS, 0)
@@ -40,13 +38,6 @@ class LogMachine(RuleBasedStateMachine):
 
     def weight(self, first: int, last: int) -> int:
         return sum(block.count or 1 for block in self.blocks[first:last])
-
-    def truncate(self) -> None:
-        floor = min(self.consumed.values())
-        while self.base < floor and (
-            self.retention is Retention.CONSUMED or self.blocks[self.base].epoch <= self.committed
-        ):
-            self.base += 1
 
     # --- what may happen ----------------------------------------------------------------------------------------------
 
@@ -94,29 +85,12 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.read(who) is expected
         self.next[who] += expected is not None
 
-    @rule(who=reader, records_max=st.integers(1, 12))
-    def read_run(self, who: str, records_max: int) -> None:
-        run = self.log.read_run(who, records_max)
-        at = self.next[who]
-        assert run == self.blocks[at : at + len(run)]
-        assert bool(run) == (at < len(self.blocks))
-        assert len(run) <= 1 or sum(block.count for block in run) <= records_max
-        assert all(block.mark is Mark.NONE for block in run[:-1])
-        if len(run) > 1:
-            assert run[-1].mark is Mark.NONE, "a marker comes alone"
-        following = self.blocks[at + len(run) :][:1]
-        if run and following and run[-1].mark is Mark.NONE and following[0].mark is Mark.NONE:
-            assert sum(block.count for block in [*run, *following]) > records_max, "the run could be longer"
-        self.next[who] += len(run)
-
     @rule(who=reader, share=st.floats(0, 1))
     def consume(self, who: str, share: float) -> None:
         last = round(share * (self.next_id() + 1)) - 1
         self.log.consume(who, last)
         while self.consumed[who] < self.next[who] and self.blocks[self.consumed[who]].last <= last:
             self.consumed[who] += 1
-        if self.retention is Retention.CONSUMED:
-            self.truncate()
 
     @rule(who=reader, share=st.floats(0, 1))
     def seek(self, who: str, share: float) -> None:
@@ -148,7 +122,8 @@ class LogMachine(RuleBasedStateMachine):
         epoch = max(0, self.epoch - behind)
         self.log.commit(epoch)
         self.committed = max(self.committed, epoch)
-        self.truncate()
+        while self.base < min(self.consumed.values()) and self.blocks[self.base].epoch <= self.committed:
+            self.base += 1
 
     # --- what always holds --------------------------------------------------------------------------------------------
 
@@ -180,7 +155,7 @@ def test_a_log_needs_a_reader() -> None:
 
 
 def test_a_replay_gives_the_same_blocks() -> None:
-    log = Log("replay", ["r"], retention=Retention.COMMITTED)
+    log = Log("replay", ["r"])
     blocks: list[Any] = [Block(i, i, 1 + i // 3, [i], None, 1) for i in range(6)]
     for block in blocks:
         log.append(block)
@@ -194,7 +169,7 @@ def test_a_replay_gives_the_same_blocks() -> None:
 
 
 def test_a_restored_producer_goes_on_where_it_was() -> None:
-    log = Log("restored", ["r"], retention=Retention.COMMITTED, first_id=40)
+    log = Log("restored", ["r"], first_id=40)
     assert (log.next_id, log.bounds, log.position("r"), log.peek("r")) == (40, (40, 40), 40, None)
     with pytest.raises(OffsetGap):
         log.append(Block(0, 0, 3))
@@ -207,7 +182,7 @@ def test_a_restored_producer_goes_on_where_it_was() -> None:
 
 
 def test_a_replay_begins_with_the_first_block_after_the_epoch() -> None:
-    log = Log("replay", ["r"], retention=Retention.COMMITTED, unread_records_max=4)
+    log = Log("replay", ["r"], unread_records_max=4)
     for i in range(9):
         mark = Mark.EPOCH if i % 3 == 2 else Mark.NONE
         log.append(Block(i, i, 1 + i // 3, None if mark else [i], None, 0 if mark else 1, mark=mark))

@@ -13,11 +13,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.errors import PenstockError, TypeMismatch
+from penstock.errors import OperationFailed, PenstockError, TypeMismatch
 from penstock.expr import col, lit, when
 from penstock.operators import (
+    DEAD_LETTERS,
     Aggregation,
     Apply,
+    BatchResult,
     Combine,
     ErrorPolicy,
     Errors,
@@ -29,6 +31,7 @@ from penstock.operators import (
     ParseJson,
     Partitioner,
     Project,
+    Result,
     Side,
     Split,
     Tag,
@@ -38,7 +41,8 @@ from penstock.operators import (
     table,
     tumbling,
 )
-from penstock.operators import aggregates as agg
+from penstock.operators.errors import ErrorCounts
+from penstock.operators.keyed import aggregates as agg
 from penstock.types import DataType, Record, Schema, TypeKind, record_dict
 
 POLICIES = st.sampled_from(ErrorPolicy)
@@ -101,29 +105,35 @@ class Outcome:
         operator = operation.build(schema, errors)
         self.failure: str | None = None
         self.rows: list[Record] = []
+        done: Result | BatchResult | None = None
         try:
             if form == "record":
-                self.rows = operator.process(rows)
+                done = operator.process(rows)
+                self.rows = done.rows
             else:
-                batch = operator.process_batch(_columns(schema, rows, form))
-                batch.validate(full=True)
-                assert batch.schema == output.arrow
-                self.rows = output.to_rows(batch)
+                done = operator.process_batch(_columns(schema, rows, form))
+                done.columns.validate(full=True)
+                assert done.columns.schema == output.arrow
+                self.rows = output.to_rows(done.columns)
         except PenstockError as error:
-            self.failure = f"{type(error).__name__}: {error}"
-        self.ports = {port: list(held) for port, held in operator.ports.items()}
-        self.counts = errors.counts
-        self.dead_letters = errors.dead_letters
-        self.event_time_us = operator.event_time.us_max if operator.event_time else None
+            at = error.at_index if isinstance(error, OperationFailed) else None
+            self.failure = f"{type(error).__name__} at {at}: {error}"
+        failures = done.failures if done is not None else None
+        self.sides = (done.sides or {}) if done is not None else {}
+        assert all(self.sides.values()), "only ports that have records"
+        self.counts = failures.counts if failures is not None else ErrorCounts()
+        self.dead_letters = self.sides.get(DEAD_LETTERS, [])
+        self.dead = [(each.at, exact_rows([each.record])) for each in failures.dead] if failures is not None else []
+        self.event_time_us = done.event_time_us_max if done is not None else None
 
     def effects(self) -> Any:
         """All but the rows."""
         return (
             self.failure,
-            None if self.failure else {port: exact_rows(held) for port, held in self.ports.items()},
+            {port: exact_rows(held) for port, held in self.sides.items()},
             self.counts,
-            exact_rows(self.dead_letters),
-            None if self.failure else self.event_time_us,
+            self.dead,
+            self.event_time_us,
         )
 
 
@@ -327,8 +337,8 @@ def test_split(rows: list[Record], conditions: list[Any], policy: ErrorPolicy) -
     done = agree(operation, MIXED, rows, policy)
     assert done.rows == []
     if done.failure is None:
-        out = sum(map(len, done.ports.values()))
-        assert out + done.counts.skipped + done.counts.dead_letters == len(rows)
+        out = sum(map(len, done.sides.values()))
+        assert out + done.counts.skipped == len(rows)
 
 
 # --- users' functions -------------------------------------------------------------------------------------------------
@@ -635,7 +645,7 @@ VIEWS = Schema.parse("k string, seen timestamp, i int not null, s string, day da
 @given(data=st.data(), keys=st.sampled_from([("k",), ("i",), ("i", "k")]), policy=POLICIES)
 def test_sides_of_a_join(how: How, side: Side, data: st.DataObject, keys: tuple[str, ...], policy: ErrorPolicy) -> None:
     of = Join(keys, "at", "seen", 10, how=how)
-    left, right = CLICKS, VIEWS.project([n for n in VIEWS.names if n in keys or n not in CLICKS])
+    left, right = CLICKS, Schema(tuple(f for f in VIEWS.fields if f.name in keys or f.name not in CLICKS))
     of.bind_sides(left, right)
     schema, time = (left, "at") if side is Side.LEFT else (right, "seen")
     rows = data.draw(rows_of(schema))

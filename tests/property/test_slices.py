@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.connectors.base import Sink
 from penstock.dataset import pack, unpack
-from penstock.engine.chain import Chain, SinkOperator
+from penstock.engine.chain import Chain, Passed, SinkOperator
 from penstock.engine.edges import READER, EdgeOutput, Span
 from penstock.engine.slices import PIECE_NS, PIECE_RECORDS_FIRST, Outcome, Slice
 from penstock.engine.snapshot import OpCounters
@@ -160,10 +161,10 @@ def _seen(chain: Chain, outputs: list[EdgeOutput], event_time_us: int | None, co
 def in_record_form(plan: Plan, unit: UnitSpec, rows: list[Record], at: int) -> Effects:
     chain = Chain(unit, 0, plan, _clock)
     outputs = [EdgeOutput(edge, plan, 0) for edge in plan.outputs(unit.id)]
-    left = chain.push(rows, DUE_US, origin=(0, at))
+    passed = chain.push(rows, DUE_US, origin=(0, at))
     for output in outputs:
-        output.emit(Span(), chain.side(output.edge.op_index, output.edge.port, left))
-    return _seen(chain, outputs, chain.event_time_us_max, chain.counters())
+        output.emit(Span(), passed.at(output.edge.op_index, output.edge.port))
+    return _seen(chain, outputs, passed.event_time_us_max, chain.counters())
 
 
 def with_a_slice(
@@ -172,16 +173,17 @@ def with_a_slice(
     """The operations before the range, the range as a slot runs it, the operations after it."""
     chain = Chain(unit, 0, plan, _clock)
     outputs = [EdgeOutput(edge, plan, 0) for edge in plan.outputs(unit.id)]
-    before = chain.push(rows, DUE_US, 0, first, (0, at))
+    passed = Passed([])
+    passed.add(chain.push(rows, DUE_US, 0, first, (0, at)))
     schema = unit.schema_at(first)
-    outcome = _last(work.run(unpack(pack(schema.to_batch(before)), schema), DUE_US, (0, at)))
+    outcome = _last(work.run(unpack(pack(schema.to_batch(passed.rows)), schema), DUE_US, (0, at)))
     assert outcome.due_us == DUE_US
     assert len(outcome.stages) == last - first + 1
-    event_time_us, left = outcome.event_time_us_max, []
+    event_time_us, passed.rows = outcome.event_time_us_max, []
     if outcome.carried is not None and outcome.carried.num_rows:
         carried = unit.schema_at(last + 1).to_rows(outcome.carried)
-        left = chain.push(carried, DUE_US, last + 1, origin=(0, at))
-        event_time_us = chain.event_time_us_max
+        passed.add(chain.push(carried, DUE_US, last + 1, origin=(0, at)))
+        event_time_us = passed.event_time_us_max
     if outcome.staged_records:
         sink = chain.stages[last].operator
         assert isinstance(sink, SinkOperator)
@@ -194,7 +196,7 @@ def with_a_slice(
         if first <= edge.op_index <= last:
             output.emit_parts(Span(), {i: parts[edge.id, i] for i in range(len(output.logs)) if (edge.id, i) in parts})
         else:
-            output.emit(Span(), chain.side(edge.op_index, edge.port, left))
+            output.emit(Span(), passed.at(edge.op_index, edge.port))
     counters = chain.counters()
     for index, figures in enumerate(outcome.stages, start=first):
         counters[index] = OpCounters(
@@ -234,14 +236,35 @@ def test_a_slice_does_what_the_chain_does(data: st.DataObject) -> None:
         return
     first = data.draw(st.integers(0, len(unit.ops) - 1), label="first")
     last = data.draw(st.integers(first, len(unit.ops) - 1), label="last")
-    # A slot keeps its slices, so each is run several times, also after a run that was broken off.
+    # A slot keeps its slices, so each is run several times, also after a run that was broken off, or a sample.
     work = Slice(plan, unit, 0, first, last, _clock)
     at = 0
     for rows in blocks:
+        if data.draw(st.booleans(), label="sample"):
+            with suppress(PenstockError):
+                work.sample(unit.schema_at(first).to_batch(_passed_to(plan, unit, rows, first)), 0, at)
         expected = _effects(partial(in_record_form, plan, unit, list(rows), at))
         found = _effects(partial(with_a_slice, plan, unit, list(rows), at, first, last, work))
         assert found == expected
         at += len(rows)
+
+
+def _passed_to(plan: Plan, unit: UnitSpec, rows: list[Record], index: int) -> list[Record]:
+    return Chain(unit, 0, plan, _clock).push(list(rows), DUE_US, 0, index).rows
+
+
+def test_bad_records_of_a_sample_are_no_bad_records_of_the_next_micro_batch() -> None:
+    rows = [BASE.record_type("a", n, 0.5, 0) for n in range(7)]
+    stream = ps.stream("in", ps.records([("a", n, 0.5, 0) for n in range(7)], schema=BASE, partitions=1))
+    # Two readers: the unit ends before their sinks, so that what is sampled is also the range that is run.
+    pipeline = _twice(stream.map(_some_fail, schema=BASE, on_error="dead_letter"))
+    plan = Plan.of(pipeline.graph(), Options.of(parallelism=1), ps.memory())
+    unit = plan.units[0]
+    work = Slice(plan, unit, 0, 0, 0, _clock)
+    work.sample(BASE.to_batch(rows), 0, 0)
+    found = with_a_slice(plan, unit, rows, 0, 0, 0, work)
+    assert found == in_record_form(plan, unit, rows, 0)
+    assert found.counters[0].dead_letters == 3
 
 
 @given(st.data())

@@ -15,16 +15,15 @@ from penstock.control.deliveries import Deliveries
 from penstock.control.events import Command
 from penstock.control.recovery import InstanceId, SnapshotChains
 from penstock.control.scheduler import Scheduler
-from penstock.dataset import Block, Log, Receiver
+from penstock.dataset import Block, Log, Mark, Receiver
 from penstock.dataset.channel import Ack, Sender
 from penstock.engine import worker as worker_module
 from penstock.engine.chain import Chain
-from penstock.engine.input_unit import InputUnit
+from penstock.engine.inputs import Logs, Readers
 from penstock.engine.snapshot import UnitSnapshot, encode_snapshot
-from penstock.engine.source_unit import SourceUnit
 from penstock.engine.unit import Unit
 from penstock.engine.worker import Persist, Worker
-from penstock.operators.aggregation import MergeOperator
+from penstock.operators.keyed.reduce import ReduceOperator
 from penstock.protocol import messages as m
 from penstock.testing.simulation.faults import Action, Moment
 from penstock.testing.simulation.oracle import Shape
@@ -89,19 +88,13 @@ def what_is_sent_counts_as_consumed(patch: Patch) -> None:
 
 @planted
 def logs_are_truncated_before_the_commit(patch: Patch) -> None:
-    original = Log._truncate
-
-    def truncate(self: Log) -> None:
-        self._committed_epoch, known = 1 << 40, self._committed_epoch
-        original(self)
-        self._committed_epoch = known
-
-    patch.setattr(Log, "_truncate", truncate)
     consume = Log.consume
 
     def consumed(self: Log, reader: str, last: int) -> None:
         consume(self, reader, last)
-        truncate(self)
+        known = self._committed_epoch
+        self.commit(1 << 40)
+        self._committed_epoch = known
 
     patch.setattr(Log, "consume", consumed)
 
@@ -163,7 +156,9 @@ def an_epoch_is_reported_before_its_snapshots_are_stored(patch: Patch) -> None:
             name = f"{worker_module._prefix(spec, instance)}{epoch:08d}-{self.incarnation:x}-{self._generation}"
             packed = encode_snapshot(snapshot)
             self._to_store.append(Persist(spec, instance, epoch, snapshot.full, name, packed))
-            self._stored.append(m.Stored(spec, instance, epoch, snapshot.full, name, crc32(packed)))
+            self._stored.append(
+                m.Stored(unit=spec, instance=instance, epoch=epoch, full=snapshot.full, name=name, crc=crc32(packed))
+            )
         unit.snapshots.clear()
 
     patch.setattr(Worker, "_store", store)
@@ -171,18 +166,18 @@ def an_epoch_is_reported_before_its_snapshots_are_stored(patch: Patch) -> None:
 
 @planted
 def state_is_not_restored(patch: Patch) -> None:
-    patch.setattr(MergeOperator, "restore", lambda self, snapshots: None)
+    patch.setattr(ReduceOperator, "restore", lambda self, snapshots: None)
 
 
 @planted
 def a_snapshot_of_changes_lacks_them(patch: Patch) -> None:
-    original = MergeOperator.snapshot
+    original = ReduceOperator.snapshot
 
-    def snapshot(self: MergeOperator, full: bool) -> bytes:
+    def snapshot(self: ReduceOperator, full: bool) -> bytes:
         self._changed.clear()
         return original(self, full)
 
-    patch.setattr(MergeOperator, "snapshot", snapshot)
+    patch.setattr(ReduceOperator, "snapshot", snapshot)
 
 
 @planted
@@ -205,14 +200,14 @@ def positions_of_inputs_are_forgotten(patch: Patch) -> None:
 
 @planted
 def sources_begin_anew(patch: Patch) -> None:
-    original = SourceUnit.restore
+    original = Readers.restore
 
-    def restore(self: SourceUnit, snapshots: Sequence[UnitSnapshot]) -> None:
+    def restore(self: Readers, snapshots: Sequence[UnitSnapshot]) -> None:
         original(self, snapshots)
         for reader in self.readers.values():
             reader.seek(0)
 
-    patch.setattr(SourceUnit, "restore", restore)
+    patch.setattr(Readers, "restore", restore)
 
 
 @planted
@@ -238,13 +233,13 @@ def a_snapshot_holds_the_output_of_its_own_epoch_only(patch: Patch) -> None:
 
 @planted
 def a_marker_passes_without_alignment(patch: Patch) -> None:
-    def align(self: InputUnit, first: int, last: int, rows: list[Any]) -> None:
-        for each in self.inputs:
-            each.aligned = each.aligned or any(other.aligned for other in self.inputs)
-        original(self, first, last, rows)
+    original = Logs._over
 
-    original = InputUnit._align
-    patch.setattr(InputUnit, "_align", align)
+    def over(self: Logs, index: int, block: Block) -> None:
+        original(self, index, block)
+        self._mark = block.mark if block.mark is Mark.EPOCH else self._mark
+
+    patch.setattr(Logs, "_over", over)
 
 
 @planted
@@ -252,7 +247,7 @@ def the_commit_is_announced_before_it_is_recorded(patch: Patch) -> None:
     original = Scheduler._record
 
     def record(self: Scheduler, epoch: int, *, final: bool) -> list[Command]:
-        return [*self._all(m.Commit(epoch, False)), *original(self, epoch, final=final)]
+        return [*self._all(m.Commit(epoch=epoch, final=False)), *original(self, epoch, final=final)]
 
     patch.setattr(Scheduler, "_record", record)
 

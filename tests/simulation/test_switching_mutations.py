@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,16 +12,13 @@ from penstock.control.adaptation import ControlLoop
 from penstock.control.events import Command, Event, HostEnded
 from penstock.control.hand_overs import HandOvers
 from penstock.control.scheduler import Scheduler
-from penstock.engine import pool as pool_module
 from penstock.engine.chain import SinkOperator
-from penstock.engine.detour import Detour, Item, Route
 from penstock.engine.guard import Guard
-from penstock.engine.input_unit import InputUnit
-from penstock.engine.pool import SlotPool, Work
-from penstock.engine.rerouting import ReroutableUnit
-from penstock.engine.slot_desk import SlotDesk
-from penstock.engine.source_unit import SourceUnit
-from penstock.engine.unit import Capture
+from penstock.engine.line import Item, Line, Marker
+from penstock.engine.unit import Unit
+from penstock.engine.ways import Slots
+from penstock.engine.ways import pool as pool_module
+from penstock.engine.ways.pool import SlotPool, Work
 from penstock.engine.worker import Worker
 from penstock.metrics.times import later
 from penstock.protocol import messages as m
@@ -79,26 +75,26 @@ def a_result_of_an_old_attempt_is_taken(patch: Patch) -> None:
 
 @planted_where(lambda s: short(s) and s.weather.delay_us_max > 2_000)
 def a_result_that_comes_again_is_for_whoever_is_next(patch: Patch) -> None:
-    """Numbers begin anew with every detour: a result of the one before is taken for one of this."""
-    original = Detour.__init__
+    """Numbers begin anew with every way: a result of the one before is taken for one of this."""
+    original = Slots.__init__
 
-    def init(self: Detour, route: Route, pool: SlotPool, *rest: Any) -> None:
-        original(self, route, pool, *rest)
-        pool._items = 0
+    def init(self: Slots, *rest: Any) -> None:
+        original(self, *rest)
+        self._pool._items = 0
 
-    patch.setattr(Detour, "__init__", init)
+    patch.setattr(Slots, "__init__", init)
 
 
 @planted
 def results_go_on_as_they_come(patch: Patch) -> None:
-    original = ReroutableUnit._release
+    original = Unit._release
 
-    def release(self: ReroutableUnit, detour: Detour, now_us: int) -> bool:
-        back = [each for each in detour.line if isinstance(each, Item) and each.result is not None]
-        detour.line = deque([*back, *(each for each in detour.line if each not in back)])
-        return original(self, detour, now_us)
+    def release(self: Unit, now_us: int) -> bool:
+        back = [each for each in self.line.items if each.result is not None]
+        self.line._entries = deque([*back, *(each for each in self.line if each not in back)])
+        return original(self, now_us)
 
-    patch.setattr(ReroutableUnit, "_release", release)
+    patch.setattr(Unit, "_release", release)
 
 
 @planted
@@ -114,13 +110,13 @@ def a_result_goes_on_twice(patch: Patch) -> None:
 
 @planted_where(lambda s: short(s) and s.shape in (Shape.LATE, Shape.SPLIT))
 def what_was_put_aside_before_the_range_is_forgotten(patch: Patch) -> None:
-    original = ReroutableUnit._let_through
+    original = Unit._let_item_out
 
-    def let_through(self: ReroutableUnit, route: Route, item: Item, now_us: int) -> None:
+    def let_out(self: Unit, item: Item, now_us: int) -> None:
         item.sides.clear()
-        original(self, route, item, now_us)
+        original(self, item, now_us)
 
-    patch.setattr(ReroutableUnit, "_let_through", let_through)
+    patch.setattr(Unit, "_let_item_out", let_out)
 
 
 # --- markers ----------------------------------------------------------------------------------------------------------
@@ -128,46 +124,44 @@ def what_was_put_aside_before_the_range_is_forgotten(patch: Patch) -> None:
 
 @planted
 def a_marker_overtakes_micro_batches(patch: Patch) -> None:
-    original = ReroutableUnit._in_line
+    def append(self: Line, entry: Item | Marker) -> None:
+        self._entries.appendleft(entry) if isinstance(entry, Marker) else self._entries.append(entry)
 
-    def in_line(self: ReroutableUnit, detour: Detour, *rest: Any) -> None:
-        original(self, detour, *rest)
-        detour.line.appendleft(detour.line.pop())
-
-    patch.setattr(ReroutableUnit, "_in_line", in_line)
+    patch.setattr(Line, "append", append)
 
 
 @planted_with(struck(at(Moment.COMMITTED, Action.KILL_TWO, 6), interval_us=1_000, queue_records=5))
 def offsets_are_those_of_the_release(patch: Patch) -> None:
-    def end_mark(self: SourceUnit, mark: Any, capture: Capture) -> None:
-        capture.offsets = self._offsets()
-        original(self, mark, capture)
+    def let_out(self: Unit, marker: Marker) -> None:
+        marker.capture.offsets = self.input.offsets()
+        original(self, marker)
 
-    original = SourceUnit._end_mark
-    patch.setattr(SourceUnit, "_end_mark", end_mark)
+    original = Unit._let_marker_out
+    patch.setattr(Unit, "_let_marker_out", let_out)
 
 
 @planted_with(struck(at(Moment.COMMITTED, Action.KILL_TWO, 12), interval_us=1_000, queue_records=5))
 def positions_of_inputs_are_those_of_the_release(patch: Patch) -> None:
-    def end_mark(self: InputUnit, mark: Any, capture: Capture) -> None:
-        capture.inputs = self._input_states()
-        original(self, mark, capture)
+    def let_out(self: Unit, marker: Marker) -> None:
+        marker.capture.inputs = self.input.states()
+        original(self, marker)
 
-    original = InputUnit._end_mark
-    patch.setattr(InputUnit, "_end_mark", end_mark)
+    original = Unit._let_marker_out
+    patch.setattr(Unit, "_let_marker_out", let_out)
 
 
 @planted_where(lambda s: short(s) and s.shape in (Shape.WINDOW, Shape.DEEP) and s.options.slots > 1)
 def event_time_passes_before_the_records_are_back(patch: Patch) -> None:
-    original = SourceUnit._passed
+    original = Unit._let_item_out
 
-    def passed(self: SourceUnit, item: Item, event_time_us_max: int | None, now_us: int) -> None:
-        for each in self.detour.line if self.detour is not None else ():
-            if isinstance(each, Item) and each.result is not None:
-                event_time_us_max = later(event_time_us_max, each.result.done.event_time_us_max)
-        original(self, item, event_time_us_max, now_us)
+    def let_out(self: Unit, item: Item, now_us: int) -> None:
+        for each in self.line.items:
+            if item.result is not None and each.result is not None:
+                shown = each.result.done.event_time_us_max
+                item.result.done.event_time_us_max = later(item.result.done.event_time_us_max, shown)
+        original(self, item, now_us)
 
-    patch.setattr(SourceUnit, "_passed", passed)
+    patch.setattr(Unit, "_let_item_out", let_out)
 
 
 # --- hand-overs -------------------------------------------------------------------------------------------------------
@@ -175,27 +169,25 @@ def event_time_passes_before_the_records_are_back(patch: Patch) -> None:
 
 @planted
 def micro_batches_are_cut_on_the_way_back(patch: Patch) -> None:
-    def step(original: Any) -> Any:
-        def step_detour(self: ReroutableUnit, detour: Detour, now_us: int) -> bool:
-            closing, detour.closing = detour.closing, False
-            worked: bool = original(self, detour, now_us)
-            detour.closing = closing
-            return worked
+    original = Unit.step
 
-        return step_detour
+    def step(self: Unit, now_us: int) -> bool:
+        worked = original(self, now_us)
+        if self.switches.wanted is not None and not self.finished and not self._ending and self.has_room:
+            worked |= self._take(now_us)
+        return worked
 
-    patch.setattr(SourceUnit, "_step_detour", step(SourceUnit._step_detour))
-    patch.setattr(InputUnit, "_step_detour", step(InputUnit._step_detour))
+    patch.setattr(Unit, "step", step)
 
 
 @planted
 def what_had_gathered_is_lost_on_the_way_back(patch: Patch) -> None:
-    patch.setattr(Detour, "is_empty", property(lambda self: not self.line))
+    patch.setattr(Unit, "_is_away", property(lambda self: bool(self.line)))
 
 
 @planted
-def another_range_takes_over_in_the_middle_of_the_line(patch: Patch) -> None:
-    patch.setattr(Route, "same_range", lambda self, other: True)
+def another_way_takes_over_in_the_middle_of_the_line(patch: Patch) -> None:
+    patch.setattr(Unit, "_is_away", property(lambda self: self.way.gathers))
 
 
 @planted_with(struck(at(Moment.RETURNED, Action.KILL_IT, 3)))
@@ -215,7 +207,7 @@ def only_the_order_under_way_is_given_again(patch: Patch) -> None:
 
 @planted_with(struck(at(Moment.AWAY, Action.KILL_OTHER, 4)))
 def a_rollback_does_not_withdraw(patch: Patch) -> None:
-    patch.setattr(SlotPool, "withdraw", lambda self, items: None)
+    patch.setattr(SlotPool, "withdraw", lambda self, way: None)
 
 
 # --- slots ------------------------------------------------------------------------------------------------------------
@@ -269,15 +261,16 @@ def test_some_seed_finds(mutation: Mutation, change: Change, monkeypatch: Patch)
 
 @with_poison.planted_where(lambda s: s.has_slots and short(s))
 def slots_that_are_lost_are_not_counted(patch: Patch) -> None:
-    patch.setattr(SlotPool, "exhausted", lambda self, attempts_max: [])
+    patch.setattr(SlotPool, "give_back_lost", lambda self: False)
 
 
 @with_poison.planted_where(lambda s: s.has_slots and short(s))
 def what_slots_are_lost_with_is_given_up(patch: Patch) -> None:
-    def take_back(self: SlotDesk, units: Sequence[Any]) -> bool:
-        return bool(self.pool.exhausted(3))
+    def give_back(self: SlotPool, found: list[Work]) -> None:
+        for work in found:
+            self._unsent.remove(work)
 
-    patch.setattr(SlotDesk, "take_back", take_back)
+    patch.setattr(SlotPool, "_give_back", give_back)
 
 
 @with_poison.planted

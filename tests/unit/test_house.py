@@ -19,8 +19,8 @@ PUBLIC = """
     rates records run sqlite start stream table testing tumbling when
 """.split()
 # Lower rooms first; a module may import its own room and those above it in this list.
-ROOMS = ["errors", "durations", "types", "expr", "metrics", "dataset", "operators", "connectors", "pipeline"]
-ROOMS += ["protocol", "engine", "control", "runtime"]
+ROOMS = ["errors", "durations", "checks", "types", "expr", "metrics", "dataset", "operators", "connectors"]
+ROOMS += ["pipeline", "protocol", "engine", "control", "runtime"]
 SHELLS = {"testing": [], "dashboard": [], "demo": ["dashboard"], "cli": ["dashboard", "demo"]}
 """What stands on the rooms; each may import them all, and of the other shells those named."""
 BENCH_ROOMS = ["foreign", "workloads", "meter", "files", "engines", "report", "studies"]

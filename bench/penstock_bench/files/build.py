@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import penstock as ps
-from penstock.operators.join import Pairing
-from penstock.operators.windows import Window, sliding, tumbling
+from penstock.operators import Pairing, Window, sliding, tumbling
 from penstock.pipeline.stream import Stream
 from penstock_bench.files import operations
 from penstock_bench.files.chance import Chance, Relabel, limit

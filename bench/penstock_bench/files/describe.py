@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.durations import format_us
-from penstock.operators.join import Pairing
+from penstock.operators import Pairing
 from penstock_bench.files.layout import Layout, Place, output_names
 from penstock_bench.files.load import Description
 from penstock_bench.files.model import AnyTransformation, Filter, Join, Merge, Modify, Split

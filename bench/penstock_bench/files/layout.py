@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from penstock.operators.join import Pairing
+from penstock.operators import Pairing
 from penstock_bench.files.model import AnyTransformation, Filter, Join, Merge, Modify, Split
 from penstock_bench.files.problems import Problem, unknown_word
 from penstock_bench.files.sources import SourcePlan

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from penstock.operators.join import Pairing
+from penstock.operators import Pairing
 
 KEYS_MAX = 1_000_000
 LENGTH_MAX = 100_000

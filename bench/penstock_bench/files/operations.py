@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import penstock as ps
-from penstock.operators.user import Function
+from penstock.operators import Function
 from penstock.types import TIMESTAMP, Record
 from penstock_bench.files.chance import PRIME, Chance, Combined, Relabel, limit
 from penstock_bench.files.messages import MESSAGE

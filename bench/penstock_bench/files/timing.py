@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from penstock.durations import parse_us
 from penstock.errors import InvalidOption
-from penstock.operators.windows import OVERLAP_MAX
+from penstock.operators import OVERLAP_MAX
 from penstock_bench.files.model import (
     AnyTransformation,
     Join,

@@ -65,7 +65,7 @@ class Input:
         if len(self.generators) == 1:
             return self.generators[0].records(first, count, start_us)
         places = self._order[first : first + count]
-        rows: list[Record] = [None] * len(places)
+        rows: list[Any] = [None] * len(places)
         at = 0
         for generator in self.generators:
             end = at + (generator.total or 0)

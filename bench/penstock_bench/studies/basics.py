@@ -137,7 +137,8 @@ def _drive(plan: Any, events: int) -> float:
     from penstock.protocol import messages as m
 
     worker = Worker(replace(plan, start_us=now_us()), 0, 1, now_ns)
-    worker.start(m.Start([m.Peer(0, 1, "")], now_us(), 0, None, False), {})
+    peer = m.Peer(worker=0, incarnation=1, endpoint="")
+    worker.start(m.Start(peers=[peer], start_us=now_us(), generation=0, restore=None, careful=False), {})
     began = time.perf_counter()
     while worker.figures()[0].records_in < events:
         worker.step(now_us())

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 import penstock as ps
 from penstock.errors import PenstockError
-from penstock.operators.user import Function
+from penstock.operators import Function
 from penstock.types import Record
 from penstock_bench.workloads.base import Comparison, Row, Workload, compare_rows
 

@@ -77,5 +77,5 @@ def _options(
 
 
 def main() -> None:
-    """Entry point of the `penstock` program."""
+    """Run the command line."""
     app()

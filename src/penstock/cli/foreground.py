@@ -20,7 +20,7 @@ from penstock.dashboard.summary import progress
 from penstock.dashboard.view import Frame, switch_line
 from penstock.operators import DEAD_LETTERS
 from penstock.pipeline.plan import Plan
-from penstock.runtime.interrupts import DRAINING_NOTE, STOPPING_NOTE, held_interrupts
+from penstock.runtime.interrupts import DRAINING_NOTE, STOPPING_NOTE
 from penstock.runtime.job import Job, attend
 from penstock.runtime.report import Report, measured_operations
 from penstock.runtime.spark import close_session, open_session
@@ -84,14 +84,12 @@ def attended(
 
 @contextmanager
 def kept_spark(plan: Plan, *, view: bool) -> Iterator[None]:
-    """Start Spark once for several jobs; Ctrl-C meanwhile waits until Spark can be ended in order."""
+    """Start Spark once for several jobs."""
     console = Console(highlight=False)
     shown = console.status("starting Spark…") if view and console.is_terminal else nullcontext()
-    with shown, held_interrupts() as interrupts:
+    with shown:
         open_session(plan.options.master, plan.workers, plan.options.name)
     try:
-        if interrupts:
-            raise KeyboardInterrupt
         yield
     finally:
         close_session()

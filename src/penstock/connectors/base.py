@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 
 from penstock.errors import InvalidOption
+from penstock.operators.base import MAIN, BatchKind
 from penstock.types import Record, Schema
 
 RESUME_ONCE = (
@@ -114,6 +116,17 @@ class Source(ABC):
     def kind(self) -> str:
         """One word for explain and errors, such as ``generator``."""
 
+    def ports(self, schemas: Sequence[Schema], resumed: dict[str, object] | None) -> dict[str, Schema]:
+        """Check the source and return the schema of its only port."""
+        del schemas, resumed
+        self.check()
+        return {MAIN: self.schema}
+
+    @property
+    def required_ports(self) -> tuple[str, ...]:
+        """Ports that something has to read."""
+        return (MAIN,)
+
     @property
     def is_split(self) -> bool:
         """Whether slots can read any stretch of a partition themselves: its readers have `due_records` and `read`."""
@@ -142,7 +155,6 @@ class WriterContext:
     operation: str
     instance: int
     instances: int
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 class SinkWriter(ABC):
@@ -186,10 +198,29 @@ class SinkWriter(ABC):
 class Sink(ABC):
     """An output: configuration only. Each documents what it promises across failures."""
 
+    batch_kind: ClassVar[BatchKind] = BatchKind.LOOP
+    """A sink that has not been tried in batch form is taken to cost there what it costs in record form."""
+    stateful: ClassVar[bool] = False
+    required_ports: ClassVar[tuple[str, ...]] = ()
+    state_signature: ClassVar[None] = None
+
     @property
     @abstractmethod
     def kind(self) -> str:
         """One word for explain and errors, such as ``files``."""
+
+    @property
+    def place(self) -> Path | None:
+        """The directory that it writes into and no other sink of the job may; None: it shares what it writes to."""
+        return None
+
+    def ports(self, schemas: Sequence[Schema], resumed: dict[str, object] | None) -> dict[str, Schema]:
+        """Check the sink, or take up the state of the run that is resumed; it has no port."""
+        if resumed is None:
+            self.check(schemas[0])
+        else:
+            self.resume(resumed)
+        return {}
 
     def check(self, schema: Schema) -> None:
         """Raise a PenstockError if the sink cannot take this schema or place; called before Spark starts."""

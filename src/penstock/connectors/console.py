@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 
+from penstock.checks import Whole
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
 from penstock.connectors.buffered import DeliveringWriter
 from penstock.connectors.plain import plain_dicts
-from penstock.errors import InvalidOption
 from penstock.types import Record, Schema
 
 
@@ -57,6 +57,4 @@ def console(*, limit: int | None = None) -> Console:
     limit : int, optional
         How many rows to print; those after them are dropped.
     """
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise InvalidOption(option="limit", given=limit, allowed="a whole number from 1, or None for all")
-    return Console(limit)
+    return Console(None if limit is None else Whole(1).read("limit", limit))

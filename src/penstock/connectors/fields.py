@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from penstock.checks import Whole
 from penstock.connectors.draws import FieldSpec, Picker
 from penstock.connectors.specs import (
     Choice,
@@ -52,8 +53,7 @@ def words(vocabulary: Sequence[str], n: int, *, zipf: float | None = None) -> Fi
 def integers(low: int, high: int) -> FieldSpec:
     """Draw whole numbers from ``low`` to ``high``, both included."""
     for option, bound in (("low", low), ("high", high)):
-        if isinstance(bound, bool) or not isinstance(bound, int) or not -(1 << 63) <= bound < 1 << 63:
-            raise InvalidOption(option=option, given=bound, allowed="a 64-bit whole number")
+        Whole(-(1 << 63), (1 << 63) - 1).read(option, bound)
     if low > high:
         raise InvalidOption(option="high", given=high, allowed=f"from low={low}")
     return Integers(low, high)
@@ -111,9 +111,7 @@ def _count(option: str, values: object) -> int:
 
 
 def _length(option: str, length: object) -> int:
-    if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= _LENGTH_MAX:
-        raise InvalidOption(option=option, given=length, allowed=f"a whole number from 1 to {_LENGTH_MAX}")
-    return length
+    return Whole(1, _LENGTH_MAX).read(option, length)
 
 
 def _number(option: str, number: object) -> float:

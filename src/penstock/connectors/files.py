@@ -9,12 +9,13 @@ import re
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import IO, Protocol, TypeVar
+from typing import IO, Protocol
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.checks import OneOf
 from penstock.connectors.base import RESUME_ONCE, Sink, SinkWriter, Stager, WriterContext
 from penstock.connectors.plain import plain_dicts
 from penstock.errors import InvalidOption, SinkFailed
@@ -62,6 +63,10 @@ class Files(Sink):
     @property
     def path(self) -> Path:
         """The output directory."""
+        return self._path
+
+    @property
+    def place(self) -> Path:
         return self._path
 
     def check(self, schema: Schema) -> None:
@@ -356,17 +361,6 @@ class _FilesWriter(SinkWriter):
         return self._open
 
 
-_Choice = TypeVar("_Choice", bound=Enum)
-
-
-def _one_of(option: str, given: str, kinds: type[_Choice]) -> _Choice:
-    try:
-        return kinds(given)
-    except ValueError:
-        allowed = ", ".join(f"'{kind.value}'" for kind in kinds)
-        raise InvalidOption(option=option, given=given, allowed=allowed) from None
-
-
 def files(path: str | os.PathLike[str], *, format: str = "jsonl", existing: str = "fail") -> Files:
     """Write the output into files of a directory: each record exactly once.
 
@@ -383,4 +377,4 @@ def files(path: str | os.PathLike[str], *, format: str = "jsonl", existing: str 
         What to do if the directory holds part files of an earlier run: refuse to start, keep them and
         number on from them, or delete them when the job starts.
     """
-    return Files(os.fspath(path), _one_of("format", format, FileFormat), _one_of("existing", existing, Existing))
+    return Files(os.fspath(path), OneOf(FileFormat).read("format", format), OneOf(Existing).read("existing", existing))

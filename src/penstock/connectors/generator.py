@@ -8,6 +8,7 @@ from enum import Enum
 import numpy as np
 import pyarrow as pa
 
+from penstock.checks import OneOf, Whole
 from penstock.connectors.base import Source
 from penstock.connectors.draws import FieldSpec, Times, Words
 from penstock.connectors.generator_reader import Chunks, Columns, GeneratorReader
@@ -185,17 +186,12 @@ def generator(
     schema : str or Schema, optional
         Schema of the records that a function returns in format "columns".
     """
-    if seed.__class__ is not int or not 0 <= seed <= _SEED_MAX:
-        raise InvalidOption(option="seed", given=seed, allowed="a whole number from 0 to 2**63 - 1")
-    if total is not None and (total.__class__ is not int or total < 0):
-        raise InvalidOption(option="total", given=total, allowed="a whole number from 0, or None for no end")
-    if partitions is not None and (partitions.__class__ is not int or not 1 <= partitions <= _PARTITIONS_MAX):
-        raise InvalidOption(option="partitions", given=partitions, allowed=f"1 to {_PARTITIONS_MAX}")
-    try:
-        form = Format(format if format is not None else "json" if schema is None else "columns")
-    except ValueError:
-        allowed = ", ".join(f"'{known.value}'" for known in Format)
-        raise InvalidOption(option="format", given=format, allowed=allowed) from None
+    Whole(0, _SEED_MAX).read("seed", seed)
+    if total is not None:
+        Whole(0).read("total", total)
+    if partitions is not None:
+        Whole(1, _PARTITIONS_MAX).read("partitions", partitions)
+    form = OneOf(Format).read("format", format if format is not None else "json" if schema is None else "columns")
     make = _parts(fields)
     return Generator(
         make,

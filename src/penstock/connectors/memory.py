@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from penstock.checks import Whole
 from penstock.connectors.base import (
     Sink,
     SinkWriter,
@@ -242,6 +243,4 @@ def memory(*, limit: int = _ROWS_MAX) -> Memory:
     >>> ps.run(stream.to(sink))
     >>> sink.dicts()
     """
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise InvalidOption(option="limit", given=limit, allowed="a whole number from 1")
-    return Memory(limit)
+    return Memory(Whole(1).read("limit", limit))

@@ -142,7 +142,7 @@ class ControlLoop:
     def on_group_ended(self, group: int, error: str | None, now_us: int) -> list[Command]:
         """Spark says that a group's job has ended."""
         ended = self._groups.on_ended(group, error, now_us)
-        return [*ended, *(Send(peer.worker, m.GroupEnded(group)) for peer in self._peers)]
+        return [*ended, *(Send(peer.worker, m.GroupEnded(group=group)) for peer in self._peers)]
 
     def on_replaced(self, now_us: int) -> list[Command]:
         """A worker that does not answer is replaced by a new task, which needs a place in the cluster."""
@@ -204,7 +204,7 @@ class ControlLoop:
         """No slot can begin: fail if the user has settled the batch form from the start, else go on without it."""
         for unit in self._plan.units:
             for index in unit.movable:
-                self._pins[_names(self._plan, unit.id, index)] = Form.RECORD
+                self._pins[unit.name_at(index)] = Form.RECORD
         if self._notes:
             return
         if Form.BATCH in settled_pins(self._plan).values():
@@ -219,7 +219,7 @@ class ControlLoop:
     @property
     def _may_switch(self) -> bool:
         """Whether some operation may be put in batch form."""
-        movable = [_names(self._plan, unit.id, index) for unit in self._plan.units for index in unit.movable]
+        movable = [unit.name_at(index) for unit in self._plan.units for index in unit.movable]
         return any(self._pins.get(name) is not Form.RECORD for name in movable)
 
     def _take(self, decision: Decision, now_us: int) -> None:
@@ -282,13 +282,8 @@ class ControlLoop:
             at_us, wait_us = self._calibrations.get(unit.id, (0, CALIBRATE_US_MIN))
             if now_us >= at_us and len(unit.movable) and unit.ops and self._measures.samples(unit) < SAMPLES:
                 self._calibrations[unit.id] = now_us + wait_us, min(2 * wait_us, CALIBRATE_US_MAX)
-                commands.append(Send(self._plan.worker_of(0), m.Calibrate(unit.id, SAMPLE_RECORDS)))
+                commands.append(Send(self._plan.worker_of(0), m.Calibrate(unit=unit.id, records=SAMPLE_RECORDS)))
         return commands
-
-
-def _names(plan: Plan, unit: int, index: int) -> str:
-    spec = plan.units[unit]
-    return spec.name if index < 0 else spec.ops[index].name
 
 
 def checked_operations(plan: Plan, operations: Sequence[str], form: Form | None) -> tuple[str, ...]:
@@ -299,12 +294,8 @@ def checked_operations(plan: Plan, operations: Sequence[str], form: Form | None)
     InvalidOption
         If a name is unknown, an operation cannot take the form, or those in batch form are not next to each other.
     """
-    movable = {
-        _names(plan, unit.id, index).removesuffix(".combine"): (unit.id, index)
-        for unit in plan.units
-        for index in unit.movable
-    }
-    known = dict.fromkeys(_names(plan, u.id, i).removesuffix(".combine") for u in plan.units for i in _indexes(u))
+    movable = {unit.display_at(index): (unit.id, index) for unit in plan.units for index in unit.movable}
+    known = dict.fromkeys(unit.display_at(index) for unit in plan.units for index in _indexes(unit))
     found: list[tuple[int, int]] = []
     for name in operations:
         if name not in known:
@@ -327,9 +318,9 @@ def checked_operations(plan: Plan, operations: Sequence[str], form: Form | None)
                 raise InvalidOption(
                     option="operations in batch form",
                     given=", ".join(operations),
-                    allowed=f"neighbours: '{_names(plan, unit, missing)}' lies between them",
+                    allowed=f"neighbours: '{plan.units[unit].name_at(missing)}' lies between them",
                 )
-    return tuple(_names(plan, unit, index) for unit, index in found)
+    return tuple(plan.units[unit].name_at(index) for unit, index in found)
 
 
 def _indexes(unit: UnitSpec) -> range:
@@ -343,8 +334,8 @@ def settled_pins(plan: Plan) -> dict[str, Form]:
     given = dict(options.pins)
     for unit in plan.units:
         for index in unit.movable:
-            name = _names(plan, unit.id, index)
-            pin = given.get(name, given.get(name.removesuffix(".combine"), options.forms.pin))
+            name = unit.name_at(index)
+            pin = given.get(name, given.get(unit.display_at(index), options.forms.pin))
             if pin is not None:
                 pins[name] = pin
     return pins

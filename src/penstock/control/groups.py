@@ -136,7 +136,7 @@ class Groups:
         if peers == self._peers and start_us == self._start_us:
             return []
         self._peers, self._start_us = list(peers), start_us
-        return self.tell_all(s.Workers(self._peers, start_us))
+        return self.tell_all(s.Workers(peers=self._peers, start_us=start_us))
 
     def tell_all(self, message: s.ToSlotFromDriver) -> list[GroupCommand]:
         """A message to every slot."""
@@ -146,14 +146,14 @@ class Groups:
         """A task has started."""
         group = self._groups.get(up.group)
         if group is None or group.ending:
-            return [TellSlot(up.endpoint, s.End(True))]
+            return [TellSlot(up.endpoint, s.End(at_once=True))]
         group.live[up.slot] = up
         group.seen.add(up.slot)
         self._failures, self._retry_us = 0, RETRY_US_MIN
         if group.up_us is None and len(group.seen) == group.slots:
             group.up_us = now_us
         # Before the workers have started there is nobody to be ready for.
-        return [TellSlot(up.endpoint, s.Workers(self._peers, self._start_us))] if self._start_us else []
+        return [TellSlot(up.endpoint, s.Workers(peers=self._peers, start_us=self._start_us))] if self._start_us else []
 
     def on_down(self, down: s.SlotDown) -> None:
         """A task has done its share and ends."""
@@ -211,7 +211,7 @@ class Groups:
         for group in groups:
             if not group.ending:
                 group.ending = True
-                commands += [TellSlot(up.endpoint, s.End(False)) for up in group.live.values()]
+                commands += [TellSlot(up.endpoint, s.End(at_once=False)) for up in group.live.values()]
         return commands
 
     def tick(self, now_us: int) -> list[GroupCommand]:

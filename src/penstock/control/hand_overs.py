@@ -149,13 +149,15 @@ class HandOvers:
             pending.waiting = set(range(self._plan.units[unit].instances))
             state.first, state.last, state.number = pending.first, pending.last, pending.number
             state.interval_us = interval_us
-            orders.append(m.Reroute(state.number, unit, state.first, state.last, interval_us))
+            orders.append(
+                m.Reroute(switch=state.number, unit=unit, first=state.first, last=state.last, interval_us=interval_us)
+            )
         return orders, settled
 
     def repeat(self) -> list[m.Reroute]:
         """The standing orders, for instances that were built anew."""
         return [
-            m.Reroute(state.number, unit, state.first, state.last, state.interval_us)
+            m.Reroute(switch=state.number, unit=unit, first=state.first, last=state.last, interval_us=state.interval_us)
             for unit, state in self._units.items()
             if state.number
         ]
@@ -166,7 +168,7 @@ class HandOvers:
         if state.pending is not None or state.first > state.last or state.interval_us == interval_us:
             return []
         state.interval_us = interval_us
-        return [m.Reroute(state.number, unit, state.first, state.last, interval_us)]
+        return [m.Reroute(switch=state.number, unit=unit, first=state.first, last=state.last, interval_us=interval_us)]
 
     def on_rerouted(self, message: m.Rerouted, now_us: int) -> list[Settled]:
         """An instance runs as ordered; when all do, the switch is done."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from penstock.control.candidates import capacity_eps
 from penstock.control.monitor import OperationFigures
 from penstock.control.switching import OpMeasure, UnitMeasure
-from penstock.operators import BatchKind, Form, Operation
+from penstock.operators import BatchKind, Form
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
@@ -210,14 +210,14 @@ class Measures:
     def _batch_eps(self, unit: UnitSpec, index: int, name: str, width: int) -> float | None:
         cost_ns = self._batch_ns.get(name)
         spec = unit.ops[index] if index >= 0 else None
-        if cost_ns is None and spec is not None and (self._loops(spec.operation) or not self._reached(name)):
+        if (
+            cost_ns is None
+            and spec is not None
+            and (spec.operation.batch_kind is not BatchKind.VECTORISED or not self._reached(name))
+        ):
             # Before it has been tried: a sink, or a function without a batch form, costs what it costs.
             cost_ns = self._record_ns.get(name)
         return self._eps(cost_ns, width)
-
-    @staticmethod
-    def _loops(operation: object) -> bool:
-        return not isinstance(operation, Operation) or operation.batch_kind is not BatchKind.VECTORISED
 
     @staticmethod
     def _eps(cost_ns: float | None, width: int) -> float | None:

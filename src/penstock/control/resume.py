@@ -8,7 +8,6 @@ import msgspec
 
 from penstock.connectors.base import RESUME_ONCE, Sink
 from penstock.errors import CheckpointMismatch
-from penstock.operators import Match, Merge
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 
@@ -36,10 +35,10 @@ def anchors(plan: Plan) -> list[Anchor]:
             signature = f"{unit.source.kind} of {unit.partitions} partitions ({unit.source.schema.ddl})"
             found.append(Anchor(unit.name, unit.id, unit.instances, signature, True))
         for spec in unit.ops:
-            if isinstance(spec.operation, Match | Merge):
-                signature = f"{spec.operation.describe()} ({spec.operation.input.ddl}) → ({spec.output.ddl})"
+            if spec.operation.state_signature is not None:
+                signature = f"{spec.operation.state_signature} → ({spec.output.ddl})"
                 found.append(Anchor(spec.name, unit.id, unit.instances, signature, False))
-            elif isinstance(spec.operation, Sink) and not any(anchor.unit == unit.id for anchor in found):
+            elif spec.sink is not None and not any(anchor.unit == unit.id for anchor in found):
                 # Its last output may be prepared, committed, and not visible yet.
                 found.append(Anchor(spec.name, unit.id, unit.instances, spec.operation.kind, True, True))
     return found
@@ -61,7 +60,7 @@ def outputs(plan: Plan) -> list[Output]:
         Output(spec.name, spec.operation.kind, spec.schema.ddl, unit.id, unit.instances)
         for unit in plan.units
         for spec in unit.ops
-        if isinstance(spec.operation, Sink)
+        if spec.sink is not None
     ]
 
 
@@ -77,7 +76,7 @@ def carried(stored: Iterable[Output], units: dict[int, int], plan: Plan, place: 
     units : dict
         Which unit of the plan each stored unit has become.
     """
-    sinks = {spec.name: spec.operation for unit in plan.units for spec in unit.ops if isinstance(spec.operation, Sink)}
+    sinks = plan.sinks
     present = {output.name: output for output in outputs(plan)}
     found = []
     for old in stored:

@@ -168,7 +168,7 @@ class Scheduler:
 
     def _drain(self, now_us: int) -> list[Command]:
         """Have the sources end; or, if the job can be resumed, pause them and commit one more epoch."""
-        commands = self._all(m.Drain(self._options.durable))
+        commands = self._all(m.Drain(keep=self._options.durable))
         return commands + self._begin_epoch(now_us)
 
     # --- messages -----------------------------------------------------------------------------------------------------
@@ -213,9 +213,13 @@ class Scheduler:
             return []
         if message.worker not in self._waiting_stop:
             # Its work is done and committed; Spark started its task again for nothing.
-            self.peers[message.worker] = m.Peer(message.worker, message.incarnation, message.endpoint)
+            self.peers[message.worker] = m.Peer(
+                worker=message.worker, incarnation=message.incarnation, endpoint=message.endpoint
+            )
             return [Send(message.worker, m.Stop())]
-        self.peers[message.worker] = m.Peer(message.worker, message.incarnation, message.endpoint)
+        self.peers[message.worker] = m.Peer(
+            worker=message.worker, incarnation=message.incarnation, endpoint=message.endpoint
+        )
         self._heard_us[message.worker] = now_us
         if self.phase is Phase.STARTING:
             return self._start(now_us) if len(self.peers) == self._plan.workers else []
@@ -240,7 +244,11 @@ class Scheduler:
         if self._resumed:
             return self._recover(everything(self._plan), set(self.peers))
         self.start_us = now_us + START_DELAY_US
-        return self._all(m.Start(self._peers(), self.start_us, self.generation, None, False))
+        return self._all(
+            m.Start(
+                peers=self._peers(), start_us=self.start_us, generation=self.generation, restore=None, careful=False
+            )
+        )
 
     def _peers(self) -> list[m.Peer]:
         return [self.peers[worker] for worker in sorted(self.peers)]
@@ -253,7 +261,10 @@ class Scheduler:
         self.generation += 1
         self._recovering |= concerned
         restore = m.Restore(
-            self.committed_epoch, sorted(self._recovering), self._chains.of(self._recovering), self._renumber
+            epoch=self.committed_epoch,
+            instances=sorted(self._recovering),
+            snapshots=self._chains.of(self._recovering),
+            renumber=self._renumber,
         )
         self._waiting_rollback = set(self.peers) & self._waiting_stop
         self._waiting_epoch.clear()
@@ -266,9 +277,15 @@ class Scheduler:
         for worker in sorted(self._waiting_rollback):
             if worker in self._unbuilt:
                 careful = self._losses[worker] > 1
-                message: m.ToWorker = m.Start(self._peers(), self.start_us, self.generation, restore, careful)
+                message: m.ToWorker = m.Start(
+                    peers=self._peers(),
+                    start_us=self.start_us,
+                    generation=self.generation,
+                    restore=restore,
+                    careful=careful,
+                )
             else:
-                message = m.Rollback(self._peers(), self.generation, restore)
+                message = m.Rollback(peers=self._peers(), generation=self.generation, restore=restore)
             commands.append(Send(worker, message))
         return commands
 
@@ -280,12 +297,12 @@ class Scheduler:
         if self._waiting_rollback:
             return []
         self._recovering.clear()
-        commands = self._all(m.Resume(self.generation))
+        commands = self._all(m.Resume(generation=self.generation))
         if self.phase is Phase.ENDING:
-            return commands + self._all(m.Commit(self.committed_epoch, True))
+            return commands + self._all(m.Commit(epoch=self.committed_epoch, final=True))
         if self.begun_epoch > self.committed_epoch and self._recording is None:
             self._waiting_epoch = set(self.peers)
-            commands += self._all(m.BeginEpoch(self.begun_epoch))
+            commands += self._all(m.BeginEpoch(epoch=self.begun_epoch))
         if self.phase is Phase.DRAINING:
             commands += self._drain(now_us)
         return commands
@@ -306,7 +323,7 @@ class Scheduler:
         self.begun_epoch += 1
         self._waiting_epoch = set(self.peers)
         self._new.clear()
-        return self._all(m.BeginEpoch(self.begun_epoch))
+        return self._all(m.BeginEpoch(epoch=self.begun_epoch))
 
     def _on_epoch_done(self, worker: int, epoch: int, stored: list[m.Stored]) -> list[Command]:
         if epoch != self.begun_epoch or worker not in self._waiting_epoch or self.recovering:
@@ -347,7 +364,7 @@ class Scheduler:
         self._losses.clear()
         if epoch == self._last_epoch:
             self.phase = Phase.ENDING
-        commands = self._all(m.Commit(epoch, self.phase is Phase.ENDING))
+        commands = self._all(m.Commit(epoch=epoch, final=self.phase is Phase.ENDING))
         if self._lost:
             return commands + self._recover_lost()
         if self.phase is not Phase.ENDING and not self._waiting_finish:

@@ -1,18 +1,20 @@
 """The replayable uniform dataset: logs of identified blocks under both forms of every operation."""
 
 from penstock.dataset.block import Block, Mark, join_columns, pack, unpack
-from penstock.dataset.channel import Ack, ChannelId, Receiver, Sender
-from penstock.dataset.log import Log, Retention
+from penstock.dataset.channel import Ack, ChannelId, Receiver, ReceiverView, Sender, SenderView
+from penstock.dataset.log import Log, LogView
 
 __all__ = [
     "Ack",
     "Block",
     "ChannelId",
     "Log",
+    "LogView",
     "Mark",
     "Receiver",
-    "Retention",
+    "ReceiverView",
     "Sender",
+    "SenderView",
     "join_columns",
     "pack",
     "unpack",

@@ -50,6 +50,28 @@ class Ack:
     gap: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class SenderView:
+    """The sending end of a channel, to be looked at."""
+
+    sent: int
+    received: int
+    in_flight_records: int
+    is_waiting: bool
+    bounds: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverView:
+    """The receiving end of a channel, to be looked at."""
+
+    received: int
+    owes_ack: bool
+    queued_records: int
+    largest: int
+    """Records of the largest block that waits."""
+
+
 class Sender:
     """Reads a log within the window and keeps what it needs to send again."""
 
@@ -68,10 +90,9 @@ class Sender:
         self._progress_us = 0
         self._resend_us = RESEND_US_MIN
 
-    @property
-    def in_flight_records(self) -> int:
-        """Records sent and not consumed by the receiver yet."""
-        return self._in_flight_records
+    def inspect(self) -> SenderView:
+        """A read-only view."""
+        return SenderView(self._sent, self._received, self._in_flight_records, self._is_waiting, self._log.bounds)
 
     def next(self, now_us: int) -> Block | None:
         """Return the next block to send, if the window allows; a block larger than the window goes alone."""
@@ -158,6 +179,11 @@ class Receiver:
         self._ack_since_us: int | None = None
         self._ack_now = False
         self._gap = False
+
+    def inspect(self) -> ReceiverView:
+        """A read-only view."""
+        largest = max((block.count for block in self._queue), default=0)
+        return ReceiverView(self._received, self._ack_now, self.queued_records, largest)
 
     def accept(self, block: Block, now_us: int) -> bool:
         """Take the block if it is the next one; say so."""

@@ -6,24 +6,14 @@ Units append to logs and read from them; the sender of a channel is one more rea
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from penstock.dataset.block import Block, Mark
 from penstock.errors import LimitExceeded, OffsetGap, ProtocolError
 
 UNREAD_RECORDS_MAX = 16_384
 RETAINED_RECORDS_MAX = 1_000_000
-
-
-class Retention(Enum):
-    """Until when a log keeps a block that every reader has consumed."""
-
-    CONSUMED = "consumed"
-    """Not at all: producer and readers share a process and are replayed together."""
-    COMMITTED = "committed"
-    """Until the block's epoch is committed, so that a reader can be replayed."""
 
 
 @dataclass(slots=True)
@@ -35,8 +25,23 @@ class Cursor:
     consumed_weight: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """A log, to be looked at: what it keeps, and where its readers stand."""
+
+    log: Log
+    name: str
+    has_room: bool
+    base: int
+    """Index of the first block in the whole sequence."""
+    blocks: Sequence[Block]
+    next_id: int
+    cursors: Sequence[tuple[int, int]]
+    """Consumed, and next to be read, as indexes into the whole sequence."""
+
+
 class Log:
-    """A bounded sequence of blocks with replay.
+    """A bounded sequence of blocks with replay: a block stays until all have consumed it and its epoch is committed.
 
     Parameters
     ----------
@@ -44,8 +49,6 @@ class Log:
         For errors.
     readers : iterable of str
         Names of the readers; each gets a cursor at the beginning.
-    retention : Retention
-        When consumed blocks go.
     unread_records_max : int
         Records that may wait for the slowest reader; `has_room` is False from there on.
     retained_records_max : int
@@ -59,7 +62,6 @@ class Log:
         name: str,
         readers: Iterable[str],
         *,
-        retention: Retention = Retention.CONSUMED,
         unread_records_max: int = UNREAD_RECORDS_MAX,
         retained_records_max: int = RETAINED_RECORDS_MAX,
         first_id: int = 0,
@@ -68,7 +70,6 @@ class Log:
         self._cursors = {reader: Cursor() for reader in readers}
         if not self._cursors:
             raise ProtocolError(f"log {name} has no reader.")
-        self._retention = retention
         self._unread_max = unread_records_max
         self._retained_max = retained_records_max
         self._blocks: list[Block] = []
@@ -93,6 +94,11 @@ class Log:
     def retained_records(self) -> int:
         """Records kept, consumed ones included."""
         return self._weight_in - self._weight_out
+
+    def inspect(self) -> LogView:
+        """A read-only view."""
+        cursors = [(each.consumed, each.next) for each in self._cursors.values()]
+        return LogView(self, self.name, self.has_room, self._base, self._blocks, self._next_id, cursors)
 
     @property
     def committed_epoch(self) -> int:
@@ -146,20 +152,6 @@ class Log:
         cursor.next += 1
         return self._blocks[at]
 
-    def read_run(self, reader: str, records_max: int) -> list[Block]:
-        """Read blocks up to the next marker or until ``records_max`` is reached: a micro-batch, named by its ids."""
-        run: list[Block] = []
-        records = 0
-        while (block := self.peek(reader)) is not None:
-            if run and (block.mark is not Mark.NONE or records + block.count > records_max):
-                break
-            run.append(block)
-            records += block.count
-            self._cursors[reader].next += 1
-            if block.mark is not Mark.NONE:
-                break
-        return run
-
     def consume(self, reader: str, last: int) -> None:
         """Note that the reader is done with everything up to block id ``last``."""
         cursor = self._cursors[reader]
@@ -167,8 +159,6 @@ class Log:
         while cursor.consumed < cursor.next and blocks[cursor.consumed - base].last <= last:
             cursor.consumed_weight += blocks[cursor.consumed - base].weight
             cursor.consumed += 1
-        if self._retention is Retention.CONSUMED:
-            self._truncate()
 
     def seek(self, reader: str, block_id: int) -> None:
         """Move the reader's cursor to the block that begins at ``block_id``: replay, or a resend."""
@@ -198,16 +188,10 @@ class Log:
     def commit(self, epoch: int) -> None:
         """Note that ``epoch`` is committed everywhere, and drop what is no longer needed."""
         self._committed_epoch = max(self._committed_epoch, epoch)
-        self._truncate()
-
-    def _truncate(self) -> None:
-        floor = min(cursor.consumed for cursor in self._cursors.values()) - self._base
-        if self._retention is Retention.COMMITTED:
-            kept = 0
-            while kept < floor and self._blocks[kept].epoch <= self._committed_epoch:
-                kept += 1
-            floor = kept
-        if floor > 0:
-            self._weight_out += sum(block.weight for block in self._blocks[:floor])
-            del self._blocks[:floor]
-            self._base += floor
+        consumed = min(cursor.consumed for cursor in self._cursors.values()) - self._base
+        dropped = 0
+        while dropped < consumed and self._blocks[dropped].epoch <= self._committed_epoch:
+            self._weight_out += self._blocks[dropped].weight
+            dropped += 1
+        del self._blocks[:dropped]
+        self._base += dropped

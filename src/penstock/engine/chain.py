@@ -6,16 +6,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from penstock.connectors.base import Sink, SinkWriter, WriterContext
+import msgspec
+
+from penstock.connectors.base import SinkWriter, WriterContext
 from penstock.engine.guard import Guard
-from penstock.engine.lineage import Lineage, Place
+from penstock.engine.lineage import Lineage, Place, Reread
 from penstock.engine.snapshot import OpCounters, UnitSnapshot
 from penstock.engine.stage import Stage, errors_of
 from penstock.errors import OperationFailed, PenstockError, PoisonRecord, SinkFailed
 from penstock.metrics.stats import StatsMessage
 from penstock.metrics.times import later
-from penstock.operators import DEAD_LETTERS, MAIN, Operator, StatefulOperator
-from penstock.operators.errors import ErrorCounts, describe_error, user_traceback
+from penstock.operators import DEAD_LETTERS, MAIN, Operator, Result, StatefulOperator
+from penstock.operators.base import result_of
+from penstock.operators.errors import ErrorCounts, describe_error, placed, user_traceback
 from penstock.pipeline.plan import OpSpec, Plan, UnitSpec
 from penstock.types import Record, Schema
 
@@ -32,9 +35,9 @@ class SinkOperator(Operator):
         self.schema = schema
         self._kind = kind
 
-    def _write(self, rows: list[Record]) -> list[Record]:
+    def _write(self, rows: list[Record]) -> Result:
         self._call(self.writer.write, rows)
-        return rows
+        return Result(rows)
 
     def prepare(self, epoch: int) -> None:
         """Make the epoch's output durable."""
@@ -62,6 +65,39 @@ class SinkOperator(Operator):
             ) from error
 
 
+class Passed(msgspec.Struct):
+    """What came of some records that went through a chain.
+
+    Attributes
+    ----------
+    rows : list of Record
+        What has left the chain at its end.
+    sides : dict
+        What operations have put aside, dead letters included, by the operation's index and the port; only where there
+        is something.
+    event_time_us_max : int or None
+        Largest event time met, if the chain ends before a window's shuffle.
+    """
+
+    rows: list[Record]
+    sides: dict[tuple[int, str], list[Record]] = {}
+    event_time_us_max: int | None = None
+
+    def at(self, op_index: int, port: str) -> list[Record]:
+        """What goes to an output: the chain's result, or what an operation has put aside."""
+        return self.rows if port == MAIN else self.sides.get((op_index, port), [])
+
+    def add(self, other: Passed) -> None:
+        """Take in what came of the next records; for one that began as ``Passed([])``, whose lists are its own."""
+        self.rows += other.rows
+        for place, held in other.sides.items():
+            self.sides.setdefault(place, []).extend(held)
+        self.event_time_us_max = later(self.event_time_us_max, other.event_time_us_max)
+
+
+_NOTHING = Result([])
+
+
 class Chain:
     """Runs records through the operations of one unit instance."""
 
@@ -75,26 +111,16 @@ class Chain:
         self.sinks = [s.operator for s in self.stages if isinstance(s.operator, SinkOperator)]
         first = self.stages[0].operator if self.stages else None
         self.stateful = first if isinstance(first, StatefulOperator) else None
-        self._event_time = self.stages[-1].operator.event_time if self.stages else None
+        self.has_event_time = bool(self.stages) and self.stages[-1].operator.tells_event_time
+        """Whether the chain ends before a window's shuffle, so that it tells event time."""
         self._lineage = Lineage(unit, plan.start_us, self.stages) if unit.source is not None else None
-        self._lettered = [stage.errors for stage in self.stages if stage.errors.keeps_letters]
 
     def _stage(self, spec: OpSpec, plan: Plan) -> Stage:
-        if not isinstance(spec.operation, Sink):
+        if spec.sink is None:
             return Stage.of(spec)
         context = WriterContext(plan.options.name, spec.name, self._instance, self._unit.instances)
-        writer = spec.operation.writer(spec.schema, context)
-        return Stage(spec.name, SinkOperator(spec.name, spec.operation.kind, writer, spec.schema), errors_of(spec))
-
-    @property
-    def has_event_time(self) -> bool:
-        """Whether the chain ends before a window's shuffle, so that it tells event time."""
-        return self._event_time is not None
-
-    @property
-    def event_time_us_max(self) -> int | None:
-        """Largest event time of the last block, if the chain ends before a window's shuffle."""
-        return self._event_time.us_max if self._event_time is not None else None
+        writer = spec.sink.writer(spec.schema, context)
+        return Stage(spec.name, SinkOperator(spec.name, spec.sink.kind, writer, spec.schema), errors_of(spec))
 
     def push(
         self,
@@ -103,27 +129,28 @@ class Chain:
         first: int = 0,
         until: int | None = None,
         origin: Place | None = None,
-    ) -> list[Record]:
-        """Run records through the chain from operation ``first`` on, up to ``until``; return what leaves it.
+    ) -> Passed:
+        """Run records through the chain from operation ``first`` on, up to ``until``; return what came of them.
 
         ``origin`` is where the source records begin that they are, or were made of.
         """
         if self.guard is not None:
             return self._push_carefully(self.guard, rows, first, origin)
-        clock_ns, entered = self._clock_ns, rows
+        clock_ns, entered, result = self._clock_ns, rows, _NOTHING
+        aside: list[tuple[int, Result]] | None = None
         before_ns = clock_ns()
-        if self._event_time is not None:
-            self._event_time.us_max = None
+        entered_us = before_ns // 1000 - due_us
         for stage in self.stages[first:until] if first or until is not None else self.stages:
             if not rows:
                 break
             stats = stage.stats
             count = len(rows)
             try:
-                rows = stage.process(rows)
+                result = stage.process(rows)
             except PenstockError as error:
                 if self._lineage is not None and origin is not None:
-                    self._lineage.placed(error, stage, origin, partial(self._source_rows, entered, first, origin))
+                    source_rows = partial(self._source_rows, entered, first, origin)
+                    self._lineage.place(error, self.stages.index(stage), origin, source_rows)
                 raise error.at(stats.name) from None
             except Exception as error:
                 # Not on one record, which the policy would have had: a result or a partial that cannot be made.
@@ -133,6 +160,7 @@ class Chain:
                     record="(a result of several records)",
                     user_traceback=user_traceback(error),
                 ) from error
+            rows = result.rows
             after_ns = clock_ns()
             stats.records_in += count
             stats.records_out += len(rows)
@@ -142,115 +170,105 @@ class Chain:
                 # Every record is charged with the wait of the block's oldest one: an upper bound, never flattering.
                 latency_us = after_ns // 1000 - due_us
                 stats.latency_us.record(latency_us, count)
-                stats.entered_us += (before_ns // 1000 - due_us) * count
+                stats.entered_us += entered_us * count
                 stats.left_us += latency_us * count
+                entered_us = latency_us
             before_ns = after_ns
-        for errors in self._lettered:
-            if errors.unplaced and origin is not None and self._lineage is not None:
-                self._lineage.place_letters(origin, partial(self._source_rows, entered, first, origin))
-        return rows
+            if result.sides is not None:
+                aside = aside or []
+                aside.append((self.stages.index(stage), result))
+        passed = Passed(rows, event_time_us_max=result.event_time_us_max)
+        if aside is not None:
+            for index, each in aside:
+                self._put_aside(passed, index, each, origin, partial(self._source_rows, entered, first, origin))
+        return passed
 
-    def _source_rows(self, entered: list[Record], first: int, origin: Place) -> Iterable[Record]:
+    def _put_aside(self, passed: Passed, index: int, result: Result, origin: Place | None, rows: Reread) -> None:
+        """Count what an operation could not handle, and take what it has put aside; dead letters get their places."""
+        for port, held in (result.sides or {}).items():
+            passed.sides[index, port] = held
+        failures = result.failures
+        if failures is not None:
+            self.stages[index].counts.add(failures.counts)
+            if failures.letters and origin is not None and self._lineage is not None:
+                passed.sides[index, DEAD_LETTERS] = self._lineage.letters(index, failures, origin, rows)
+
+    def _source_rows(self, entered: list[Record], first: int, origin: Place | None) -> Iterable[Record]:
         """The source records of a block: what entered the chain, unless operations before ``first`` have run it."""
+        if not first:
+            return entered
         assert self._lineage is not None
-        return self._lineage.read(origin) if first else entered
+        assert origin is not None
+        return self._lineage.read(origin)
 
-    def _push_carefully(self, guard: Guard, rows: list[Record], first: int, origin: Place | None) -> list[Record]:
+    def _push_carefully(self, guard: Guard, rows: list[Record], first: int, origin: Place | None) -> Passed:
         """Run one record at a time through each operation, noted before; quarantined ones go to the error policy."""
-        newest: int | None = None
-        if self._event_time is not None:
-            self._event_time.us_max = None
+        passed = Passed([])
         places: list[Place | None] = [None] * len(rows)
         if origin is not None and not first:
             places = [(origin[0], origin[1] + i) for i in range(len(rows))]
-        for stage in self.stages[first:]:
+        for index, stage in enumerate(self.stages[first:], start=first):
             results: list[Record] = []
             result_places: list[Place | None] = []
             for row, place in zip(rows, places, strict=True):
                 stage.stats.records_in += 1
-                made = self._handle_carefully(guard, stage, row, place)
-                newest = later(newest, self.event_time_us_max)
-                results += made
-                result_places += [place] * len(made)
+                result = self._handle_carefully(guard, stage, row, place)
+                results += result.rows
+                result_places += [place] * len(result.rows)
+                for port, held in (result.sides or {}).items():
+                    passed.sides.setdefault((index, port), []).extend(held)
+                passed.event_time_us_max = later(passed.event_time_us_max, result.event_time_us_max)
             guard.done()
             stage.stats.records_out += len(results)
             rows, places = results, result_places
-        if self._event_time is not None:
-            self._event_time.us_max = newest
-        return rows
+        passed.rows = rows
+        return passed
 
-    def _handle_carefully(self, guard: Guard, stage: Stage, row: Record, place: Place | None) -> list[Record]:
-        errors, made = stage.errors, []
+    def _handle_carefully(self, guard: Guard, stage: Stage, row: Record, place: Place | None) -> Result:
         try:
             losses = guard.losses(stage.stats.name, row)
             if losses:
-                killed = PoisonRecord(operation=errors.operation, losses=losses)
-                while errors.handle(row, killed, 0):
+                killed, failures = PoisonRecord(operation=stage.errors.operation, losses=losses), stage.errors.begin()
+                while failures.handle(row, killed, 0):
                     pass
+                result = result_of([], None, None, failures)
             else:
-                made = stage.process([row])
+                result = stage.process([row])
         except OperationFailed as error:
             if place is not None:
                 error.place(self._unit.name, *place)
             raise
-        if errors.unplaced and place is not None:
-            errors.place(self._unit.name, place[0], [place[1]])
-        return made
+        if result.failures is not None:
+            stage.counts.add(result.failures.counts)
+            if place is not None and result.sides is not None:
+                letters = [placed(each, self._unit.name, *place) for each in result.failures.letters]
+                result.sides[DEAD_LETTERS] = letters
+        return result
 
-    def advance(self, event_time_us: int | None, due_us: int, until: int | None = None) -> list[Record]:
-        """Let event time pass in the stateful operation, or end it (None); return what leaves the chain."""
+    def advance(self, event_time_us: int | None, due_us: int, until: int | None = None) -> Passed:
+        """Let event time pass in the stateful operation, or end it (None); return what came of that."""
         assert self.stateful is not None
         before_ns = self._clock_ns()
         rows = self.stateful.finish() if event_time_us is None else self.stateful.advance(event_time_us)
         if not rows:
-            return rows
+            return Passed(rows)
         stats = self.stages[0].stats
         stats.busy_ns += self._clock_ns() - before_ns
         stats.records_out += len(rows)
         return self.push(rows, due_us, 1, until)
 
-    def side(self, op_index: int, port: str, rows: list[Record]) -> list[Record]:
-        """Return what goes to an output: the chain's result, or a copy of what an operation put aside."""
-        if port == MAIN:
-            return rows
-        stage = self.stages[op_index]
-        held = stage.errors.dead_letters if port == DEAD_LETTERS else stage.operator.ports[port]
-        return list(held)
-
-    def clear_sides(self) -> None:
-        """Forget what was put aside, once it has been written."""
-        for stage in self.stages:
-            if stage.errors.dead_letters:
-                stage.errors.forget()
-            for held in stage.operator.ports.values():
-                held.clear()
-
     def figures(self) -> list[StatsMessage]:
         """The figures of every operation."""
         return [
-            StatsMessage(
-                s.stats.name,
+            each.stats.message(
                 self._unit.id,
                 self._instance,
-                s.stats.form,
-                s.stats.records_in,
-                s.stats.records_out,
-                s.stats.blocks,
-                s.stats.busy_ns,
-                s.stats.queue_records,
-                s.operator.late_records,
-                s.errors.counts.skipped,
-                s.errors.counts.retried,
-                s.errors.counts.dead_letters,
-                s.stats.latency_us.counts,
-                s.stats.latency_us.maximum,
-                s.stats.entered_us,
-                s.stats.left_us,
-                s.stats.wait_us,
-                s.stats.schedule_us,
-                s.stats.fallbacks,
+                late=each.operator.late_records,
+                skipped=each.counts.skipped,
+                retried=each.counts.retried,
+                dead_letters=each.counts.dead_letters,
             )
-            for s in self.stages
+            for each in self.stages
         ]
 
     def counters(self) -> list[OpCounters]:
@@ -260,9 +278,9 @@ class Chain:
                 stage.stats.name,
                 stage.stats.records_in,
                 stage.stats.records_out,
-                stage.errors.counts.skipped,
-                stage.errors.counts.retried,
-                stage.errors.counts.dead_letters,
+                stage.counts.skipped,
+                stage.counts.retried,
+                stage.counts.dead_letters,
             )
             for stage in self.stages
         ]
@@ -275,7 +293,7 @@ class Chain:
             counters = by_name.get(stage.stats.name)
             if counters is not None:
                 stage.stats.records_in, stage.stats.records_out = counters.records_in, counters.records_out
-                stage.errors.counts = ErrorCounts(counters.skipped, counters.retried, counters.dead_letters)
+                stage.counts = ErrorCounts(counters.skipped, counters.retried, counters.dead_letters)
         if self.stateful is not None:
             self.stateful.restore([each.state for each in snapshots if each.state is not None])
         self.restore_sinks(last.epoch, last.sinks)

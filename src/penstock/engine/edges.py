@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from penstock.dataset import Block, Log, Mark, Receiver, Retention
+from penstock.dataset import Block, Log, Mark, Receiver
 from penstock.dataset.log import RETAINED_RECORDS_MAX
 from penstock.engine.snapshot import InputState
 from penstock.metrics.times import later
@@ -47,8 +47,6 @@ class EdgeOutput:
             Log(
                 f"{plan.units[edge.producer].name}.{instance}→{plan.units[edge.consumer].name}.{consumer}",
                 [READER],
-                # A consumer may have to be replayed although its producer lives on, in the same process too.
-                retention=Retention.COMMITTED,
                 unread_records_max=plan.options.queue_records,
                 first_id=first_id,
             )

@@ -8,13 +8,12 @@ nothing is named rather than something wrong.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
 
 import msgspec
 
 from penstock.engine.stage import Stage
 from penstock.errors import OperationFailed, PenstockError
-from penstock.operators.errors import Failure
+from penstock.operators.errors import Failure, Failures, placed
 from penstock.pipeline.plan import UnitSpec
 from penstock.types import Record
 
@@ -44,21 +43,20 @@ class Lineage:
         self._first = first
         self._lead: list[Stage] | None = None
 
-    def place_letters(self, origin: Place, rows: Reread) -> None:
-        """Write into new dead letters what they were made of."""
-        for at, stage in enumerate(self._stages):
-            if stage.errors.unplaced:
-                offsets = self._trace(at, stage.errors.unplaced, origin[1], rows)
-                stage.errors.place(self._unit.name, origin[0], offsets)
+    def letters(self, at: int, failures: Failures, origin: Place, rows: Reread) -> list[Record]:
+        """The dead letters of the stage at ``at``, with the source records that they were made of."""
+        offsets = self._trace(at, failures.dead, origin[1], rows)
+        return [
+            letter if offset is None else placed(letter, self._unit.name, origin[0], offset)
+            for letter, offset in zip(failures.letters, offsets, strict=True)
+        ]
 
-    def placed(self, error: PenstockError, stage: Stage, origin: Place, rows: Reread) -> PenstockError:
-        """Write into the error of a stage which source record it is about."""
-        fatal, stage.errors.fatal = stage.errors.fatal, None
-        if fatal is not None and isinstance(error, OperationFailed):
-            (offset,) = self._trace(self._stages.index(stage), [fatal], origin[1], rows)
+    def place(self, error: PenstockError, at: int, origin: Place, rows: Reread) -> None:
+        """Write into the error of the stage at ``at`` which source record it is about."""
+        if isinstance(error, OperationFailed) and error.at_index is not None:
+            (offset,) = self._trace(at, [Failure(error.at_index, error.on_record)], origin[1], rows)
             if offset is not None:
                 error.place(self._unit.name, origin[0], offset)
-        return error
 
     def read(self, origin: Place) -> Iterator[Record]:
         """Read the source once more from a place on."""
@@ -88,19 +86,19 @@ def _traced(
     waiting = iter(failures)
     wanted: Failure | None = next(waiting)
     made = 0
-    with ExitStack() as stack:
-        for stage in before:
-            stack.enter_context(stage.errors.rehearsal())
-        for row in rows:
-            results = [row]
+    for row in rows:
+        results = [row]
+        try:
             for stage in before:
-                results = stage.process(results)
-            while wanted is not None and wanted.at < made + len(results):
-                if _encode(results[wanted.at - made]) != _encode(wanted.record):
-                    return
-                yield offset
-                wanted = next(waiting, None)
-            if wanted is None:
+                results = stage.process(results).rows
+        except OperationFailed:
+            return  # it did not raise then
+        while wanted is not None and wanted.at < made + len(results):
+            if _encode(results[wanted.at - made]) != _encode(wanted.record):
                 return
-            made += len(results)
-            offset += 1
+            yield offset
+            wanted = next(waiting, None)
+        if wanted is None:
+            return
+        made += len(results)
+        offset += 1

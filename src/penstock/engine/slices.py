@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.connectors.base import Sink, SourceReader, Stager
+from penstock.connectors.base import SourceReader, Stager
 from penstock.dataset import pack
 from penstock.engine.chain import ClockNs
-from penstock.engine.lineage import Lineage, Place
+from penstock.engine.lineage import Lineage, Place, Reread
 from penstock.engine.stage import Stage
 from penstock.errors import OperationFailed, PenstockError, SinkFailed
 from penstock.metrics.times import later
-from penstock.operators import DEAD_LETTERS, MAIN
-from penstock.operators.errors import ErrorCounts, Errors, describe_error, user_traceback
+from penstock.operators import DEAD_LETTERS, MAIN, BatchResult
+from penstock.operators.errors import ErrorCounts, describe_error, user_traceback
 from penstock.operators.keys import Partitioner
 from penstock.pipeline.plan import EdgeSpec, Mode, OpSpec, Plan, UnitSpec
 from penstock.protocol.slots import Part, StageFigures
@@ -72,15 +72,14 @@ class Slice:
         self._stage: Stager | None = None
         self._stages: list[Stage] = []
         for spec in unit.ops[max(first, 0) : last + 1]:
-            if isinstance(spec.operation, Sink):
-                self._sink, self._stage = spec, spec.operation.stager(spec.schema, spec.name)
+            if spec.sink is not None:
+                self._sink, self._stage = spec, spec.sink.stager(spec.schema, spec.name)
             else:
                 self._stages.append(Stage.of(spec))
         self._piece_records = [PIECE_RECORDS_FIRST] * len(self._stages)
         """How many records of each operation are about as much work as a piece should be."""
         self._lineage = Lineage(unit, plan.start_us, self._stages, max(first, 0)) if unit.source is not None else None
         whole = last == len(unit.ops) - 1
-        self._event_time = self._stages[-1].operator.event_time if whole and self._stages else None
         self._carries = not whole
         self._edges: list[tuple[EdgeSpec, Partitioner | None]] = []
         for edge in plan.outputs(unit.id):
@@ -114,87 +113,111 @@ class Slice:
             As the record form would on the same records.
         """
         outcome, entered = Outcome(due_us), batch
-        clock_ns = self._clock_ns
-        for stage in self._stages:
-            self._forget(stage)  # what a run or a sample that was broken off has left
-        if self._event_time is not None:
-            self._event_time.us_max = None
+        clock_ns, source_rows = self._clock_ns, partial(self._source_rows, entered, origin)
+        sides: dict[tuple[int, str], list[Record]] = {}
         before_ns = clock_ns()
         for position, stage in enumerate(self._stages):
             count = batch.num_rows
             if not count:
-                outcome.stages.append(StageFigures(0, 0, 0, before_ns // 1000, 0, 0, 0, 0))
+                idle = StageFigures(records_in=0, records_out=0, busy_ns=0, done_us=before_ns // 1000)
+                outcome.stages.append(idle)
                 continue
-            counts, fallbacks = stage.errors.counts, stage.operator.batch_fallbacks
-            stage.errors.counts = found = ErrorCounts()
             try:
                 if count <= self._piece_records[position]:
-                    batch = self._process(stage, batch)
+                    result = self._process(stage, batch)
                 else:
-                    batch = yield from self._in_pieces(position, stage, batch)
+                    result = yield from self._in_pieces(position, stage, batch)
             except PenstockError as error:
                 if self._lineage is not None:
-                    self._lineage.placed(error, stage, origin, partial(self._source_rows, entered, origin))
+                    self._lineage.place(error, position, origin, source_rows)
                 raise
+            batch = result.columns
+            outcome.event_time_us_max = result.event_time_us_max
+            found = result.failures.counts if result.failures is not None else ErrorCounts()
             after_ns = clock_ns()
             if count <= self._piece_records[position]:
                 self._piece_records[position] = _fitting(count, after_ns - before_ns)
             outcome.stages.append(
                 StageFigures(
-                    count,
-                    batch.num_rows,
-                    after_ns - before_ns,
-                    after_ns // 1000,
-                    found.skipped,
-                    found.retried,
-                    found.dead_letters,
-                    stage.operator.batch_fallbacks - fallbacks,
+                    records_in=count,
+                    records_out=batch.num_rows,
+                    busy_ns=after_ns - before_ns,
+                    done_us=after_ns // 1000,
+                    skipped=found.skipped,
+                    retried=found.retried,
+                    dead_letters=found.dead_letters,
+                    fallbacks=result.fallbacks,
                 )
             )
-            stage.errors.counts = counts
-            before_ns = after_ns
-        if self._lineage is not None:
-            self._lineage.place_letters(origin, partial(self._source_rows, entered, origin))
+            self._put_aside(sides, position, result, origin, source_rows)
+            before_ns = clock_ns()
         if self._sink is not None and self._stage is not None:
             outcome.staged_records = batch.num_rows
             if batch.num_rows:
                 outcome.staged = self._make_ready(self._sink, self._stage, batch)
             done_ns = clock_ns()
-            figures = StageFigures(batch.num_rows, batch.num_rows, done_ns - before_ns, done_ns // 1000, 0, 0, 0, 0)
+            figures = StageFigures(
+                records_in=batch.num_rows,
+                records_out=batch.num_rows,
+                busy_ns=done_ns - before_ns,
+                done_us=done_ns // 1000,
+            )
             outcome.stages.append(figures)
-        if self._event_time is not None:
-            outcome.event_time_us_max = self._event_time.us_max
-        self._deal(batch, outcome)
+        self._deal(batch, sides, outcome)
         if self._carries:
             outcome.carried = batch
         return outcome
 
-    def _in_pieces(self, position: int, stage: Stage, batch: pa.RecordBatch) -> Generator[None, None, pa.RecordBatch]:
+    def _in_pieces(self, position: int, stage: Stage, batch: pa.RecordBatch) -> Generator[None, None, BatchResult]:
         """Process a micro-batch that may be long work, as the record form does a block: piece by piece."""
         done: list[pa.RecordBatch] = []
-        event_time_us_max: int | None = None
-        at, event_time = 0, stage.operator.event_time
+        sides: dict[str, list[Record]] = {}
+        failures, at = stage.errors.begin(), 0
+        whole = BatchResult(batch, sides, None, failures)
         while at < batch.num_rows:
             piece = batch.slice(at, self._piece_records[position])
-            before_ns, letters = self._clock_ns(), len(stage.errors.unplaced)
+            before_ns = self._clock_ns()
             try:
-                done.append(self._process(stage, piece))
-            finally:
-                _move(stage.errors, letters, at)
+                result = self._process(stage, piece)
+            except OperationFailed as error:
+                if error.at_index is not None:
+                    error.at_index += at
+                raise
             self._piece_records[position] = _fitting(piece.num_rows, self._clock_ns() - before_ns)
+            done.append(result.columns)
+            for port, held in (result.sides or {}).items():
+                sides.setdefault(port, []).extend(held)
+            if result.failures is not None:
+                failures.add(result.failures, at)
+            whole.event_time_us_max = later(whole.event_time_us_max, result.event_time_us_max)
+            whole.fallbacks += result.fallbacks
             at += piece.num_rows
-            if event_time is not None:
-                event_time_us_max = event_time.us_max = later(event_time_us_max, event_time.us_max)
             if at < batch.num_rows:
                 yield
-        return pa.concat_batches(done)
+        whole.columns = pa.concat_batches(done)
+        return whole
+
+    def _put_aside(
+        self,
+        sides: dict[tuple[int, str], list[Record]],
+        position: int,
+        result: BatchResult,
+        origin: Place,
+        rows: Reread,
+    ) -> None:
+        """Take what an operation has put aside, by its index in the chain and the port; dead letters with places."""
+        index, failures = position + max(self._first, 0), result.failures
+        for port, held in (result.sides or {}).items():
+            sides[index, port] = held
+        if failures is not None and failures.letters and self._lineage is not None:
+            sides[index, DEAD_LETTERS] = self._lineage.letters(position, failures, origin, rows)
 
     def _source_rows(self, entered: pa.RecordBatch, origin: Place) -> Iterable[Record]:
         """The source records of a micro-batch: itself, unless operations before the range have run it."""
         assert self._lineage is not None
         return self._lineage.read(origin) if self._first > 0 else self._unit.schema.to_rows(entered)
 
-    def _process(self, stage: Stage, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _process(self, stage: Stage, batch: pa.RecordBatch) -> BatchResult:
         try:
             return stage.operator.process_batch(batch)
         except PenstockError as error:
@@ -221,30 +244,21 @@ class Slice:
                 hint="Nothing after the last committed epoch is visible.",
             ) from error
 
-    def _deal(self, batch: pa.RecordBatch, outcome: Outcome) -> None:
-        """Deal what leaves the operations out to the readers of their edges, and forget what was put aside."""
+    def _deal(self, batch: pa.RecordBatch, sides: Mapping[tuple[int, str], list[Record]], outcome: Outcome) -> None:
+        """Deal what leaves the operations out to the readers of their edges."""
         for edge, partitioner in self._edges:
-            if edge.port == MAIN:
-                columns = batch
-            else:
-                held = self._held(edge)
-                if not held:
+            columns = batch
+            if edge.port != MAIN:
+                held = sides.get((edge.op_index, edge.port))
+                if held is None:
                     continue
                 columns = edge.schema.to_batch(held)
             if not columns.num_rows:
                 continue
             for consumer, part in enumerate(partitioner.columns(columns) if partitioner is not None else [columns]):
                 if part.num_rows:
-                    outcome.parts.append(Part(edge.id, consumer, part.num_rows))
+                    outcome.parts.append(Part(edge=edge.id, consumer=consumer, count=part.num_rows))
                     outcome.payloads.append(pack(part))
-        for stage in self._stages:
-            stage.errors.forget()
-            for rows in stage.operator.ports.values():
-                rows.clear()
-
-    def _held(self, edge: EdgeSpec) -> list[Record]:
-        stage = self._stages[edge.op_index - max(self._first, 0)]
-        return stage.errors.dead_letters if edge.port == DEAD_LETTERS else stage.operator.ports[edge.port]
 
     def sample(self, batch: pa.RecordBatch, partition: int, offset: int) -> Sample:
         """Measure both forms of every operation on the same records; sinks are left alone."""
@@ -269,16 +283,14 @@ class Slice:
             batch = batch.slice(0, len(rows))
             found.records_in[index] = batch.num_rows
             found.record_ns[index], _ = self._fastest(stage.process, rows)
-            self._forget(stage)
-            found.batch_ns[index], batch = self._fastest(self._process, stage, batch)
-            self._forget(stage)
+            found.batch_ns[index], result = self._fastest(self._process, stage, batch)
+            batch = result.columns
         return found
 
     def _affordable(self, stage: Stage, rows: list[Record]) -> int:
         """How many records of a sample a slow operation can be given: the slot has other work."""
         few = rows[:PROBE_RECORDS]
         taken_ns, _ = self._fastest(stage.process, few)
-        self._forget(stage)
         return max(len(few), len(few) * SAMPLE_NS // max(1, taken_ns))
 
     def _fastest(self, action: Callable[..., Any], *arguments: Any) -> tuple[int, Any]:
@@ -294,24 +306,10 @@ class Slice:
                 break
         return fastest or 0, result
 
-    @staticmethod
-    def _forget(stage: Stage) -> None:
-        stage.errors.counts = ErrorCounts()
-        stage.errors.dead_letters.clear()
-        for rows in stage.operator.ports.values():
-            rows.clear()
-
     def close(self) -> None:
         """Close the source's readers."""
         for reader in self._readers.values():
             reader.close()
-
-
-def _move(errors: Errors, letters: int, by: int) -> None:
-    """Count the places of what a piece could not handle from the begin of its micro-batch on."""
-    errors.unplaced[letters:] = [each._replace(at=each.at + by) for each in errors.unplaced[letters:]]
-    if errors.fatal is not None:
-        errors.fatal = errors.fatal._replace(at=errors.fatal.at + by)
 
 
 def _fitting(count: int, took_ns: int) -> int:

@@ -95,7 +95,13 @@ class Slot:
         self._batches = 0
         self._busy_ns = 0
         self._first_ns: int | None = None
-        up = s.SlotUp(identity.group, identity.slot, identity.incarnation, identity.endpoint, identity.pid)
+        up = s.SlotUp(
+            group=identity.group,
+            slot=identity.slot,
+            incarnation=identity.incarnation,
+            endpoint=identity.endpoint,
+            pid=identity.pid,
+        )
         self._to_driver: list[s.ToDriver] = [up]
 
     # --- messages in --------------------------------------------------------------------------------------------------
@@ -116,7 +122,13 @@ class Slot:
 
     def _ready(self, worker: int) -> s.Ready:
         identity = self.identity
-        return s.Ready(identity.group, identity.slot, identity.incarnation, identity.endpoint, self._holds(worker))
+        return s.Ready(
+            group=identity.group,
+            slot=identity.slot,
+            incarnation=identity.incarnation,
+            endpoint=identity.endpoint,
+            holds=self._holds(worker),
+        )
 
     def _holds(self, worker: int) -> list[int]:
         """Micro-batches of a worker that are here: the one at work, and those that wait."""
@@ -176,7 +188,7 @@ class Slot:
         elif self.state is State.LEAVING and now_us - self._said_us >= LEAVE_AGAIN_US:
             self._said_us = now_us
             for worker in sorted(self._workers.keys() - self._answered):
-                self._tell(worker, s.Leave(self.identity.incarnation))
+                self._tell(worker, s.Leave(incarnation=self.identity.incarnation))
             for worker in sorted(self._answered & self._workers.keys()):
                 if self._holds(worker):
                     self._tell(worker, self._ready(worker))
@@ -186,22 +198,22 @@ class Slot:
             self.state = State.LEAVING
             self._leaving_us = self._said_us = self._clock_ns() // 1000
             for worker in self._workers:
-                self._tell(worker, s.Leave(self.identity.incarnation))
+                self._tell(worker, s.Leave(incarnation=self.identity.incarnation))
 
     def _end(self) -> None:
         self.state = State.ENDED
         for worker in self._workers:
-            self._tell(worker, s.Leave(self.identity.incarnation, True))
+            self._tell(worker, s.Leave(incarnation=self.identity.incarnation, ended=True))
         now_ns = self._clock_ns()
         worked_us = (now_ns - (self._first_ns if self._first_ns is not None else now_ns)) // 1000
         self._to_driver.append(
             s.SlotDown(
-                self.identity.group,
-                self.identity.slot,
-                self.identity.incarnation,
-                self._batches,
-                self._busy_ns // 1000,
-                worked_us,
+                group=self.identity.group,
+                slot=self.identity.slot,
+                incarnation=self.identity.incarnation,
+                batches=self._batches,
+                busy_us=self._busy_ns // 1000,
+                worked_us=worked_us,
             )
         )
 
@@ -220,7 +232,13 @@ class Slot:
             if do.sample:
                 found = work.sample(columns, do.partition, do.offset)
                 self._to_driver.append(
-                    s.Calibrated(do.unit, do.count, found.record_ns, found.batch_ns, found.records_in)
+                    s.Calibrated(
+                        unit=do.unit,
+                        records=do.count,
+                        record_ns=found.record_ns,
+                        batch_ns=found.batch_ns,
+                        records_in=found.records_in,
+                    )
                 )
                 return
             outcome = yield from work.run(columns, due_us, (do.partition, do.offset))
@@ -245,18 +263,18 @@ class Slot:
     def _answer(self, do: s.Do, outcome: Outcome, began_us: int, done_us: int) -> None:
         carried = outcome.carried
         done = s.Done(
-            self.identity.incarnation,
-            do.item,
-            do.attempt,
-            began_us,
-            done_us,
-            outcome.source_ns,
-            outcome.due_us,
-            outcome.event_time_us_max,
-            outcome.stages,
-            outcome.parts,
-            carried.num_rows if carried is not None else 0,
-            outcome.staged_records,
+            incarnation=self.identity.incarnation,
+            item=do.item,
+            attempt=do.attempt,
+            began_us=began_us,
+            done_us=done_us,
+            source_ns=outcome.source_ns,
+            due_us=outcome.due_us,
+            event_time_us_max=outcome.event_time_us_max,
+            stages=outcome.stages,
+            parts=outcome.parts,
+            carried=carried.num_rows if carried is not None else 0,
+            staged=outcome.staged_records,
         )
         frames = [m.encode(done), *outcome.payloads]
         if carried is not None and carried.num_rows:
@@ -284,6 +302,24 @@ class Slot:
 def _not_done(incarnation: int, do: s.Do, error: Exception) -> s.NotDone:
     if isinstance(error, PenstockError):
         trace = error.user_traceback if isinstance(error, OperationFailed) else ""
-        return s.NotDone(incarnation, do.item, do.attempt, error.code, error.operation, error.what, error.hint, trace)
+        return s.NotDone(
+            incarnation=incarnation,
+            item=do.item,
+            attempt=do.attempt,
+            code=error.code,
+            operation=error.operation,
+            what=error.what,
+            hint=error.hint,
+            user_traceback=trace,
+        )
     what = f"a slot failed: {describe_error(error)}.\n{user_traceback(error)}"
-    return s.NotDone(incarnation, do.item, do.attempt, WorkerFailed.code, None, what, "", "")
+    return s.NotDone(
+        incarnation=incarnation,
+        item=do.item,
+        attempt=do.attempt,
+        code=WorkerFailed.code,
+        operation=None,
+        what=what,
+        hint="",
+        user_traceback="",
+    )

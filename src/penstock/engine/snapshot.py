@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import msgspec
 
 DELTAS_MAX = 10
@@ -30,6 +32,19 @@ class OpCounters(msgspec.Struct, array_like=True):
     skipped: int
     retried: int
     dead_letters: int
+
+
+@dataclass(slots=True)
+class Capture:
+    """What a snapshot takes when the marker comes to a unit; the rest is taken when the marker leaves it."""
+
+    full: bool
+    state: bytes | None
+    inputs: list[InputState]
+    offsets: dict[int, int]
+    operations: list[OpCounters]
+    before: int
+    """How many of the operations are as they were then; the others have handled what came before the marker later."""
 
 
 class UnitSnapshot(msgspec.Struct, array_like=True):

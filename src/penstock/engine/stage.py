@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from penstock.metrics import OpStats
 from penstock.operators import Errors, Form, Operation, Operator
+from penstock.operators.errors import ErrorCounts
 from penstock.pipeline.plan import OpSpec
 
 
 class Stage:
     """One operation of the chain at work."""
 
-    __slots__ = ("errors", "operator", "process", "stats")
+    __slots__ = ("counts", "errors", "operator", "process", "stats")
 
     def __init__(self, name: str, operator: Operator, errors: Errors) -> None:
         self.operator = operator
         self.errors = errors
+        self.counts = ErrorCounts()
         self.process = operator.process
         self.stats = OpStats(name, Form.RECORD.value)
 
@@ -27,5 +29,5 @@ class Stage:
 
 
 def errors_of(spec: OpSpec) -> Errors:
-    """The error policy of an operation; users know the two halves of an aggregation by one name."""
-    return Errors(spec.name.removesuffix(".combine"), spec.on_error)
+    """The error policy of an operation, under the name that users know."""
+    return Errors(spec.display, spec.on_error)

@@ -42,18 +42,20 @@ class Wire:
     def frames(self, channel: ChannelId, block: Block, generation: int) -> list[bytes]:
         """A block as it is sent."""
         header = m.Data(
-            *channel,
-            self._incarnation,
-            generation,
-            block.first,
-            block.last,
-            block.epoch,
-            block.count,
-            block.due_us,
-            block.event_time_us_max,
-            block.idle,
-            int(block.mark),
-            block.packed is not None,
+            edge=channel.edge,
+            producer=channel.producer,
+            consumer=channel.consumer,
+            incarnation=self._incarnation,
+            generation=generation,
+            first=block.first,
+            last=block.last,
+            epoch=block.epoch,
+            count=block.count,
+            due_us=block.due_us,
+            event_time_us_max=block.event_time_us_max,
+            idle=block.idle,
+            mark=int(block.mark),
+            packed=block.packed is not None,
         )
         if not block.count:
             return [m.encode(header)]

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from penstock.dataset import Ack, ChannelId, Receiver, Sender
 from penstock.engine.chain import ClockNs
-from penstock.engine.detour import Route
 from penstock.engine.edges import READER, EdgeInput, EdgeOutput, LocalInput, RemoteInput
 from penstock.engine.guard import Guard
-from penstock.engine.input_unit import InputUnit
-from penstock.engine.pool import SlotFrames
-from penstock.engine.rerouting import Order
-from penstock.engine.slot_desk import SlotDesk
+from penstock.engine.inputs import Logs, Readers
+from penstock.engine.inspect import WorkerView
+from penstock.engine.line import Range
+from penstock.engine.samples import calibrate
 from penstock.engine.snapshot import InputState, InstanceId, UnitSnapshot, decode_snapshot, encode_snapshot, renumbered
-from penstock.engine.source_unit import SourceUnit
+from penstock.engine.switch import Switch
 from penstock.engine.unit import Unit
+from penstock.engine.ways.pool import SlotFrames, SlotPool
 from penstock.engine.wire import Wire
 from penstock.errors import ProtocolError
 from penstock.metrics.stats import StatsMessage
@@ -24,7 +24,6 @@ from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 
-UNIT_BLOCKS_PER_STEP = 64
 STEP_US_MAX = 5_000
 """No unit begins another block when a step has taken so long: messages and heartbeats must not wait."""
 SEND_BLOCKS_PER_STEP = 64
@@ -68,9 +67,8 @@ class Worker:
         self._stored: list[m.Stored] = []
         self._wire = Wire(plan, incarnation)
         self._outputs: dict[tuple[int, int], EdgeOutput] = {}
-        self._sources: dict[InstanceId, SourceUnit] = {}
-        self._units: dict[InstanceId, InputUnit] = {}
-        self._desk = SlotDesk(worker, incarnation)
+        self._units: dict[InstanceId, Unit] = {}
+        self._pool = SlotPool(worker, incarnation)
         self._generation = 0
         self._held: frozenset[InstanceId] = frozenset()
         """Instances of the whole job that are being recovered: they, and what is sent to them, wait for Resume."""
@@ -90,7 +88,7 @@ class Worker:
         With a guard the records are handled in careful mode until the next commit.
         """
         everything = [(unit.id, i) for unit in self._plan.units for i in range(unit.instances)]
-        restore = message.restore or m.Restore(0, everything, [], False)
+        restore = message.restore or m.Restore(epoch=0, instances=everything, snapshots=[], renumber=False)
         self._peers = {peer.worker: peer.incarnation for peer in message.peers}
         self._generation = message.generation
         mine = [(unit.id, instance) for unit, instance in self._plan.instances(self.worker)]
@@ -101,7 +99,9 @@ class Worker:
         if message.generation:
             self._held = frozenset(restore.instances)
             self._recovering = True
-            self._to_driver.append(m.RolledBack(self.worker, self.incarnation, message.generation))
+            self._to_driver.append(
+                m.RolledBack(worker=self.worker, incarnation=self.incarnation, generation=message.generation)
+            )
 
     def roll_back(self, message: m.Rollback, snapshots: Snapshots) -> None:
         """Build what a recovery concerns anew; the rest goes on."""
@@ -112,7 +112,9 @@ class Worker:
         self._finished = False
         self._epoch_pending = None
         self._rebuild(self._held, message.restore.epoch, snapshots, message.restore.renumber)
-        self._to_driver.append(m.RolledBack(self.worker, self.incarnation, message.generation))
+        self._to_driver.append(
+            m.RolledBack(worker=self.worker, incarnation=self.incarnation, generation=message.generation)
+        )
 
     def _rebuild(self, instances: frozenset[InstanceId], epoch: int, snapshots: Snapshots, renumber: bool) -> None:
         """Build the instances among ``instances`` that live here, and every channel that leads into one of them."""
@@ -133,17 +135,16 @@ class Worker:
             self._connect_outputs(unit, i, instances, epoch)
         for unit, i in concerned:
             self._build(unit, i, states[unit.id, i], instances, epoch)
-        # Downstream first, so that room is made before more is produced.
-        self._units = {
-            (unit.id, i): self._units[unit.id, i] for unit, i in reversed(mine) if (unit.id, i) in self._units
-        }
+        # Downstream first, so that room is made before more is produced; sources last.
+        mine.reverse()
+        order = sorted(mine, key=lambda each: each[0].source is not None)
+        self._units = {(unit.id, i): self._units[unit.id, i] for unit, i in order if (unit.id, i) in self._units}
 
     def _forget(self, key: InstanceId) -> None:
-        for units in (self._sources, self._units):
-            unit = units.pop(key, None)
-            if unit is not None:
-                unit.forget()
-                unit.close()
+        unit = self._units.pop(key, None)
+        if unit is not None:
+            unit.forget()
+            unit.close()
         names = {persist.name for persist in self._to_store if (persist.unit, persist.instance) == key}
         self._to_store = [persist for persist in self._to_store if persist.name not in names]
         self._storing = {name for name in self._storing if not name.startswith(_prefix(*key))}
@@ -165,16 +166,11 @@ class Worker:
     def _build(
         self, unit: UnitSpec, i: int, state: list[UnitSnapshot], instances: frozenset[InstanceId], epoch: int
     ) -> None:
-        key, owner = (unit.id, i), (self.worker, self.incarnation)
         outputs = [self._outputs[edge.id, i] for edge in self._plan.outputs(unit.id)]
-        made: SourceUnit | InputUnit
-        if unit.source is not None:
-            made = self._sources[key] = SourceUnit(unit, i, self._plan, outputs, self._clock_ns, self._desk.pool, owner)
-        else:
-            inputs = self._inputs(unit, i, (state[-1].inputs or None) if state else None, instances)
-            made = self._units[key] = InputUnit(
-                unit, i, self._plan, inputs, outputs, self._clock_ns, self._desk.pool, owner
-            )
+        logs = None
+        if unit.source is None:
+            logs = self._inputs(unit, i, (state[-1].inputs or None) if state else None, instances)
+        made = self._units[unit.id, i] = Unit(unit, i, self._plan, logs, outputs, self._clock_ns, self._pool)
         if state:
             made.restore(state)
             self._deliver(made, epoch)
@@ -211,9 +207,13 @@ class Worker:
         return inputs
 
     @property
-    def units(self) -> list[SourceUnit | InputUnit]:
+    def units(self) -> list[Unit]:
         """All unit instances of this worker."""
-        return [*self._sources.values(), *self._units.values()]
+        return list(self._units.values())
+
+    @property
+    def _sources(self) -> list[Readers]:
+        return [unit.input for unit in self._units.values() if isinstance(unit.input, Readers)]
 
     # --- messages in --------------------------------------------------------------------------------------------------
 
@@ -226,27 +226,27 @@ class Worker:
                     self._recovering = False
             case m.BeginEpoch(epoch=epoch):
                 self._epoch_pending = epoch
-                for source in self._sources.values():
+                for source in self._sources:
                     source.begin_epoch(epoch)
             case m.Commit(epoch=epoch, final=final):
                 self._commit(epoch)
                 if final:
-                    self._to_driver.append(m.Stopped(self.worker, self.incarnation))
+                    self._to_driver.append(m.Stopped(worker=self.worker, incarnation=self.incarnation))
                     self.stopping = True
             case m.Drain(keep=keep):
-                for source in self._sources.values():
+                for source in self._sources:
                     source.pause() if keep else source.drain()
             case m.Reroute():
-                route = Route(message.first, message.last, message.interval_us)
+                switch = Switch(message.switch, Range(message.first, message.last), message.interval_us)
                 for unit in self.units:
                     if unit.spec.id == message.unit:
-                        unit.order(Order(message.switch, route if route.first <= route.last else None))
+                        unit.switch(switch)
             case m.Calibrate(unit=unit_id, records=records):
-                for unit in self.units:
-                    if unit.spec.id == unit_id and unit.instance == 0:
-                        self._desk.calibrate(unit, records)
+                found = self._units.get((unit_id, 0))
+                if found is not None:
+                    calibrate(found, self._pool, records)
             case m.GroupEnded(group=group):
-                self._desk.pool.on_group_ended(group)
+                self._pool.on_group_ended(group)
             case m.Stop():
                 self.stopping = True
             case _:
@@ -254,7 +254,7 @@ class Worker:
 
     def on_slot(self, message: s.FromSlot, payloads: Sequence[bytes]) -> None:
         """Take a word, or a result, of a slot."""
-        self._desk.on_slot(message, payloads, self.units)
+        self._pool.receive(message, payloads)
 
     def on_peer(self, message: m.PeerMessage, payload: bytes | None, now_us: int) -> None:
         """Take a block or an acknowledgement of another worker's present incarnation and the channel's generation."""
@@ -281,26 +281,20 @@ class Worker:
 
     def step(self, now_us: int) -> bool:
         """Do a bounded piece of what can be done now; say whether there was any."""
-        worked = False
+        worked = self._pool.give_back_lost()
         held = self._held
-        if self._desk.take_back(self.units):
-            worked = True
         until_ns = now_us * 1000 + STEP_US_MAX * 1000
         for key, unit in self._units.items():
             if held and key in held:
                 continue
-            for _ in range(UNIT_BLOCKS_PER_STEP):
-                if not unit.step():
+            for _ in range(unit.input.turns):
+                if not unit.step(now_us):
                     break
                 worked = True
                 if self._clock_ns() > until_ns:
                     break
-        for key, source in self._sources.items():
-            if not (held and key in held) and source.step(now_us):
-                worked = True
         self._announce(now_us)
         self._progress()
-        self._to_driver += self._desk.hand_overs(self.units)
         return worked
 
     def _announce(self, now_us: int) -> None:
@@ -314,24 +308,40 @@ class Worker:
         self._announce_at_us = now_us + ANNOUNCE_US if waiting else None
 
     def _progress(self) -> None:
-        """Have new snapshots stored; report the epoch, and the end, once everything up to it is."""
-        units = self.units
+        """Have new snapshots stored; report switches, and the epoch and the end once everything up to it is stored."""
+        units = self._units.values()
         for unit in units:
             if unit.snapshots:
                 self._store(unit)
+            for made in unit.switches.take():
+                self._to_driver.append(
+                    m.Rerouted(
+                        worker=self.worker,
+                        incarnation=self.incarnation,
+                        switch=made.number,
+                        unit=unit.spec.id,
+                        instance=unit.instance,
+                        pause_us=made.pause_us,
+                        carried_records=made.carried_records,
+                    )
+                )
         if self._epoch_wanted <= self._committed and any(output.is_filling for output in self._outputs.values()):
             self._epoch_wanted = self._committed + 1
-            self._to_driver.append(m.EpochWanted(self.worker, self.incarnation))
+            self._to_driver.append(m.EpochWanted(worker=self.worker, incarnation=self.incarnation))
         if self._storing or self._recovering:
             return
         epoch = self._epoch_pending
         if epoch is not None and all(unit.finished or unit.done_epoch >= epoch for unit in units):
             self._epoch_pending = None
             stored = [each for each in self._stored if each.epoch <= epoch]
-            self._to_driver.append(m.EpochDone(self.worker, self.incarnation, epoch, stored))
+            self._to_driver.append(
+                m.EpochDone(worker=self.worker, incarnation=self.incarnation, epoch=epoch, stored=stored)
+            )
         if not self._finished and all(unit.finished for unit in units):
             self._finished = True
-            self._to_driver.append(m.Finished(self.worker, self.incarnation, list(self._stored)))
+            self._to_driver.append(
+                m.Finished(worker=self.worker, incarnation=self.incarnation, stored=list(self._stored))
+            )
 
     def _store(self, unit: Unit) -> None:
         for snapshot in unit.snapshots:
@@ -366,7 +376,15 @@ class Worker:
                 for part, at in enumerate(range(0, len(rows), DELIVER_ROWS_MAX)):
                     packed = m.encode(rows[at : at + DELIVER_ROWS_MAX])
                     self._to_driver.append(
-                        m.Deliver(self.worker, self.incarnation, sink.name, unit.instance, each, part, packed)
+                        m.Deliver(
+                            worker=self.worker,
+                            incarnation=self.incarnation,
+                            sink=sink.name,
+                            instance=unit.instance,
+                            epoch=each,
+                            part=part,
+                            rows=packed,
+                        )
                     )
 
     # --- messages out -------------------------------------------------------------------------------------------------
@@ -397,7 +415,14 @@ class Worker:
             ack = receiver.ack(now_us)
             if ack is not None:
                 message = m.Acknowledge(
-                    *channel, self.incarnation, receiver.generation, ack.received, ack.consumed, ack.gap
+                    edge=channel.edge,
+                    producer=channel.producer,
+                    consumer=channel.consumer,
+                    incarnation=self.incarnation,
+                    generation=receiver.generation,
+                    received=ack.received,
+                    consumed=ack.consumed,
+                    gap=ack.gap,
                 )
                 yield self._plan.worker_of(channel.producer), [m.encode(message)]
 
@@ -405,12 +430,8 @@ class Worker:
         """When there is something to do without a message, or None."""
         soonest: int | None = self._announce_at_us
         held = self._held
-        for key, source in self._sources.items():
-            wake = None if held and key in held else source.wake_us(now_us)
-            if wake is not None and (soonest is None or wake < soonest):
-                soonest = wake
-        for unit in self._units.values():
-            wake = unit.wake_us()
+        for key, unit in self._units.items():
+            wake = None if held and key in held else unit.wake_us(now_us)
             if wake is not None and (soonest is None or wake < soonest):
                 soonest = wake
         ends: list[Receiver | Sender] = [*self._receivers.values(), *self._senders.values()]
@@ -424,7 +445,7 @@ class Worker:
 
     def to_slots(self, now_us: int) -> list[SlotFrames]:
         """Take the messages for slots."""
-        return self._desk.pool.send(now_us)
+        return self._pool.send(now_us)
 
     # --- figures ------------------------------------------------------------------------------------------------------
 
@@ -434,18 +455,35 @@ class Worker:
 
     def pulse(self, now_us: int) -> m.Pulse:
         """How busy the instances here are."""
-        return self._desk.pulse(self.units, now_us)
+        pulses = [
+            m.UnitPulse(
+                unit=unit.spec.id,
+                instance=unit.instance,
+                arrived=unit.input.arrived_records(now_us),
+                waiting=unit.input.waiting_records(now_us),
+            )
+            for unit in self._units.values()
+        ]
+        return m.Pulse(
+            worker=self.worker,
+            incarnation=self.incarnation,
+            at_us=now_us,
+            units=pulses,
+            slots=self._pool.slots,
+        )
 
     def edge_figures(self) -> list[m.EdgeFigures]:
         """What every edge has carried, as seen from here."""
-        totals = {edge.id: m.EdgeFigures(edge.id) for edge in self._plan.edges}
+        totals = {edge.id: m.EdgeFigures(edge=edge.id) for edge in self._plan.edges}
         for (edge_id, _), output in self._outputs.items():
             totals[edge_id].records_written += output.records_written
         for unit in self._units.values():
+            if not isinstance(unit.input, Logs):
+                continue
             edges = [
                 edge for edge in self._plan.inputs(unit.spec.id) for _ in edge.producers(self._plan, unit.instance)
             ]
-            for edge, each in zip(edges, unit.inputs, strict=True):
+            for edge, each in zip(edges, unit.input.logs, strict=True):
                 totals[edge.id].records_read += each.records_read
                 totals[edge.id].blocks_disordered += each.disordered_blocks
                 if isinstance(each, RemoteInput):
@@ -457,7 +495,23 @@ class Worker:
 
     def offsets(self) -> dict[str, dict[int, int]]:
         """Next offset of every partition that is read here, by source."""
-        return {source.spec.name: source.offsets for source in self._sources.values()}
+        return {unit.spec.name: unit.input.offsets() for unit in self._units.values() if unit.spec.source is not None}
+
+    def inspect(self) -> WorkerView:
+        """A read-only view of everything here."""
+        return WorkerView(
+            self._generation,
+            self._peers,
+            self._epoch_pending,
+            sorted(self._storing),
+            sorted(self._held),
+            [unit.inspect() for unit in self._units.values()],
+            self._pool.inspect(),
+            self._pool.unsent,
+            self._pool.refused_results,
+            {channel: each.inspect() for channel, each in self._receivers.items()},
+            {channel: each.inspect() for channel, each in self._senders.items()},
+        )
 
     def close(self) -> None:
         """Free sinks and sources."""

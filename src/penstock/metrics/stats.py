@@ -7,7 +7,7 @@ import msgspec
 from penstock.metrics.histogram import Histogram
 
 
-class StatsMessage(msgspec.Struct, array_like=True, frozen=True):
+class StatsMessage(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Cumulative figures of one operation on one worker."""
 
     operation: str
@@ -69,3 +69,30 @@ class OpStats:
         self.wait_us = 0
         self.schedule_us = 0
         self.fallbacks = 0
+
+    def message(
+        self, unit: int, instance: int, *, late: int = 0, skipped: int = 0, retried: int = 0, dead_letters: int = 0
+    ) -> StatsMessage:
+        """The figures as they are now, with what others count."""
+        return StatsMessage(
+            operation=self.name,
+            unit=unit,
+            instance=instance,
+            form=self.form,
+            records_in=self.records_in,
+            records_out=self.records_out,
+            blocks=self.blocks,
+            busy_ns=self.busy_ns,
+            queue_records=self.queue_records,
+            late=late,
+            skipped=skipped,
+            retried=retried,
+            dead_letters=dead_letters,
+            latency_counts=self.latency_us.counts,
+            latency_max_us=self.latency_us.maximum,
+            entered_us=self.entered_us,
+            left_us=self.left_us,
+            wait_us=self.wait_us,
+            schedule_us=self.schedule_us,
+            fallbacks=self.fallbacks,
+        )

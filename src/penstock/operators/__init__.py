@@ -1,30 +1,49 @@
-"""Operations: each a configuration with a record form and a batch form that give equal results."""
+"""Operations: each a configuration with a record form and a batch form that give equal results.
 
-from penstock.operators.aggregation import LATE, Aggregation, Combine, Merge
-from penstock.operators.base import MAIN, BatchKind, Form, Operation, Operator, StatefulOperator
-from penstock.operators.columns import REST, Filter, Project, Split
+`stateless` has those that keep nothing, `keyed` those with state; what all of them are is in `base`.
+"""
+
+from penstock.operators.base import (
+    MAIN,
+    BatchKind,
+    BatchResult,
+    Expansion,
+    Form,
+    Operation,
+    Operator,
+    Result,
+    StatefulOperator,
+)
 from penstock.operators.errors import DEAD_LETTER_SCHEMA, DEAD_LETTERS, ErrorPolicy, Errors
-from penstock.operators.join import Join, Side, Tag, join
+from penstock.operators.keyed.aggregation import Aggregation
+from penstock.operators.keyed.combine import Combine
+from penstock.operators.keyed.join import Join, join
+from penstock.operators.keyed.match import Match, Pairing
+from penstock.operators.keyed.reduce import LATE, Reduce
+from penstock.operators.keyed.tag import Side, Tag
+from penstock.operators.keyed.windows import OVERLAP_MAX, Emit, Sliding, Tumbling, Window, sliding, tumbling
 from penstock.operators.keys import Partitioner, check_keys
-from penstock.operators.lookup import How, Lookup, Table, table
-from penstock.operators.match import Match
-from penstock.operators.parse import ParseJson, TimeUnit
-from penstock.operators.user import Apply, Function, as_function, op
-from penstock.operators.windows import Emit, Sliding, Tumbling, Window, sliding, tumbling
+from penstock.operators.stateless.columns import REST, Filter, Project, Split
+from penstock.operators.stateless.functions import Apply, Function, as_function, op
+from penstock.operators.stateless.lookup import How, Lookup, Table, table
+from penstock.operators.stateless.parse import ParseJson, TimeUnit
 
 __all__ = [
     "DEAD_LETTERS",
     "DEAD_LETTER_SCHEMA",
     "LATE",
     "MAIN",
+    "OVERLAP_MAX",
     "REST",
     "Aggregation",
     "Apply",
     "BatchKind",
+    "BatchResult",
     "Combine",
     "Emit",
     "ErrorPolicy",
     "Errors",
+    "Expansion",
     "Filter",
     "Form",
     "Function",
@@ -32,12 +51,14 @@ __all__ = [
     "Join",
     "Lookup",
     "Match",
-    "Merge",
     "Operation",
     "Operator",
+    "Pairing",
     "ParseJson",
     "Partitioner",
     "Project",
+    "Reduce",
+    "Result",
     "Side",
     "Sliding",
     "Split",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -12,7 +10,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from penstock.errors import InvalidOption, OperationFailed, PenstockError
+from penstock.checks import OneOf
+from penstock.errors import OperationFailed, PenstockError
 from penstock.types import Record, Schema, record_dict
 
 ATTEMPTS_MAX = 3
@@ -35,11 +34,7 @@ class ErrorPolicy(Enum):
     @staticmethod
     def parse(value: str | ErrorPolicy, operation: str) -> ErrorPolicy:
         """Read the public option."""
-        try:
-            return ErrorPolicy(value)
-        except ValueError:
-            allowed = ", ".join(policy.value for policy in ErrorPolicy)
-            raise InvalidOption(option="on_error", given=value, allowed=allowed, operation=operation) from None
+        return OneOf(ErrorPolicy).read("on_error", value, operation=operation)
 
 
 @dataclass(slots=True)
@@ -50,6 +45,12 @@ class ErrorCounts:
     retried: int = 0
     dead_letters: int = 0
 
+    def add(self, other: ErrorCounts) -> None:
+        """Count what another call met as well."""
+        self.skipped += other.skipped
+        self.retried += other.retried
+        self.dead_letters += other.dead_letters
+
 
 class Failure(NamedTuple):
     """A record that an operation could not handle, and its place among those that the operation was given."""
@@ -58,34 +59,40 @@ class Failure(NamedTuple):
     record: Record
 
 
+@dataclass(frozen=True, slots=True)
 class Errors:
-    """The policy of one operation at work; the generated loops call `handle` when a record raises.
+    """What one operation does with the records that it raises on; keeps nothing."""
+
+    operation: str
+    policy: ErrorPolicy = ErrorPolicy.FAIL
+
+    def begin(self) -> Failures:
+        """Begin to handle the bad records of one call; the generated loops do when the first record raises."""
+        return Failures(self)
+
+
+class Failures:
+    """The records that one call of an operation could not handle, and what became of them.
 
     Attributes
     ----------
-    dead_letters : list of Record
-        Bad records for the dead letters; the unit empties it after each block.
-    unplaced : list of Failure
-        What the last so many dead letters were made of, until `place` says where that came from.
-    fatal : Failure or None
-        The record on which the operation failed for good.
+    counts : ErrorCounts
+        How many records took which way out.
+    letters : list of Record
+        The dead letters, without the places that they came from.
+    dead : list of Failure
+        What each dead letter was made of.
     """
 
-    def __init__(self, operation: str, policy: ErrorPolicy = ErrorPolicy.FAIL) -> None:
-        self.operation = operation
+    __slots__ = ("_attempts", "_errors", "_retrying", "counts", "dead", "letters")
+
+    def __init__(self, errors: Errors) -> None:
         self.counts = ErrorCounts()
-        self.dead_letters: list[Record] = []
-        self.unplaced: list[Failure] = []
-        self.fatal: Failure | None = None
-        self._policy = policy
+        self.letters: list[Record] = []
+        self.dead: list[Failure] = []
+        self._errors = errors
         self._retrying: Record | None = None
         self._attempts = 0
-        self._rehearsing = False
-
-    @property
-    def keeps_letters(self) -> bool:
-        """Whether bad records become dead letters."""
-        return self._policy is ErrorPolicy.DEAD_LETTER
 
     def handle(self, record: Record, error: Exception, index: int) -> bool:
         """Apply the policy to the record at ``index`` of those given; True means: try this record once more.
@@ -95,17 +102,15 @@ class Errors:
         OperationFailed
             When the policy is to fail, or when every retry has failed.
         """
-        policy = self._policy
-        if self._rehearsing:
-            return policy is ErrorPolicy.RETRY and self._tries_again(record)
+        operation, policy = self._errors.operation, self._errors.policy
         if policy is ErrorPolicy.SKIP:
             self.counts.skipped += 1
             return False
         if policy is ErrorPolicy.DEAD_LETTER:
             self.counts.dead_letters += 1
-            self.dead_letters.append(
+            self.letters.append(
                 DEAD_LETTER_SCHEMA.record_type(
-                    self.operation,
+                    operation,
                     describe_error(error),
                     user_traceback(error),
                     record_text(record),
@@ -114,18 +119,19 @@ class Errors:
                     None,
                 )
             )
-            self.unplaced.append(Failure(index, record))
+            self.dead.append(Failure(index, record))
             return False
         if policy is ErrorPolicy.RETRY and self._tries_again(record):
             self.counts.retried += 1
             return True
-        self.fatal = Failure(index, record)
-        raise OperationFailed(
-            operation=self.operation,
+        failed = OperationFailed(
+            operation=operation,
             cause=describe_error(error),
             record=record_text(record),
             user_traceback=user_traceback(error),
-        ) from error
+        )
+        failed.at_index, failed.on_record = index, record
+        raise failed from error
 
     def _tries_again(self, record: Record) -> bool:
         if record is not self._retrying:
@@ -133,28 +139,16 @@ class Errors:
         self._attempts += 1
         return self._attempts <= ATTEMPTS_MAX
 
-    def place(self, source: str, partition: int, offsets: Sequence[int | None]) -> None:
-        """Write into the dead letters without a place where in a source they came from; None: that is not known."""
-        first = len(self.dead_letters) - len(self.unplaced)
-        for at, offset in enumerate(offsets, start=first):
-            if offset is not None:
-                letter = self.dead_letters[at]
-                self.dead_letters[at] = replace(letter, source=source, partition=partition, offset=offset)
-        self.unplaced.clear()
+    def add(self, other: Failures, by: int) -> None:
+        """Take the failures of a later call in as well, whose records begin at ``by``."""
+        self.counts.add(other.counts)
+        self.letters += other.letters
+        self.dead += [Failure(each.at + by, each.record) for each in other.dead]
 
-    def forget(self) -> None:
-        """Drop the dead letters, once they have been written."""
-        self.dead_letters.clear()
-        self.unplaced.clear()
 
-    @contextmanager
-    def rehearsal(self) -> Iterator[None]:
-        """While it lasts a record that raises is left out, and nothing is counted or kept of it."""
-        retrying, self._rehearsing = (self._retrying, self._attempts), True
-        try:
-            yield
-        finally:
-            (self._retrying, self._attempts), self._rehearsing = retrying, False
+def placed(letter: Record, source: str, partition: int, offset: int) -> Record:
+    """A dead letter that says which record of a source it was made of."""
+    return replace(letter, source=source, partition=partition, offset=offset)
 
 
 def describe_error(error: BaseException) -> str:

@@ -10,10 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import ArithmeticFailed
-from penstock.operators.aggregates import Aggregate
-from penstock.types import Schema
-
 Codes = npt.NDArray[np.int32]
 
 
@@ -70,38 +66,3 @@ class Groups:
         grouped = pa.table({**columns, "group": self.codes}).group_by("group", use_threads=False).aggregate(functions)
         grouped = grouped.take(pc.sort_indices(grouped.column("group")))  # Arrow promises no order of groups
         return [grouped.column(f"{name}_{function}").combine_chunks() for name, function in functions]
-
-
-def partials(
-    by: Sequence[pa.Array], aggregates: Sequence[Aggregate], batch: pa.RecordBatch, output: Schema
-) -> pa.RecordBatch:
-    """Aggregate a batch: a row for each group of rows that are alike in ``by``, with its count and the slots."""
-    groups = Groups(by, batch.num_rows)
-    slots: list[pa.Array | None] = []
-    rest: list[tuple[pa.Array, str]] = []
-    for aggregate in aggregates:
-        column = batch.column(aggregate.column) if aggregate.column else None
-        for function in aggregate.arrow_functions:
-            if function == "count":
-                slots.append(groups.counts(column))
-            else:
-                if function == "sum":
-                    _check_sum(column)
-                slots.append(None)
-                rest.append((column, function))
-    others = iter(groups.aggregate(rest) if rest else ())
-    arrays = [
-        *groups.keys,
-        groups.sizes,
-        *(next(others) if slot is None else slot for slot in slots),
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=output.arrow)
-
-
-def _check_sum(column: pa.Array) -> None:
-    """Arrow's grouped sum wraps around silently; leave anything that could overflow to the loop."""
-    if pa.types.is_integer(column.type) and len(column):
-        extremes = pc.min_max(column)
-        low, high = extremes["min"].as_py() or 0, extremes["max"].as_py() or 0
-        if max(abs(low), abs(high)) * len(column) >= 1 << 63:
-            raise ArithmeticFailed(what="a sum may overflow.")

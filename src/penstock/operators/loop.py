@@ -11,7 +11,7 @@ from itertools import chain
 from operator import length_hint
 from typing import Any
 
-from penstock.operators.base import RecordForm
+from penstock.operators.base import RecordForm, Result, result_of
 from penstock.operators.errors import Errors
 
 _INDENT = " " * 16
@@ -25,25 +25,30 @@ def compile_loop(
     *,
     before: Iterable[str] = (),
     after: Iterable[str] = (),
+    sides: str = "None",
+    event_time: str = "None",
 ) -> RecordForm:
-    """Compile ``for r in rows: body`` into a function from records to records.
+    """Compile ``for r in rows: body`` into a function from records to a result.
 
     Parameters
     ----------
     name : str
         Operation name, shown in tracebacks.
     body : iterable of str
-        Statements over ``r``, with ``append`` and ``extend`` for output.
+        Statements over ``r``, with ``append`` and the list ``out`` for output.
     namespace : mapping
         What the body refers to.
     before, after : iterable of str
         Statements that run once per call, before and after the loop.
+    sides, event_time : str
+        Expressions for what the result says beside its rows, after the loop.
     """
+    beside = "" if sides == event_time == "None" else f", {sides}, {event_time}"
     lines = [
         "def process(rows):",
         "    out = []",
         "    append = out.append",
-        "    extend = out.extend",
+        "    failures = None",
         *(f"    {line}" for line in before),
         "    it = left = iter(rows)",
         "    while True:",
@@ -52,14 +57,17 @@ def compile_loop(
         *(_INDENT + line for line in body),
         "            break",
         "        except Exception as error:",
+        "            if failures is None: failures = begin()",
         # The iterator knows how far it is, so that no record has to be counted for the case that it is bad.
-        "            if handle(r, error, len(rows) - length_hint(left) - 1):",
+        "            if failures.handle(r, error, len(rows) - length_hint(left) - 1):",
         # What is left is always the same iterator: wrapping it once more for every retry would go ever deeper.
         "                it = chain((r,), left)",
         *(f"    {line}" for line in after),
-        "    return out",
+        f"    if failures is not None: return result_of(out, {sides}, {event_time}, failures)",
+        f"    return Result(out{beside})",
     ]
-    scope: dict[str, Any] = {**namespace, "handle": errors.handle, "chain": chain, "length_hint": length_hint}
+    scope: dict[str, Any] = {**namespace, "begin": errors.begin, "chain": chain, "length_hint": length_hint}
+    scope |= {"Result": Result, "result_of": result_of}
     exec(compile("\n".join(lines), f"<penstock {name}>", "exec"), scope)
     process: RecordForm = scope["process"]
     return process

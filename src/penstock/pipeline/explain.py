@@ -6,7 +6,7 @@ import textwrap
 
 from penstock.connectors.base import Sink
 from penstock.durations import format_us
-from penstock.operators import MAIN, BatchKind, Combine, ErrorPolicy, Operation, Tag
+from penstock.operators import MAIN, BatchKind, ErrorPolicy
 from penstock.pipeline.plan import EdgeSpec, Mode, Plan, UnitSpec
 
 _INDENT = " " * 6
@@ -97,7 +97,7 @@ class _Explanation:
         target = self._plan.units[edge.consumer]
         how = edge.mode.value
         if edge.mode is Mode.SHUFFLE:
-            how += f" by {', '.join(_keys(unit, edge))}"
+            how += f" by {', '.join(edge.user_keys)}"
         port = "" if edge.port == MAIN else f"{edge.port.replace('_', ' ')}: "
         first = target.ops[0].name if target.ops else target.name
         name = target.name if target.name == first or not target.ops else f"{target.name}, {first}"
@@ -107,12 +107,6 @@ class _Explanation:
 def _plain_forms(unit: UnitSpec, index: int) -> str:
     """The forms of a source or a sink: in batch form, tasks read their share, or prepare what is written."""
     return "record, batch" if index in unit.movable else "record"
-
-
-def _keys(unit: UnitSpec, edge: EdgeSpec) -> tuple[str, ...]:
-    """The keys as the user named them; partial aggregates and sides of a join carry them under names of their own."""
-    operation: Operation | Sink | None = unit.ops[edge.op_index].operation if edge.op_index >= 0 else None
-    return operation.of.keys if isinstance(operation, Combine | Tag) else edge.keys
 
 
 def _count(number: int, noun: str) -> str:

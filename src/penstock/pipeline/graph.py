@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.connectors.base import Sink, Source
-from penstock.connectors.files import Files
 from penstock.errors import InvalidGraph, PenstockError
-from penstock.operators import MAIN, REST, Aggregation, ErrorPolicy, Join, Operation, Split, check_keys
+from penstock.operators import MAIN, REST, ErrorPolicy, Operation, check_keys
 from penstock.types import Schema
 
 
@@ -26,7 +25,7 @@ class Node:
     """One step: a source (no input), a union (several inputs), a join (two), an operation or a sink (one input)."""
 
     name: str
-    body: Source | Operation | Join | Sink | None
+    body: Source | Operation | Sink | None
     """None for a union."""
     inputs: tuple[Input, ...] = ()
     on_error: ErrorPolicy = ErrorPolicy.FAIL
@@ -35,6 +34,21 @@ class Node:
     def kind(self) -> str:
         """One word for people."""
         return self.body.kind if self.body is not None else "merge"
+
+    @property
+    def source(self) -> Source | None:
+        """The source that the step is, if it is one."""
+        return self.body if isinstance(self.body, Source) else None
+
+    @property
+    def operation(self) -> Operation | None:
+        """The operation that the step is, if it is one."""
+        return self.body if isinstance(self.body, Operation) else None
+
+    @property
+    def sink(self) -> Sink | None:
+        """The sink that the step is, if it is one."""
+        return self.body if isinstance(self.body, Sink) else None
 
 
 @dataclass(frozen=True)
@@ -79,8 +93,8 @@ class Graph:
 
 def same_place(one: Sink, other: Sink) -> bool:
     """Whether two sinks are the same one, or write into the same directory."""
-    if isinstance(one, Files) and isinstance(other, Files):
-        return one.path.resolve() == other.path.resolve()
+    if one.place is not None and other.place is not None:
+        return one.place.resolve() == other.place.resolve()
     return one is other
 
 
@@ -125,52 +139,38 @@ def _bind(node: Node, ports: dict[tuple[str, str], Schema], sinks: Mapping[str, 
         if edge.keys:
             check_keys(schema, edge.keys)
         schemas.append(schema)
-    body = node.body
-    if isinstance(body, Source):
-        body.check()
-        ports[node.name, MAIN] = body.schema
-        return
-    if not schemas:
+    if not schemas and node.source is None:
         raise InvalidGraph("it has no input.", operation=node.name)
-    if body is None:
-        if any(schema != schemas[0] for schema in schemas):
-            shown = "; ".join(f"{edge.node}: ({schema.ddl})" for edge, schema in zip(node.inputs, schemas, strict=True))
-            raise InvalidGraph(
-                f"only streams of one schema can be merged. {shown}.",
-                operation=node.name,
-                hint="Use select() first.",
-            )
-        ports[node.name, MAIN] = schemas[0]
-    elif isinstance(body, Sink):
-        state = sinks.get(node.name) if sinks is not None else None
-        if state is None:
-            body.check(schemas[0])
-        else:
-            body.resume(state)
-    elif isinstance(body, Join):
-        if len(schemas) != 2:
-            raise InvalidGraph(f"a join has two inputs, not {len(schemas)}.", operation=node.name)
-        ports[node.name, MAIN] = body.bind_sides(schemas[0], schemas[1])
+    if node.body is None:
+        found = {MAIN: _united(node, schemas)}
     else:
-        ports[node.name, MAIN] = body.bind(schemas[0])
-        for port, schema in body.side_ports(schemas[0]).items():
-            ports[node.name, port] = schema
+        found = node.body.ports(schemas, sinks.get(node.name) if sinks is not None else None)
+    ports.update({(node.name, port): schema for port, schema in found.items()})
+
+
+def _united(node: Node, schemas: Sequence[Schema]) -> Schema:
+    if any(schema != schemas[0] for schema in schemas):
+        shown = "; ".join(f"{edge.node}: ({schema.ddl})" for edge, schema in zip(node.inputs, schemas, strict=True))
+        raise InvalidGraph(
+            f"only streams of one schema can be merged. {shown}.",
+            operation=node.name,
+            hint="Use select() first.",
+        )
+    return schemas[0]
 
 
 def _check_connected(graph: Graph) -> None:
-    if not any(isinstance(node.body, Sink) for node in graph.nodes):
+    if not any(node.sink for node in graph.nodes):
         raise InvalidGraph("the pipeline has no sink.", hint="End it with .to(…), for example .to(ps.console()).")
     read = {(edge.node, edge.port) for node in graph.nodes for edge in node.inputs}
     for node in graph.nodes:
-        if isinstance(node.body, Sink):
-            continue
-        if isinstance(node.body, Split):
-            for port, _ in node.body.branches:
-                if (node.name, port) not in read:
-                    raise InvalidGraph(
-                        f"its branch '{port}' leads nowhere.",
-                        operation=node.name,
-                        hint=f"Send it to a sink, or leave it to '{REST}'.",
-                    )
-        elif (node.name, MAIN) not in read and not isinstance(node.body, Aggregation):
-            raise InvalidGraph("its output leads nowhere.", operation=node.name, hint="End it with .to(…).")
+        for port in node.body.required_ports if node.body is not None else (MAIN,):
+            if (node.name, port) in read:
+                continue
+            if port == MAIN:
+                raise InvalidGraph("its output leads nowhere.", operation=node.name, hint="End it with .to(…).")
+            raise InvalidGraph(
+                f"its branch '{port}' leads nowhere.",
+                operation=node.name,
+                hint=f"Send it to a sink, or leave it to '{REST}'.",
+            )

@@ -7,23 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from penstock.connectors.base import Sink, Source
-from penstock.connectors.files import Files
 from penstock.errors import InvalidGraph, NotSerializable
-from penstock.operators import (
-    DEAD_LETTER_SCHEMA,
-    DEAD_LETTERS,
-    LATE,
-    MAIN,
-    Aggregation,
-    Combine,
-    ErrorPolicy,
-    Join,
-    Match,
-    Merge,
-    Operation,
-    Side,
-    Tag,
-)
+from penstock.operators import DEAD_LETTER_SCHEMA, DEAD_LETTERS, MAIN, ErrorPolicy, Expansion, Operation
 from penstock.pipeline.graph import Graph, Input, Node, same_place
 from penstock.pipeline.options import Options
 from penstock.types import Schema
@@ -42,13 +27,31 @@ class Mode(Enum):
 
 @dataclass(frozen=True)
 class OpSpec:
-    """One operation or sink in a unit's chain."""
+    """One operation or sink in a unit's chain.
+
+    Attributes
+    ----------
+    name : str
+        Name in the plan, in figures and in checkpoints; unique.
+    display : str
+        Name that users know it by: both parts of an aggregation have the aggregation's.
+    """
 
     name: str
     operation: Operation | Sink
     schema: Schema
     output: Schema
     on_error: ErrorPolicy = ErrorPolicy.FAIL
+    display: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.display:
+            object.__setattr__(self, "display", self.name)
+
+    @property
+    def sink(self) -> Sink | None:
+        """The sink that it is, if it is one."""
+        return self.operation if isinstance(self.operation, Sink) else None
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class EdgeSpec:
     mode: Mode
     keys: tuple[str, ...]
     schema: Schema
+    user_keys: tuple[str, ...]
+    """The keys as users name them."""
 
     def consumers(self, plan: Plan, instance: int) -> list[int]:
         """Instances of the consumer that an instance of the producer sends to."""
@@ -100,9 +105,17 @@ class UnitSpec:
     def movable(self) -> range:
         """Indexes of the operations that can be run in slots: no state; the source (-1) if slots can read it."""
         first = -1 if self.source is not None and self.source.is_split else 0
-        if self.ops and isinstance(self.ops[0].operation, Operation) and self.ops[0].operation.stateful:
+        if self.ops and self.ops[0].operation.stateful:
             first = 1
         return range(first, len(self.ops))
+
+    def name_at(self, index: int) -> str:
+        """Name of the operation at ``index``; the source's at -1."""
+        return self.name if index < 0 else self.ops[index].name
+
+    def display_at(self, index: int) -> str:
+        """Name that users know the operation at ``index`` by."""
+        return self.name if index < 0 else self.ops[index].display
 
     def schema_at(self, index: int) -> Schema:
         """Schema of what enters the operation at ``index``; the source's own at -1."""
@@ -135,6 +148,11 @@ class Plan:
         """Edges out of a unit."""
         return [edge for edge in self.edges if edge.producer == unit]
 
+    @property
+    def sinks(self) -> dict[str, Sink]:
+        """Every sink by name."""
+        return {op.name: op.sink for unit in self.units for op in unit.ops if op.sink is not None}
+
     def instances(self, worker: int) -> Iterator[tuple[UnitSpec, int]]:
         """Yield what a worker runs."""
         for unit in self.units:
@@ -161,12 +179,12 @@ class Plan:
 
 def _check_places(units: list[UnitSpec]) -> None:
     """Two sinks in one directory would overwrite each other's files."""
-    sinks = [(op.name, op.operation) for unit in units for op in unit.ops if isinstance(op.operation, Sink)]
+    sinks = [(op.name, op.sink) for unit in units for op in unit.ops if op.sink is not None]
     for i, (name, sink) in enumerate(sinks):
         for earlier, other in sinks[:i]:
-            if isinstance(sink, Files) and same_place(sink, other):
+            if sink.place is not None and same_place(sink, other):
                 raise InvalidGraph(
-                    f"it writes into '{sink.path}', as '{earlier}' does.",
+                    f"it writes into '{sink.place}', as '{earlier}' does.",
                     operation=name,
                     hint="Give each sink a directory of its own, or merge() the streams before one sink.",
                 )
@@ -181,55 +199,56 @@ class _Planner:
         self._home: dict[str, tuple[UnitSpec, int]] = {}  # node → its unit and index in the chain
 
     def place(self, node: Node) -> None:
-        body = node.body
-        if isinstance(body, Source):
-            partitions = body.partitions(self._parallelism)
-            unit = self._unit(node.name, body.schema, min(self._parallelism, partitions), body)
-            unit.partitions = partitions
-            self._home[node.name] = unit, -1
-        elif body is None:
-            schema = self._graph.schema(node.inputs[0])
-            instances = max(self._home[edge.node][0].instances for edge in node.inputs)
-            unit = self._unit(node.name, schema, instances)
-            for edge in node.inputs:
-                self._connect(edge, unit)
-            self._home[node.name] = unit, -1
-        elif isinstance(body, Aggregation):
-            self._place_aggregation(node, body)
-        elif isinstance(body, Join):
-            self._place_join(node, body)
+        if node.source is not None:
+            self._place_source(node, node.source)
+        elif node.body is None:
+            self._place_union(node)
+        elif (expansion := self._expansion(node)) is not None:
+            self._place_parts(node, expansion)
         else:
             schema = self._graph.schema(node.inputs[0])
-            output = schema if isinstance(body, Sink) else self._graph.ports[node.name, MAIN]
+            output = self._graph.ports.get((node.name, MAIN), schema)
+            body = node.operation or node.sink
+            assert body is not None
             self._add(node.inputs[0], OpSpec(node.name, body, schema, output, node.on_error), node.name)
 
-    def _place_aggregation(self, node: Node, body: Aggregation) -> None:
-        schema = self._graph.schema(node.inputs[0])
-        whole = body.needs_records or bool(self._graph.consumers(node.name, LATE))
-        combine = Combine(body, whole)
-        partial = combine.bind(schema)
-        unit = self._add(node.inputs[0], OpSpec(f"{node.name}.combine", combine, schema, partial, node.on_error), None)
-        merge = Merge(body, schema, whole)
-        target = self._unit(node.name, partial, self._parallelism if body.keys else 1)
-        target.ops.append(OpSpec(node.name, merge, partial, merge.bind(partial), node.on_error))
-        keys = body.keys if whole else body.partial_keys()
-        mode = Mode.SHUFFLE if body.keys else Mode.GATHER
-        self._edge(unit, len(unit.ops) - 1, MAIN, target, mode, keys, partial)
-        self._home[node.name] = target, 0
+    def _place_source(self, node: Node, source: Source) -> None:
+        partitions = source.partitions(self._parallelism)
+        unit = self._unit(node.name, source.schema, min(self._parallelism, partitions), source)
+        unit.partitions = partitions
+        self._home[node.name] = unit, -1
 
-    def _place_join(self, node: Node, body: Join) -> None:
-        left, right = map(self._graph.schema, node.inputs)
-        tagged, sides = body.tagged(left, right), []
-        for edge, side in zip(node.inputs, Side, strict=True):
-            tag = Tag(body, left, right, side)
-            spec = OpSpec(f"{node.name}.{side.value}", tag, self._graph.schema(edge), tagged, node.on_error)
-            unit = self._add(edge, spec, None)
-            sides.append((unit, len(unit.ops) - 1))
-        match = Match(body, left, right)
-        target = self._unit(node.name, tagged, self._parallelism)
-        target.ops.append(OpSpec(node.name, match, tagged, match.bind(tagged), node.on_error))
-        for unit, index in sides:
-            self._edge(unit, index, MAIN, target, Mode.SHUFFLE, body.tagged_keys, tagged)
+    def _place_union(self, node: Node) -> None:
+        schema = self._graph.schema(node.inputs[0])
+        instances = max(self._home[edge.node][0].instances for edge in node.inputs)
+        unit = self._unit(node.name, schema, instances)
+        for edge in node.inputs:
+            self._connect(edge, unit)
+        self._home[node.name] = unit, -1
+
+    def _expansion(self, node: Node) -> Expansion | None:
+        if node.operation is None:
+            return None
+        graph = self._graph
+        read = {port for name, port in graph.ports if name == node.name and graph.consumers(name, port)}
+        return node.operation.expand([graph.schema(edge) for edge in node.inputs], read)
+
+    def _place_parts(self, node: Node, expansion: Expansion) -> None:
+        """Place what runs before a shuffle at the end of its producers' chains, and what is behind it in a new unit."""
+        ends: list[tuple[UnitSpec, int]] = []
+        for edge, (word, part) in zip(node.inputs, expansion.before, strict=True):
+            schema, name = self._graph.schema(edge), f"{node.name}.{word}"
+            between = part.bind(schema)
+            # Where there is one part only, users need not know that it is one.
+            display = node.name if len(expansion.before) == 1 else name
+            unit = self._add(edge, OpSpec(name, part, schema, between, node.on_error, display), None)
+            ends.append((unit, len(unit.ops) - 1))
+        behind = expansion.behind
+        target = self._unit(node.name, between, self._parallelism if expansion.keys else 1)
+        target.ops.append(OpSpec(node.name, behind, between, behind.bind(between), node.on_error))
+        mode = Mode.SHUFFLE if expansion.keys else Mode.GATHER
+        for unit, index in ends:
+            self._edge(unit, index, MAIN, target, mode, expansion.keys, between, expansion.user_keys)
         self._home[node.name] = target, 0
 
     def _add(self, edge: Input, spec: OpSpec, node: str | None) -> UnitSpec:
@@ -293,8 +312,10 @@ class _Planner:
         mode: Mode,
         keys: tuple[str, ...],
         schema: Schema,
+        user_keys: tuple[str, ...] | None = None,
     ) -> None:
-        self.edges.append(EdgeSpec(len(self.edges), producer.id, index, port, consumer.id, mode, keys, schema))
+        shown = keys if user_keys is None else user_keys
+        self.edges.append(EdgeSpec(len(self.edges), producer.id, index, port, consumer.id, mode, keys, schema, shown))
 
 
 def check_serializable(plan: Plan, dumps: object) -> None:

@@ -7,7 +7,7 @@ from itertools import count
 
 from penstock.connectors.base import Sink, Source
 from penstock.errors import InvalidOption
-from penstock.operators import ErrorPolicy, Join, Operation
+from penstock.operators import ErrorPolicy, Operation
 from penstock.pipeline.graph import Input, Node
 
 _fresh = count(1)
@@ -24,7 +24,7 @@ class Step:
 
 
 def make_step(
-    body: Source | Operation | Join | Sink | None,
+    body: Source | Operation | Sink | None,
     inputs: tuple[tuple[Step, Input], ...],
     name: str | None,
     default: str,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from penstock.checks import OneOf
 from penstock.connectors.base import Sink, Source
 from penstock.errors import InvalidGraph, InvalidOption, PenstockError, TypeMismatch
 from penstock.expr import Column, col
@@ -32,8 +33,8 @@ from penstock.operators import (
     sliding,
     tumbling,
 )
-from penstock.operators import aggregates as agg
-from penstock.operators.aggregates import Aggregate
+from penstock.operators.keyed import aggregates as agg
+from penstock.operators.keyed.aggregates import Aggregate
 from penstock.pipeline.graph import Graph, Input, Node, same_place
 from penstock.pipeline.steps import Step, make_step, settle
 from penstock.types import Schema
@@ -154,15 +155,7 @@ class Stream:
         Members that the schema does not name are ignored, missing ones are null. A member of the wrong type
         makes the record bad, which follows ``on_error``. Timestamps are ISO-8601 text or numbers in ``timestamp_unit``.
         """
-        try:
-            unit = TimeUnit(timestamp_unit)
-        except ValueError:
-            raise InvalidOption(
-                option="timestamp_unit",
-                given=timestamp_unit,
-                allowed="s, ms, us",
-                operation=name or "parse_json",
-            ) from None
+        unit = OneOf(TimeUnit).read("timestamp_unit", timestamp_unit, operation=name or "parse_json")
         return self._then(ParseJson(Schema.parse(schema), column, unit), name, on_error)
 
     def map(
@@ -212,10 +205,7 @@ class Stream:
                 operation=name or "lookup",
                 hint="Make one with ps.table(rows, schema=…, key=…).",
             )
-        try:
-            kind = How(how)
-        except ValueError:
-            raise InvalidOption(option="how", given=how, allowed="inner, left", operation=name or "lookup") from None
+        kind = OneOf(How).read("how", how, operation=name or "lookup")
         return self._then(Lookup(table, on, kind), name, on_error)
 
     def split(self, *, name: str | None = None, **branches: Column) -> Mapping[str, Stream]:
@@ -304,7 +294,7 @@ class Stream:
         times = {"time": time, "left_time": left_time, "right_time": right_time}
         try:
             operation = join(on, within=within, lateness=lateness, how=how, match=match, **times)
-            schema = operation.bind_sides(self.schema, other.schema)
+            schema = operation.bind(self.schema, other.schema)
         except PenstockError as error:
             raise error.at(label) from None
         step = make_step(operation, (self._unkeyed._edge, other._unkeyed._edge), name, operation.kind, on_error)

@@ -16,7 +16,7 @@ class _Message(msgspec.Struct, array_like=True, tag=True):
 # --- worker to driver -------------------------------------------------------------------------------------------------
 
 
-class Register(_Message):
+class Register(_Message, kw_only=True):
     """A worker is up and listens at ``endpoint``."""
 
     worker: int
@@ -25,7 +25,7 @@ class Register(_Message):
     pid: int
 
 
-class EdgeFigures(msgspec.Struct, array_like=True):
+class EdgeFigures(msgspec.Struct, array_like=True, kw_only=True):
     """What an edge has carried, as one worker sees it."""
 
     edge: int
@@ -40,7 +40,7 @@ class EdgeFigures(msgspec.Struct, array_like=True):
     blocks_resent: int = 0
 
 
-class Heartbeat(_Message):
+class Heartbeat(_Message, kw_only=True):
     """Figures of everything a worker runs."""
 
     worker: int
@@ -54,7 +54,7 @@ class Heartbeat(_Message):
     """Next offset of every partition that is read here, by source."""
 
 
-class Stored(msgspec.Struct, array_like=True, frozen=True):
+class Stored(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """A snapshot that is on disk."""
 
     unit: int
@@ -65,7 +65,7 @@ class Stored(msgspec.Struct, array_like=True, frozen=True):
     crc: int
 
 
-class EpochDone(_Message):
+class EpochDone(_Message, kw_only=True):
     """Every unit of a worker has passed the marker of ``epoch``, and every snapshot up to it is stored."""
 
     worker: int
@@ -75,7 +75,7 @@ class EpochDone(_Message):
     """Snapshots that no commit has taken in yet."""
 
 
-class Finished(_Message):
+class Finished(_Message, kw_only=True):
     """Every unit of a worker has come to its end; final output is prepared, final snapshots are stored."""
 
     worker: int
@@ -83,7 +83,7 @@ class Finished(_Message):
     stored: list[Stored]
 
 
-class RolledBack(_Message):
+class RolledBack(_Message, kw_only=True):
     """What a worker hosts of a recovery is restored; it waits for Resume."""
 
     worker: int
@@ -91,14 +91,14 @@ class RolledBack(_Message):
     generation: int
 
 
-class EpochWanted(_Message):
+class EpochWanted(_Message, kw_only=True):
     """A worker keeps much for replay; an epoch should be committed soon."""
 
     worker: int
     incarnation: int
 
 
-class Deliver(_Message):
+class Deliver(_Message, kw_only=True):
     """Committed records of a sink that lives in the driver's process."""
 
     worker: int
@@ -111,7 +111,7 @@ class Deliver(_Message):
     rows: bytes
 
 
-class Rerouted(_Message):
+class Rerouted(_Message, kw_only=True):
     """An instance runs its chain the way it was ordered to."""
 
     worker: int
@@ -123,7 +123,7 @@ class Rerouted(_Message):
     carried_records: int
 
 
-class UnitPulse(msgspec.Struct, array_like=True, frozen=True):
+class UnitPulse(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """How busy an instance is."""
 
     unit: int
@@ -133,7 +133,7 @@ class UnitPulse(msgspec.Struct, array_like=True, frozen=True):
     waiting: int
 
 
-class Pulse(_Message):
+class Pulse(_Message, kw_only=True):
     """How busy a worker's instances are; sent more often than a heartbeat, because bursts are short."""
 
     worker: int
@@ -144,7 +144,7 @@ class Pulse(_Message):
     """Slots that take work from this worker."""
 
 
-class Failed(_Message):
+class Failed(_Message, kw_only=True):
     """A worker cannot go on."""
 
     worker: int
@@ -156,7 +156,7 @@ class Failed(_Message):
     user_traceback: str
 
 
-class Stopped(_Message):
+class Stopped(_Message, kw_only=True):
     """A worker has committed and ends."""
 
     worker: int
@@ -181,7 +181,7 @@ FromWorker = (
 # --- driver to worker -------------------------------------------------------------------------------------------------
 
 
-class Peer(msgspec.Struct, array_like=True, frozen=True):
+class Peer(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Where a worker listens."""
 
     worker: int
@@ -189,7 +189,7 @@ class Peer(msgspec.Struct, array_like=True, frozen=True):
     endpoint: str
 
 
-class Restore(msgspec.Struct, array_like=True, frozen=True):
+class Restore(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Which instances are built anew, and from what; without snapshots: from nothing."""
 
     epoch: int
@@ -200,7 +200,7 @@ class Restore(msgspec.Struct, array_like=True, frozen=True):
     """The snapshots are another run's: block ids begin anew."""
 
 
-class Start(_Message):
+class Start(_Message, kw_only=True):
     """All workers are up: connect and begin; in a recovery: build what is restored and wait for Resume."""
 
     peers: list[Peer]
@@ -211,7 +211,7 @@ class Start(_Message):
     """The worker was lost more than once since the last commit: find the record that does it."""
 
 
-class Rollback(_Message):
+class Rollback(_Message, kw_only=True):
     """Another worker was lost: build what was downstream of it anew and wait for Resume with that."""
 
     peers: list[Peer]
@@ -219,26 +219,26 @@ class Rollback(_Message):
     restore: Restore
 
 
-class Resume(_Message):
+class Resume(_Message, kw_only=True):
     """Everyone has rolled back: go on."""
 
     generation: int
 
 
-class BeginEpoch(_Message):
+class BeginEpoch(_Message, kw_only=True):
     """Sources put the marker of ``epoch`` into their output."""
 
     epoch: int
 
 
-class Commit(_Message):
+class Commit(_Message, kw_only=True):
     """``epoch`` is complete everywhere: make output visible and drop logs; ``final`` means: then end."""
 
     epoch: int
     final: bool
 
 
-class Drain(_Message):
+class Drain(_Message, kw_only=True):
     """Sources stop reading; everything under way is finished.
 
     With ``keep`` the job is to be resumed: sources pause instead of ending, so that windows stay open.
@@ -247,7 +247,7 @@ class Drain(_Message):
     keep: bool
 
 
-class Reroute(_Message):
+class Reroute(_Message, kw_only=True):
     """Run operations ``first`` to ``last`` of a unit in slots from the next block on; none if ``first`` is larger."""
 
     switch: int
@@ -257,14 +257,14 @@ class Reroute(_Message):
     interval_us: int
 
 
-class Calibrate(_Message):
+class Calibrate(_Message, kw_only=True):
     """Have a slot measure both forms of a unit's operations on some of its records."""
 
     unit: int
     records: int
 
 
-class GroupEnded(_Message):
+class GroupEnded(_Message, kw_only=True):
     """The tasks of a group of micro-batches are gone."""
 
     group: int
@@ -284,7 +284,7 @@ ToWorker = Start | Rollback | Resume | BeginEpoch | Commit | Drain | Reroute | C
 # --- worker to worker -------------------------------------------------------------------------------------------------
 
 
-class Data(_Message):
+class Data(_Message, kw_only=True):
     """Header of a block; the payload follows as a frame of its own."""
 
     edge: int
@@ -304,7 +304,7 @@ class Data(_Message):
     """The payload is columns, not rows."""
 
 
-class Acknowledge(_Message):
+class Acknowledge(_Message, kw_only=True):
     """The receiver's word on a channel, sent back to the producer."""
 
     edge: int

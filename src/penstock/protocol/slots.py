@@ -18,7 +18,7 @@ class _Message(msgspec.Struct, array_like=True, tag=True):
 # --- slot to worker ---------------------------------------------------------------------------------------------------
 
 
-class Ready(_Message):
+class Ready(_Message, kw_only=True):
     """A slot is up and takes work from this worker; said again and again, so that neither it nor work is missed."""
 
     group: int
@@ -30,7 +30,7 @@ class Ready(_Message):
     or its result did not get back."""
 
 
-class Leave(_Message):
+class Leave(_Message, kw_only=True):
     """The slot has done its group: it finishes what was sent to it before the worker's Left, and ends."""
 
     incarnation: int
@@ -38,20 +38,20 @@ class Leave(_Message):
     """It has ended: what it has given no result for by now, it did not get."""
 
 
-class StageFigures(msgspec.Struct, array_like=True):
+class StageFigures(msgspec.Struct, array_like=True, kw_only=True):
     """What one operation did with one micro-batch."""
 
     records_in: int
     records_out: int
     busy_ns: int
     done_us: int
-    skipped: int
-    retried: int
-    dead_letters: int
-    fallbacks: int
+    skipped: int = 0
+    retried: int = 0
+    dead_letters: int = 0
+    fallbacks: int = 0
 
 
-class Part(msgspec.Struct, array_like=True):
+class Part(msgspec.Struct, array_like=True, kw_only=True):
     """Records for one reader of one edge; its columns are one of the frames that follow."""
 
     edge: int
@@ -60,7 +60,7 @@ class Part(msgspec.Struct, array_like=True):
     count: int
 
 
-class Done(_Message):
+class Done(_Message, kw_only=True):
     """A micro-batch is through: frames follow for each part, then for the records that go on, then for the sink."""
 
     incarnation: int
@@ -79,7 +79,7 @@ class Done(_Message):
     """Records that were made ready for the sink."""
 
 
-class NotDone(_Message):
+class NotDone(_Message, kw_only=True):
     """An operation has failed for good on a record of a micro-batch."""
 
     incarnation: int
@@ -98,7 +98,7 @@ FromSlot = Ready | Leave | Done | NotDone
 # --- worker to slot ---------------------------------------------------------------------------------------------------
 
 
-class Do(_Message):
+class Do(_Message, kw_only=True):
     """One micro-batch: a range of operations, and offsets to read or columns that follow as a frame."""
 
     slot: int
@@ -120,7 +120,7 @@ class Do(_Message):
     """Measure both forms on these records, tell the driver, and give no results."""
 
 
-class Left(_Message):
+class Left(_Message, kw_only=True):
     """The worker sends this slot no more work."""
 
     slot: int
@@ -128,13 +128,10 @@ class Left(_Message):
     incarnation: int
 
 
-ToSlotFromWorker = Do | Left
-
-
 # --- slot and driver --------------------------------------------------------------------------------------------------
 
 
-class SlotUp(_Message):
+class SlotUp(_Message, kw_only=True):
     """A task of a group has started."""
 
     group: int
@@ -144,7 +141,7 @@ class SlotUp(_Message):
     pid: int
 
 
-class SlotDown(_Message):
+class SlotDown(_Message, kw_only=True):
     """A task of a group ends: what it did."""
 
     group: int
@@ -156,7 +153,7 @@ class SlotDown(_Message):
     """From the begin of its first micro-batch on."""
 
 
-class Calibrated(_Message):
+class Calibrated(_Message, kw_only=True):
     """What both forms of every operation of a unit cost on a sample."""
 
     unit: int
@@ -170,14 +167,14 @@ class Calibrated(_Message):
 ToDriver = SlotUp | SlotDown | Calibrated
 
 
-class Workers(_Message):
+class Workers(_Message, kw_only=True):
     """Who the workers are now, and when the sources' schedules began."""
 
     peers: list[Peer]
     start_us: int
 
 
-class End(_Message):
+class End(_Message, kw_only=True):
     """End after the work that is under way; or at once, when the job is over."""
 
     at_once: bool

@@ -63,7 +63,6 @@ class Driver:
         self.ended = threading.Event()
         self.error: PenstockError | None = None
         self.first_result_us: int | None = None
-        self.results_delivered = 0
         self._plan = plan
         self._node = node
         self._store = CheckpointStore(plan.options.checkpoint, durable=plan.options.durable)
@@ -111,7 +110,7 @@ class Driver:
             elif frames[0] == Kind.SLOT.value:
                 told = decode_to_driver(frames[1])
                 if isinstance(told, SlotUp):
-                    self._slots.send(told.endpoint, Kind.DRIVER, [m.encode(End(True))])
+                    self._slots.send(told.endpoint, Kind.DRIVER, [m.encode(End(at_once=True))])
 
     def post(self, event: Event | GroupJobEnded | FormsSettled) -> None:
         """Hand an event in from another thread."""
@@ -254,7 +253,7 @@ class Driver:
 
     def _dismiss_slots(self) -> None:
         for endpoint in self._slots.endpoints:
-            self._slots.send(endpoint, Kind.DRIVER, [m.encode(End(True))])
+            self._slots.send(endpoint, Kind.DRIVER, [m.encode(End(at_once=True))])
 
     def _on_message(self, message: m.FromWorker) -> None:
         peer = self._scheduler.peers.get(message.worker)
@@ -270,7 +269,7 @@ class Driver:
                     self._monitor.on_heartbeat(message)
                 self._beaten = True
             case m.Deliver() if current:
-                self.results_delivered += self._deliveries.take(message)
+                self._deliveries.take(message)
                 self.first_result_us = self.first_result_us or now_us()
             case _:
                 pass

@@ -75,7 +75,15 @@ def _tell_why(assignment: Assignment, worker: int, incarnation: int, error: Exce
     hint = "Modules that the pipeline imports must be installed, or lie beside the program, on every worker's machine."
     node = Node(assignment.keys, assignment.host or own_address(assignment.driver))
     node.connect(assignment.driver)
-    failed = m.Failed(worker, incarnation, WorkerFailed.code, None, what, hint, "")
+    failed = m.Failed(
+        worker=worker,
+        incarnation=incarnation,
+        code=WorkerFailed.code,
+        operation=None,
+        what=what,
+        hint=hint,
+        user_traceback="",
+    )
     node.send(assignment.driver, Kind.WORKER, [m.encode(failed)])
     node.close()
 
@@ -100,7 +108,9 @@ class _Host:
         self._pulse_us = 0
         self._stirred = True
         """Whether anything has happened since the last pulse."""
-        self._tell(m.Register(worker, self._incarnation, self._node.endpoint, os.getpid()))
+        self._tell(
+            m.Register(worker=worker, incarnation=self._incarnation, endpoint=self._node.endpoint, pid=os.getpid())
+        )
 
     def _tell(self, message: m.FromWorker) -> None:
         self._node.send(self._driver, Kind.WORKER, [m.encode(message)])
@@ -212,14 +222,14 @@ class _Host:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         self._tell(
             m.Heartbeat(
-                self._id,
-                self._incarnation,
-                now,
-                self._worker.figures(),
-                _rss_bytes(),
-                int((usage.ru_utime + usage.ru_stime) * 1e6),
-                self._worker.edge_figures(),
-                self._worker.offsets(),
+                worker=self._id,
+                incarnation=self._incarnation,
+                at_us=now,
+                stats=self._worker.figures(),
+                rss_bytes=_rss_bytes(),
+                cpu_us=int((usage.ru_utime + usage.ru_stime) * 1e6),
+                edges=self._worker.edge_figures(),
+                offsets=self._worker.offsets(),
             )
         )
 
@@ -253,6 +263,22 @@ def _rss_bytes() -> int:
 def _failed(worker: int, incarnation: int, error: BaseException) -> m.Failed:
     if isinstance(error, PenstockError):
         trace = error.user_traceback if isinstance(error, OperationFailed) else ""
-        return m.Failed(worker, incarnation, error.code, error.operation, error.what, error.hint, trace)
+        return m.Failed(
+            worker=worker,
+            incarnation=incarnation,
+            code=error.code,
+            operation=error.operation,
+            what=error.what,
+            hint=error.hint,
+            user_traceback=trace,
+        )
     text = f"a worker failed: {describe_error(error)}.\n{user_traceback(error)}"
-    return m.Failed(worker, incarnation, WorkerFailed.code, None, text, "", "")
+    return m.Failed(
+        worker=worker,
+        incarnation=incarnation,
+        code=WorkerFailed.code,
+        operation=None,
+        what=text,
+        hint="",
+        user_traceback="",
+    )

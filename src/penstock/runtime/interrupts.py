@@ -1,8 +1,7 @@
-"""Ctrl-C: held back while Spark starts, then turned into drain and, the second time, stop. The job handle uses it."""
+"""Ctrl-C: ends Spark while it starts, drains the job afterwards and, the second time, stops it."""
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -12,7 +11,8 @@ from types import FrameType
 
 DRAINING_NOTE = "draining… Ctrl-C again stops at once"
 STOPPING_NOTE = "stopping at once; what is not committed stays invisible"
-HELD_NOTE = "ending as soon as Spark has started…"
+LOOK_S = 0.05
+"""Between two looks whether there was an interrupt."""
 
 
 class Acknowledge:
@@ -28,19 +28,32 @@ class Acknowledge:
 
 
 @contextmanager
-def held_interrupts() -> Iterator[list[int]]:
-    """Hold a first Ctrl-C back and yield those seen; a second one interrupts as usual.
+def ending_interrupts(end: Callable[[], None]) -> Iterator[None]:
+    """On Ctrl-C call ``end`` until what is inside has failed for it, then raise KeyboardInterrupt.
 
-    A JVM that has half started cannot be ended in order, so the caller ends it when it is up.
+    An exception out of the blue would leave a library in the middle of something; a thread calls ``end`` instead,
+    which takes away what the library waits for.
     """
+    over = threading.Event()
 
-    def on_signal(count: int) -> None:
-        if count > 1:
-            raise KeyboardInterrupt
-        os.write(2, f"{HELD_NOTE}\n".encode())  # a handler may not use buffered streams
+    def watch() -> None:
+        while not over.wait(LOOK_S):
+            if seen:
+                end()
 
-    with _handling((signal.SIGINT,), on_signal) as seen:
-        yield seen
+    with _handling((signal.SIGINT,), lambda _: None) as seen:
+        watching = threading.Thread(target=watch, name="penstock-interrupts", daemon=True)
+        watching.start()
+        try:
+            yield
+        except Exception:
+            if not seen:
+                raise
+        finally:
+            over.set()
+            watching.join()
+    if seen:
+        raise KeyboardInterrupt
 
 
 @contextmanager

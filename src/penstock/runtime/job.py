@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from penstock.runtime.capture import capture
 from penstock.runtime.checkpoints import CheckpointStore
 from penstock.runtime.driver import Driver
 from penstock.runtime.host import Assignment
-from penstock.runtime.interrupts import Acknowledge, held_interrupts, taken_interrupts
+from penstock.runtime.interrupts import Acknowledge, taken_interrupts
 from penstock.runtime.metrics_out.exporter import Exporter
 from penstock.runtime.metrics_out.samples import OutletFigures
 from penstock.runtime.report import Report, make_report
@@ -82,18 +83,15 @@ class Job:
         self._keys = Keys.create()
         self._exporter = Exporter(plan)
         try:
-            with held_interrupts() as interrupts:
-                self._session = open_session(plan.options.master, plan.workers, plan.options.name)
+            self._session = open_session(plan.options.master, plan.workers, plan.options.name)
         except BaseException:
             self._exporter.close()
             raise
         self._closed = threading.Lock()
-        self._sinks = [op.operation for unit in plan.units for op in unit.ops if isinstance(op.operation, Sink)]
+        self._sinks = list(plan.sinks.values())
         self._open = True
         self._hasty = False
         try:
-            if interrupts:
-                raise KeyboardInterrupt
             for sink in self._sinks:
                 sink.claim()
             resumption = restart.resumption() if restart is not None else None
@@ -318,6 +316,10 @@ def attend(job: Job, seconds: float | None = None, *, watch: Callable[[int], Non
     acknowledged on standard error.
     """
     watch = watch or Acknowledge()
+    for each in job.metrics:
+        kind, _, address = each.outlet.partition(":")
+        if kind == "prometheus":  # port 0 took a free one: only now it is known which
+            print(f"metrics at http://{address}/metrics", file=sys.stderr, flush=True)
     drain_at: float | None = None
     with taken_interrupts(job.drain, job.stop) as interrupts:
         while (report := job.wait(0.1)) is None:

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.connectors.base import Sink
 from penstock.control.adaptation import Adaptation
 from penstock.control.hand_overs import Switch
 from penstock.control.monitor import Audit, OperationFigures, WorkerFigures
 from penstock.metrics import Histogram
-from penstock.operators import Match, Merge
 from penstock.pipeline.plan import Plan
 
 if TYPE_CHECKING:
@@ -72,12 +70,10 @@ class Report(msgspec.Struct):
 
 def measured_operations(plan: Plan) -> list[str]:
     """Operations at which end-to-end latency is taken: the last stateful ones, else the sinks."""
-    stateful = [spec.name for unit in plan.units for spec in unit.ops if isinstance(spec.operation, Match | Merge)]
+    stateful = [spec.name for unit in plan.units for spec in unit.ops if spec.operation.stateful]
     if stateful:
         return stateful[-1:]
-    return [
-        s.name for unit in plan.units for s in unit.ops if isinstance(s.operation, Sink) and unit.name != "dead_letters"
-    ]
+    return [s.name for unit in plan.units for s in unit.ops if s.sink is not None and unit.name != "dead_letters"]
 
 
 def make_report(plan: Plan, driver: Driver) -> Report:
@@ -88,7 +84,7 @@ def make_report(plan: Plan, driver: Driver) -> Report:
     latency = Histogram()
     for name in measured:
         latency.merge(driver.monitor.latency(name))
-    sinks = {s.name for unit in plan.units for s in unit.ops if isinstance(s.operation, Sink)} - {"dead_letters"}
+    sinks = plan.sinks.keys() - {"dead_letters"}
     status = driver.status()
     adaptation = driver.adaptation()
     first = driver.first_result_us

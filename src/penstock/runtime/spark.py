@@ -8,6 +8,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,8 @@ from penstock.control.groups import Submit
 from penstock.errors import SparkFailed
 from penstock.pipeline.plan import Plan
 from penstock.runtime.host import Assignment, run_worker
-from penstock.runtime.java import check_java
+from penstock.runtime.interrupts import ending_interrupts
+from penstock.runtime.java import check_java, end_jvm
 from penstock.runtime.quiet import quiet_start
 from penstock.runtime.slots import GroupTask, run_slot
 from penstock.runtime.transport import LOOPBACK
@@ -44,8 +46,16 @@ def open_session(master: str, workers: int, name: str) -> SparkSession:
     with _lock:
         session = SparkSession.getActiveSession() or SparkSession._instantiatedSession
         if session is None or session.sparkContext._jsc is None:
-            check_java()
-            _own = session = _start(SparkSession.builder, master, workers, name)
+            try:
+                # In a thread of its own: in the main one, pyspark would take Ctrl-C over.
+                with ending_interrupts(end_jvm), ThreadPoolExecutor(1) as beside:
+                    check_java()
+                    session = beside.submit(_start, SparkSession.builder, master, workers, name).result()
+            except KeyboardInterrupt:
+                end_jvm()
+                _forget()
+                raise
+            _own = session
         _users += 1
         return session
 
@@ -95,6 +105,15 @@ def _start(builder: Any, master: str, workers: int, name: str) -> SparkSession:
         raise SparkFailed(f"Spark did not start on '{master}': {error}.", hint=hint) from error
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _forget() -> None:
+    """Let pyspark start anew after its JVM was ended."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def _authentication(master: str) -> dict[str, str]:

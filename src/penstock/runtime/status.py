@@ -10,8 +10,6 @@ import msgspec
 from penstock.control.monitor import Status
 from penstock.errors import JobNotFound
 
-STALE_S = 10.0
-
 
 def status_dir() -> Path:
     """Directory of the status files, readable by this user alone."""

@@ -53,7 +53,16 @@ class SnapshotWriter:
             except Exception as error:
                 self._done.put(error)
             else:
-                self._done.put(m.Stored(persist.unit, persist.instance, persist.epoch, persist.full, persist.name, crc))
+                self._done.put(
+                    m.Stored(
+                        unit=persist.unit,
+                        instance=persist.instance,
+                        epoch=persist.epoch,
+                        full=persist.full,
+                        name=persist.name,
+                        crc=crc,
+                    )
+                )
             os.write(self._write_end, b"x")
 
     def close(self) -> None:

@@ -57,7 +57,9 @@ class Cluster:
 
     def _register(self, worker: int) -> None:
         self._incarnations += 1
-        self._hear(FromWorker(m.Register(worker, self._incarnations, f"memory:{worker}", 0)))
+        self._hear(
+            FromWorker(m.Register(worker=worker, incarnation=self._incarnations, endpoint=f"memory:{worker}", pid=0))
+        )
 
     def crash(self, worker: int) -> None:
         """Lose a worker with all it holds; another takes its place, as Spark would have it."""
@@ -87,7 +89,9 @@ class Cluster:
         """Order operations ``first`` to ``last`` of a unit into slots, or back where ``first`` is larger."""
         self._switches += 1
         for worker in self._workers:
-            self._order(worker, m.Reroute(self._switches, unit, first, last, interval_us))
+            self._order(
+                worker, m.Reroute(switch=self._switches, unit=unit, first=first, last=last, interval_us=interval_us)
+            )
 
     @property
     def ended(self) -> bool:
@@ -147,7 +151,14 @@ class Cluster:
     def _store(self, worker: Worker, persist: Persist) -> None:
         self.disk[persist.name] = persist.data
         worker.on_stored(
-            m.Stored(persist.unit, persist.instance, persist.epoch, persist.full, persist.name, crc32(persist.data))
+            m.Stored(
+                unit=persist.unit,
+                instance=persist.instance,
+                epoch=persist.epoch,
+                full=persist.full,
+                name=persist.name,
+                crc=crc32(persist.data),
+            )
         )
 
     def drain(self) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import keyword
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import msgspec
 import pyarrow as pa
@@ -16,8 +16,16 @@ import pyarrow as pa
 from penstock.errors import BadRecord, SchemaError, TypeMismatch, UnknownColumn
 from penstock.types.datatypes import DataType, DdlReader, TypeKind
 
-Record = Any
-"""A generated ``msgspec.Struct``; its attributes are the schema's columns."""
+
+class Record(msgspec.Struct, gc=False):
+    """A row: `Schema.record_type` has the generated subclass, whose attributes are the schema's columns."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *values: Any, **columns: Any) -> None: ...
+
+        def __getattr__(self, column: str) -> Any: ...
+
 
 _PYTHON = {
     TypeKind.BOOLEAN: bool,
@@ -122,10 +130,6 @@ class Schema:
                 return field
         raise UnknownColumn(column=name, available=self.names)
 
-    def project(self, names: Iterable[str]) -> Schema:
-        """Return the schema of these columns, in this order."""
-        return Schema(tuple(self.field(name) for name in names))
-
     def __getstate__(self) -> dict[str, object]:
         # What is generated from the columns is made anew where they arrive: there, too, equal schemas share one class.
         return {"fields": self.fields}
@@ -209,15 +213,17 @@ def _record_type(schema: Schema) -> type[Record]:
         (field.name, python_type(field.type) | None if field.nullable else python_type(field.type), None)
         for field in schema.fields
     ]
-    return msgspec.defstruct(
+    made = msgspec.defstruct(
         "Record",
         members,
+        bases=(Record,),
         array_like=True,
         gc=False,
         frozen=True,  # a record may be read by several branches: a function that changed it would change it for all
         namespace={"_asdict": record_dict},
         module="penstock.records",
     )
+    return cast(type[Record], made)
 
 
 def _numbers(data_type: DataType) -> pa.DataType:

@@ -32,7 +32,7 @@ from penstock.protocol import slots as s
 
 S = 1_000_000
 START_US = 100 * S
-PEERS = [m.Peer(worker, 70 + worker, f"tcp://w{worker}") for worker in range(2)]
+PEERS = [m.Peer(worker=worker, incarnation=70 + worker, endpoint=f"tcp://w{worker}") for worker in range(2)]
 
 
 def plan_of(**options: Any) -> Plan:
@@ -75,8 +75,11 @@ class Play:
         while self.now_us < until_us:
             self.now_us += CONTROL_US
             for worker in range(2):
-                pulses = [m.UnitPulse(unit.id, worker, 0, 0) for unit in self.plan.units]
-                self.loop.on_worker(m.Pulse(worker, 70 + worker, self.now_us, pulses, self.slots), self.now_us)
+                pulses = [m.UnitPulse(unit=unit.id, instance=worker, arrived=0, waiting=0) for unit in self.plan.units]
+                self.loop.on_worker(
+                    m.Pulse(worker=worker, incarnation=70 + worker, at_us=self.now_us, units=pulses, slots=self.slots),
+                    self.now_us,
+                )
             self.tick()
 
     def tick(self, *, peers: bool = True, ending: bool = False) -> None:
@@ -87,12 +90,25 @@ class Play:
         """A group's tasks come up, and workers hear of them."""
         for slot in range(2):
             number = 100 * group + slot
-            self.take(self.loop.on_slot(s.SlotUp(group, slot, number, f"tcp://{number}", number), self.now_us))
+            self.take(
+                self.loop.on_slot(
+                    s.SlotUp(group=group, slot=slot, incarnation=number, endpoint=f"tcp://{number}", pid=number),
+                    self.now_us,
+                )
+            )
         self.slots = 2
 
     def rerouted(self, order: m.Reroute) -> None:
         for worker in range(2):
-            message = m.Rerouted(worker, 70 + worker, order.switch, order.unit, worker, 0, 0)
+            message = m.Rerouted(
+                worker=worker,
+                incarnation=70 + worker,
+                switch=order.switch,
+                unit=order.unit,
+                instance=worker,
+                pause_us=0,
+                carried_records=0,
+            )
             self.loop.on_worker(message, self.now_us)
 
     def orders(self) -> list[tuple[int, int, int]]:
@@ -155,7 +171,7 @@ def test_ranges_come_back_when_all_slots_stay_away_and_go_again_with_new_ones() 
     assert len(play.orders()) == 2
     play.slots = 0
     play.take(play.loop.on_group_ended(1, "executor lost", play.now_us))
-    assert m.GroupEnded(1) in play.sent
+    assert m.GroupEnded(group=1) in play.sent
     play.run(SLOTLESS_US - S)
     assert play.orders() == []
     play.run(2 * S)
@@ -173,7 +189,7 @@ def test_one_worker_without_slots_is_enough_to_come_back() -> None:
     play.up(1)
     play.run(S)
     play.orders()
-    play.loop.on_worker(m.Register(1, 99, "tcp://w1b", 0), play.now_us)
+    play.loop.on_worker(m.Register(worker=1, incarnation=99, endpoint="tcp://w1b", pid=0), play.now_us)
     for _ in range((SLOTLESS_US + S) // CONTROL_US):
         play.now_us += CONTROL_US
         play.tick()
@@ -263,16 +279,21 @@ def test_samples_are_asked_for_less_and_less_often_until_there_are_enough() -> N
     for _ in range(400 * S // CONTROL_US):
         before = len(play.sent)
         play.run(CONTROL_US)
-        if m.Calibrate(0, SAMPLE_RECORDS) in play.sent[before:]:
+        if m.Calibrate(unit=0, records=SAMPLE_RECORDS) in play.sent[before:]:
             at_us.append(play.now_us)
     waits = [later - earlier for earlier, later in pairwise(at_us)]
     assert waits[:3] == [CALIBRATE_US_MIN, 2 * CALIBRATE_US_MIN, 4 * CALIBRATE_US_MIN]
     assert waits[-1] == CALIBRATE_US_MAX
     for _ in range(SAMPLES):
-        play.take(play.loop.on_slot(s.Calibrated(0, 10, {0: 1000}, {0: 100}, {0: 10}), play.now_us))
+        play.take(
+            play.loop.on_slot(
+                s.Calibrated(unit=0, records=10, record_ns={0: 1000}, batch_ns={0: 100}, records_in={0: 10}),
+                play.now_us,
+            )
+        )
     play.sent.clear()
     play.run(2 * CALIBRATE_US_MAX)
-    assert m.Calibrate(0, SAMPLE_RECORDS) not in play.sent
+    assert m.Calibrate(unit=0, records=SAMPLE_RECORDS) not in play.sent
     report = play.loop.report()
     assert (report.record_ns["filter"], report.batch_ns["filter"]) == (100.0, 10.0)
 
@@ -283,7 +304,7 @@ def test_groups_make_way_for_a_replaced_worker() -> None:
     play.up(1)
     play.told.clear()
     play.take(play.loop.on_replaced(play.now_us))
-    assert {each.endpoint for each in play.told if each.message == s.End(False)} == {"tcp://100", "tcp://101"}
+    assert {each.endpoint for each in play.told if each.message == s.End(at_once=False)} == {"tcp://100", "tcp://101"}
 
 
 # --- names ------------------------------------------------------------------------------------------------------------

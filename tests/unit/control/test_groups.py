@@ -19,7 +19,7 @@ from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 
 MS, S = 1_000, 1_000_000
-PEERS = [m.Peer(0, 77, "tcp://w0"), m.Peer(1, 78, "tcp://w1")]
+PEERS = [m.Peer(worker=0, incarnation=77, endpoint="tcp://w0"), m.Peer(worker=1, incarnation=78, endpoint="tcp://w1")]
 
 
 class Play:
@@ -47,10 +47,24 @@ class Play:
 
     def up(self, group: int, slot: int, incarnation: int | None = None) -> None:
         number = 100 * group + slot if incarnation is None else incarnation
-        self.take(self.groups.on_up(s.SlotUp(group, slot, number, f"tcp://{number}", number), self.now_us))
+        self.take(
+            self.groups.on_up(
+                s.SlotUp(group=group, slot=slot, incarnation=number, endpoint=f"tcp://{number}", pid=number),
+                self.now_us,
+            )
+        )
 
     def down(self, group: int, slot: int, batches: int, worked_us: int = S) -> None:
-        self.groups.on_down(s.SlotDown(group, slot, 100 * group + slot, batches, worked_us, worked_us))
+        self.groups.on_down(
+            s.SlotDown(
+                group=group,
+                slot=slot,
+                incarnation=100 * group + slot,
+                batches=batches,
+                busy_us=worked_us,
+                worked_us=worked_us,
+            )
+        )
 
     def ended(self, group: int, error: str | None = None) -> None:
         self.take(self.groups.on_ended(group, error, self.now_us))
@@ -102,10 +116,12 @@ def test_slots_that_come_up_hear_who_the_workers_are_and_when_it_began() -> None
     play.groups.want(1)
     play.tick()
     play.up(1, 0)
-    assert [(each.endpoint, each.message) for each in play.told] == [("tcp://100", s.Workers(PEERS, 5 * S))]
+    assert [(each.endpoint, each.message) for each in play.told] == [
+        ("tcp://100", s.Workers(peers=PEERS, start_us=5 * S))
+    ]
     assert play.take(play.groups.know(PEERS, 5 * S)) == [], "no news"
-    newer = [PEERS[0], m.Peer(1, 99, "tcp://w1b")]
-    assert play.take(play.groups.know(newer, 5 * S)) == [TellSlot("tcp://100", s.Workers(newer, 5 * S))]
+    newer = [PEERS[0], m.Peer(worker=1, incarnation=99, endpoint="tcp://w1b")]
+    assert play.take(play.groups.know(newer, 5 * S)) == [TellSlot("tcp://100", s.Workers(peers=newer, start_us=5 * S))]
 
 
 def test_a_slot_may_have_done_its_share_before_the_last_one_comes_up() -> None:
@@ -290,13 +306,13 @@ def test_slots_that_are_no_longer_wanted_end_and_so_do_late_ones() -> None:
     play.told.clear()
     play.groups.want(0)
     play.tick()
-    assert play.told == [TellSlot("tcp://100", s.End(False))]
+    assert play.told == [TellSlot("tcp://100", s.End(at_once=False))]
     play.told.clear()
     play.up(1, 1)
-    assert play.told == [TellSlot("tcp://101", s.End(True))]
+    assert play.told == [TellSlot("tcp://101", s.End(at_once=True))]
     play.told.clear()
     play.up(9, 0)
-    assert play.told == [TellSlot("tcp://900", s.End(True))], "of a group that nobody knows"
+    assert play.told == [TellSlot("tcp://900", s.End(at_once=True))], "of a group that nobody knows"
     play.ended(1, "cancelled")
     assert play.groups.error is None, "it was to end"
 

@@ -38,7 +38,15 @@ class Play:
         return self.hand_overs.tick(slots, INTERVAL_US, self.now_us)
 
     def rerouted(self, instance: int, switch: int, pause_us: int = 0, carried: int = 0) -> list[Settled]:
-        message = m.Rerouted(instance, 1, switch, 0, instance, pause_us, carried)
+        message = m.Rerouted(
+            worker=instance,
+            incarnation=1,
+            switch=switch,
+            unit=0,
+            instance=instance,
+            pause_us=pause_us,
+            carried_records=carried,
+        )
         return self.hand_overs.on_rerouted(message, self.now_us)
 
     def done(self, first: int, last: int) -> int:
@@ -56,7 +64,7 @@ def test_a_switch_waits_for_slots_and_is_done_when_every_instance_is() -> None:
     assert play.hand_overs.wants_slots
     assert not play.hand_overs.is_away
     assert play.tick(200 * MS, slots=False) == ([], [])
-    assert play.tick(100 * MS) == ([m.Reroute(1, 0, -1, 1, INTERVAL_US)], [])
+    assert play.tick(100 * MS) == ([m.Reroute(switch=1, unit=0, first=-1, last=1, interval_us=INTERVAL_US)], [])
     assert play.hand_overs.is_away
     assert play.tick() == ([], []), "it is sent once"
     play.now_us += 40 * MS
@@ -75,7 +83,7 @@ def test_the_way_back_waits_for_nothing() -> None:
     play = Play()
     play.done(-1, 1)
     play.order(0, -1)
-    assert play.tick(slots=False) == ([m.Reroute(2, 0, 0, -1, INTERVAL_US)], [])
+    assert play.tick(slots=False) == ([m.Reroute(switch=2, unit=0, first=0, last=-1, interval_us=INTERVAL_US)], [])
     assert not play.hand_overs.wants_slots
     play.rerouted(0, 2)
     assert play.rerouted(1, 2) == [Settled(0, 0, -1, False)]
@@ -139,9 +147,9 @@ def test_after_a_recovery_the_standing_order_goes_out_again_under_its_number() -
     play.tick()
     play.rerouted(0, 1)
     # Instance 1 is lost before it has answered: its successor answers to the repeated order.
-    assert play.hand_overs.repeat() == [m.Reroute(1, 0, -1, 1, INTERVAL_US)]
+    assert play.hand_overs.repeat() == [m.Reroute(switch=1, unit=0, first=-1, last=1, interval_us=INTERVAL_US)]
     assert play.rerouted(1, 1) == [Settled(0, -1, 1, False)]
-    assert play.hand_overs.repeat() == [m.Reroute(1, 0, -1, 1, INTERVAL_US)]
+    assert play.hand_overs.repeat() == [m.Reroute(switch=1, unit=0, first=-1, last=1, interval_us=INTERVAL_US)]
     assert play.rerouted(0, 1) == [], "repeated answers to a switch that is done are no news"
     assert len(play.hand_overs.switches) == 1
 
@@ -151,7 +159,7 @@ def test_after_a_recovery_the_way_back_is_repeated_too() -> None:
     play.done(-1, 1)
     play.order(0, -1)
     play.tick()
-    assert play.hand_overs.repeat() == [m.Reroute(2, 0, 0, -1, INTERVAL_US)]
+    assert play.hand_overs.repeat() == [m.Reroute(switch=2, unit=0, first=0, last=-1, interval_us=INTERVAL_US)]
 
 
 def test_ranges_are_called_back_though_their_switch_is_not_over() -> None:
@@ -161,7 +169,7 @@ def test_ranges_are_called_back_though_their_switch_is_not_over() -> None:
     play.rerouted(0, 1)
     play.now_us += 5 * S
     play.hand_overs.call_back("no slots", 5.0, play.now_us)
-    assert play.tick(slots=False) == ([m.Reroute(2, 0, 0, -1, INTERVAL_US)], [])
+    assert play.tick(slots=False) == ([m.Reroute(switch=2, unit=0, first=0, last=-1, interval_us=INTERVAL_US)], [])
     assert play.rerouted(1, 1) == [], "too late"
     play.rerouted(0, 2)
     assert play.rerouted(1, 2) == [Settled(0, 0, -1, False)]
@@ -185,8 +193,8 @@ def test_the_interval_is_changed_between_switches_only() -> None:
     for instance in (0, 1):
         play.rerouted(instance, 1)
     assert play.hand_overs.pace(0, INTERVAL_US) == []
-    assert play.hand_overs.pace(0, 80 * MS) == [m.Reroute(1, 0, -1, 1, 80 * MS)]
-    assert play.hand_overs.repeat() == [m.Reroute(1, 0, -1, 1, 80 * MS)]
+    assert play.hand_overs.pace(0, 80 * MS) == [m.Reroute(switch=1, unit=0, first=-1, last=1, interval_us=80 * MS)]
+    assert play.hand_overs.repeat() == [m.Reroute(switch=1, unit=0, first=-1, last=1, interval_us=80 * MS)]
 
 
 def test_switches_are_bounded() -> None:

@@ -25,7 +25,15 @@ def made(pins: dict[str, Form] | None = None) -> Measures:
 
 def pulse(measures: Measures, at_us: int, *instances: tuple[int, int], slots: int = 1) -> None:
     for worker, (arrived, waiting) in enumerate(instances):
-        measures.on_pulse(m.Pulse(worker, 7, at_us, [m.UnitPulse(0, worker, arrived, waiting)], slots))
+        measures.on_pulse(
+            m.Pulse(
+                worker=worker,
+                incarnation=7,
+                at_us=at_us,
+                units=[m.UnitPulse(unit=0, instance=worker, arrived=arrived, waiting=waiting)],
+                slots=slots,
+            )
+        )
 
 
 def test_rates_are_those_of_the_last_moments_over_all_instances() -> None:
@@ -64,9 +72,17 @@ def test_samples_tell_the_costs_of_both_forms_the_least_of_several() -> None:
     measures = made({"select": Form.RECORD})
     costs = {-1: 1_000_000, 0: 2_000_000, 1: 4_000_000}
     measures.on_calibrated(
-        s.Calibrated(0, 1000, costs, {i: ns // 10 for i, ns in costs.items()}, dict.fromkeys(costs, 1000))
+        s.Calibrated(
+            unit=0,
+            records=1000,
+            record_ns=costs,
+            batch_ns={i: ns // 10 for i, ns in costs.items()},
+            records_in=dict.fromkeys(costs, 1000),
+        )
     )
-    measures.on_calibrated(s.Calibrated(0, 1000, {0: 1_500_000}, {0: 900_000}, {0: 1000}))
+    measures.on_calibrated(
+        s.Calibrated(unit=0, records=1000, record_ns={0: 1_500_000}, batch_ns={0: 900_000}, records_in={0: 1000})
+    )
     assert measures.calibrated(Form.RECORD) == {"in": 1000.0, "filter": 1500.0, "select": 4000.0}
     assert measures.calibrated(Form.BATCH) == {"in": 100.0, "filter": 200.0, "select": 400.0}
     (unit,) = measures.units(2, 50_000, S)

@@ -88,7 +88,7 @@ def test_nothing_lost_concerns_nothing() -> None:
 
 
 def stored(epoch: int, *, full: bool, instance: int = 0, name: str = "") -> m.Stored:
-    return m.Stored(0, instance, epoch, full, name or f"e{epoch}", 0)
+    return m.Stored(unit=0, instance=instance, epoch=epoch, full=full, name=name or f"e{epoch}", crc=0)
 
 
 def test_a_whole_snapshot_begins_a_chain_anew() -> None:
@@ -126,7 +126,11 @@ class Delivered:
 
     def take(self, epoch: int, part: int, *numbers: int, instance: int = 0, incarnation: int = 1) -> int:
         rows = msgspec.msgpack.encode([["k", n] for n in numbers])
-        return self.deliveries.take(m.Deliver(0, incarnation, "out", instance, epoch, part, rows))
+        return self.deliveries.take(
+            m.Deliver(
+                worker=0, incarnation=incarnation, sink="out", instance=instance, epoch=epoch, part=part, rows=rows
+            )
+        )
 
     @property
     def numbers(self) -> list[int]:
@@ -156,7 +160,20 @@ def test_instances_and_sinks_are_told_apart() -> None:
     stream = source("in", 1)
     deliveries = Deliveries(plan_of(stream.to(out.sink, name="a") + stream.to(other, name="b"), 1))
     for sink in "ab":
-        assert deliveries.take(m.Deliver(0, 1, sink, 0, 1, 0, msgspec.msgpack.encode([["k", 7]]))) == 1
+        assert (
+            deliveries.take(
+                m.Deliver(
+                    worker=0,
+                    incarnation=1,
+                    sink=sink,
+                    instance=0,
+                    epoch=1,
+                    part=0,
+                    rows=msgspec.msgpack.encode([["k", 7]]),
+                )
+            )
+            == 1
+        )
     assert [row.n for row in other.rows] == [7]
 
 

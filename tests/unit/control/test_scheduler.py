@@ -45,7 +45,7 @@ DURABLE = plan_for(2, durable=True)
 
 
 def stored(unit: int, instance: int, epoch: int, *, full: bool = True) -> m.Stored:
-    return m.Stored(unit, instance, epoch, full, f"u{unit}-i{instance}-e{epoch}", 0)
+    return m.Stored(unit=unit, instance=instance, epoch=epoch, full=full, name=f"u{unit}-i{instance}-e{epoch}", crc=0)
 
 
 def all_stored(epoch: int, instance: int) -> list[m.Stored]:
@@ -68,7 +68,9 @@ class Driver:
         return self.hear(FromWorker(message), after_us)
 
     def register(self, worker: int, incarnation: int = 1) -> list[Any]:
-        return self.worker(m.Register(worker, incarnation, f"tcp://w{worker}", 100 + worker))
+        return self.worker(
+            m.Register(worker=worker, incarnation=incarnation, endpoint=f"tcp://w{worker}", pid=100 + worker)
+        )
 
     @classmethod
     def running(cls, workers: int = 2, plan: Plan | None = None) -> Driver:
@@ -81,8 +83,8 @@ class Driver:
     @classmethod
     def ending(cls) -> Driver:
         driver = cls.running()
-        driver.worker(m.Finished(0, 1, []))
-        driver.worker(m.Finished(1, 1, []))
+        driver.worker(m.Finished(worker=0, incarnation=1, stored=[]))
+        driver.worker(m.Finished(worker=1, incarnation=1, stored=[]))
         assert driver.scheduler.phase is Phase.ENDING
         return driver
 
@@ -108,7 +110,9 @@ class Driver:
         """Have every worker report an epoch; return the last answer."""
         commands: list[Any] = []
         for worker, incarnation in enumerate(incarnations):
-            commands = self.worker(m.EpochDone(worker, incarnation, epoch, all_stored(epoch, worker)))
+            commands = self.worker(
+                m.EpochDone(worker=worker, incarnation=incarnation, epoch=epoch, stored=all_stored(epoch, worker))
+            )
         return commands
 
     def commit_one(self) -> int:
@@ -156,8 +160,10 @@ def test_it_starts_when_everyone_is_there() -> None:
     driver = Driver()
     driver.register(1)
     commands = driver.register(0)
-    peers = [m.Peer(0, 1, "tcp://w0"), m.Peer(1, 1, "tcp://w1")]
-    assert sent(commands) == to_all(m.Start(peers, driver.now_us + START_DELAY_US, 0, None, False))
+    peers = [m.Peer(worker=0, incarnation=1, endpoint="tcp://w0"), m.Peer(worker=1, incarnation=1, endpoint="tcp://w1")]
+    assert sent(commands) == to_all(
+        m.Start(peers=peers, start_us=driver.now_us + START_DELAY_US, generation=0, restore=None, careful=False)
+    )
     assert driver.scheduler.phase is Phase.RUNNING
     assert not driver.scheduler.recovering, "nobody waits for a Resume"
 
@@ -179,18 +185,22 @@ def test_a_job_that_is_started_again_restores_everything_from_its_last_commit() 
     driver = Driver(resumption=Resumption(7, 1_234, 3, snapshots))
     driver.register(0)
     commands = driver.register(1)
-    peers = [m.Peer(0, 1, "tcp://w0"), m.Peer(1, 1, "tcp://w1")]
+    peers = [m.Peer(worker=0, incarnation=1, endpoint="tcp://w0"), m.Peer(worker=1, incarnation=1, endpoint="tcp://w1")]
     restore = sent(commands)[0][1].restore
     assert what(restore) == (7, sorted(everything(driver.plan)), sorted(snapshots, key=lambda s: (s.unit, s.instance)))
     generation = driver.scheduler.generation
     assert generation > 3, "what the run before sent is of another generation"
-    assert sent(commands) == to_all(m.Start(peers, 1_234, generation, restore, False)), "schedules go on from the start"
+    assert sent(commands) == to_all(
+        m.Start(peers=peers, start_us=1_234, generation=generation, restore=restore, careful=False)
+    ), "schedules go on from the start"
     assert driver.scheduler.recovering
     assert without_alive(driver.hear(Tick(), OPTIONS.epoch_us)) == [], "no epoch before everyone has restored"
-    assert driver.worker(m.RolledBack(0, 1, generation)) == []
-    assert sent(driver.worker(m.RolledBack(1, 1, generation))) == to_all(m.Resume(generation))
+    assert driver.worker(m.RolledBack(worker=0, incarnation=1, generation=generation)) == []
+    assert sent(driver.worker(m.RolledBack(worker=1, incarnation=1, generation=generation))) == to_all(
+        m.Resume(generation=generation)
+    )
     assert driver.scheduler.phase is Phase.RUNNING
-    assert without_alive(driver.hear(Tick(), OPTIONS.epoch_us)) == to_all(m.BeginEpoch(8))
+    assert without_alive(driver.hear(Tick(), OPTIONS.epoch_us)) == to_all(m.BeginEpoch(epoch=8))
 
 
 def test_a_worker_that_dies_before_a_resumed_job_is_up_gets_the_same_again() -> None:
@@ -210,18 +220,20 @@ def test_a_worker_that_dies_before_a_resumed_job_is_up_gets_the_same_again() -> 
 def test_epochs_begin_at_their_interval_and_one_at_a_time() -> None:
     driver = Driver.running()
     assert without_alive(driver.hear(Tick(), OPTIONS.epoch_us - 1)) == []
-    assert without_alive(driver.hear(Tick(), 1)) == to_all(m.BeginEpoch(1))
+    assert without_alive(driver.hear(Tick(), 1)) == to_all(m.BeginEpoch(epoch=1))
     assert without_alive(driver.hear(Tick(), OPTIONS.epoch_us)) == [], "epoch 1 is pending"
-    assert driver.worker(m.EpochDone(0, 1, 1, all_stored(1, 0))) == []
-    assert driver.worker(m.EpochDone(0, 1, 1, all_stored(1, 0))) == [], "the same worker again"
-    assert driver.worker(m.EpochDone(1, 1, 7, [])) == [], "another epoch"
-    (record,) = driver.worker(m.EpochDone(1, 1, 1, all_stored(1, 1)))
+    assert driver.worker(m.EpochDone(worker=0, incarnation=1, epoch=1, stored=all_stored(1, 0))) == []
+    assert driver.worker(m.EpochDone(worker=0, incarnation=1, epoch=1, stored=all_stored(1, 0))) == [], (
+        "the same worker again"
+    )
+    assert driver.worker(m.EpochDone(worker=1, incarnation=1, epoch=7, stored=[])) == [], "another epoch"
+    (record,) = driver.worker(m.EpochDone(worker=1, incarnation=1, epoch=1, stored=all_stored(1, 1)))
     snapshots = sorted(all_stored(1, 0) + all_stored(1, 1), key=lambda s: (s.unit, s.instance))
     assert record == RecordCommit(1, 0, driver.scheduler.start_us, False, snapshots)
     assert driver.scheduler.committed_epoch == 0, "not before the record is on disk"
     assert without_alive(driver.hear(Tick())) == [], "nor is another epoch begun"
     assert driver.hear(CommitRecorded(2)) == [], "another record"
-    assert sent(driver.hear(CommitRecorded(1)))[:2] == to_all(m.Commit(1, False))
+    assert sent(driver.hear(CommitRecorded(1)))[:2] == to_all(m.Commit(epoch=1, final=False))
     assert driver.scheduler.committed_epoch == 1
     assert driver.scheduler.snapshots() == snapshots
     assert driver.scheduler.epoch_us_last == OPTIONS.epoch_us
@@ -232,7 +244,7 @@ def test_the_next_epoch_begins_when_the_last_one_is_recorded_and_its_time_has_co
     driver = Driver.running()
     driver.done(driver.begin())
     commands = driver.hear(CommitRecorded(1), OPTIONS.epoch_us) + driver.hear(Tick())
-    assert without_alive(commands) == [*to_all(m.Commit(1, False)), *to_all(m.BeginEpoch(2))]
+    assert without_alive(commands) == [*to_all(m.Commit(epoch=1, final=False)), *to_all(m.BeginEpoch(epoch=2))]
 
 
 def test_a_commit_names_whole_snapshots_and_the_changes_after_them() -> None:
@@ -240,7 +252,12 @@ def test_a_commit_names_whole_snapshots_and_the_changes_after_them() -> None:
     for epoch, full in ((1, True), (2, False), (3, False), (4, True)):
         driver.begin()
         (record,) = driver.worker(
-            m.EpochDone(0, 1, epoch, [stored(READ, 0, epoch), stored(COUNT, 0, epoch, full=full)])
+            m.EpochDone(
+                worker=0,
+                incarnation=1,
+                epoch=epoch,
+                stored=[stored(READ, 0, epoch), stored(COUNT, 0, epoch, full=full)],
+            )
         )
         assert [s.epoch for s in record.snapshots if s.unit == READ] == [epoch]
         chain = [s.epoch for s in record.snapshots if s.unit == COUNT]
@@ -250,12 +267,14 @@ def test_a_commit_names_whole_snapshots_and_the_changes_after_them() -> None:
 
 def test_a_worker_that_keeps_much_has_an_epoch_begun_at_once() -> None:
     driver = Driver.running()
-    assert sent(driver.worker(m.EpochWanted(0, 1))) == to_all(m.BeginEpoch(1))
-    assert driver.worker(m.EpochWanted(1, 1)) == [], "one is pending"
+    assert sent(driver.worker(m.EpochWanted(worker=0, incarnation=1))) == to_all(m.BeginEpoch(epoch=1))
+    assert driver.worker(m.EpochWanted(worker=1, incarnation=1)) == [], "one is pending"
     driver.done(1)
     commands = driver.hear(CommitRecorded(1)) + driver.hear(Tick())
-    assert without_alive(commands) == [*to_all(m.Commit(1, False)), *to_all(m.BeginEpoch(2))], "it was remembered"
-    assert Driver.recovering().worker(m.EpochWanted(0, 1)) == []
+    assert without_alive(commands) == [*to_all(m.Commit(epoch=1, final=False)), *to_all(m.BeginEpoch(epoch=2))], (
+        "it was remembered"
+    )
+    assert Driver.recovering().worker(m.EpochWanted(worker=0, incarnation=1)) == []
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
@@ -264,11 +283,11 @@ def test_a_worker_that_keeps_much_has_an_epoch_begun_at_once() -> None:
 def test_draining_lets_the_pending_epoch_pass_and_begins_no_other() -> None:
     driver = Driver.running()
     driver.begin()
-    assert sent(driver.hear(DrainRequested())) == to_all(m.Drain(False))
+    assert sent(driver.hear(DrainRequested())) == to_all(m.Drain(keep=False))
     assert driver.scheduler.phase is Phase.DRAINING
     assert driver.hear(DrainRequested()) == [], "once is enough"
     driver.done(1)
-    assert sent(driver.hear(CommitRecorded(1))) == to_all(m.Commit(1, False))
+    assert sent(driver.hear(CommitRecorded(1))) == to_all(m.Commit(epoch=1, final=False))
     assert driver.scheduler.phase is Phase.DRAINING
     assert without_alive(driver.hear(Tick(), 2 * OPTIONS.epoch_us)) == []
 
@@ -280,17 +299,17 @@ def test_a_drain_that_can_be_resumed_ends_with_one_more_epoch(pending: bool) -> 
         driver.begin()
     commands = sent(driver.hear(DrainRequested()))
     if pending:
-        assert commands == to_all(m.Drain(True))
+        assert commands == to_all(m.Drain(keep=True))
         driver.done(1)
         commands += sent(driver.hear(CommitRecorded(1)))
-        assert to_all(m.Commit(1, False)) == commands[2:4]
+        assert to_all(m.Commit(epoch=1, final=False)) == commands[2:4]
     last = 2 if pending else 1
-    assert commands[-2:] == to_all(m.BeginEpoch(last))
+    assert commands[-2:] == to_all(m.BeginEpoch(epoch=last))
     driver.done(last)
-    assert sent(driver.hear(CommitRecorded(last))) == to_all(m.Commit(last, True))
+    assert sent(driver.hear(CommitRecorded(last))) == to_all(m.Commit(epoch=last, final=True))
     assert driver.scheduler.phase is Phase.ENDING
-    driver.worker(m.Stopped(0, 1))
-    assert finish_of(driver.worker(m.Stopped(1, 1))) is None
+    driver.worker(m.Stopped(worker=0, incarnation=1))
+    assert finish_of(driver.worker(m.Stopped(worker=1, incarnation=1))) is None
 
 
 @pytest.mark.parametrize("drained", [False, True])
@@ -299,17 +318,19 @@ def test_the_end_is_one_last_commit(drained: bool) -> None:
     driver.begin()
     if drained:
         driver.hear(DrainRequested())
-    assert driver.worker(m.Finished(0, 1, all_stored(1, 0))) == []
-    assert driver.worker(m.Finished(0, 1, all_stored(1, 0))) == []
-    (record,) = driver.worker(m.Finished(1, 1, all_stored(1, 1)))
+    assert driver.worker(m.Finished(worker=0, incarnation=1, stored=all_stored(1, 0))) == []
+    assert driver.worker(m.Finished(worker=0, incarnation=1, stored=all_stored(1, 0))) == []
+    (record,) = driver.worker(m.Finished(worker=1, incarnation=1, stored=all_stored(1, 1)))
     assert (record.epoch, record.final) == (2, True)
     assert len(record.snapshots) == 4
     assert driver.scheduler.phase is Phase.ENDING
-    assert driver.worker(m.Finished(1, 1, [])) == [], "only one last commit"
-    assert driver.worker(m.EpochDone(1, 1, 1, [])) == [], "its epoch is part of the last one"
-    assert sent(driver.hear(CommitRecorded(2))) == to_all(m.Commit(2, True))
-    assert driver.worker(m.Stopped(1, 1)) == []
-    assert finish_of(driver.worker(m.Stopped(0, 1))) is None
+    assert driver.worker(m.Finished(worker=1, incarnation=1, stored=[])) == [], "only one last commit"
+    assert driver.worker(m.EpochDone(worker=1, incarnation=1, epoch=1, stored=[])) == [], (
+        "its epoch is part of the last one"
+    )
+    assert sent(driver.hear(CommitRecorded(2))) == to_all(m.Commit(epoch=2, final=True))
+    assert driver.worker(m.Stopped(worker=1, incarnation=1)) == []
+    assert finish_of(driver.worker(m.Stopped(worker=0, incarnation=1))) is None
     assert driver.scheduler.phase is Phase.ENDED
     assert driver.scheduler.committed_epoch == 2
 
@@ -317,11 +338,11 @@ def test_the_end_is_one_last_commit(drained: bool) -> None:
 def test_the_end_waits_for_a_commit_that_is_being_recorded() -> None:
     driver = Driver.running()
     driver.done(driver.begin())
-    assert driver.worker(m.Finished(0, 1, all_stored(2, 0))) == []
-    assert driver.worker(m.Finished(1, 1, all_stored(2, 1))) == []
+    assert driver.worker(m.Finished(worker=0, incarnation=1, stored=all_stored(2, 0))) == []
+    assert driver.worker(m.Finished(worker=1, incarnation=1, stored=all_stored(2, 1))) == []
     assert driver.scheduler.phase is Phase.RUNNING
     commands = driver.hear(CommitRecorded(1))
-    assert sent(commands) == to_all(m.Commit(1, False))
+    assert sent(commands) == to_all(m.Commit(epoch=1, final=False))
     assert isinstance(commands[2], RecordCommit)
     assert (commands[2].epoch, commands[2].final) == (2, True)
 
@@ -329,7 +350,17 @@ def test_the_end_waits_for_a_commit_that_is_being_recorded() -> None:
 @pytest.mark.parametrize("make", [Driver.running, Driver.ending, Driver.recovering])
 def test_a_failure_stops_everyone_with_the_same_error(make: Any) -> None:
     driver = make()
-    commands = driver.worker(m.Failed(0, 1, "OPERATION_FAILED", "parse", "what", "hint", "Traceback: user"))
+    commands = driver.worker(
+        m.Failed(
+            worker=0,
+            incarnation=1,
+            code="OPERATION_FAILED",
+            operation="parse",
+            what="what",
+            hint="hint",
+            user_traceback="Traceback: user",
+        )
+    )
     assert sent(commands) == to_all(m.Stop())
     error = finish_of(commands)
     assert isinstance(error, OperationFailed)
@@ -339,7 +370,11 @@ def test_a_failure_stops_everyone_with_the_same_error(make: Any) -> None:
 
 @pytest.mark.parametrize(("code", "kind"), [("UNKNOWN_COLUMN", UnknownColumn), ("NO_SUCH_CODE", PenstockError)])
 def test_errors_keep_their_class(code: str, kind: type[PenstockError]) -> None:
-    error = finish_of(Driver.running().worker(m.Failed(0, 1, code, None, "what", "", "")))
+    error = finish_of(
+        Driver.running().worker(
+            m.Failed(worker=0, incarnation=1, code=code, operation=None, what="what", hint="", user_traceback="")
+        )
+    )
     assert type(error) is kind
     assert "what" in str(error)
 
@@ -384,18 +419,21 @@ def test_workers_hear_that_the_driver_lives() -> None:
 def test_other_incarnations_are_refused_and_counted() -> None:
     driver = Driver.running()
     messages = (
-        m.Finished(0, 2, []),
-        m.EpochDone(1, 0, 1, []),
-        m.Failed(0, 9, "X", None, "", "", ""),
-        m.Stopped(7, 1),
-        m.RolledBack(0, 3, 0),
+        m.Finished(worker=0, incarnation=2, stored=[]),
+        m.EpochDone(worker=1, incarnation=0, epoch=1, stored=[]),
+        m.Failed(worker=0, incarnation=9, code="X", operation=None, what="", hint="", user_traceback=""),
+        m.Stopped(worker=7, incarnation=1),
+        m.RolledBack(worker=0, incarnation=3, generation=0),
     )
     for message in messages:
         assert driver.worker(message) == []
     assert driver.scheduler.refused_messages == len(messages)
     assert driver.scheduler.phase is Phase.RUNNING
     driver.register(0, incarnation=2)
-    assert driver.worker(m.Failed(0, 1, "X", None, "", "", "")) == [], "the one that was replaced"
+    assert (
+        driver.worker(m.Failed(worker=0, incarnation=1, code="X", operation=None, what="", hint="", user_traceback=""))
+        == []
+    ), "the one that was replaced"
 
 
 # --- losses -----------------------------------------------------------------------------------------------------------
@@ -404,7 +442,7 @@ def test_other_incarnations_are_refused_and_counted() -> None:
 def test_a_silent_worker_is_replaced_once_per_silence() -> None:
     driver = Driver.running()
     driver.now_us += OPTIONS.silence_us
-    driver.worker(m.EpochDone(0, 1, 0, []))
+    driver.worker(m.EpochDone(worker=0, incarnation=1, epoch=0, stored=[]))
     commands = driver.hear(Tick(), 1)
     assert [command for command in commands if isinstance(command, Replace)] == [Replace(1)]
     assert not any(isinstance(command, Finish) for command in commands)
@@ -415,9 +453,9 @@ def test_a_silent_worker_is_replaced_once_per_silence() -> None:
 
 def test_a_worker_that_has_stopped_may_be_silent() -> None:
     driver = Driver.ending_recorded()
-    driver.worker(m.Stopped(1, 1))
+    driver.worker(m.Stopped(worker=1, incarnation=1))
     driver.now_us += OPTIONS.silence_us
-    driver.worker(m.EpochDone(0, 1, 0, []))
+    driver.worker(m.EpochDone(worker=0, incarnation=1, epoch=0, stored=[]))
     assert not any(isinstance(command, Replace) for command in driver.hear(Tick(), 1))
 
 
@@ -425,28 +463,28 @@ def test_a_loss_restores_what_is_downstream_of_it_and_then_the_epoch_goes_on() -
     driver = Driver.running()
     driver.commit_one()
     driver.begin()
-    driver.worker(m.EpochDone(0, 1, 2, all_stored(2, 0)))
+    driver.worker(m.EpochDone(worker=0, incarnation=1, epoch=2, stored=all_stored(2, 0)))
     commands = driver.register(1, incarnation=2)
-    peers = [m.Peer(0, 1, "tcp://w0"), m.Peer(1, 2, "tcp://w1")]
+    peers = [m.Peer(worker=0, incarnation=1, endpoint="tcp://w0"), m.Peer(worker=1, incarnation=2, endpoint="tcp://w1")]
     instances = [(READ, 1), (COUNT, 0), (COUNT, 1)]
     restore = sent(commands)[0][1].restore
     assert what(restore) == (1, instances, [stored(unit, i, 1) for unit, i in instances])
     assert sent(commands) == [
-        (0, m.Rollback(peers, 1, restore)),
-        (1, m.Start(peers, driver.scheduler.start_us, 1, restore, False)),
+        (0, m.Rollback(peers=peers, generation=1, restore=restore)),
+        (1, m.Start(peers=peers, start_us=driver.scheduler.start_us, generation=1, restore=restore, careful=False)),
     ]
     assert driver.scheduler.recovering
     assert driver.scheduler.recoveries == 1
-    assert driver.worker(m.EpochDone(0, 1, 2, [])) == [], "sent before it rolled back"
-    assert driver.worker(m.Finished(0, 1, [])) == []
+    assert driver.worker(m.EpochDone(worker=0, incarnation=1, epoch=2, stored=[])) == [], "sent before it rolled back"
+    assert driver.worker(m.Finished(worker=0, incarnation=1, stored=[])) == []
     assert without_alive(driver.hear(Tick(), OPTIONS.epoch_us)) == [], "nothing begins meanwhile"
-    assert driver.worker(m.RolledBack(0, 1, 0)) == [], "of another generation"
-    assert driver.worker(m.RolledBack(0, 1, 1)) == []
-    commands = driver.worker(m.RolledBack(1, 2, 1))
-    assert sent(commands) == [*to_all(m.Resume(1)), *to_all(m.BeginEpoch(2))]
+    assert driver.worker(m.RolledBack(worker=0, incarnation=1, generation=0)) == [], "of another generation"
+    assert driver.worker(m.RolledBack(worker=0, incarnation=1, generation=1)) == []
+    commands = driver.worker(m.RolledBack(worker=1, incarnation=2, generation=1))
+    assert sent(commands) == [*to_all(m.Resume(generation=1)), *to_all(m.BeginEpoch(epoch=2))]
     assert not driver.scheduler.recovering
-    assert driver.worker(m.EpochDone(0, 1, 2, all_stored(2, 0))) == []
-    (record,) = driver.worker(m.EpochDone(1, 2, 2, all_stored(2, 1)))
+    assert driver.worker(m.EpochDone(worker=0, incarnation=1, epoch=2, stored=all_stored(2, 0))) == []
+    (record,) = driver.worker(m.EpochDone(worker=1, incarnation=2, epoch=2, stored=all_stored(2, 1)))
     assert (record.epoch, record.generation) == (2, 1)
     assert {each.epoch for each in record.snapshots} == {2}
 
@@ -459,19 +497,19 @@ def test_without_a_commit_it_begins_from_nothing() -> None:
 
 def test_without_a_pending_epoch_none_is_asked_for_again() -> None:
     driver = Driver.recovering()
-    driver.worker(m.RolledBack(0, 1, 1))
-    assert sent(driver.worker(m.RolledBack(1, 2, 1))) == to_all(m.Resume(1))
-    assert without_alive(driver.hear(Tick(), OPTIONS.epoch_us)) == to_all(m.BeginEpoch(1))
+    driver.worker(m.RolledBack(worker=0, incarnation=1, generation=1))
+    assert sent(driver.worker(m.RolledBack(worker=1, incarnation=2, generation=1))) == to_all(m.Resume(generation=1))
+    assert without_alive(driver.hear(Tick(), OPTIONS.epoch_us)) == to_all(m.BeginEpoch(epoch=1))
 
 
 def test_those_that_had_finished_are_asked_again() -> None:
     driver = Driver.running()
-    driver.worker(m.Finished(0, 1, all_stored(1, 0)))
+    driver.worker(m.Finished(worker=0, incarnation=1, stored=all_stored(1, 0)))
     driver.register(1, incarnation=2)
-    driver.worker(m.RolledBack(0, 1, 1))
-    driver.worker(m.RolledBack(1, 2, 1))
-    assert driver.worker(m.Finished(1, 2, all_stored(1, 1))) == []
-    (record,) = driver.worker(m.Finished(0, 1, all_stored(1, 0)))
+    driver.worker(m.RolledBack(worker=0, incarnation=1, generation=1))
+    driver.worker(m.RolledBack(worker=1, incarnation=2, generation=1))
+    assert driver.worker(m.Finished(worker=1, incarnation=2, stored=all_stored(1, 1))) == []
+    (record,) = driver.worker(m.Finished(worker=0, incarnation=1, stored=all_stored(1, 0)))
     assert record.final
 
 
@@ -480,47 +518,53 @@ def test_a_drain_is_repeated_after_a_recovery() -> None:
     driver.hear(DrainRequested())
     driver.register(1, incarnation=2)
     assert driver.scheduler.phase is Phase.DRAINING
-    driver.worker(m.RolledBack(1, 2, 1))
-    assert sent(driver.worker(m.RolledBack(0, 1, 1))) == [*to_all(m.Resume(1)), *to_all(m.Drain(False))]
+    driver.worker(m.RolledBack(worker=1, incarnation=2, generation=1))
+    assert sent(driver.worker(m.RolledBack(worker=0, incarnation=1, generation=1))) == [
+        *to_all(m.Resume(generation=1)),
+        *to_all(m.Drain(keep=False)),
+    ]
 
 
 def test_a_drain_during_a_recovery_waits_for_its_end() -> None:
     driver = Driver.recovering()
     assert driver.hear(DrainRequested()) == []
-    driver.worker(m.RolledBack(1, 2, 1))
-    assert sent(driver.worker(m.RolledBack(0, 1, 1))) == [*to_all(m.Resume(1)), *to_all(m.Drain(False))]
+    driver.worker(m.RolledBack(worker=1, incarnation=2, generation=1))
+    assert sent(driver.worker(m.RolledBack(worker=0, incarnation=1, generation=1))) == [
+        *to_all(m.Resume(generation=1)),
+        *to_all(m.Drain(keep=False)),
+    ]
 
 
 def test_a_loss_during_the_last_epoch_of_a_drain_that_can_be_resumed() -> None:
     driver = Driver.running(plan=DURABLE)
     driver.hear(DrainRequested())
     driver.register(0, incarnation=2)
-    driver.worker(m.RolledBack(0, 2, 1))
-    commands = sent(driver.worker(m.RolledBack(1, 1, 1)))
-    assert commands == [*to_all(m.Resume(1)), *to_all(m.BeginEpoch(1)), *to_all(m.Drain(True))]
+    driver.worker(m.RolledBack(worker=0, incarnation=2, generation=1))
+    commands = sent(driver.worker(m.RolledBack(worker=1, incarnation=1, generation=1)))
+    assert commands == [*to_all(m.Resume(generation=1)), *to_all(m.BeginEpoch(epoch=1)), *to_all(m.Drain(keep=True))]
     driver.done(1, (2, 1))
-    assert sent(driver.hear(CommitRecorded(1))) == to_all(m.Commit(1, True))
+    assert sent(driver.hear(CommitRecorded(1))) == to_all(m.Commit(epoch=1, final=True))
 
 
 def test_a_loss_during_a_recovery_is_a_recovery_of_both() -> None:
     driver = Driver.running(3)
     driver.register(1, incarnation=2)
-    driver.worker(m.RolledBack(0, 1, 1))
+    driver.worker(m.RolledBack(worker=0, incarnation=1, generation=1))
     commands = sent(driver.register(2, incarnation=2))
     both = [(READ, 1), (READ, 2), (COUNT, 0), (COUNT, 1), (COUNT, 2)]
     assert [type(message) for _, message in commands] == [m.Rollback, m.Start, m.Start], "1 has not been built yet"
     assert all(message.restore.instances == both for _, message in commands)
     assert {message.generation for _, message in commands} == {2}
-    assert driver.worker(m.RolledBack(1, 2, 1)) == [], "of the recovery before"
-    assert driver.worker(m.RolledBack(1, 2, 2)) == []
-    assert driver.worker(m.RolledBack(0, 1, 2)) == []
-    assert sent(driver.worker(m.RolledBack(2, 2, 2))) == to_all(m.Resume(2), 3)
+    assert driver.worker(m.RolledBack(worker=1, incarnation=2, generation=1)) == [], "of the recovery before"
+    assert driver.worker(m.RolledBack(worker=1, incarnation=2, generation=2)) == []
+    assert driver.worker(m.RolledBack(worker=0, incarnation=1, generation=2)) == []
+    assert sent(driver.worker(m.RolledBack(worker=2, incarnation=2, generation=2))) == to_all(m.Resume(generation=2), 3)
 
 
 def test_the_next_recovery_does_not_remember_one_that_is_over() -> None:
     driver = Driver.recovering()
-    driver.worker(m.RolledBack(0, 1, 1))
-    driver.worker(m.RolledBack(1, 2, 1))
+    driver.worker(m.RolledBack(worker=0, incarnation=1, generation=1))
+    driver.worker(m.RolledBack(worker=1, incarnation=2, generation=1))
     ((_, start), (_, rollback)) = sent(driver.register(0, incarnation=2))
     assert start.restore.instances == rollback.restore.instances == [(READ, 0), (COUNT, 0), (COUNT, 1)]
 
@@ -537,12 +581,12 @@ def test_a_loss_while_a_commit_is_being_recorded_waits_for_the_record() -> None:
     assert driver.register(1, incarnation=2) == []
     assert not driver.scheduler.recovering
     commands = sent(driver.hear(CommitRecorded(1)))
-    assert commands[0] == (0, m.Commit(1, False)), "the lost one commits when it restores"
+    assert commands[0] == (0, m.Commit(epoch=1, final=False)), "the lost one commits when it restores"
     assert [(worker, type(message)) for worker, message in commands[1:]] == [(0, m.Rollback), (1, m.Start)]
     assert all(message.restore.epoch == 1 for _, message in commands[1:])
     assert {each.epoch for each in commands[1][1].restore.snapshots} == {1}
-    driver.worker(m.RolledBack(0, 1, 1))
-    assert sent(driver.worker(m.RolledBack(1, 2, 1))) == to_all(m.Resume(1))
+    driver.worker(m.RolledBack(worker=0, incarnation=1, generation=1))
+    assert sent(driver.worker(m.RolledBack(worker=1, incarnation=2, generation=1))) == to_all(m.Resume(generation=1))
 
 
 @pytest.mark.parametrize("recorded", [False, True])
@@ -554,29 +598,35 @@ def test_a_loss_at_the_end_is_restored_from_the_last_commit(recorded: bool) -> N
     else:
         assert driver.register(1, incarnation=2) == []
         commands = sent(driver.hear(CommitRecorded(1)))
-        assert commands.pop(0) == (0, m.Commit(1, True))
+        assert commands.pop(0) == (0, m.Commit(epoch=1, final=True))
     assert [(worker, type(message)) for worker, message in commands] == [(0, m.Rollback), (1, m.Start)]
-    driver.worker(m.RolledBack(0, 1, 1))
-    assert sent(driver.worker(m.RolledBack(1, 2, 1))) == [*to_all(m.Resume(1)), *to_all(m.Commit(1, True))]
+    driver.worker(m.RolledBack(worker=0, incarnation=1, generation=1))
+    assert sent(driver.worker(m.RolledBack(worker=1, incarnation=2, generation=1))) == [
+        *to_all(m.Resume(generation=1)),
+        *to_all(m.Commit(epoch=1, final=True)),
+    ]
     assert driver.scheduler.phase is Phase.ENDING
-    driver.worker(m.Stopped(0, 1))
-    assert finish_of(driver.worker(m.Stopped(1, 2))) is None
+    driver.worker(m.Stopped(worker=0, incarnation=1))
+    assert finish_of(driver.worker(m.Stopped(worker=1, incarnation=2))) is None
 
 
 def test_a_worker_that_stops_instead_of_rolling_back_is_not_waited_for() -> None:
     driver = Driver.ending_recorded()
     driver.register(1, incarnation=2)
-    assert driver.worker(m.RolledBack(1, 2, 1)) == []
-    assert sent(driver.worker(m.Stopped(0, 1))) == [(1, m.Resume(1)), (1, m.Commit(1, True))]
-    assert finish_of(driver.worker(m.Stopped(1, 2))) is None
+    assert driver.worker(m.RolledBack(worker=1, incarnation=2, generation=1)) == []
+    assert sent(driver.worker(m.Stopped(worker=0, incarnation=1))) == [
+        (1, m.Resume(generation=1)),
+        (1, m.Commit(epoch=1, final=True)),
+    ]
+    assert finish_of(driver.worker(m.Stopped(worker=1, incarnation=2))) is None
 
 
 def test_a_worker_that_comes_back_after_its_end_is_not_needed() -> None:
     driver = Driver.ending_recorded()
-    driver.worker(m.Stopped(1, 1))
+    driver.worker(m.Stopped(worker=1, incarnation=1))
     assert sent(driver.register(1, incarnation=2)) == [(1, m.Stop())]
     assert not driver.scheduler.recovering
-    assert finish_of(driver.worker(m.Stopped(0, 1))) is None
+    assert finish_of(driver.worker(m.Stopped(worker=0, incarnation=1))) is None
 
 
 def test_the_same_register_twice_is_no_loss() -> None:
@@ -603,8 +653,8 @@ def test_a_commit_forgives_losses() -> None:
         for _ in range(LOSSES_MAX):
             incarnation += 1
             driver.register(1, incarnation)
-        driver.worker(m.RolledBack(0, 1, driver.scheduler.generation))
-        driver.worker(m.RolledBack(1, incarnation, driver.scheduler.generation))
+        driver.worker(m.RolledBack(worker=0, incarnation=1, generation=driver.scheduler.generation))
+        driver.worker(m.RolledBack(worker=1, incarnation=incarnation, generation=driver.scheduler.generation))
         epoch = driver.begin()
         driver.done(epoch, (1, incarnation))
         driver.hear(CommitRecorded(epoch))
@@ -621,12 +671,12 @@ EVENTS = st.one_of(
     st.builds(
         FromWorker,
         st.one_of(
-            st.builds(m.Register, WORKER, INCARNATION, st.just("e"), st.just(1)),
-            st.builds(m.EpochDone, WORKER, INCARNATION, st.integers(0, 3), st.just([])),
-            st.builds(m.Finished, WORKER, INCARNATION, st.just([])),
-            st.builds(m.RolledBack, WORKER, INCARNATION, st.integers(0, 4)),
-            st.builds(m.EpochWanted, WORKER, INCARNATION),
-            st.builds(m.Stopped, WORKER, INCARNATION),
+            st.builds(m.Register, worker=WORKER, incarnation=INCARNATION, endpoint=st.just("e"), pid=st.just(1)),
+            st.builds(m.EpochDone, worker=WORKER, incarnation=INCARNATION, epoch=st.integers(0, 3), stored=st.just([])),
+            st.builds(m.Finished, worker=WORKER, incarnation=INCARNATION, stored=st.just([])),
+            st.builds(m.RolledBack, worker=WORKER, incarnation=INCARNATION, generation=st.integers(0, 4)),
+            st.builds(m.EpochWanted, worker=WORKER, incarnation=INCARNATION),
+            st.builds(m.Stopped, worker=WORKER, incarnation=INCARNATION),
         ),
     ),
 )
@@ -726,25 +776,25 @@ def test_a_job_whose_workers_answer_comes_to_its_end(
                 ready[worker] = False
                 held[worker] = generation
                 if generation:
-                    say(m.RolledBack(worker, incarnation, generation))
+                    say(m.RolledBack(worker=worker, incarnation=incarnation, generation=generation))
             case m.BeginEpoch(epoch=epoch):
-                say(m.EpochDone(worker, incarnation, epoch, all_stored(epoch, worker)))
+                say(m.EpochDone(worker=worker, incarnation=incarnation, epoch=epoch, stored=all_stored(epoch, worker)))
             case m.Resume(generation=generation):
                 held[worker] = 0 if generation == held[worker] else held[worker]
             case m.Commit(final=True):
-                say(m.Stopped(worker, incarnation))
+                say(m.Stopped(worker=worker, incarnation=incarnation))
                 inbox[worker].clear()
 
     def finish(worker: int) -> None:
         if not ready[worker] and not held[worker] and not any(isinstance(each, m.Start) for each in inbox[worker]):
             ready[worker] = True
-            say(m.Finished(worker, incarnations[worker], []))
+            say(m.Finished(worker=worker, incarnation=incarnations[worker], stored=[]))
 
     def lose(worker: int) -> None:
         incarnations[worker] += 1
         ready[worker] = False
         inbox[worker].clear()
-        say(m.Register(worker, incarnations[worker], "e", 1))
+        say(m.Register(worker=worker, incarnation=incarnations[worker], endpoint="e", pid=1))
 
     losses = 0
     for move, worker in moves:

@@ -6,15 +6,17 @@ from typing import Any
 
 import penstock as ps
 from penstock.dataset import pack
-from penstock.engine.pool import LOST_US, SlotPool, Work
+from penstock.engine.line import Item, Line, Range
 from penstock.engine.slot import LEAVE_US, READY_US, Identity, Slot, State
+from penstock.engine.ways.pool import LOST_US, SlotPool, Work
+from penstock.engine.ways.slots import Slots
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 
 S = 1_000_000
-PEERS = [m.Peer(0, 70, "tcp://w0"), m.Peer(1, 71, "tcp://w1")]
+PEERS = [m.Peer(worker=0, incarnation=70, endpoint="tcp://w0"), m.Peer(worker=1, incarnation=71, endpoint="tcp://w1")]
 NUMBERS = ps.stream("in", ps.records([(1,), (2,)], schema="n bigint"))
 
 
@@ -37,7 +39,22 @@ class Play:
     def do(self, item: int, *numbers: int, worker: int = 0, incarnation: int = 70, slot: int = 99) -> None:
         schema = self.plan.units[0].schema
         payload = pack(schema.to_batch([schema.record_type(n) for n in numbers]))
-        do = s.Do(slot, worker, incarnation, item, 0, 0, 0, 0, 0, 0, 0, len(numbers), 9 * S, False)
+        do = s.Do(
+            slot=slot,
+            worker=worker,
+            incarnation=incarnation,
+            item=item,
+            attempt=0,
+            unit=0,
+            instance=0,
+            first=0,
+            last=0,
+            partition=0,
+            offset=0,
+            count=len(numbers),
+            due_us=9 * S,
+            sample=False,
+        )
         self.slot.on_message(do, payload)
 
     def steps(self, count: int = 1) -> list[bool]:
@@ -53,12 +70,17 @@ class Play:
 
 def test_workers_hear_that_it_is_ready_and_successors_too() -> None:
     play = Play()
-    assert play.slot.to_driver() == [s.SlotUp(5, 2, 99, "tcp://s", 1234)]
-    assert play.told() == [(0, s.Ready(5, 2, 99, "tcp://s")), (1, s.Ready(5, 2, 99, "tcp://s"))]
+    assert play.slot.to_driver() == [s.SlotUp(group=5, slot=2, incarnation=99, endpoint="tcp://s", pid=1234)]
+    assert play.told() == [
+        (0, s.Ready(group=5, slot=2, incarnation=99, endpoint="tcp://s")),
+        (1, s.Ready(group=5, slot=2, incarnation=99, endpoint="tcp://s")),
+    ]
     play.slot.on_workers(PEERS, S)
     assert play.told() == []
-    play.slot.on_message(s.Workers([PEERS[0], m.Peer(1, 88, "tcp://w1b")], S), None)
-    assert play.told() == [(1, s.Ready(5, 2, 99, "tcp://s"))]
+    play.slot.on_message(
+        s.Workers(peers=[PEERS[0], m.Peer(worker=1, incarnation=88, endpoint="tcp://w1b")], start_us=S), None
+    )
+    assert play.told() == [(1, s.Ready(group=5, slot=2, incarnation=99, endpoint="tcp://s"))]
 
 
 def test_results_go_to_their_owner_with_figures() -> None:
@@ -82,7 +104,7 @@ def test_work_for_or_of_someone_else_is_left_alone() -> None:
     play.do(3, 1, worker=5)
     assert play.steps() == [False]
     play.do(4, 1)
-    play.slot.on_workers([m.Peer(0, 72, "tcp://w0b"), PEERS[1]], S)
+    play.slot.on_workers([m.Peer(worker=0, incarnation=72, endpoint="tcp://w0b"), PEERS[1]], S)
     assert play.steps() == [False], "its owner is gone"
 
 
@@ -108,12 +130,12 @@ def test_it_leaves_after_its_share_when_all_have_answered() -> None:
     play.steps(2)
     assert play.kinds() == [(0, "Done"), (0, "Done"), (0, "Leave"), (1, "Leave")]
     assert play.slot.state is State.LEAVING
-    play.slot.on_message(s.Left(99, 0, 70), None)
-    play.slot.on_message(s.Left(98, 1, 71), None)
-    play.slot.on_message(s.Left(99, 1, 70), None)
+    play.slot.on_message(s.Left(slot=99, worker=0, incarnation=70), None)
+    play.slot.on_message(s.Left(slot=98, worker=1, incarnation=71), None)
+    play.slot.on_message(s.Left(slot=99, worker=1, incarnation=70), None)
     assert play.steps(2) == [True, False], "what was sent before is done"
     assert play.slot.state is State.LEAVING, "worker 1 has not answered yet"
-    play.slot.on_message(s.Left(99, 1, 71), None)
+    play.slot.on_message(s.Left(slot=99, worker=1, incarnation=71), None)
     play.steps()
     assert play.slot.state is State.ENDED
     (down,) = play.slot.to_driver()
@@ -123,8 +145,8 @@ def test_it_leaves_after_its_share_when_all_have_answered() -> None:
 
 def test_a_worker_that_does_not_answer_is_not_waited_for() -> None:
     play = Play()
-    play.slot.on_message(s.End(False), None)
-    play.slot.on_message(s.Left(99, 0, 70), None)
+    play.slot.on_message(s.End(at_once=False), None)
+    play.slot.on_message(s.Left(slot=99, worker=0, incarnation=70), None)
     play.steps()
     assert play.slot.state is State.LEAVING
     wake_us = play.slot.wake_us()
@@ -137,9 +159,15 @@ def test_a_worker_that_does_not_answer_is_not_waited_for() -> None:
 
 def test_workers_that_come_while_it_leaves_get_nothing() -> None:
     play = Play()
-    play.slot.on_message(s.End(False), None)
+    play.slot.on_message(s.End(at_once=False), None)
     play.told()
-    play.slot.on_workers([m.Peer(0, 72, "tcp://w0b"), m.Peer(1, 73, "tcp://w1b")], S)
+    play.slot.on_workers(
+        [
+            m.Peer(worker=0, incarnation=72, endpoint="tcp://w0b"),
+            m.Peer(worker=1, incarnation=73, endpoint="tcp://w1b"),
+        ],
+        S,
+    )
     assert play.told() == []
     play.steps()
     assert play.slot.state is State.ENDED
@@ -147,7 +175,7 @@ def test_workers_that_come_while_it_leaves_get_nothing() -> None:
 
 def test_the_end_of_the_job_is_at_once() -> None:
     play = Play()
-    play.slot.on_message(s.End(True), None)
+    play.slot.on_message(s.End(at_once=True), None)
     assert play.slot.state is State.ENDED
 
 
@@ -189,7 +217,24 @@ class SlowPlay:
     def submit(self, count: int) -> None:
         item = self.pool.next_item()
         payload = pack(self.schema.to_batch([self.schema.record_type(n) for n in range(count)]))
-        self.pool.submit(Work(s.Do(0, 0, 70, item, 0, 0, 0, 0, 0, 0, 0, count, 9 * S, False), payload))
+        do = s.Do(
+            slot=0,
+            worker=0,
+            incarnation=70,
+            item=item,
+            attempt=0,
+            unit=0,
+            instance=0,
+            first=0,
+            last=0,
+            partition=0,
+            offset=0,
+            count=count,
+            due_us=9 * S,
+            sample=False,
+        )
+        way = Slots(Range(0, 0), S, self.pool, Line(), self.schema, (0, 0), lambda now_us: now_us)
+        self.pool.submit(Work(do, Item(0, way.range, count, 0, 0, 0, 0, payload=payload), way))
 
     def exchange(self) -> list[tuple[int, int]]:
         """Let messages through in both directions; return attempt and records of results that are accepted."""
@@ -243,7 +288,25 @@ def test_samples_are_for_the_driver_and_count_as_no_work() -> None:
     play.told()
     schema = play.plan.units[0].schema
     payload = pack(schema.to_batch([schema.record_type(n) for n in range(10)]))
-    play.slot.on_message(s.Do(99, 0, 70, 0, 0, 0, 0, 0, 0, 0, 0, 10, 0, True), payload)
+    play.slot.on_message(
+        s.Do(
+            slot=99,
+            worker=0,
+            incarnation=70,
+            item=0,
+            attempt=0,
+            unit=0,
+            instance=0,
+            first=0,
+            last=0,
+            partition=0,
+            offset=0,
+            count=10,
+            due_us=0,
+            sample=True,
+        ),
+        payload,
+    )
     assert play.steps() == [True]
     (found,) = play.slot.to_driver()
     assert isinstance(found, s.Calibrated)
@@ -252,6 +315,24 @@ def test_samples_are_for_the_driver_and_count_as_no_work() -> None:
     assert play.told() == []
     assert play.slot.state is State.TAKING
     bad = pack(schema.to_batch([schema.record_type(13)]))
-    play.slot.on_message(s.Do(99, 0, 70, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, True), bad)
+    play.slot.on_message(
+        s.Do(
+            slot=99,
+            worker=0,
+            incarnation=70,
+            item=0,
+            attempt=0,
+            unit=0,
+            instance=0,
+            first=0,
+            last=0,
+            partition=0,
+            offset=0,
+            count=1,
+            due_us=0,
+            sample=True,
+        ),
+        bad,
+    )
     play.steps()
     assert (play.slot.to_driver(), play.told()) == ([], [])

@@ -42,7 +42,13 @@ class Alone:
         self.worker = Worker(plan, 0, incarnation, lambda: self.now_us * 1000)
         self.disk: dict[str, Persist] = {}
         self.said: list[m.FromWorker] = []
-        self._message = m.Start([m.Peer(0, incarnation, "")], 0, generation, restore, False)
+        self._message = m.Start(
+            peers=[m.Peer(worker=0, incarnation=incarnation, endpoint="")],
+            start_us=0,
+            generation=generation,
+            restore=restore,
+            careful=False,
+        )
 
     def start(self, snapshots: dict[tuple[int, int], list[bytes]]) -> None:
         self.worker.start(self._message, snapshots)
@@ -57,7 +63,9 @@ class Alone:
                 worked = True
                 self.disk[persist.name] = persist
                 p = persist
-                self.worker.on_stored(m.Stored(p.unit, p.instance, p.epoch, p.full, p.name, 0))
+                self.worker.on_stored(
+                    m.Stored(unit=p.unit, instance=p.instance, epoch=p.epoch, full=p.full, name=p.name, crc=0)
+                )
             said = self.worker.to_driver()
             worked = worked or bool(said)
             self.said += said
@@ -75,16 +83,16 @@ def test_the_end_before_the_word_of_the_last_commit_loses_nothing() -> None:
     first = Alone(plan, 1)
     first.start({})
     first.worker.step(first.now_us)  # reads the first block only
-    first.worker.on_driver(m.BeginEpoch(1))
+    first.worker.on_driver(m.BeginEpoch(epoch=1))
     first.run()
     (finished,) = [each for each in first.said if isinstance(each, m.Finished)]
     assert [stored.epoch for stored in finished.stored] == [1, 2]
-    first.worker.on_driver(m.Commit(1, False))
+    first.worker.on_driver(m.Commit(epoch=1, final=False))
     first.run()
-    first.worker.on_driver(m.Commit(2, True))
+    first.worker.on_driver(m.Commit(epoch=2, final=True))
     first.run()
 
-    restore = m.Restore(2, sorted(everything(plan)), finished.stored[-1:], False)
+    restore = m.Restore(epoch=2, instances=sorted(everything(plan)), snapshots=finished.stored[-1:], renumber=False)
     second = Alone(plan, 2, 1, restore)
     second.start({(0, 0): [first.disk[finished.stored[-1].name].data]})
     assert [(epoch, part) for epoch, part, _ in first.delivered()] == [(1, 0), (2, 0)]

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.operators import Aggregation, Combine, Errors, How, Lookup, Operation, ParseJson, Table, tumbling
-from penstock.operators import aggregates as agg
+from penstock.operators.keyed import aggregates as agg
 from penstock.types import Record, Schema
 
 _EVENTS = Schema.parse("k string, i int, b boolean, day date, n bigint, small tinyint, x double, at timestamp not null")
@@ -18,11 +18,11 @@ _ROWS = [
 
 def _agree(operation: Operation, schema: Schema, rows: list[Record]) -> list[Record]:
     operator = operation.build(schema, Errors("under test"))
-    done: list[Record] = operator.process(rows)
+    done = operator.process(rows)
     batch = operator.process_batch(schema.to_batch(rows))
-    assert operator.batch_fallbacks == 0
-    assert operation.bind(schema).to_rows(batch) == done
-    return done
+    assert not batch.fallbacks
+    assert operation.bind(schema).to_rows(batch.columns) == done.rows
+    return done.rows
 
 
 @pytest.mark.parametrize("keys", [(), ("k",), ("i", "b", "day")], ids=str)
@@ -70,5 +70,6 @@ def test_a_slice_of_a_batch_is_parsed_alone() -> None:
     raw = Schema.parse("value string")
     operator = ParseJson(Schema.parse("n bigint")).build(raw, Errors("under test"))
     batch = pa.record_batch({"value": [None, '{"n":1}', '{"n":2}', "no JSON"]}, schema=raw.arrow).slice(1, 2)
-    assert operator.process_batch(batch).to_pylist() == [{"n": 1}, {"n": 2}]
-    assert operator.batch_fallbacks == 0
+    done = operator.process_batch(batch)
+    assert done.columns.to_pylist() == [{"n": 1}, {"n": 2}]
+    assert not done.fallbacks

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import InvalidOption, PenstockError, SchemaError, TypeMismatch, UnknownColumn
 from penstock.operators import Errors, How, Join, Match, Side, Tag, join
-from penstock.operators.match import MatchOperator
+from penstock.operators.keyed.match import MatchOperator
 from penstock.types import Record, Schema, record_dict
 
 LEFT = Schema.parse("k string, j int, a bigint, t timestamp")
@@ -34,7 +34,7 @@ class Sides:
 
     def add(self, side: Side, *rows: Row) -> list[Row]:
         records = [self._schemas[side].record_type(*row) for row in rows]
-        return plain(self.match.process(self._tags[side].process(records)))
+        return plain(self.match.process(self._tags[side].process(records).rows).rows)
 
     def left(self, *rows: Row) -> list[Row]:
         return self.add(Side.LEFT, *rows)
@@ -80,7 +80,7 @@ def test_within_nothing_pairs_equal_times() -> None:
 
 def test_several_keys_and_columns_in_any_order() -> None:
     sides = Sides(joined(on=["j", "k"]))
-    assert sides.of.bind_sides(LEFT, RIGHT).names == ("k", "j", "a", "t", "u", "b")
+    assert sides.of.bind(LEFT, RIGHT).names == ("k", "j", "a", "t", "u", "b")
     sides.left(("x", 1, 10, 100), ("x", 2, 20, 100))
     assert sides.right((100, 2, "x", "p"), (100, 2, "y", "q"), (100, None, "x", "r")) == [("x", 2, 20, 100, 100, "p")]
 
@@ -88,7 +88,7 @@ def test_several_keys_and_columns_in_any_order() -> None:
 def test_one_time_column_holds_the_later_time() -> None:
     left, right = Schema.parse("k string, t timestamp, a int"), Schema.parse("k string, t timestamp, b int")
     sides = Sides(join("k", within="10us", time="t", how="left"), left, right)
-    assert sides.of.bind_sides(left, right).ddl == "k string, t timestamp, a int, b int"
+    assert sides.of.bind(left, right).ddl == "k string, t timestamp, a int, b int"
     sides.left(("x", 100, 1))
     assert sides.right(("x", 97, 2), ("x", 103, 3)) == [("x", 100, 1, 2), ("x", 103, 1, 3)]
     sides.left(("x", 200, 4))
@@ -138,8 +138,8 @@ def test_an_outer_record_without_a_partner_comes_once_that_is_certain() -> None:
 
 def test_the_output_schema_of_an_outer_join_has_nulls() -> None:
     right = Schema.parse("k string, b string not null, u timestamp not null")
-    inner = joined().bind_sides(Schema.parse(ON_K["left"]), right)
-    outer = joined(how="left").bind_sides(Schema.parse(ON_K["left"]), right)
+    inner = joined().bind(Schema.parse(ON_K["left"]), right)
+    outer = joined(how="left").bind(Schema.parse(ON_K["left"]), right)
     assert [inner.field(name).nullable for name in ("b", "u")] == [False, False]
     assert [outer.field(name).nullable for name in ("b", "u")] == [True, True]
 
@@ -178,7 +178,7 @@ def test_options_are_checked(options: dict[str, Any], option: str) -> None:
 )
 def test_both_sides_are_checked(of: Join, left: str, right: str, error: type[PenstockError], says: str) -> None:
     with pytest.raises(error, match=says):
-        of.bind_sides(Schema.parse(left), Schema.parse(right))
+        of.bind(Schema.parse(left), Schema.parse(right))
 
 
 # --- snapshots --------------------------------------------------------------------------------------------------------

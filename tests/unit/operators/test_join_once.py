@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.operators import Errors, Match, Side, Tag, join
-from penstock.operators.match_once import LONG_QUEUE, MatchOnceOperator
+from penstock.operators.keyed.match_once import LONG_QUEUE, MatchOnceOperator
 from penstock.types import Record, Schema, record_dict
 
 LEFT = Schema.parse("k string, a bigint, t timestamp")
@@ -34,7 +34,9 @@ class Sides:
 
     def _add(self, side: Side, rows: tuple[Row, ...]) -> None:
         records = [self._schemas[side].record_type(*row) for row in rows]
-        assert self.match.process(self._tags[side].process(records)) == [], "nothing comes before its time has passed"
+        assert self.match.process(self._tags[side].process(records).rows).rows == [], (
+            "nothing comes before its time has passed"
+        )
 
     def advance(self, event_time_us: int) -> list[Row]:
         return plain(self.match.advance(event_time_us))

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidOption, TypeMismatch
-from penstock.operators import Aggregation, Combine, ErrorPolicy, Errors, Merge, Sliding, sliding
-from penstock.operators import aggregates as agg
-from penstock.operators.aggregation import LATE, MergeOperator
+from penstock.operators import Aggregation, Combine, ErrorPolicy, Errors, Reduce, Result, Sliding, sliding
+from penstock.operators.keyed import aggregates as agg
+from penstock.operators.keyed.reduce import LATE, ReduceOperator
 from penstock.types import Record, Schema, record_dict
 
 SCHEMA = Schema.parse("k string, n bigint, at timestamp")
@@ -25,21 +25,24 @@ class Halves:
     def __init__(self, window: Sliding, *, whole: bool, form: str = "record", policy: str = "fail", **aggs: Any):
         of = Aggregation(("k",), tuple((aggs or {"n": agg.count()}).items()), window)
         of.bind(SCHEMA)
-        self.errors = Errors("agg", ErrorPolicy(policy))
+        errors = Errors("agg", ErrorPolicy(policy))
         combine = Combine(of, whole)
-        self.combine = combine.build(SCHEMA, self.errors)
+        self.combine = combine.build(SCHEMA, errors)
         self.between = combine.bind(SCHEMA)
         self.form = form
-        merge = Merge(of, SCHEMA, whole).build(self.between, self.errors)
-        assert isinstance(merge, MergeOperator)
-        self.merge = merge
+        reduce = Reduce(of, SCHEMA, whole).build(self.between, errors)
+        assert isinstance(reduce, ReduceOperator)
+        self.reduce = reduce
 
     def add(self, *rows: Row) -> list[Row]:
+        return plain(self.process(*rows).rows)
+
+    def process(self, *rows: Row) -> Result:
         records = [SCHEMA.record_type(*row) for row in rows]
         if self.form == "record":
-            return plain(self.merge.process(self.combine.process(records)))
-        batch = self.combine.process_batch(SCHEMA.to_batch(records))
-        return plain(self.merge.process(self.between.to_rows(batch)))
+            return self.reduce.process(self.combine.process(records).rows)
+        done = self.combine.process_batch(SCHEMA.to_batch(records))
+        return self.reduce.process(self.between.to_rows(done.columns))
 
 
 def plain(rows: list[Record]) -> list[Row]:
@@ -70,27 +73,28 @@ def test_a_record_is_in_every_window_that_spans_its_time(sizes: tuple[int, int],
 def test_windows_close_one_after_the_other(whole: bool, form: str) -> None:
     halves = Halves(window_of(10, 4, lateness="3us"), whole=whole, form=form, n=agg.count(), s=agg.sum("n"))
     assert halves.add(("a", 1, 5), ("b", 2, 9), ("a", 4, 9)) == []
-    assert halves.merge.advance(8) == []
-    assert plain(halves.merge.advance(9)) == [("a", -4, 6, 1, 1)]
-    assert plain(halves.merge.advance(15)) == [("a", 0, 10, 2, 5), ("b", 0, 10, 1, 2)]
-    assert halves.merge.open_groups == 4
-    assert plain(halves.merge.finish()) == [
+    assert halves.reduce.advance(8) == []
+    assert plain(halves.reduce.advance(9)) == [("a", -4, 6, 1, 1)]
+    assert plain(halves.reduce.advance(15)) == [("a", 0, 10, 2, 5), ("b", 0, 10, 1, 2)]
+    assert halves.reduce.open_groups == 4
+    assert plain(halves.reduce.finish()) == [
         ("a", 4, 14, 2, 5), ("b", 4, 14, 1, 2), ("b", 8, 18, 1, 2), ("a", 8, 18, 1, 4)
     ]  # fmt: skip
-    assert halves.merge.open_groups == 0
+    assert halves.reduce.open_groups == 0
 
 
 @BOTH
 def test_a_record_that_misses_a_window_is_late_once_and_in_the_windows_that_are_open(whole: bool) -> None:
     halves = Halves(window_of(10, 2), whole=whole)
-    halves.merge.advance(14)  # windows up to the one that starts at 4 are closed
-    halves.add(("a", 1, 3), ("a", 2, 9), ("a", 3, 14))
-    assert halves.merge.late_records == 2
-    assert plain(halves.merge.finish()) == [
+    halves.reduce.advance(14)  # windows up to the one that starts at 4 are closed
+    result = halves.process(("a", 1, 3), ("a", 2, 9), ("a", 3, 14))
+    assert halves.reduce.late_records == 2
+    assert plain(halves.reduce.finish()) == [
         ("a", 6, 16, 2), ("a", 8, 18, 2), ("a", 10, 20, 1), ("a", 12, 22, 1), ("a", 14, 24, 1)
     ]  # fmt: skip
     if whole:
-        assert plain(halves.merge.ports[LATE]) == [("a", 1, 3), ("a", 2, 9)]
+        assert result.sides is not None
+        assert plain(result.sides[LATE]) == [("a", 1, 3), ("a", 2, 9)]
 
 
 @BOTH
@@ -99,9 +103,9 @@ def test_updates_show_each_window_that_changed_once(whole: bool) -> None:
     assert halves.add(("a", 1, 2), ("b", 1, 2), ("a", 1, 3), ("a", 1, 4)) == [
         ("a", 0, 4, 2), ("a", 2, 6, 3), ("b", 0, 4, 1), ("b", 2, 6, 1), ("a", 4, 8, 1)
     ]  # fmt: skip
-    assert halves.merge.advance(4) == []
+    assert halves.reduce.advance(4) == []
     assert halves.add(("a", 1, 3)) == [("a", 2, 6, 4)]
-    assert halves.merge.finish() == []
+    assert halves.reduce.finish() == []
 
 
 class Touchy(agg.Mergeable):
@@ -128,15 +132,16 @@ class Touchy(agg.Mergeable):
 def test_state_that_is_changed_in_place_is_not_shared_between_windows(policy: str) -> None:
     halves = Halves(window_of(4, 2), whole=True, policy=policy, all=agg.custom(Touchy(), type="string"))
     halves.add(("a", 1, 1), ("a", 2, 2), ("a", 3, 5))
-    assert plain(halves.merge.finish()) == [("a", -2, 2, "1"), ("a", 0, 4, "12"), ("a", 2, 6, "23"), ("a", 4, 8, "3")]
+    assert plain(halves.reduce.finish()) == [("a", -2, 2, "1"), ("a", 0, 4, "12"), ("a", 2, 6, "23"), ("a", 4, 8, "3")]
 
 
 def test_a_record_that_one_window_cannot_take_is_in_none() -> None:
     halves = Halves(window_of(4, 2), whole=True, policy="skip", n=agg.count(), all=agg.custom(Touchy(), type="string"))
     # Windows 0 and 2 get the record at 3; window 2 is full then, and window 4 would have room.
-    halves.add(("a", 1, 3), ("a", 2, 5), ("a", 3, 5), ("a", 4, 5), ("a", 5, 7))
-    assert halves.errors.counts.skipped == 1
-    assert plain(halves.merge.finish()) == [
+    failures = halves.process(("a", 1, 3), ("a", 2, 5), ("a", 3, 5), ("a", 4, 5), ("a", 5, 7)).failures
+    assert failures is not None
+    assert failures.counts.skipped == 1
+    assert plain(halves.reduce.finish()) == [
         ("a", 0, 4, 1, "1"), ("a", 2, 6, 3, "123"), ("a", 4, 8, 3, "235"), ("a", 6, 10, 1, "5")
     ]  # fmt: skip
 
@@ -185,8 +190,8 @@ def test_results_are_those_of_a_recomputation(
                     expected.setdefault((k, start), []).append(n)
         if i < len(marks):
             reached = max(reached, marks[i])
-            shown += plain(halves.merge.advance(marks[i]))
-    shown += plain(halves.merge.finish())
+            shown += plain(halves.reduce.advance(marks[i]))
+    shown += plain(halves.reduce.finish())
     if emit == "update":
         shown = list({row[:2]: row for row in shown}.values())
     rows = []
@@ -197,7 +202,7 @@ def test_results_are_those_of_a_recomputation(
         ))  # fmt: skip
         rows.append(row + ((known[0], known[-1]) if known else (None, None)) if whole else row)
     assert Counter(shown) == Counter(rows)
-    assert halves.merge.late_records == late
+    assert halves.reduce.late_records == late
 
 
 def test_sliding_windows_are_checked() -> None:

@@ -40,7 +40,7 @@ def test_the_whole_of_a_keyed_pipeline() -> None:
         "  ⇒ shuffle by k to unit 1 (count)",
         "",
         "unit 1, 2 instances",
-        "  count          merge    record",
+        "  count          reduce   record",
         "      count=count() by k; tumbling 10s on t, lateness 1s",
         "      → k string, window_start timestamp not null, window_end timestamp not null, count bigint",
         "  to_memory      memory   record, batch",

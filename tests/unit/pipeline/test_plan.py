@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 import penstock as ps
 from penstock.errors import InvalidGraph, NotSerializable
-from penstock.operators import DEAD_LETTERS
+from penstock.operators import DEAD_LETTERS, Expansion, Filter, Operation, Split
+from penstock.pipeline.graph import Graph, Input, Node
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Mode, Plan, check_serializable
 from penstock.pipeline.stream import Pipeline
+from penstock.types import Schema
 
 SCHEMA = "k string, n bigint, at timestamp"
 
@@ -46,6 +50,55 @@ def test_an_aggregation_is_two_halves_around_a_shuffle() -> None:
     assert edges == {("in", "out", "count", Mode.SHUFFLE)}
     assert plan.edges[0].keys == ("_k0",)
     assert "_n" in plan.edges[0].schema
+
+
+def test_users_know_the_halves_of_an_aggregation_by_one_name_and_the_sides_of_a_join_by_two() -> None:
+    joined = source().join(source("other").select("k", at2="at"), on="k", within="1s", left_time="at", right_time="at2")
+    plan = plan_of(joined.key_by("k").count().to(ps.memory()))
+    known = {op.name: op.display for unit in plan.units for op in unit.ops}
+    assert known["count.combine"] == known["count"] == "count"
+    assert (known["join.left"], known["join.right"], known["join"]) == ("join.left", "join.right", "join")
+    assert {edge.user_keys for edge in plan.edges} == {("k",)}
+
+
+@dataclass(frozen=True)
+class Latest(Operation):
+    """A keyed operation that the planner has never heard of; its parts are some that do nothing."""
+
+    keys: tuple[str, ...]
+    kind = "latest"
+
+    def bind(self, schema: Schema) -> Schema:
+        return schema
+
+    def side_ports(self, schema: Schema) -> dict[str, Schema]:
+        return {"older": schema}
+
+    @property
+    def required_ports(self) -> tuple[str, ...]:
+        return ("older",)
+
+    def expand(self, schemas: Sequence[Schema], read: Collection[str]) -> Expansion:
+        assert set(read) == {"older"}
+        (schema,) = schemas
+        assert schema.names == ("k", "n", "at")
+        return Expansion((("spread", Filter(ps.lit(True))),), Split((("older", ps.lit(True)),)), self.keys, self.keys)
+
+
+@pytest.mark.parametrize("keys", [("k",), ()], ids=["by key", "in one place"])
+def test_an_operation_says_itself_what_runs_of_it(keys: tuple[str, ...]) -> None:
+    events = ps.records([], schema=SCHEMA, partitions=2)
+    nodes = [
+        Node("in", events),
+        Node("latest", Latest(keys), (Input("in"),)),
+        Node("out", ps.memory(), (Input("latest", "older"),)),
+    ]
+    units, edges = shape(Plan.of(Graph.check(nodes), Options.of(parallelism=3)))
+    instances, mode = (3, Mode.SHUFFLE) if keys else (1, Mode.GATHER)
+    assert units == {"in": (2, ["latest.spread"]), "latest": (instances, ["latest"]), "out": (instances, ["out"])}
+    assert edges == {("in", "out", "latest", mode), ("latest", "older", "out", Mode.FORWARD)}
+    with pytest.raises(InvalidGraph, match="its branch 'older' leads nowhere"):
+        Graph.check([*nodes[:2], Node("out", ps.memory(), (Input("latest"),))])
 
 
 def test_a_side_output_of_late_records_makes_whole_records_travel() -> None:

@@ -15,6 +15,8 @@ from time import monotonic
 
 import msgspec
 import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
 import penstock as ps
 from penstock.control.hand_overs import Switch
@@ -30,7 +32,7 @@ from penstock.runtime.metrics_out.feeder import Feeder, OutletFailed
 from penstock.runtime.metrics_out.files import FileWriter, Line, line_of
 from penstock.runtime.metrics_out.influx import InfluxWriter, credentials, lines_of
 from penstock.runtime.metrics_out.processes import Meter
-from penstock.runtime.metrics_out.prometheus import Endpoint, exposition
+from penstock.runtime.metrics_out.prometheus import Collected, Endpoint
 from penstock.runtime.metrics_out.samples import Layout, OutletFigures, ProcessFigures, Sampler, Snapshot, Tags
 
 ROOT = Path(__file__).parents[3]
@@ -197,6 +199,12 @@ def test_every_metric_is_documented_with_its_unit() -> None:
     assert LATENCY in text
 
 
+def exposition(taken: Snapshot) -> bytes:
+    collected = Collected()
+    collected.snapshot = taken
+    return generate_latest(collected)
+
+
 def test_exposition_escapes_labels_and_keeps_metrics_together() -> None:
     nasty = 'a"b\\c\nd'
     text = exposition(snapshot(operations=[operation(nasty), operation("b")])).decode()
@@ -205,9 +213,28 @@ def test_exposition_escapes_labels_and_keeps_metrics_together() -> None:
     names = [line.split("{")[0] for line in lines if not line.startswith("#")]
     runs = [name for i, name in enumerate(names) if i == 0 or names[i - 1] != name]
     assert len(runs) == len(set(runs))
-    assert f'{LATENCY}_bucket{{job="ads",run="ads-1",engine="penstock",version="9.9",le="+Inf"}} 2' in lines
+    assert f'{LATENCY}_bucket{{engine="penstock",job="ads",le="+Inf",run="ads-1",version="9.9"}} 2.0' in lines
     types = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(types) == len(set(types))
+
+
+def test_every_sample_is_exposed_under_its_name_with_its_kind() -> None:
+    taken = snapshot()
+    families = {each.name: each for each in text_string_to_metric_families(exposition(taken).decode())}
+    common = {"job": "ads", "run": "ads-1", "engine": "penstock", "version": "9.9"}
+    for metric in METRICS:
+        points = [p for p in taken.points if p.measurement == metric.measurement and metric.field in p.fields]
+        family = families.pop(metric.name.removesuffix("_total"), None)
+        assert (family is None) == (not points), metric.name
+        if family is not None:
+            assert (family.type, family.documentation) == (metric.kind.value, metric.help)
+            told = [(each.name, each.labels, each.value) for each in family.samples]
+            assert told == [(metric.name, {**common, **p.tags}, p.fields[metric.field]) for p in points]
+    histogram = families.pop(LATENCY)
+    buckets = [each.value for each in histogram.samples if each.name == f"{LATENCY}_bucket"]
+    assert buckets == [*taken.latency.counts, taken.latency.total]
+    assert {each.name: each.value for each in histogram.samples}[f"{LATENCY}_sum"] == taken.latency.sum_s
+    assert families == {}
 
 
 def test_buckets_are_cumulative() -> None:
@@ -514,7 +541,7 @@ def test_the_endpoint_serves_the_last_snapshot() -> None:
         ("PUT", "/metrics", 405),
         ("DELETE", "/metrics", 405),
         ("HEAD", "/metrics", 405),
-        ("BREW", "/metrics", 501),
+        ("BREW", "/metrics", 405),
     ],
 )
 def test_nothing_but_get_metrics(method: str, path: str, code: int) -> None:
@@ -534,16 +561,36 @@ def test_the_endpoint_listens_on_loopback_unless_told_otherwise() -> None:
         one.close(monotonic())
 
 
-def test_slow_and_many_requests_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prometheus, "REQUEST_S_MAX", 0.2)
+def answers(port: int) -> bool:
+    try:
+        return ask(port)[0] == 200
+    except OSError:
+        return False
+
+
+def connected(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
+
+
+def test_more_requests_than_a_few_at_a_time_are_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus._Handler, "timeout", WAIT_S)
     with endpoint() as one:
-        held = [socket.create_connection(("127.0.0.1", one.port)) for _ in range(prometheus.REQUESTS_MAX + 3)]
-        eventually(lambda: one.figures.dropped == 3)
+        held = [connected(one.port) for _ in range(prometheus.REQUESTS_MAX)]
+        for _ in range(3):
+            with connected(one.port) as more:
+                assert more.recv(1) == b"", "cut off, without an answer"
+        assert one.figures.dropped == 3
         for each in held:
-            each.settimeout(WAIT_S)
-            assert each.recv(1) == b""  # cut off, without an answer
             each.close()
-        eventually(lambda: ask(one.port)[0] == 200)
+        eventually(lambda: answers(one.port))
+
+
+def test_a_silent_request_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus._Handler, "timeout", 0.01)
+    with endpoint() as one:
+        with connected(one.port) as silent:
+            assert silent.recv(1) == b""
+        eventually(lambda: one.figures.failed == 1)
 
 
 def test_a_port_in_use_is_refused_before_anything_starts() -> None:

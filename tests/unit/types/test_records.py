@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 
 from penstock.errors import BadRecord
-from penstock.types import Schema, parse_type, record_dict
+from penstock.types import Record, Schema, parse_type, record_dict
 
 INT64 = (-(1 << 63), (1 << 63) - 1)
 GOOD: dict[str, list[Any]] = {
@@ -147,3 +147,12 @@ def test_a_schema_that_travels_makes_the_same_records() -> None:
     assert there == used
     assert there.record_type is used.record_type
     assert there.coerce({"k": "a", "n": 1}) == record
+
+
+def test_generated_classes_are_records_of_their_schema_and_cannot_be_changed() -> None:
+    made = Schema.parse("k string, n bigint").record_type("a", 1)
+    assert isinstance(made, Record)
+    assert type(made) is Schema.parse("k string, n bigint").record_type
+    assert made._asdict() == {"k": "a", "n": 1}
+    with pytest.raises(AttributeError):
+        made.n = 2

@@ -1,149 +1,105 @@
-"""Metrics for Prometheus: text exposition, served to GET /metrics and to nothing else.
-
-The format is a dozen lines, and a server that answers one path, to few at a time and not for long, is needed in any
-case: the client library's registry of live objects would only stand between a snapshot and its text.
-"""
+"""Metrics for Prometheus: the client library writes the text and serves it, to GET /metrics and to a few at a time."""
 
 from __future__ import annotations
 
 import socket
 import threading
 from collections.abc import Iterable, Iterator
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from penstock.errors import InvalidOption, PortOccupied
 from penstock.pipeline.outlets import PrometheusOutlet
 from penstock.runtime.metrics_out.catalogue import LATENCY, LATENCY_HELP, METRICS
 from penstock.runtime.metrics_out.samples import BOUNDS_US, OutletFigures, Snapshot
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-REQUEST_S_MAX = 5.0
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+SILENCE_S_MAX = 5.0
+"""How long a request may keep silent before it is cut."""
 REQUESTS_MAX = 8
 """Requests that are answered at the same time; who comes in addition is sent away."""
-_ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
-def exposition(snapshot: Snapshot) -> bytes:
-    """Render a snapshot in the text format, version 0.0.4."""
-    return "\n".join([*_lines(snapshot), ""]).encode()
+class Collected(Collector):
+    """The last snapshot, as the library's metrics."""
 
+    def __init__(self) -> None:
+        self.snapshot: Snapshot | None = None
 
-def _lines(snapshot: Snapshot) -> Iterator[str]:
-    tags = snapshot.tags
-    common = [("job", tags.job), ("run", tags.run), ("engine", tags.engine), ("version", tags.version)]
-    for metric in METRICS:
-        points = [p for p in snapshot.points if p.measurement == metric.measurement and metric.field in p.fields]
-        if not points:
-            continue
-        yield f"# HELP {metric.name} {metric.help}"
-        yield f"# TYPE {metric.name} {metric.kind.value}"
-        for point in points:
-            yield f"{metric.name}{_labels([*common, *point.tags.items()])} {point.fields[metric.field]!r}"
-    latency = snapshot.latency
-    yield f"# HELP {LATENCY} {LATENCY_HELP}"
-    yield f"# TYPE {LATENCY} histogram"
-    bounds = [*(repr(bound_us / 1e6) for bound_us in BOUNDS_US), "+Inf"]
-    for bound, count in zip(bounds, [*latency.counts, latency.total], strict=True):
-        yield f"{LATENCY}_bucket{_labels([*common, ('le', bound)])} {count}"
-    yield f"{LATENCY}_sum{_labels(common)} {latency.sum_s!r}"
-    yield f"{LATENCY}_count{_labels(common)} {latency.total}"
-
-
-def _labels(pairs: Iterable[tuple[str, str]]) -> str:
-    return "{" + ",".join(f'{name}="{value.translate(_ESCAPED)}"' for name, value in pairs) + "}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-    protocol_version = "HTTP/1.0"
-    server_version = "penstock"
-    sys_version = ""
-    timeout = REQUEST_S_MAX
-
-    def setup(self) -> None:
-        super().setup()
-        # The timeout above is one of silence; this one is for those who speak slowly.
-        self._limit = threading.Timer(self.server.request_s_max, self._cut)
-        self._limit.daemon = True
-        self._limit.start()
-
-    def _cut(self) -> None:
-        try:
-            self.connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
-
-    def finish(self) -> None:
-        self._limit.cancel()
-        try:
-            super().finish()
-        except OSError:
-            pass  # they have gone
-
-    def do_GET(self) -> None:
-        if self.path.partition("?")[0] != "/metrics":
-            self._answer(HTTPStatus.NOT_FOUND, b"only /metrics is here\n")
+    def collect(self) -> Iterator[Metric]:
+        """Turn it into one metric after another, those without a sample left out."""
+        if (snapshot := self.snapshot) is None:
             return
-        snapshot = self.server.snapshot
-        body = exposition(snapshot) if snapshot is not None else b""
-        self._answer(HTTPStatus.OK, body, CONTENT_TYPE)
-        self.server.count(sent=1)
+        tags = snapshot.tags
+        common = {"job": tags.job, "run": tags.run, "engine": tags.engine, "version": tags.version}
+        for each in METRICS:
+            points = [p for p in snapshot.points if p.measurement == each.measurement and each.field in p.fields]
+            # The library puts the "_total" of counters back.
+            metric = Metric(each.name.removesuffix("_total"), each.help, each.kind.value)
+            for point in points:
+                metric.add_sample(each.name, {**common, **point.tags}, point.fields[each.field])
+            if points:
+                yield metric
+        latency = snapshot.latency
+        bounds = [*(repr(bound_us / 1e6) for bound_us in BOUNDS_US), "+Inf"]
+        histogram = HistogramMetricFamily(LATENCY, LATENCY_HELP, labels=list(common))
+        histogram.add_metric(
+            list(common.values()), list(zip(bounds, [*latency.counts, latency.total], strict=True)), latency.sum_s
+        )
+        yield histogram
 
-    def _refuse(self) -> None:
-        self._answer(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET is allowed\n")
 
-    do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_OPTIONS = _refuse
-
-    def _answer(self, status: HTTPStatus, body: bytes, content_type: str = "text/plain") -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("X-Content-Type-Options", "nosniff")
-        if status is HTTPStatus.METHOD_NOT_ALLOWED:
-            self.send_header("Allow", "GET")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+class _Handler(WSGIRequestHandler):
+    timeout = SILENCE_S_MAX
 
     def log_message(self, format: str, *args: Any) -> None:
         """Scrapes are counted, not logged."""
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 16
+class _Server(ThreadingWSGIServer):
+    """The library's server with a bound on requests, which it counts."""
+
+    request_queue_size = 2 * REQUESTS_MAX
 
     def __init__(self, address: tuple[str, int], family: socket.AddressFamily, figures: OutletFigures) -> None:
         self.address_family = family
-        self.snapshot: Snapshot | None = None
-        self.figures = figures
-        self.request_s_max = REQUEST_S_MAX
-        self._free = threading.BoundedSemaphore(REQUESTS_MAX)
+        self.collected = Collected()
+        self._figures = figures
         self._counting = threading.Lock()
+        self._free = threading.BoundedSemaphore(REQUESTS_MAX)
+        registry = CollectorRegistry()
+        registry.register(self.collected)
+        self._metrics = make_wsgi_app(registry)
         super().__init__(address, _Handler)
+        self.set_app(self._answer)
 
-    def server_bind(self) -> None:
-        # The library's own would ask for the host's name, which may take long where there is no name server.
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+    def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if environ["PATH_INFO"] != "/metrics":
+            start_response("404 Not Found", [("Content-Type", "text/plain")])
+            return [b"only /metrics is here\n"]
+        body: Iterable[bytes] = self._metrics(environ, start_response)
+        if environ["REQUEST_METHOD"] == "GET":
+            self._count(sent=1)
+        return body
 
-    def count(self, sent: int = 0, failed: int = 0, dropped: int = 0) -> None:
-        """Count what became of a request; several threads do."""
+    def _count(self, sent: int = 0, failed: int = 0, dropped: int = 0) -> None:
         with self._counting:
-            self.figures.sent += sent
-            self.figures.failed += failed
-            self.figures.dropped += dropped
+            self._figures.sent += sent
+            self._figures.failed += failed
+            self._figures.dropped += dropped
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
-            self.count(dropped=1)
+            self._count(dropped=1)
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -153,7 +109,7 @@ class _Server(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        self.count(failed=1)  # they went before they had their answer
+        self._count(failed=1)  # they went, or fell silent, before they had their answer
 
 
 class Endpoint:
@@ -182,7 +138,7 @@ class Endpoint:
 
     def offer(self, snapshot: Snapshot) -> None:
         """Serve this one from now on."""
-        self._server.snapshot = snapshot
+        self._server.collected.snapshot = snapshot
 
     def close(self, deadline_s: float) -> None:
         """Stop to listen."""

@@ -8,7 +8,6 @@ from math import isfinite
 
 import msgspec
 
-from penstock.connectors.base import Sink
 from penstock.control.hand_overs import Switch
 from penstock.control.monitor import OperationFigures, Status
 from penstock.metrics import Histogram
@@ -94,8 +93,7 @@ class Layout:
         """Read it off a plan."""
         units = {unit.name: unit.name for unit in plan.units if unit.source is not None}
         units |= {spec.name: unit.name for unit in plan.units for spec in unit.ops}
-        sinks = {s.name for unit in plan.units for s in unit.ops if isinstance(s.operation, Sink)} - {DEAD_LETTERS}
-        return Layout(units, frozenset(sinks))
+        return Layout(units, frozenset(plan.sinks.keys() - {DEAD_LETTERS}))
 
 
 @dataclass

@@ -225,7 +225,7 @@ class DriverProcess:
                     self.finished = True
                     self.error = error
                     for seat in self.spark.seats:
-                        self._tell_slot(seat.name, s.End(True))
+                        self._tell_slot(seat.name, s.End(at_once=True))
         if resumed and self.loop is not None:
             self._obey(self.loop.on_resumed())
         self._wake()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.control.adaptation import ControlLoop
-from penstock.engine.rerouting import ReroutableUnit
+from penstock.engine.inspect import UnitView
 from penstock.testing.simulation.world import Violation
 
 if TYPE_CHECKING:
@@ -43,14 +43,13 @@ class FormAudit:
                 continue
             if self._simulation.network.is_cut(process.name) or worker.stopping:
                 continue
-            for unit in worker.units:
-                key = process.name, unit.spec.id, unit.instance
+            for unit in worker.inspect().units:
+                key = process.name, *unit.key
                 if self._is_astray(unit, loop):
                     astray[key] = self._astray_us.get(key, now_us)
                     if now_us - astray[key] > ASTRAY_US_MAX:
-                        route = unit.detour.route if unit.detour is not None else None
-                        wanted = loop._hand_overs.range(unit.spec.id)
-                        raise Violation(f"{unit.spec.name}.{unit.instance} runs {route}, ordered was {wanted}")
+                        wanted = loop._hand_overs.range(unit.key[0])
+                        raise Violation(f"{unit.name}.{unit.key[1]} runs {unit.range}, ordered was {wanted}")
         self._astray_us = astray
         for number, state in loop._hand_overs._units.items():
             pending = state.pending
@@ -58,10 +57,9 @@ class FormAudit:
                 raise Violation(f"switch {pending.number} of unit {number} waits for {pending.waiting}")
 
     @staticmethod
-    def _is_astray(unit: ReroutableUnit, loop: ControlLoop) -> bool:
-        if unit.finished or unit._order is not None or unit.chain.guard is not None:
+    def _is_astray(unit: UnitView, loop: ControlLoop) -> bool:
+        if unit.finished or unit.is_switching or unit.is_careful:
             return False
-        first, last = loop._hand_overs.range(unit.spec.id)
-        wanted = (first, last) if first <= last else None
-        present = (unit.detour.route.first, unit.detour.route.last) if unit.detour is not None else None
-        return wanted != present
+        first, last = loop._hand_overs.range(unit.key[0])
+        present = (unit.range.first, unit.range.last) if unit.range else None
+        return ((first, last) if first <= last else None) != present

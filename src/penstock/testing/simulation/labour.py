@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.operators.user import Function
+from penstock.operators.stateless.functions import Function
 from penstock.testing.simulation.oracle import SCHEMA
 from penstock.testing.simulation.world import World
 from penstock.types import Schema

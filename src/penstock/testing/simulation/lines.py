@@ -1,12 +1,13 @@
-"""What must hold of a worker's detours and of the slots it knows, after every step it takes."""
+"""What must hold of the lines of a worker's units and of the slots it knows, after every step it takes."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from penstock.engine.detour import Detour, Item, Marker
-from penstock.engine.pool import DEPTH, SlotPool
-from penstock.engine.worker import Worker
+from penstock.engine.inspect import UnitView, WorkerView
+from penstock.engine.line import Item, Marker
+from penstock.engine.snapshot import InstanceId
+from penstock.engine.ways.pool import DEPTH
 from penstock.protocol import slots as s
 from penstock.testing.simulation.world import Violation
 
@@ -16,73 +17,64 @@ class LineAudit:
 
     def __init__(self) -> None:
         self.closing = False
-        """Whether some unit, at the last look, waited for results on its way back."""
+        """Whether some unit, at the last look, waited for results before it could switch."""
         self.markers = False
         """Whether a marker waited behind something."""
-        self._closed: dict[Detour, int] = {}
-        """By detour that is on its way back and holds nothing to cut any more: its last micro-batch."""
+        self._closed: dict[InstanceId, int] = {}
+        """By unit that waits to switch and has nothing gathered: its last micro-batch."""
         self._expected = False
 
-    def check(self, worker: Worker) -> None:
+    def check(self, worker: WorkerView) -> None:
         """Raise Violation if something cannot be."""
-        pool = worker._desk.pool
-        held = _held(pool)
+        held = Counter(worker.unsent)
+        for slot in worker.slots:
+            held.update(slot.work.keys())
+            if len(slot.work) > DEPTH:
+                raise Violation(f"slot {slot.incarnation} has {len(slot.work)} micro-batches of one worker")
         waiting: Counter[int] = Counter()
         self.closing = self.markers = False
         for unit in worker.units:
-            detour = unit.detour
-            if detour is None:
-                continue
-            where = f"{unit.spec.name}.{unit.instance}"
-            waiting.update(_check_line(where, detour))
-            self.closing = self.closing or (detour.closing and not detour.is_empty)
-            self.markers = self.markers or any(isinstance(each, Marker) for each in detour.line)
-            self._check_closed(where, detour)
+            waiting.update(_check_line(unit))
+            self.closing = self.closing or (unit.is_switching and bool(unit.line))
+            self.markers = self.markers or any(isinstance(each, Marker) for each in unit.line)
+            self._check_closed(unit)
         if held != waiting:
             nowhere, nobody = list((waiting - held).elements()), list((held - waiting).elements())
             raise Violation(f"micro-batches {nowhere} are in line and nowhere else; {nobody} are out for nobody")
-        for known in pool._known.values():
-            if len(known.work) > DEPTH:
-                raise Violation(f"slot {known.ready.incarnation} has {len(known.work)} micro-batches of one worker")
 
-    def _check_closed(self, where: str, detour: Detour) -> None:
-        if not detour.closing or detour.gathering:
+    def _check_closed(self, unit: UnitView) -> None:
+        if not unit.is_switching or unit.is_careful or unit.gathers or not unit.line:
+            self._closed.pop(unit.key, None)
             return
-        newest = max((each.item for each in detour.line if isinstance(each, Item)), default=0)
-        if newest > self._closed.setdefault(detour, newest):
-            raise Violation(f"{where} cuts micro-batch {newest} although it is on its way back")
+        newest = max((each.number for each in unit.line if isinstance(each, Item)), default=0)
+        if newest > self._closed.setdefault(unit.key, newest):
+            raise Violation(f"{unit.name} cuts micro-batch {newest} although it is to switch")
 
-    def before(self, worker: Worker, message: s.FromSlot) -> None:
+    def before(self, worker: WorkerView, message: s.FromSlot) -> None:
         """Work out whether a result that has come may be taken."""
         if isinstance(message, s.Done):
-            known = worker._desk.pool._known.get(message.incarnation)
-            work = known.work.get(message.item) if known is not None else None
-            self._expected = work is not None and work.do.attempt == message.attempt
+            self._expected = any(
+                slot.incarnation == message.incarnation and slot.work.get(message.item) == message.attempt
+                for slot in worker.slots
+            )
 
-    def after(self, worker: Worker, message: s.FromSlot) -> None:
+    def after(self, worker: WorkerView, message: s.FromSlot) -> None:
         """Raise Violation if a result was taken that was not expected."""
         if isinstance(message, s.Done) and not self._expected:
             for unit in worker.units:
-                for each in unit.detour.line if unit.detour is not None else ():
+                for each in unit.line:
                     if isinstance(each, Item) and each.result is not None and each.result.done is message:
-                        raise Violation(f"{unit.spec.name}.{unit.instance} takes {message}, which is of the past")
+                        raise Violation(f"{unit.name} takes {message}, which is of the past")
 
 
-def _held(pool: SlotPool) -> Counter[int]:
-    held = Counter(work.do.item for work in pool._unsent)
-    for known in pool._known.values():
-        held.update(known.work.keys())
-    return held
-
-
-def _check_line(where: str, detour: Detour) -> list[int]:
+def _check_line(unit: UnitView) -> list[int]:
     """Check that the line's ids follow each other; return the micro-batches that are away."""
     away: list[int] = []
     next_id: int | None = None
-    for each in detour.line:
-        if next_id is not None and each.first != next_id:
-            raise Violation(f"{where}: {each.first}..{each.last} is in line behind {next_id - 1}")
-        next_id = each.last + 1
-        if isinstance(each, Item) and each.result is None and each.local is None:
-            away.append(each.item)
+    for each in unit.line:
+        if next_id is not None and each.id != next_id:
+            raise Violation(f"{unit.name}: {each.id} is in line behind {next_id - 1}")
+        next_id = each.id + 1
+        if isinstance(each, Item) and not each.is_complete:
+            away.append(each.number)
     return away

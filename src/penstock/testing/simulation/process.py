@@ -67,7 +67,7 @@ class Process:
         self._spent_ns = 0
         self._heard_us = self._beat_us = self._world.now_us
         self._turn_us: int | None = None
-        self._tell(m.Register(worker, incarnation, self.name, 0))
+        self._tell(m.Register(worker=worker, incarnation=incarnation, endpoint=self.name, pid=0))
         self._wake(self._world.now_us + HEARTBEAT_US)
 
     def clock_ns(self) -> int:
@@ -138,7 +138,17 @@ class Process:
         self._world.note(f"{self.name} fails: {type(error).__name__}")
         operation = error.operation if isinstance(error, OperationFailed) else None
         code = error.code if isinstance(error, OperationFailed) else "FAILED"
-        self._tell(m.Failed(self.id, self.incarnation, code, operation, str(error), "", ""))
+        self._tell(
+            m.Failed(
+                worker=self.id,
+                incarnation=self.incarnation,
+                code=code,
+                operation=operation,
+                what=str(error),
+                hint="",
+                user_traceback="",
+            )
+        )
         self.dead = True
 
     def _reach(self, moment: Moment) -> None:
@@ -163,7 +173,18 @@ class Process:
                 return
             if self.worker is not None:
                 figures = self.worker.figures() if self._simulation.scenario.decides else []
-                self._tell(m.Heartbeat(self.id, self.incarnation, now_us, figures, 0, 0, [], {}))
+                self._tell(
+                    m.Heartbeat(
+                        worker=self.id,
+                        incarnation=self.incarnation,
+                        at_us=now_us,
+                        stats=figures,
+                        rss_bytes=0,
+                        cpu_us=0,
+                        edges=[],
+                        offsets={},
+                    )
+                )
         if self.worker is not None and self.worker.stopping:
             self.dead = True
             self.worker.close()
@@ -195,7 +216,7 @@ class Process:
             self._simulation.send_peer(self, self._endpoints[target], frames)
         if self._has_slots:
             self._deal_with_slots(worker, now_us)
-        self._audit.check(worker, self._simulation.disk.committed_epoch)
+        self._audit.check(worker.inspect(), self._simulation.disk.committed_epoch)
         for message in worker.to_driver():
             self._tell(message)
             sent = _SENT.get(type(message))
@@ -207,7 +228,7 @@ class Process:
         away = worker.to_slots(now_us)
         for endpoint, frames in away:
             self._simulation.send_to_slot(self, endpoint, frames)
-        self._lines.check(worker)
+        self._lines.check(worker.inspect())
         if self._lines.closing:
             self._reach(Moment.CLOSING)
         if self._lines.markers:
@@ -220,7 +241,12 @@ class Process:
 
     def _store(self, persist: Persist) -> None:
         stored = m.Stored(
-            persist.unit, persist.instance, persist.epoch, persist.full, persist.name, crc32(persist.data)
+            unit=persist.unit,
+            instance=persist.instance,
+            epoch=persist.epoch,
+            full=persist.full,
+            name=persist.name,
+            crc=crc32(persist.data),
         )
         self._simulation.disk.write(self, persist.name, persist.data, lambda: self.take(stored))
 
@@ -249,7 +275,7 @@ class Process:
         payload = frames[1] if len(frames) > 1 else None
         channel = ChannelId(message.edge, message.producer, message.consumer)
         sends = message.producer if isinstance(message, m.Data) else message.consumer
-        sender = worker._peers.get(self._simulation.plan.worker_of(sends))
+        sender = worker.inspect().peers.get(self._simulation.plan.worker_of(sends))
         before = _ends(worker, channel)
         worker.on_peer(message, payload, now_us)
         if sender != message.incarnation and _ends(worker, channel) != before:
@@ -261,9 +287,9 @@ class Process:
                 self._early.append(word)
             return
         message = s.decode_from_slot(word.frames[0])
-        self._lines.before(self.worker, message)
+        self._lines.before(self.worker.inspect(), message)
         self.worker.on_slot(message, word.frames[1:])
-        self._lines.after(self.worker, message)
+        self._lines.after(self.worker.inspect(), message)
         if isinstance(message, s.Done):
             self._reach(Moment.RESULT)
 
@@ -311,10 +337,11 @@ class Process:
 
 def _ends(worker: Worker, channel: ChannelId) -> tuple[object, ...]:
     """What a message of a channel could change."""
-    receiver, sender = worker._receivers.get(channel), worker._senders.get(channel)
+    view = worker.inspect()
+    receiver, sender = view.receivers.get(channel), view.senders.get(channel)
     return (
-        receiver and (receiver._received, receiver._ack_now),
-        sender and (sender._received, sender.in_flight_records),
+        receiver and (receiver.received, receiver.owes_ack),
+        sender and (sender.received, sender.in_flight_records),
     )
 
 

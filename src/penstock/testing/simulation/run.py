@@ -270,7 +270,7 @@ class Simulation:
             self.refused,
             self.switches,
             self.slot_losses,
-            sum(each.worker._desk.pool.refused_results for each in self.processes.values() if each.worker),
+            sum(each.worker.inspect().refused_results for each in self.processes.values() if each.worker),
             self.killed_by_record,
             self.notes.opened,
             self.decisions,

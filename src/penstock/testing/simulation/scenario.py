@@ -10,7 +10,7 @@ from penstock.connectors.base import Sink, Source
 from penstock.connectors.memory import At, Memory
 from penstock.expr import col
 from penstock.operators import DEAD_LETTERS, Tumbling
-from penstock.operators import aggregates as agg
+from penstock.operators.keyed import aggregates as agg
 from penstock.pipeline.graph import Graph
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan

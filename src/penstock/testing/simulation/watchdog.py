@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.engine.detour import Item
-from penstock.engine.edges import EdgeInput
-from penstock.engine.input_unit import InputUnit
-from penstock.engine.worker import Worker
+from penstock.engine.inspect import InputView, WorkerView
+from penstock.engine.line import Item
 from penstock.testing.simulation.world import START_US
 
 if TYPE_CHECKING:
@@ -29,7 +27,7 @@ def describe(simulation: Simulation) -> str:
         state = "frozen" if process.frozen else "waits for Start" if process.worker is None else ""
         lines.append(f"{process.name} of {process.driver.name}: {state}")
         if process.worker is not None:
-            lines += _worker(process.worker)
+            lines += _worker(process.worker.inspect())
     for seat in simulation.seats.values():
         if seat.slot is not None:
             who, state = seat.slot.identity, "frozen" if seat.frozen else seat.slot.state.value
@@ -39,34 +37,32 @@ def describe(simulation: Simulation) -> str:
     return "\n".join(lines)
 
 
-def _worker(worker: Worker) -> list[str]:
+def _worker(worker: WorkerView) -> list[str]:
     lines = [
-        f"  generation {worker._generation}, epoch {worker._epoch_pending} asked for, being stored "
-        f"{sorted(worker._storing)}, held {sorted(worker._held)}"
+        f"  generation {worker.generation}, epoch {worker.epoch_pending} asked for, being stored {worker.storing}, "
+        f"held {worker.held}"
     ]
     for unit in worker.units:
-        full = [log.name for output in unit.outputs for log in output.logs if not log.has_room]
-        inputs = [_input(each) for each in unit.inputs] if isinstance(unit, InputUnit) else []
+        full = [log.name for log in unit.logs if not log.has_room]
+        inputs = [_input(each) for each in unit.inputs]
         lines.append(
-            f"  {unit.spec.name}.{unit.instance}: epoch {unit.done_epoch} done{', finished' if unit.finished else ''}; "
+            f"  {unit.name}.{unit.key[1]}: epoch {unit.done_epoch} done{', finished' if unit.finished else ''}; "
             f"inputs {inputs}; no room in {full}"
         )
-        if unit.detour is not None:
-            away = [each.item for each in unit.detour.line if isinstance(each, Item) and each.result is None]
-            closing = ", on its way back" if unit.detour.closing else ""
-            lines.append(
-                f"    {unit.detour.route}{closing}: micro-batches {away} away, {len(unit.detour.line)} in line"
-            )
-    for known in worker._desk.pool._known.values():
-        lines.append(f"  knows slot {known.ready.incarnation} of group {known.ready.group}, has {sorted(known.work)}")
-    for channel, sender in worker._senders.items():
-        if sender._is_waiting:
-            lines.append(f"  {channel}: sent {sender._sent}, received {sender._received}, log {sender._log.bounds}")
+        if unit.line:
+            away = [each.number for each in unit.line if isinstance(each, Item) and not each.is_complete]
+            switching = ", to switch" if unit.is_switching else ""
+            lines.append(f"    {unit.range}{switching}: micro-batches {away} away, {len(unit.line)} in line")
+    for slot in worker.slots:
+        lines.append(f"  knows slot {slot.incarnation} of group {slot.group}, has {sorted(slot.work)}")
+    for channel, sender in worker.senders.items():
+        if sender.is_waiting:
+            lines.append(f"  {channel}: sent {sender.sent}, received {sender.received}, log {sender.bounds}")
     return lines
 
 
-def _input(each: EdgeInput) -> str:
-    if each.ended:
+def _input(each: InputView) -> str:
+    if each.state.ended:
         return "ended"
     waits = "aligned" if each.aligned else "open"
-    return f"{waits}, {'something' if each.peek() is not None else 'nothing'} to read at {each._next_id}"
+    return f"{waits}, {'something' if each.has_block else 'nothing'} to read at {each.state.next_id}"

@@ -1,4 +1,4 @@
-"""The join of two streams by key and event time as users see it, and the half of it before the shuffle.
+"""The join of two streams by key and event time as users see it.
 
 Both sides are brought to one schema (`Tag`, stateless, one for each side) and meet, dealt out by key, in `Match`,
 which owns the state.
@@ -6,44 +6,23 @@ which owns the state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import ClassVar
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from penstock.checks import OneOf
 from penstock.durations import format_us, parse_us
-from penstock.errors import BadRecord, InvalidOption, SchemaError, TypeMismatch, nearest
-from penstock.operators.base import BatchForm, EventTime, Operation, Operator
-from penstock.operators.errors import Errors
+from penstock.errors import InvalidGraph, InvalidOption, SchemaError, TypeMismatch
+from penstock.operators.base import Expansion, Operation
+from penstock.operators.keyed.match import Match, Pairing
+from penstock.operators.keyed.tag import Side, Tag
+from penstock.operators.keyed.windows import check_time
 from penstock.operators.keys import check_keys
-from penstock.operators.lookup import How
-from penstock.operators.loop import compile_loop
-from penstock.operators.windows import check_time
+from penstock.operators.stateless.lookup import How
 from penstock.types import BOOLEAN, TIMESTAMP, Field, Schema
-
-_LOW = -(1 << 63)
-
-
-class Side(Enum):
-    """Where a record of a join comes from."""
-
-    LEFT = "left"
-    RIGHT = "right"
-
-
-class Pairing(Enum):
-    """How many pairs of a join a record may be in: all that there are, or one, which uses it up."""
-
-    ALL = "all"
-    ONCE = "once"
 
 
 @dataclass(frozen=True)
-class Join:
+class Join(Operation):
     """Pairs of records with equal keys whose times are at most ``within_us`` apart.
 
     Between its parts a record has generated names, so that no user's column can clash: ``_side`` (true on the right),
@@ -57,10 +36,13 @@ class Join:
     lateness_us: int = 0
     how: How = How.INNER
     match: Pairing = Pairing.ALL
-    kind: ClassVar[str] = "join"
+    kind = "join"
+    stateful = True
 
-    def bind_sides(self, left: Schema, right: Schema) -> Schema:
-        """Check the join against both of its inputs and return its output schema."""
+    def bind(self, *schemas: Schema) -> Schema:
+        if len(schemas) != 2:
+            raise InvalidGraph(f"a join has two inputs, not {len(schemas)}.")
+        left, right = schemas
         for side, schema, time in ((Side.LEFT, left, self.left_time), (Side.RIGHT, right, self.right_time)):
             check_keys(schema, self.keys)
             check_time(schema, time, f"the {side.value} time column")
@@ -80,6 +62,12 @@ class Join:
                 hint="Rename or leave out one of them with select().",
             )
         return Schema((*left.fields, *added))
+
+    def expand(self, schemas: Sequence[Schema], read: Collection[str]) -> Expansion:
+        del read
+        left, right = schemas
+        tags = tuple((side.value, Tag(self, left, right, side)) for side in Side)
+        return Expansion(tags, Match(self, left, right), self.tagged_keys, self.keys)
 
     def _added(self, right: Schema) -> list[Field]:
         """Columns that the right side adds."""
@@ -118,7 +106,6 @@ class Join:
         return ", ".join(pair + added), ", ".join(alone + ["None"] * len(added))
 
     def describe(self) -> str:
-        """The arguments in a few words."""
         lateness = format_us(self.lateness_us) if self.lateness_us else "0"
         within = format_us(self.within_us) if self.within_us else "0"
         times = f"{self.left_time} within {within} of {self.right_time}"
@@ -148,95 +135,12 @@ def join(
         if (time is None) == (column is None):
             allowed = f"either time or {option}: the timestamp column"
             raise InvalidOption(option=option, given=column, allowed=allowed)
-    try:
-        kind = How(how)
-    except ValueError:
-        raise InvalidOption(option="how", given=how, allowed="inner, left") from None
-    try:
-        pairing = Pairing(match)
-    except ValueError:
-        hint = nearest(match, ["all", "once"]) if isinstance(match, str) else ""
-        raise InvalidOption(option="match", given=match, allowed="all, once", hint=hint) from None
     return Join(
         keys,
         left_time or time or "",
         right_time or time or "",
         parse_us(within, option="within", allow_zero=True),
         parse_us(lateness, option="lateness", allow_zero=True),
-        kind,
-        pairing,
+        OneOf(How).read("how", how),
+        OneOf(Pairing).read("match", match),
     )
-
-
-def _no_time(column: str) -> None:
-    raise BadRecord(f"the join's time column '{column}' is null.")
-
-
-@dataclass(frozen=True)
-class Tag(Operation):
-    """Before the shuffle: brings one side to the schema of both, and leaves out what can match nothing."""
-
-    of: Join
-    left: Schema
-    right: Schema
-    side: Side
-    kind = "tag"
-
-    @property
-    def _time(self) -> str:
-        return self.of.left_time if self.side is Side.LEFT else self.of.right_time
-
-    @property
-    def _needed(self) -> list[str]:
-        """Key columns whose nulls are left out here: a null equals nothing, but an outer side is shown anyway."""
-        if self.side is Side.LEFT and self.of.how is How.LEFT:
-            return []
-        schema = self.left if self.side is Side.LEFT else self.right
-        return [key for key in self.of.keys if schema.field(key).nullable]
-
-    def bind(self, schema: Schema) -> Schema:
-        del schema
-        return self.of.tagged(self.left, self.right)
-
-    def build(self, schema: Schema, errors: Errors) -> Operator:
-        event_time, output = EventTime(), self.bind(schema)
-        own = [f"r.{field.name}" for field in self.of.plain_columns(schema, self.side)]
-        nulls = ["None"] * (len(output) - 2 - len(self.of.keys) - len(own))
-        right = self.side is Side.RIGHT
-        values = [str(right), *(f"r.{key}" for key in self.of.keys), "t", *(nulls + own if right else own + nulls)]
-        body = [f"t = r.{self._time}", f"if t is None: no_time({self._time!r})", "if t > top: top = t"]
-        body += [f"if r.{key} is None: continue" for key in self._needed]
-        body.append(f"append(U({', '.join(values)}))")
-        names = {"LOW": _LOW, "U": output.record_type, "no_time": _no_time, "event_time": event_time}
-        after = ["event_time.us_max = None if top == LOW else top"]
-        process = compile_loop(errors.operation, body, names, errors, before=["top = LOW"], after=after)
-        vectorised = self._vectorised(schema, output, event_time)
-        return Operator(process, schema=schema, output=output, vectorised=vectorised, event_time=event_time)
-
-    def _vectorised(self, schema: Schema, output: Schema, event_time: EventTime) -> BatchForm:
-        time, needed, keys = self._time, self._needed, self.of.keys
-        own = [field.name for field in self.of.plain_columns(schema, self.side)]
-        right = self.side is Side.RIGHT
-        others = output.fields[2 + len(keys) :]
-        others = others[: len(others) - len(own)] if right else others[len(own) :]
-
-        def vectorised(batch: pa.RecordBatch) -> pa.RecordBatch:
-            event_time.us_max = None
-            if batch.column(time).null_count:
-                raise BadRecord("a join's time is null.")
-            if batch.num_rows:
-                event_time.us_max = pc.max(batch.column(time).cast(pa.int64())).as_py()
-            for key in needed:
-                if batch.column(key).null_count:
-                    batch = batch.filter(pc.is_valid(batch.column(key)))
-            count = batch.num_rows
-            mine = [batch.column(name) for name in own]
-            nulls = [pa.nulls(count, field.type.arrow) for field in others]
-            tags = [pa.array(np.full(count, right)), *(batch.column(key) for key in keys), batch.column(time)]
-            columns = [*tags, *(nulls + mine if right else mine + nulls)]
-            return pa.RecordBatch.from_arrays(columns, schema=output.arrow)
-
-        return vectorised
-
-    def describe(self) -> str:
-        return f"{self.side.value} side by {', '.join(self.of.keys)}, time {self._time}"

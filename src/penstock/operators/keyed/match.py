@@ -1,4 +1,4 @@
-"""The half of a join after the shuffle: `Match` holds the records of both sides until no partner can come any more.
+"""The half of a join behind the shuffle: `Match` holds the records of both sides until no partner can come any more.
 
 What it builds where all pairs are wanted is here; `match_once` has the join that uses every record up.
 """
@@ -7,22 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.operators.base import BatchKind, Operation, Operator, StatefulOperator
+from penstock.operators.base import BatchKind, Operation, Operator, RecordForm, StatefulOperator
 from penstock.operators.errors import Errors
-from penstock.operators.join import Join, Pairing
+from penstock.operators.keyed.match_once import MatchOnceOperator
 from penstock.operators.keys import key_source
-from penstock.operators.lookup import How
 from penstock.operators.loop import compile_loop
-from penstock.operators.match_once import MatchOnceOperator
+from penstock.operators.stateless.lookup import How
 from penstock.types import Record, Schema
+
+if TYPE_CHECKING:
+    from penstock.operators.keyed.join import Join
 
 BUCKETS = 8
 """Records are dropped by buckets of time, this many in the time that a record is kept for."""
 _LOW = -(1 << 63)
+
+
+class Pairing(Enum):
+    """How many pairs of a join a record may be in: all that there are, or one, which uses it up."""
+
+    ALL = "all"
+    ONCE = "once"
 
 
 @dataclass(frozen=True)
@@ -49,7 +59,7 @@ class Match(Operation):
 
     def bind(self, schema: Schema) -> Schema:
         del schema
-        return self.of.bind_sides(self.left, self.right)
+        return self.of.bind(self.left, self.right)
 
     def build(self, schema: Schema, errors: Errors) -> Operator:
         if self.of.match is Pairing.ONCE:
@@ -58,6 +68,10 @@ class Match(Operation):
 
     def describe(self) -> str:
         return self.of.describe()
+
+    @property
+    def state_signature(self) -> str:
+        return f"{self.describe()} ({self.input.ddl})"
 
 
 class MatchState(msgspec.Struct, array_like=True):
@@ -68,7 +82,7 @@ class MatchState(msgspec.Struct, array_like=True):
     next_number: int
     emptied: bool
     """Whether the state before is gone as a whole: the input had ended."""
-    rows: list[tuple[int, bool, list[Any]]]
+    rows: list[tuple[int, bool, Any]]
     """Number, whether it is an outer record without a partner so far, and the values of each record held."""
     matched: list[int]
     """Outer records of earlier snapshots that have found a partner since."""
@@ -120,7 +134,7 @@ class MatchOperator(StatefulOperator):
         """How many records are held."""
         return len(self._rows)
 
-    def _compile(self, pair: str, key: str, output: Schema, errors: Errors) -> Callable[[list[Record]], list[Record]]:
+    def _compile(self, pair: str, key: str, output: Schema, errors: Errors) -> RecordForm:
         within_us = self._of.within_us
         body = ["t = r._t", "if t < watermark_us:", "    op.late_records += 1", "    continue", f"k = {key}"]
         if self._outer:

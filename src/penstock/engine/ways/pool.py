@@ -9,10 +9,21 @@ slot, by its own word, does not have: it, or its result, was lost on the way.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from penstock.engine.inspect import SlotView
+from penstock.engine.line import Item, Result
+from penstock.errors import rebuilt
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
+
+if TYPE_CHECKING:
+    from penstock.engine.ways.slots import Slots
+
+ATTEMPTS_MAX = 3
+"""Slots that may be lost with a micro-batch before the worker runs it itself."""
 
 DEPTH = 2
 """Micro-batches of one worker that may be with a slot: one at work, one waiting."""
@@ -27,12 +38,13 @@ SlotFrames = tuple[str, list[bytes]]
 """Endpoint of a slot, and the frames of one message to it."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Work:
-    """A micro-batch on its way: what the slot is told, and its columns if it does not read a source."""
+    """A micro-batch on its way: what the slot is told, the item that it is, and the way that sent it."""
 
     do: s.Do
-    payload: bytes | None
+    item: Item
+    way: Slots
     sent_us: int = 0
     held_us: int = 0
     """When its slot last said that it has it: slow work is not lost."""
@@ -52,8 +64,8 @@ class SlotPool:
 
     def __init__(self, worker: int, incarnation: int) -> None:
         self.refused_results = 0
-        self._worker = worker
-        self._incarnation = incarnation
+        self.owner = worker, incarnation
+        """Who sends the micro-batches."""
         self._known: dict[int, _Known] = {}
         self._unsent: deque[Work] = deque()
         self._out: list[SlotFrames] = []
@@ -80,9 +92,16 @@ class SlotPool:
         return sum(DEPTH - len(each.work) for each in self._used()) - len(self._unsent)
 
     @property
-    def endpoints(self) -> list[str]:
-        """Where the known slots listen."""
-        return [each.ready.endpoint for each in self._known.values()]
+    def unsent(self) -> list[int]:
+        """Micro-batches that no slot has."""
+        return [each.do.item for each in self._unsent]
+
+    def inspect(self) -> list[SlotView]:
+        """The slots that are known, and what is with them."""
+        return [
+            SlotView(number, each.ready.group, {item: work.do.attempt for item, work in each.work.items()})
+            for number, each in self._known.items()
+        ]
 
     def _used(self) -> list[_Known]:
         oldest: dict[int, _Known] = {}
@@ -94,6 +113,27 @@ class SlotPool:
         return list(oldest.values())
 
     # --- messages -----------------------------------------------------------------------------------------------------
+
+    def receive(self, message: s.FromSlot, payloads: Sequence[bytes]) -> None:
+        """Take a word, or a result, of a slot.
+
+        Raises
+        ------
+        PenstockError
+            What an operation has failed with for good.
+        """
+        match message:
+            case s.Ready():
+                self.on_ready(message)
+            case s.Leave(incarnation=incarnation, ended=ended):
+                self.on_leave(incarnation, ended)
+            case s.Done(incarnation=incarnation, item=item, attempt=attempt):
+                work = self.take(incarnation, item, attempt)
+                if work is not None:
+                    work.way.on_result(work.item, Result(message, payloads))
+            case s.NotDone(incarnation=incarnation, item=item, attempt=attempt):
+                if self.take(incarnation, item, attempt) is not None:
+                    raise rebuilt(message.code, message.what, message.operation, message.hint, message.user_traceback)
 
     def on_ready(self, ready: s.Ready) -> None:
         """A slot is up; if Spark started it in place of a lost one, what that one had is given out again."""
@@ -118,7 +158,9 @@ class SlotPool:
             self._lose(incarnation)
         elif known is not None:
             known.leaving = True
-            self._out.append((known.ready.endpoint, [m.encode(s.Left(incarnation, self._worker, self._incarnation))]))
+            worker, owner = self.owner
+            left = s.Left(slot=incarnation, worker=worker, incarnation=owner)
+            self._out.append((known.ready.endpoint, [m.encode(left)]))
 
     def on_group_ended(self, group: int) -> None:
         """Spark says that the tasks of a group are gone; those of the group before may be at work still."""
@@ -158,18 +200,28 @@ class SlotPool:
         """Give a micro-batch out, as soon as a slot has room."""
         self._unsent.append(work)
 
-    def withdraw(self, items: set[int]) -> None:
-        """Forget micro-batches whose owner is built anew; their results are refused."""
-        self._unsent = deque(each for each in self._unsent if each.do.item not in items)
+    def withdraw(self, way: Slots) -> None:
+        """Forget the micro-batches of a way whose unit is built anew; their results are refused."""
+        self._unsent = deque(each for each in self._unsent if each.way is not way)
         for known in self._known.values():
-            for item in items & known.work.keys():
+            for item in [item for item, work in known.work.items() if work.way is way]:
                 del known.work[item]
 
-    def recall(self, items: set[int]) -> list[Work]:
-        """Take back what no slot has."""
-        found = [each for each in self._unsent if each.do.item in items]
-        self._unsent = deque(each for each in self._unsent if each.do.item not in items)
-        return found
+    def recall(self, way: Slots) -> None:
+        """Give what no slot has back to the unit that sent it."""
+        self._give_back([each for each in self._unsent if each.way is way])
+
+    def give_back_lost(self) -> bool:
+        """Have units run what slots were lost with too often; say whether there was any."""
+        if not self._unsent or all(each.do.attempt < ATTEMPTS_MAX for each in self._unsent):
+            return False
+        self._give_back([each for each in self._unsent if each.do.attempt >= ATTEMPTS_MAX])
+        return True
+
+    def _give_back(self, found: list[Work]) -> None:
+        for work in found:
+            work.item.given_back = True
+            self._unsent.remove(work)
 
     def sample(self, do: s.Do, payload: bytes | None) -> bool:
         """Send a sample to some slot; it answers to the driver."""
@@ -179,14 +231,6 @@ class SlotPool:
             do.slot = slot.ready.incarnation
             self._out.append((slot.ready.endpoint, [m.encode(do)] if payload is None else [m.encode(do), payload]))
         return bool(used)
-
-    def exhausted(self, attempts_max: int) -> list[Work]:
-        """Take out what slots were lost with too often."""
-        if not self._unsent or all(each.do.attempt < attempts_max for each in self._unsent):
-            return []
-        found = [each for each in self._unsent if each.do.attempt >= attempts_max]
-        self._unsent = deque(each for each in self._unsent if each.do.attempt < attempts_max)
-        return found
 
     def send(self, now_us: int) -> list[SlotFrames]:
         """Return the messages for slots."""
@@ -200,8 +244,8 @@ class SlotPool:
             slot.work[work.do.item] = work
             work.do.slot = slot.ready.incarnation
             frames = [m.encode(work.do)]
-            if work.payload is not None:
-                frames.append(work.payload)
+            if work.item.payload is not None:
+                frames.append(work.item.payload)
             self._out.append((slot.ready.endpoint, frames))
         # Afterwards: what is lost too often is not given out again, but taken back before the next time.
         self._look_for_losses(now_us)

@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import BadRecord, TypeMismatch
-from penstock.operators.base import BatchForm, BatchKind, Operation, Operator
+from penstock.operators.base import BatchForm, BatchKind, BatchResult, Operation, Operator
 from penstock.operators.errors import Errors
 from penstock.operators.loop import compile_loop
 from penstock.types import Record, Schema
 
 RecordFunction = Callable[[Record], Any]
+ColumnsFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 class Function:
@@ -29,14 +30,14 @@ class Function:
             raise TypeMismatch(what=f"{function!r} is not a function.", hint="Use @ps.op(schema='…') above a def.")
         self.record_form = function
         self.schema = schema
-        self.batch_form: BatchForm | None = None
+        self.batch_form: ColumnsFunction | None = None
         self.__name__ = getattr(function, "__name__", "function")
         self.__doc__ = function.__doc__
 
     def __call__(self, record: Record) -> Any:
         return self.record_form(record)
 
-    def batch(self, function: BatchForm) -> BatchForm:
+    def batch(self, function: ColumnsFunction) -> ColumnsFunction:
         """Declare the vectorised form."""
         self.batch_form = function
         return function
@@ -101,7 +102,7 @@ class Apply(Operation):
     def build(self, schema: Schema, errors: Errors) -> Operator:
         output = self.bind(schema)
         names: dict[str, object] = {"f": self.function.record_form, "coerce": output.coerce}
-        body = "extend([coerce(v) for v in f(r)])" if self.flat else "append(coerce(f(r)))"
+        body = "out.extend([coerce(v) for v in f(r)])" if self.flat else "append(coerce(f(r)))"
         process = compile_loop(errors.operation, [body], names, errors)
         return Operator(process, schema=schema, output=output, vectorised=self._vectorised(output))
 
@@ -110,7 +111,7 @@ class Apply(Operation):
         if function is None:
             return None
 
-        def vectorised(batch: pa.RecordBatch) -> pa.RecordBatch:
+        def vectorised(batch: pa.RecordBatch) -> BatchResult:
             result = function(batch)
             if isinstance(result, pa.Table):
                 result = result.combine_chunks().to_batches()[0] if result.num_rows else output.to_batch([])
@@ -120,7 +121,7 @@ class Apply(Operation):
                 if not field.nullable and result.column(field.name).null_count:
                     raise BadRecord(f"column '{field.name}' is null, but it is declared not null.")
             columns = [_typed(result.column(field.name), field.type.arrow) for field in output.fields]
-            return pa.RecordBatch.from_arrays(columns, schema=output.arrow)
+            return BatchResult(pa.RecordBatch.from_arrays(columns, schema=output.arrow))
 
         return vectorised
 

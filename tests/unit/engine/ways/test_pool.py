@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.engine.pool import DEPTH, LOST_US, MISSED_US, SlotPool, Work
+from penstock.engine.line import Item, Line, Range
+from penstock.engine.ways.pool import DEPTH, LOST_US, MISSED_US, SlotPool, Work
+from penstock.engine.ways.slots import Slots
 from penstock.protocol import slots as s
+from penstock.types import Schema
 
 S = 1_000_000
 OWNER = 1 << 20
@@ -13,11 +16,32 @@ T0 = 50 * S
 
 def ready(slot: int, group: int = 1, incarnation: int | None = None, holds: list[int] | None = None) -> s.Ready:
     number = 100 * group + slot if incarnation is None else incarnation
-    return s.Ready(group, slot, number, f"tcp://{number}", holds or [])
+    return s.Ready(group=group, slot=slot, incarnation=number, endpoint=f"tcp://{number}", holds=holds or [])
 
 
-def work(pool: SlotPool, payload: bytes | None = None) -> Work:
-    return Work(s.Do(0, 3, OWNER, pool.next_item(), 0, 0, 0, 0, 1, 0, 0, 10, 0, False), payload)
+def way(pool: SlotPool) -> Slots:
+    return Slots(Range(0, 1), 1000, pool, Line(), Schema.parse("n bigint"), (0, 0), lambda now_us: now_us)
+
+
+def work(pool: SlotPool, of: Slots, payload: bytes | None = None) -> Work:
+    item = Item(0, of.range, 10, 0, 0, 0, 0, payload=payload)
+    do = s.Do(
+        slot=0,
+        worker=3,
+        incarnation=OWNER,
+        item=pool.next_item(),
+        attempt=0,
+        unit=0,
+        instance=0,
+        first=0,
+        last=1,
+        partition=0,
+        offset=0,
+        count=10,
+        due_us=0,
+        sample=False,
+    )
+    return Work(do, item, of)
 
 
 class Play:
@@ -25,15 +49,22 @@ class Play:
 
     def __init__(self, *known: s.Ready) -> None:
         self.pool = SlotPool(3, OWNER)
+        self.way, self.other = way(self.pool), way(self.pool)
+        self.works: dict[int, Work] = {}
         self.now_us = T0
         for each in known:
             self.pool.on_ready(each)
 
-    def submit(self, count: int) -> list[int]:
-        made = [work(self.pool) for _ in range(count)]
+    def submit(self, count: int, of: Slots | None = None) -> list[int]:
+        made = [work(self.pool, of or self.way) for _ in range(count)]
         for each in made:
             self.pool.submit(each)
+            self.works[each.do.item] = each
         return [each.do.item for each in made]
+
+    @property
+    def given_back(self) -> list[int]:
+        return [number for number, each in self.works.items() if each.item.given_back]
 
     def sent(self, after_us: int = 0) -> list[tuple[str, int, int]]:
         """Endpoint, micro-batch and attempt of what goes out now."""
@@ -69,7 +100,7 @@ def test_nothing_goes_out_without_slots() -> None:
 
 def test_payloads_follow_their_message() -> None:
     play = Play(ready(0))
-    play.pool.submit(work(play.pool, b"columns"))
+    play.pool.submit(work(play.pool, play.way, b"columns"))
     ((_, frames),) = play.pool.send(T0)
     assert frames[1:] == [b"columns"]
 
@@ -81,7 +112,7 @@ def test_the_next_group_stands_by_until_a_slot_of_the_first_leaves() -> None:
     assert [to for to, _, _ in play.sent()] == ["tcp://100", "tcp://101"]
     play.pool.on_leave(100)
     ((endpoint, frames),) = play.pool.send(T0)
-    assert (endpoint, s.decode_to_slot(frames[0])) == ("tcp://100", s.Left(100, 3, OWNER))
+    assert (endpoint, s.decode_to_slot(frames[0])) == ("tcp://100", s.Left(slot=100, worker=3, incarnation=OWNER))
     play.submit(2)
     assert [to for to, _, _ in play.sent()] == ["tcp://200", "tcp://200"], "slot 1 of the first group has one already"
     assert play.pool.take(100, 1, 0) is not None, "what it had, it finishes"
@@ -153,36 +184,56 @@ def test_what_a_slot_does_not_have_though_it_was_sent_is_sent_again() -> None:
 
 def test_withdrawn_work_is_forgotten_and_its_results_are_refused() -> None:
     play = Play(ready(0))
-    items = play.submit(4)
+    gone, kept = play.submit(1, play.other), play.submit(1)
+    gone += play.submit(1, play.other)
+    kept += play.submit(1)
     play.sent()
-    play.pool.withdraw({items[0], items[2]})
-    assert play.pool.take(100, items[0], 0) is None
-    assert [item for _, item, _ in play.sent()] == [items[3]]
+    play.pool.withdraw(play.other)
+    assert play.pool.take(100, gone[0], 0) is None
+    assert [item for _, item, _ in play.sent()] == [kept[1]]
 
 
 def test_only_what_no_slot_has_can_be_recalled() -> None:
     play = Play(ready(0))
-    items = play.submit(4)
+    items = [*play.submit(3), *play.submit(1, play.other)]
     play.sent()
-    assert [each.do.item for each in play.pool.recall({*items[:3]})] == [items[2]]
-    assert [each.do.item for each in play.pool.recall({*items})] == [items[3]]
-    assert play.pool.recall({*items}) == []
+    play.pool.recall(play.way)
+    assert play.given_back == [items[2]]
+    play.pool.recall(play.other)
+    assert play.given_back == items[2:]
+    assert play.pool.unsent == []
 
 
 def test_work_that_slots_are_lost_with_is_given_back() -> None:
     play = Play(ready(0))
     play.submit(2)
     for attempt in range(3):
-        assert play.pool.exhausted(3) == []
+        assert not play.pool.give_back_lost()
         assert [each[2] for each in play.sent()] == [attempt] * 2
         play.pool.on_ready(ready(0, 1, incarnation=900 + attempt))
-    assert [each.do.item for each in play.pool.exhausted(3)] == [1, 2]
+    assert play.pool.give_back_lost()
+    assert play.given_back == [1, 2]
     assert play.sent() == []
 
 
 def test_samples_go_to_whoever_has_least_to_do() -> None:
     play = Play()
-    do = s.Do(0, 3, OWNER, 0, 0, 0, 0, 0, 1, 0, 0, 10, 0, True)
+    do = s.Do(
+        slot=0,
+        worker=3,
+        incarnation=OWNER,
+        item=0,
+        attempt=0,
+        unit=0,
+        instance=0,
+        first=0,
+        last=1,
+        partition=0,
+        offset=0,
+        count=10,
+        due_us=0,
+        sample=True,
+    )
     assert not play.pool.sample(do, None)
     play = Play(ready(0), ready(1))
     play.submit(1)

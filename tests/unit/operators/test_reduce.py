@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from penstock.errors import InvalidOption, OperationFailed, PenstockError, TypeMismatch
-from penstock.operators import Aggregation, Combine, ErrorPolicy, Errors, Merge, tumbling
-from penstock.operators import aggregates as agg
-from penstock.operators.aggregation import LATE, MergeOperator
+from penstock.operators import Aggregation, Combine, ErrorPolicy, Errors, Reduce, Result, tumbling
+from penstock.operators.errors import ErrorCounts
+from penstock.operators.keyed import aggregates as agg
+from penstock.operators.keyed.reduce import LATE, ReduceOperator
 from penstock.types import Record, Schema, record_dict
 
 SCHEMA = Schema.parse("k string, n bigint, at timestamp")
@@ -23,15 +24,24 @@ class Halves:
     ):
         of = Aggregation(keys, tuple((aggs or {"n": agg.count()}).items()), window)
         of.bind(SCHEMA)
-        self.errors = Errors("agg", ErrorPolicy(policy))
+        errors = Errors("agg", ErrorPolicy(policy))
+        self.counts = ErrorCounts()
         combine = Combine(of, whole)
-        self.combine = combine.build(SCHEMA, self.errors)
-        merge = Merge(of, SCHEMA, whole).build(combine.bind(SCHEMA), self.errors)
-        assert isinstance(merge, MergeOperator)
-        self.merge = merge
+        self.combine = combine.build(SCHEMA, errors)
+        reduce = Reduce(of, SCHEMA, whole).build(combine.bind(SCHEMA), errors)
+        assert isinstance(reduce, ReduceOperator)
+        self.reduce = reduce
 
     def add(self, *rows: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        return plain(self.merge.process(self.combine.process([SCHEMA.record_type(*row) for row in rows])))
+        return plain(self.process(*rows).rows)
+
+    def process(self, *rows: tuple[Any, ...]) -> Result:
+        combined = self.combine.process([SCHEMA.record_type(*row) for row in rows])
+        reduced = self.reduce.process(combined.rows)
+        for each in (combined, reduced):
+            if each.failures is not None:
+                self.counts.add(each.failures.counts)
+        return reduced
 
 
 def plain(rows: list[Record]) -> list[tuple[Any, ...]]:
@@ -45,39 +55,41 @@ BOTH = pytest.mark.parametrize("whole", [False, True], ids=["partials", "whole"]
 def test_a_window_closes_at_its_end_plus_the_lateness(whole: bool) -> None:
     halves = Halves(whole=whole, window=tumbling("10us", on="at", lateness="3us"))
     assert halves.add(("a", 1, 0), ("a", 1, 9), ("b", 1, 12)) == []
-    assert halves.merge.advance(12) == []
-    assert plain(halves.merge.advance(13)) == [("a", 0, 10, 2)]
-    assert halves.merge.advance(13) == []
-    assert halves.merge.open_groups == 1
+    assert halves.reduce.advance(12) == []
+    assert plain(halves.reduce.advance(13)) == [("a", 0, 10, 2)]
+    assert halves.reduce.advance(13) == []
+    assert halves.reduce.open_groups == 1
     halves.add(("a", 1, 9), ("a", 1, 10))
-    assert halves.merge.late_records == 1
-    assert plain(halves.merge.finish()) == [("b", 10, 20, 1), ("a", 10, 20, 1)]
-    assert halves.merge.open_groups == 0
+    assert halves.reduce.late_records == 1
+    assert plain(halves.reduce.finish()) == [("b", 10, 20, 1), ("a", 10, 20, 1)]
+    assert halves.reduce.open_groups == 0
 
 
 @BOTH
 def test_event_time_does_not_go_back(whole: bool) -> None:
     halves = Halves(whole=whole, window=tumbling("10us", on="at"))
-    halves.merge.advance(100)
-    assert halves.merge.advance(5) == []
+    halves.reduce.advance(100)
+    assert halves.reduce.advance(5) == []
     halves.add(("a", 1, 50), ("a", 1, 100), ("a", 1, 99))
-    assert halves.merge.late_records == 2
-    assert plain(halves.merge.finish()) == [("a", 100, 110, 1)]
+    assert halves.reduce.late_records == 2
+    assert plain(halves.reduce.finish()) == [("a", 100, 110, 1)]
 
 
 def test_late_records_come_out_whole_and_in_order() -> None:
     halves = Halves(whole=True, window=tumbling("10us", on="at"))
-    halves.merge.advance(100)
-    halves.add(("a", 1, 5), ("b", 2, 105), ("c", None, -7))
-    assert plain(halves.merge.ports[LATE]) == [("a", 1, 5), ("c", None, -7)]
-    assert halves.merge.late_records == 2
+    halves.reduce.advance(100)
+    result = halves.process(("a", 1, 5), ("b", 2, 105), ("c", None, -7))
+    assert result.sides is not None
+    assert plain(result.sides[LATE]) == [("a", 1, 5), ("c", None, -7)]
+    assert halves.process(("b", 2, 105)).sides is None
+    assert halves.reduce.late_records == 2
 
 
 @BOTH
 def test_windows_before_the_epoch_are_aligned_too(whole: bool) -> None:
     halves = Halves(whole=whole, window=tumbling("10us", on="at"))
     halves.add(("a", 1, -1), ("a", 1, -10), ("a", 1, -11))
-    assert plain(halves.merge.finish()) == [("a", -20, -10, 1), ("a", -10, 0, 2)]
+    assert plain(halves.reduce.finish()) == [("a", -20, -10, 1), ("a", -10, 0, 2)]
 
 
 @BOTH
@@ -89,8 +101,8 @@ def test_updates_show_each_touched_group_once(whole: bool) -> None:
         ("a", 10, 20, 1),
     ]
     assert halves.add(("a", 1, 1)) == [("a", 0, 10, 3)]
-    assert halves.merge.finish() == []
-    assert halves.merge.open_groups == 0
+    assert halves.reduce.finish() == []
+    assert halves.reduce.open_groups == 0
 
 
 @BOTH
@@ -137,7 +149,7 @@ def test_a_record_whose_merge_raises_leaves_no_trace(whole: bool, policy: str) -
     touchy = agg.custom(Touchy(), type="bigint")
     halves = Halves(whole=whole, policy=policy, first=agg.count(), touchy=touchy, last=agg.sum("n"))
     assert halves.add(("a", 1, 0), ("a", 13, 0), ("a", 2, 0)) == [("a", 2, 3, 3)]
-    assert halves.errors.counts.skipped + halves.errors.counts.dead_letters == 1
+    assert halves.counts.skipped + halves.counts.dead_letters == 1
 
 
 @BOTH
@@ -146,7 +158,7 @@ def test_a_result_that_raises_names_the_operation(whole: bool) -> None:
     halves = Halves(whole=whole, window=window, touchy=agg.custom(Touchy(), type="bigint"))
     halves.add(("a", 99, 0), ("a", 99, 0))
     with pytest.raises(OperationFailed, match="too much") as failure:
-        halves.merge.finish()
+        halves.reduce.finish()
     assert failure.value.operation == "agg"
 
 

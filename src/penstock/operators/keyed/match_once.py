@@ -11,17 +11,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heapify, heappop, heappush
 from math import copysign
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.operators.base import StatefulOperator
+from penstock.operators.base import RecordForm, StatefulOperator
 from penstock.operators.errors import Errors
-from penstock.operators.join import Join, Side
+from penstock.operators.keyed.tag import Side
 from penstock.operators.keys import key_source
-from penstock.operators.lookup import How
 from penstock.operators.loop import compile_loop
+from penstock.operators.stateless.lookup import How
 from penstock.types import DataType, Record, Schema, TypeKind
+
+if TYPE_CHECKING:
+    from penstock.operators.keyed.join import Join
 
 LONG_QUEUE = 64
 """A key's records wait in a list, which is small; from this length on in a deque, whose first element goes quickly."""
@@ -40,7 +43,7 @@ class OnceState(msgspec.Struct, array_like=True):
     next_number: int
     emptied: bool
     """Whether the state before is gone as a whole: the input had ended."""
-    rows: list[tuple[int, list[Any]]]
+    rows: list[tuple[int, Any]]
     """Number and values of each record held."""
     used: list[int]
     """Records of earlier snapshots that have found their partner since."""
@@ -85,7 +88,7 @@ class MatchOnceOperator(StatefulOperator):
         self._used: list[int] = []
         self._stored_number = 0
         self._emptied = False
-        output = of.bind_sides(left, right)
+        output = of.bind(left, right)
         scope = self._compile(left, right, output, errors)
         self._alone: Callable[[Record], Record] = scope["alone"]
         self._key: Callable[[Record], Any] = scope["key"]
@@ -99,7 +102,7 @@ class MatchOnceOperator(StatefulOperator):
         """How many records are held."""
         return len(self._rows)
 
-    def _compile_arrival(self, errors: Errors) -> Callable[[list[Record]], list[Record]]:
+    def _compile_arrival(self, errors: Errors) -> RecordForm:
         body = ["if r._t < watermark_us: op.late_records += 1", "else:", "    rows_held[n] = r", "    n += 1"]
         names = {"op": self, "rows_held": self._rows}
         before = ["watermark_us = op.watermark_us", "n = op.next_number"]

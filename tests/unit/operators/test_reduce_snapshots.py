@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import PenstockError
-from penstock.operators import Aggregation, Combine, ErrorPolicy, Errors, Merge, sliding, tumbling
-from penstock.operators import aggregates as agg
-from penstock.operators.aggregates import Mergeable
-from penstock.operators.aggregation import LATE, MergeOperator
+from penstock.operators import Aggregation, Combine, ErrorPolicy, Errors, Reduce, sliding, tumbling
+from penstock.operators.keyed import aggregates as agg
+from penstock.operators.keyed.aggregates import Mergeable
+from penstock.operators.keyed.reduce import LATE, ReduceOperator
 from penstock.types import Record, Schema, record_dict
 
 SCHEMA = Schema.parse("k string, j bigint, n bigint, x double, at timestamp")
@@ -71,18 +71,16 @@ class Halves:
         errors = Errors("agg", ErrorPolicy.FAIL)
         combine = Combine(of, whole)
         self.combine = combine.build(SCHEMA, errors)
-        merge = Merge(of, SCHEMA, whole).build(combine.bind(SCHEMA), errors)
-        assert isinstance(merge, MergeOperator)
-        self.merge = merge
+        reduce = Reduce(of, SCHEMA, whole).build(combine.bind(SCHEMA), errors)
+        assert isinstance(reduce, ReduceOperator)
+        self.reduce = reduce
+        self.late: list[tuple[Any, ...]] = []
+        """Records that came too late for the last block."""
 
     def add(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        return plain(self.merge.process(self.combine.process([SCHEMA.record_type(*row) for row in rows])))
-
-    def late(self) -> list[tuple[Any, ...]]:
-        held = self.merge.ports.get(LATE, [])
-        taken = plain(held)
-        held.clear()
-        return taken
+        result = self.reduce.process(self.combine.process([SCHEMA.record_type(*row) for row in rows]).rows)
+        self.late = plain((result.sides or {}).get(LATE, []))
+        return plain(result.rows)
 
 
 def plain(rows: list[Record]) -> list[tuple[Any, ...]]:
@@ -98,7 +96,7 @@ def row(k: str, n: int, at: int = 0) -> tuple[Any, ...]:
 
 def restored(make: Callable[[], Halves], *snapshots: bytes) -> Halves:
     halves = make()
-    halves.merge.restore(snapshots)
+    halves.reduce.restore(snapshots)
     return halves
 
 
@@ -109,77 +107,77 @@ def windowed() -> Halves:
 def test_a_whole_snapshot_holds_everything() -> None:
     halves = windowed()
     halves.add([row("a", 1), row("b", 2), row("a", 3, 15)])
-    again = restored(windowed, halves.merge.snapshot(True))
-    assert again.merge.open_groups == 3
-    assert plain(again.merge.finish()) == plain(halves.merge.finish())
+    again = restored(windowed, halves.reduce.snapshot(True))
+    assert again.reduce.open_groups == 3
+    assert plain(again.reduce.finish()) == plain(halves.reduce.finish())
 
 
 def test_changes_hold_only_what_changed() -> None:
     halves = windowed()
     halves.add([row(f"k{i}", 1) for i in range(1000)])
-    full = halves.merge.snapshot(True)
-    assert len(halves.merge.snapshot(False)) < 30, "nothing has"
+    full = halves.reduce.snapshot(True)
+    assert len(halves.reduce.snapshot(False)) < 30, "nothing has"
     halves.add([row("k7", 5), row("new", 5)])
-    delta = halves.merge.snapshot(False)
+    delta = halves.reduce.snapshot(False)
     assert len(delta) < len(full) / 100
     again = restored(windowed, full, delta)
-    assert again.merge.open_groups == 1001
-    assert sorted(plain(again.merge.finish())) == sorted(plain(halves.merge.finish()))
+    assert again.reduce.open_groups == 1001
+    assert sorted(plain(again.reduce.finish())) == sorted(plain(halves.reduce.finish()))
 
 
 def test_windows_that_closed_in_between_are_gone_and_stay_closed() -> None:
     halves = windowed()
     halves.add([row("a", 1), row("a", 1, 12)])
-    full = halves.merge.snapshot(True)
+    full = halves.reduce.snapshot(True)
     halves.add([row("a", 1, 25), row("b", 1, 3)])
-    assert plain(halves.merge.advance(13)) == [("a", 0, 10, 1, 1), ("b", 0, 10, 1, 1)]
-    delta = halves.merge.snapshot(False)
+    assert plain(halves.reduce.advance(13)) == [("a", 0, 10, 1, 1), ("b", 0, 10, 1, 1)]
+    delta = halves.reduce.snapshot(False)
     again = restored(windowed, full, delta)
     again.add([row("a", 1, 9)])
-    assert again.merge.late_records == 1
-    assert again.merge.advance(13) == []
-    assert plain(again.merge.finish()) == [("a", 10, 20, 1, 1), ("a", 20, 30, 1, 1)]
+    assert again.reduce.late_records == 1
+    assert again.reduce.advance(13) == []
+    assert plain(again.reduce.finish()) == [("a", 10, 20, 1, 1), ("a", 20, 30, 1, 1)]
 
 
 def test_a_window_that_came_and_went_between_two_snapshots_leaves_nothing() -> None:
     halves = windowed()
-    full = halves.merge.snapshot(True)
+    full = halves.reduce.snapshot(True)
     halves.add([row("a", 1)])
-    halves.merge.advance(100)
-    again = restored(windowed, full, halves.merge.snapshot(False))
-    assert again.merge.open_groups == 0
-    assert again.merge.finish() == []
+    halves.reduce.advance(100)
+    again = restored(windowed, full, halves.reduce.snapshot(False))
+    assert again.reduce.open_groups == 0
+    assert again.reduce.finish() == []
 
 
 def test_late_records_go_on_counting() -> None:
     halves = windowed()
-    halves.merge.advance(100)
+    halves.reduce.advance(100)
     halves.add([row("a", 1), row("a", 1)])
-    again = restored(windowed, halves.merge.snapshot(True))
+    again = restored(windowed, halves.reduce.snapshot(True))
     again.add([row("a", 1)])
-    assert again.merge.late_records == 3
+    assert again.reduce.late_records == 3
 
 
 def test_what_is_restored_is_not_a_change() -> None:
     halves = windowed()
     halves.add([row(f"k{i}", 1) for i in range(100)])
-    again = restored(windowed, halves.merge.snapshot(True))
-    assert len(again.merge.snapshot(False)) < 30
+    again = restored(windowed, halves.reduce.snapshot(True))
+    assert len(again.reduce.snapshot(False)) < 30
 
 
 def test_a_snapshot_is_of_its_moment() -> None:
     halves = windowed()
     halves.add([row("a", 1)])
-    full = halves.merge.snapshot(True)
+    full = halves.reduce.snapshot(True)
     halves.add([row("a", 1)])
-    assert plain(restored(windowed, full).merge.finish()) == [("a", 0, 10, 1, 1)]
+    assert plain(restored(windowed, full).reduce.finish()) == [("a", 0, 10, 1, 1)]
 
 
 def test_a_state_that_cannot_be_stored_names_the_operation() -> None:
     halves = Halves(("k",), WINDOWS["closing"], whole=True, o=agg.custom(Opaque(), type="bigint"))
     halves.add([row("a", 1)])
     with pytest.raises(PenstockError, match=r"operation 'agg'.*cannot be stored"):
-        halves.merge.snapshot(True)
+        halves.reduce.snapshot(True)
 
 
 # --- any input --------------------------------------------------------------------------------------------------------
@@ -202,8 +200,8 @@ MOVES = st.one_of(
 
 def do(halves: Halves, move: str, what: Any) -> list[Any]:
     if move == "add":
-        return [halves.add(what), halves.late(), halves.merge.late_records]
-    return plain(halves.merge.advance(what))
+        return [halves.add(what), halves.late, halves.reduce.late_records]
+    return plain(halves.reduce.advance(what))
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["partials", "whole"])
@@ -218,20 +216,20 @@ def test_a_restored_state_behaves_exactly_like_the_original(
         return Halves(keys, WINDOWS[window], whole=whole)
 
     original = make()
-    chain: list[bytes] = [original.merge.snapshot(True)]
+    chain: list[bytes] = [original.reduce.snapshot(True)]
     for move, what in [*before, ("snapshot", False)]:
         if move == "snapshot":
-            packed = original.merge.snapshot(what)
+            packed = original.reduce.snapshot(what)
             chain = [packed] if what else [*chain, packed]
         else:
             do(original, move, what)
     again = restored(make, *chain)
-    assert again.merge.open_groups == original.merge.open_groups
+    assert again.reduce.open_groups == original.reduce.open_groups
     for move, what in after:
         if move == "snapshot":
             # Go on from a snapshot of the restored one: chains may be restored and continued again and again.
-            chain = [again.merge.snapshot(True)]
+            chain = [again.reduce.snapshot(True)]
             again = restored(make, *chain)
         else:
             assert do(again, move, what) == do(original, move, what)
-    assert sorted(plain(again.merge.finish()), key=repr) == sorted(plain(original.merge.finish()), key=repr)
+    assert sorted(plain(again.reduce.finish()), key=repr) == sorted(plain(original.reduce.finish()), key=repr)

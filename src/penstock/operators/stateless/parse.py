@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import BadRecord, TypeMismatch
-from penstock.operators.base import BatchForm, Operation, Operator
+from penstock.operators.base import BatchForm, BatchResult, Operation, Operator
 from penstock.operators.errors import Errors
 from penstock.operators.loop import compile_loop
 from penstock.types import BINARY, STRING, Field, Schema, TypeKind, python_type
@@ -107,10 +107,10 @@ class ParseJson(Operation):
                 raise BadRecord("not one JSON object per record.")
             return pa.RecordBatch.from_arrays([column(objects) for column in columns], schema=output.arrow)
 
-        def vectorised(batch: pa.RecordBatch) -> pa.RecordBatch:
+        def vectorised(batch: pa.RecordBatch) -> BatchResult:
             values = batch.column(at)
             parts = [part(values.slice(first, _BATCH_RECORDS)) for first in range(0, len(values), _BATCH_RECORDS)]
-            return pa.concat_batches(parts) if parts else output.to_batch([])
+            return BatchResult(pa.concat_batches(parts) if parts else output.to_batch([]))
 
         return vectorised
 

@@ -1,10 +1,22 @@
-"""Source of a merge into overlapping windows, for `aggregation`: a pane goes into every window that it is part of."""
+"""Source that puts records into windows, for both halves of an aggregation: by panes, which no window divides."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.operators.aggregates import Aggregate
+from penstock.errors import BadRecord
+from penstock.operators.keyed.aggregates import Aggregate
+from penstock.operators.keyed.windows import Window
+
+
+def no_time(column: str) -> None:
+    """Refuse a record without a time; the source of `pane_source` calls it."""
+    raise BadRecord(f"the window's time column '{column}' is null.")
+
+
+def pane_source(window: Window) -> list[str]:
+    """Statements that find the pane ``w`` of record ``r``, and its time ``t``."""
+    return [f"t = r.{window.on}", f"if t is None: no_time({window.on!r})", f"w = t - t % {window.pane_us}"]
 
 
 def spread_source(
@@ -12,7 +24,7 @@ def spread_source(
 ) -> list[str]:
     """Statements that merge ``values`` into the accumulators of key ``k`` in all windows of pane ``w`` that are open.
 
-    The names are those of a `MergeOperator`: ``starts`` gives a pane's windows, ``windows`` the accumulators.
+    The names are those of a `ReduceOperator`: ``starts`` gives a pane's windows, ``windows`` the accumulators.
     Everything that may raise comes before the first change: a bad record is in all of its windows or in none.
     The values are made anew for each window, because a user's state may be changed in place.
     """

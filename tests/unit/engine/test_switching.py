@@ -1,4 +1,4 @@
-"""Detours: how large micro-batches are, and whole instances whose slots stall, stay away or are lost."""
+"""Whole instances that switch between ways, and whose slots stall, stay away or are lost."""
 
 from __future__ import annotations
 
@@ -9,131 +9,15 @@ import pytest
 
 import penstock as ps
 from penstock.control.events import Event, FromWorker
-from penstock.dataset import Block
-from penstock.engine.detour import ITEM_BYTES_MAX, ITEM_RECORDS_MAX, ITEM_WORK_US, Detour, Result, Route
-from penstock.engine.pool import SlotPool, Work
+from penstock.engine.inputs import Readers
 from penstock.engine.slot import Slot
-from penstock.engine.source_unit import SourceUnit
+from penstock.engine.unit import Unit
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
-from penstock.protocol import slots as s
 from penstock.testing.cluster import Cluster
-from penstock.types import Schema
 
 MS, S = 1_000, 1_000_000
-SCHEMA = Schema.parse("n bigint")
-
-
-# --- the line ---------------------------------------------------------------------------------------------------------
-
-
-def made(record_ns: float = 0.0) -> tuple[Detour, SlotPool]:
-    pool = SlotPool(0, 7)
-    pool.on_ready(s.Ready(1, 0, 100, "tcp://100"))
-    return Detour(Route(0, 1, 50 * MS), pool, 0, 0, (0, 7), record_ns), pool
-
-
-def gather(detour: Detour, key: int, count: int, now_us: int, due_us: int = 5) -> None:
-    block = Block(0, 0, 0, [SCHEMA.record_type(n) for n in range(count)], None, count, due_us)
-    detour.gather(key, key, block, {}, now_us)
-
-
-def finish(detour: Detour, count: int, took_us: int, size_bytes: int = 1) -> int:
-    """Send a micro-batch out and take its result; return how large the next may be."""
-    detour.send_offsets(0, 0, count, 0, 0, 0)
-    item = detour.line[-1].item  # type: ignore[union-attr]
-    done = s.Done(100, item, 0, 1000, 1000 + took_us, 0, 5, None, [], [], 0, 0)
-    assert detour.on_result(item, Result(done, [bytes(size_bytes)]))
-    return detour.records_max
-
-
-@pytest.mark.parametrize(
-    ("record_ns", "expected"), [(0.0, 2048), (100.0, 2048), (1e6, ITEM_WORK_US // 1000), (1e9, 1), (1e12, 1)]
-)
-def test_the_first_micro_batch_fits_what_records_have_cost(record_ns: float, expected: int) -> None:
-    assert made(record_ns)[0].records_max == expected
-
-
-def test_sizes_follow_the_work() -> None:
-    detour, _ = made()
-    assert finish(detour, 2048, ITEM_WORK_US // 100) == 3072, "never more than twice as many are aimed at"
-    for _ in range(30):
-        finish(detour, detour.records_max, 100)
-    assert detour.records_max == ITEM_RECORDS_MAX
-    for _ in range(60):
-        finish(detour, detour.records_max, detour.records_max * ITEM_WORK_US)
-    assert detour.records_max == 1, "records that take as long as a micro-batch should"
-    for _ in range(60):
-        finish(detour, detour.records_max, 1 + detour.records_max * 10)
-    assert detour.records_max == pytest.approx(ITEM_WORK_US / 10, rel=0.05), "and back"
-
-
-def test_small_micro_batches_say_nothing_about_large_ones() -> None:
-    detour, _ = made()
-    assert finish(detour, 10, 1) == 2048
-    assert finish(detour, 10, ITEM_WORK_US) < 2048
-
-
-def test_sizes_follow_the_bytes() -> None:
-    detour, _ = made()
-    for _ in range(30):
-        finish(detour, detour.records_max, 1, detour.records_max * 20_000)
-    assert detour.records_max == pytest.approx(ITEM_BYTES_MAX / 20_000, rel=0.05)
-
-
-def test_a_gathering_is_ripe_when_it_is_full_or_old_or_all_go_back() -> None:
-    detour, _ = made(record_ns=1e6)
-    gather(detour, 0, 3, 1000)
-    gather(detour, 1, 25, 1000)
-    gather(detour, 0, 3, 21_000, due_us=2)
-    assert detour.ripe(2000) == [1]
-    assert detour.ripe(1000 + 50 * MS) == [0, 1]
-    assert detour.wake_us() == 1000 + 50 * MS
-    detour.closing = True
-    assert detour.ripe(2000) == [0, 1]
-    detour.cut(0, (4, 9), SCHEMA, 60 * MS)
-    (item,) = detour.line
-    assert (item.first, item.last, item.count, item.due_us) == (4, 9, 6, 2)  # type: ignore[union-attr]
-    assert item.gathered_us == 11_000, "when its records came, on average"  # type: ignore[union-attr]
-    assert detour.waiting_records == 31
-    assert detour.holds(0)
-    assert detour.holds(1)
-    assert not detour.holds(2)
-
-
-def test_what_has_no_records_needs_no_slot() -> None:
-    detour, pool = made()
-    gather(detour, 0, 0, 1000)
-    detour.cut(0, (0, 0), SCHEMA, 2000)
-    assert detour.line[0].result is not None  # type: ignore[union-attr]
-    assert pool.send(2000) == []
-
-
-def test_results_of_another_detour_are_not_taken() -> None:
-    detour, pool = made()
-    done = s.Done(100, 99, 0, 0, 0, 0, 0, None, [], [], 0, 0)
-    assert not detour.on_result(99, Result(done, ()))
-    assert not detour.on_exhausted(Work(s.Do(0, 0, 7, 99, 3, 0, 0, 0, 1, 0, 0, 1, 0, False), None))
-    detour.send_offsets(0, 0, 5, 1, 0, 0)
-    detour.forget()
-    assert detour.is_empty
-    assert pool.send(0) == []
-
-
-def test_room_is_what_slots_take_and_the_line_holds() -> None:
-    detour, pool = made()
-    assert detour.room == 2
-    detour.send_offsets(0, 0, 5, 0, 0, 0)
-    detour.send_offsets(0, 5, 5, 1, 0, 0)
-    assert detour.room == 0
-    pool.on_group_ended(1)
-    assert detour.room <= 0
-    detour.recall()
-    assert [each.local is not None for each in detour.line] == [True, True]  # type: ignore[union-attr]
-
-
-# --- whole instances --------------------------------------------------------------------------------------------------
 
 
 class Listening(Cluster):
@@ -160,8 +44,8 @@ class Listening(Cluster):
         del slot.step, slot.wake_us  # type: ignore[method-assign]
 
     @property
-    def sources(self) -> list[SourceUnit]:
-        return [unit for worker in self.workers for unit in worker.units if isinstance(unit, SourceUnit)]
+    def sources(self) -> list[Unit]:
+        return [unit for worker in self.workers for unit in worker.units if isinstance(unit.input, Readers)]
 
 
 def windowed(partitions: int, total: int, **options: Any) -> tuple[Listening, Any, Any]:
@@ -205,7 +89,7 @@ def test_the_way_back_does_not_wait_for_slots_that_are_gone(route: tuple[int, in
     cluster._slots.clear()
     cluster.run_until(cluster.start_us + S // 2)
     for worker in cluster.workers:
-        worker.on_driver(m.GroupEnded(0))
+        worker.on_driver(m.GroupEnded(group=0))
     cluster.reroute(0, 0, -1)
     cluster.run_until(1 << 62)
     check(cluster, source, sink, 2000)
@@ -258,7 +142,7 @@ def test_nothing_spins_while_the_end_is_in_line() -> None:
     (unit,) = cluster.sources
     assert not unit.finished
     assert unit.wake_us(cluster.now_us) is None
-    read = sum(unit.offsets.values())
+    read = sum(unit.input.offsets().values())
     cluster.thaw(slot)
     cluster.run_until(1 << 62)
     assert cluster.ended

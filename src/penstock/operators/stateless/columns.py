@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 
 from penstock.errors import InvalidOption, TypeMismatch
 from penstock.expr import Column, col, infer, predicate_source, record_source, vectorise
-from penstock.operators.base import MAIN, Operation, Operator
+from penstock.operators.base import MAIN, BatchResult, Operation, Operator
 from penstock.operators.errors import DEAD_LETTERS, Errors
 from penstock.operators.loop import compile_loop
-from penstock.types import BOOLEAN, Record, Schema
+from penstock.types import BOOLEAN, Schema
 
 REST = "rest"
 """The port of a split that takes what no condition matched."""
@@ -44,7 +44,11 @@ class Filter(Operation):
         source = predicate_source(self.condition, schema, names)
         process = compile_loop(errors.operation, [f"if {source}: append(r)"], names, errors)
         mask = vectorise(self.condition, schema)
-        return Operator(process, schema=schema, output=schema, vectorised=lambda batch: batch.filter(mask(batch)))
+
+        def vectorised(batch: pa.RecordBatch) -> BatchResult:
+            return BatchResult(batch.filter(mask(batch)))
+
+        return Operator(process, schema=schema, output=schema, vectorised=vectorised)
 
     def describe(self) -> str:
         return str(self.condition)
@@ -83,8 +87,8 @@ class Project(Operation):
         process = compile_loop(errors.operation, [f"append(T({', '.join(sources)}))"], names, errors)
         kernels = [vectorise(column, schema) for column in columns]
 
-        def vectorised(batch: pa.RecordBatch) -> pa.RecordBatch:
-            return pa.RecordBatch.from_arrays([kernel(batch) for kernel in kernels], schema=output.arrow)
+        def vectorised(batch: pa.RecordBatch) -> BatchResult:
+            return BatchResult(pa.RecordBatch.from_arrays([kernel(batch) for kernel in kernels], schema=output.arrow))
 
         return Operator(process, schema=schema, output=output, vectorised=vectorised)
 
@@ -111,19 +115,25 @@ class Split(Operation):
     def side_ports(self, schema: Schema) -> dict[str, Schema]:
         return {**{name: schema for name, _ in self.branches}, REST: schema}
 
+    @property
+    def required_ports(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.branches)
+
     def build(self, schema: Schema, errors: Errors) -> Operator:
-        ports: dict[str, list[Record]] = {name: [] for name in self.side_ports(schema)}
+        ports = list(self.side_ports(schema))
         names: dict[str, object] = {}
         body, word = [], "if"
-        for i, (name, condition) in enumerate(self.branches):
-            names[f"port{i}"] = ports[name].append
-            body.append(f"{word} {predicate_source(condition, schema, names)}: port{i}(r)")
+        for i, (_, condition) in enumerate(self.branches):
+            body.append(f"{word} {predicate_source(condition, schema, names)}: port{i}.append(r)")
             word = "elif"
-        names["rest"] = ports[REST].append
-        process = compile_loop(errors.operation, [*body, "else: rest(r)"], names, errors)
+        body.append(f"else: port{len(self.branches)}.append(r)")
+        before = [f"port{i} = []" for i in range(len(ports))]
+        held = ", ".join(f"({name!r}, port{i})" for i, name in enumerate(ports))
+        sides = f"{{name: held for name, held in ({held},) if held}} or None"
+        process = compile_loop(errors.operation, body, names, errors, before=before, sides=sides)
         masks = [(name, vectorise(condition, schema)) for name, condition in self.branches]
 
-        def vectorised(batch: pa.RecordBatch) -> pa.RecordBatch:
+        def vectorised(batch: pa.RecordBatch) -> BatchResult:
             left = pa.array(np.ones(batch.num_rows, dtype=np.bool_))
             chosen = {}
             for name, mask in masks:
@@ -131,11 +141,10 @@ class Split(Operation):
                 chosen[name] = pc.and_(left, true)
                 left = pc.and_not(left, true)
             chosen[REST] = left
-            for name, rows in ports.items():
-                rows.extend(schema.to_rows(batch.filter(chosen[name])))
-            return batch.slice(0, 0)
+            held = {name: schema.to_rows(batch.filter(mask)) for name, mask in chosen.items()}
+            return BatchResult(batch.slice(0, 0), {name: rows for name, rows in held.items() if rows} or None)
 
-        return Operator(process, schema=schema, output=schema, vectorised=vectorised, ports=ports)
+        return Operator(process, schema=schema, output=schema, vectorised=vectorised)
 
     def describe(self) -> str:
         return ", ".join(f"{name}: {condition}" for name, condition in self.branches)

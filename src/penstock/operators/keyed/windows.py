@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from math import gcd
 
+from penstock.checks import OneOf
 from penstock.durations import format_us, parse_us
 from penstock.errors import InvalidOption, TypeMismatch
 from penstock.types import TIMESTAMP, Field, Schema
@@ -90,13 +91,6 @@ def check_time(schema: Schema, column: str, what: str) -> None:
         raise TypeMismatch(what=f"{what} '{column}' is {found.ddl}.", hint="Declare or cast it as timestamp.")
 
 
-def _emit(value: str) -> Emit:
-    try:
-        return Emit(value)
-    except ValueError:
-        raise InvalidOption(option="emit", given=value, allowed="close, update") from None
-
-
 def tumbling(size: str | float, *, on: str, lateness: str | float = 0, emit: str = "close") -> Tumbling:
     """Windows of a fixed size over event time, aligned to the epoch.
 
@@ -119,7 +113,7 @@ def tumbling(size: str | float, *, on: str, lateness: str | float = 0, emit: str
         One result when the window closes, or the value so far after every change.
     """
     lateness_us = parse_us(lateness, option="lateness", allow_zero=True)
-    return Tumbling(parse_us(size, option="size"), on, lateness_us, _emit(emit))
+    return Tumbling(parse_us(size, option="size"), on, lateness_us, OneOf(Emit).read("emit", emit))
 
 
 def sliding(
@@ -152,4 +146,4 @@ def sliding(
         allowed = f"at most the size, {format_us(size_us)}, and at least 1/{OVERLAP_MAX} of it"
         raise InvalidOption(option="slide", given=slide, allowed=allowed)
     lateness_us = parse_us(lateness, option="lateness", allow_zero=True)
-    return Sliding(size_us, on, lateness_us, _emit(emit), slide_us=slide_us)
+    return Sliding(size_us, on, lateness_us, OneOf(Emit).read("emit", emit), slide_us=slide_us)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidOption, SchemaError, TypeMismatch
-from penstock.operators.base import BatchForm, Operation, Operator
+from penstock.operators.base import BatchForm, BatchResult, Operation, Operator
 from penstock.operators.errors import Errors
 from penstock.operators.keys import check_keys, key_values
 from penstock.operators.loop import compile_loop
@@ -129,12 +129,13 @@ class Lookup(Operation):
         added = [rows.column(f.name) for f in self._added()]
         on, inner = self.on, self.how is How.INNER
 
-        def vectorised(batch: pa.RecordBatch) -> pa.RecordBatch:
+        def vectorised(batch: pa.RecordBatch) -> BatchResult:
             places = find(batch.column(on))
             if inner and places.null_count:
                 hit = places.is_valid()
                 batch, places = batch.filter(hit), places.filter(hit)
-            return pa.RecordBatch.from_arrays([*batch.columns, *(c.take(places) for c in added)], schema=output.arrow)
+            columns = [*batch.columns, *(c.take(places) for c in added)]
+            return BatchResult(pa.RecordBatch.from_arrays(columns, schema=output.arrow))
 
         return vectorised
 

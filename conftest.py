@@ -1,0 +1,43 @@
+"""What tests on real Spark share: one embedded Spark, and the process that they run in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+PROGRAMS = ("test_cli.py", "test_cluster.py", "test_network.py")
+"""Tests on real Spark that start programs, each with a Spark of its own."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """In several processes, run a file in one, and all that use the embedded Spark in one, beside those of programs."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):  # xdist's own groups by mark do nothing with pytest 9
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.partition("::")[0]
+            if "/integration/" not in path:
+                return path
+            return "programs" if path.endswith(PROGRAMS) else "spark"
+
+    return Scheduling(config, log)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[None]:
+    """Start the JVM once; each job brings its own workers."""
+    from penstock.runtime.spark import close_session, open_session
+
+    open_session("local", 4, "tests")
+    yield
+    close_session()
+
+
+@pytest.fixture(autouse=True)
+def _shared(request: pytest.FixtureRequest) -> None:
+    """Share it among all tests that are marked to need one, but those of programs."""
+    if request.node.get_closest_marker("spark") is not None and request.path.name not in PROGRAMS:
+        request.getfixturevalue("spark")

@@ -1,0 +1,311 @@
+"""Partitions of a source as an input: what is due is read here, or named as stretches that slots read themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from penstock.connectors.base import SourceReader
+from penstock.dataset import Mark
+from penstock.engine.edges import Span
+from penstock.engine.inputs.base import Holds, Input, IsFull, Stretch, Taken
+from penstock.engine.snapshot import OpCounters, UnitSnapshot
+from penstock.metrics import OpStats
+from penstock.metrics.stats import StatsMessage
+from penstock.metrics.times import later
+from penstock.pipeline.plan import Plan, UnitSpec
+from penstock.protocol import slots as s
+
+STRETCH_RECORDS_MIN = 256
+"""What is due is not cut into smaller stretches than this to give every slot its share."""
+
+
+class Readers(Input):
+    """Reads an instance's share of a source's partitions.
+
+    A source is idle when it could have read for `idle` and found nothing. Time during which the process stood still, or
+    the unit had no room, does not count: `clock_us` leaves it out.
+    """
+
+    def __init__(self, spec: UnitSpec, instance: int, plan: Plan, holds: Holds, *, tells: bool) -> None:
+        assert spec.source is not None
+        self._spec = spec
+        self._instance = instance
+        self._source = spec.source
+        self._start_us = plan.start_us
+        self.readers: dict[int, SourceReader] = {
+            p: self._source.reader(p, spec.partitions, plan.start_us)
+            for p in range(spec.partitions)
+            if p % spec.instances == instance
+        }
+        self.stats = OpStats(spec.name, "record")
+        self.turns = len(self.readers)
+        self._partitions = list(self.readers.items())
+        self._holds = holds
+        self._tells = tells
+        self._idle_us = plan.options.idle_us
+        self._linger_us = plan.options.linger_us
+        self._epoch: int | None = None
+        self._marked_epoch = 0
+        self._drain = False
+        self._paused = False
+        self._ended = False
+        self._turn = 0
+        self._read_on = False
+        """A partition of this round had more than was taken."""
+        self._not_before_us = 0
+        self._cut_us = 0
+        """When stretches were last cut."""
+        self._cuts: dict[int, int] = {}
+        """By partition: when, among all cuts, it had its last one."""
+        self._cut = 0
+        # Event time and silence.
+        self._active_us = 0
+        self._is_idle = False
+        self._shown: dict[int, tuple[int, int | None]] = dict.fromkeys(self.readers, (plan.start_us, None))
+        """By partition: when it last showed an event time (the start counts), and the largest one."""
+        self._blocked_us: int | None = None
+        self._stalled_us = 0
+        """How long the unit could not read, for want of room, of slots or of the processor."""
+        self._awaited_us = 0
+        """When it is to be woken up next, or was last at work."""
+
+    # --- what the driver wants ----------------------------------------------------------------------------------------
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Bring the marker of ``epoch`` next, unless it has been there."""
+        if epoch > self._marked_epoch:
+            self._epoch = epoch
+
+    def drain(self) -> None:
+        """Read nothing more and end."""
+        self._drain = True
+
+    def pause(self) -> None:
+        """Read nothing more, but pass markers on."""
+        self._paused = True
+
+    # --- records and markers ------------------------------------------------------------------------------------------
+
+    def marker(self, now_us: int) -> tuple[Mark, int | None] | None:
+        if self._epoch is not None:
+            self._marked_epoch, self._epoch = self._epoch, None
+            return Mark.EPOCH, self._marked_epoch
+        if self._drain or (self._ended and not self._paused):
+            return Mark.END, None
+        return None
+
+    def take(self, now_us: int, records_max: int, is_full: IsFull, *, open_blocks: bool) -> Taken | None:
+        del open_blocks
+        if self._paused or now_us < self._not_before_us:
+            return None
+        self._begin_reading(now_us)
+        while self._turn < len(self._partitions):
+            partition, reader = self._partitions[self._turn]
+            self._turn += 1
+            wake_us = reader.wake_us(now_us)
+            if wake_us is None or wake_us > now_us or is_full(partition):
+                continue
+            offset = reader.offset
+            batch = reader.poll(now_us, records_max)
+            if batch is None:
+                continue
+            self._read_on = self._read_on or len(batch.rows) == records_max
+            self._end_round(now_us)
+            return Taken(batch.rows, batch.due_us, partition, (partition, offset))
+        self._end_round(now_us)
+        return None
+
+    def _end_round(self, now_us: int) -> None:
+        """When every partition has had its turn: read on at once where more is due, otherwise let a little gather."""
+        if self._turn < len(self._partitions):
+            return
+        self._turn = 0
+        self._not_before_us = 0 if self._read_on else now_us + self._linger_us
+        self._read_on = False
+        self._ended = all(reader.wake_us(now_us) is None for reader in self.readers.values())
+
+    def stretches(self, now_us: int, records_max: int, interval_us: int, slots: int, room: int) -> list[Stretch]:
+        """Cut what is due into at most ``room`` stretches, shared out over the slots; they are not read here."""
+        if self._paused:
+            return []
+        self._begin_reading(now_us)
+        due = {partition: reader.due_records(now_us) or 0 for partition, reader in self.readers.items()}
+        self._ended = not any(due.values()) and all(r.wake_us(now_us) is None for r in self.readers.values())
+        is_full = any(records >= records_max for records in due.values())
+        if room <= 0 or not any(due.values()) or (not is_full and now_us - self._cut_us < interval_us):
+            return []
+        shares = max(1, slots // self._spec.instances)
+        share = {p: min(records_max, max(-(-n // shares), STRETCH_RECORDS_MIN)) for p, n in due.items()}
+        since_us, self._cut_us = self._cut_us or now_us, now_us
+        cut: list[Stretch] = []
+        while len(cut) < room and any(due.values()):
+            # Who has waited longest comes first: where slots are few, the last partitions must not starve.
+            for partition in sorted(self.readers, key=lambda each: self._cuts.get(each, -1)):
+                reader, count = self.readers[partition], min(due[partition], share[partition])
+                if count and len(cut) < room:
+                    self._cut += 1
+                    self._cuts[partition] = self._cut
+                    cut.append(Stretch(partition, reader.offset, count, since_us))
+                    reader.seek(reader.offset + count)
+                    due[partition] -= count
+        return cut
+
+    def read_again(self, place: tuple[int, int], count: int) -> tuple[pa.RecordBatch, int]:
+        """Read a stretch that a slot should have read: its columns, and when the oldest record was due."""
+        partition, offset = place
+        reader = self._source.reader(partition, self._spec.partitions, self._start_us)
+        reader.seek(offset)
+        read = reader.read(count)
+        reader.close()
+        return read.columns, read.due_us
+
+    # --- event time and silence ---------------------------------------------------------------------------------------
+
+    def clock_us(self, now_us: int) -> int:
+        return now_us - self._stalled_us
+
+    def passed(self, origin: int, event_time_us: int | None, at_us: int, span: Span) -> None:
+        if not self._tells or event_time_us is not None:
+            # Records that a filter takes out before the window tell no event time, and must not hold it back for ever.
+            self._active_us = at_us
+            self._is_idle = False
+        span.event_time_us_max = self._event_time_us(origin, at_us, event_time_us)
+        span.idle = self._is_idle
+
+    def _event_time_us(self, partition: int, now_us: int, newest: int | None) -> int | None:
+        """Least event time of the partitions that have shown one lately; None while one may still show its first."""
+        if len(self.readers) == 1 or not self._tells:
+            return newest
+        if newest is not None:
+            self._shown[partition] = now_us, later(self._shown[partition][1], newest)
+        reached: int | None = None
+        for each, (shown_us, event_time_us) in self._shown.items():
+            if now_us - shown_us >= self._idle_us or self._has_ended(each, now_us):
+                continue
+            if event_time_us is None:
+                return None
+            reached = event_time_us if reached is None else min(reached, event_time_us)
+        return reached
+
+    def _has_ended(self, partition: int, now_us: int) -> bool:
+        return not self._holds(partition) and self.readers[partition].wake_us(now_us) is None
+
+    def _begin_reading(self, now_us: int) -> None:
+        """Wait for partitions from the first read on: a restored source has been silent for its recovery."""
+        if not self._active_us:
+            self._active_us = heard_us = self.clock_us(now_us)
+            self._shown = {p: (max(heard_us, shown_us), seen_us) for p, (shown_us, seen_us) in self._shown.items()}
+
+    def wake_up(self, now_us: int) -> None:
+        """Find out whether the process stood still: then this is much later than it was to be woken up."""
+        if self._blocked_us is None and self._awaited_us:
+            self._stall(now_us - self._awaited_us)
+        self._awaited_us = now_us
+
+    def _stall(self, stalled_us: int) -> None:
+        # Short ones are the rhythm of a full unit, in which a partition that shows no event time is found out too.
+        self._stalled_us += stalled_us if 4 * stalled_us >= self._idle_us else 0
+
+    def block(self, now_us: int) -> None:
+        if self._blocked_us is None:
+            self._blocked_us = now_us
+
+    def unblock(self, now_us: int) -> None:
+        if self._blocked_us is not None:
+            self._stall(now_us - self._blocked_us)
+            self._blocked_us = None
+
+    def came_back(self, now_us: int) -> None:
+        self._active_us = 0
+        self._begin_reading(now_us)
+
+    def watch(self, now_us: int) -> bool:
+        if self._is_idle or self._paused or not self._active_us:
+            return False
+        self._is_idle = self.clock_us(now_us) - self._active_us >= self._idle_us
+        return self._is_idle
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def has_marker(self) -> bool:
+        return self._epoch is not None or self._drain
+
+    def wake_us(self, now_us: int, interval_us: int | None) -> int | None:
+        if self._paused:
+            return None
+        wakes = [wake for reader in self.readers.values() if (wake := reader.wake_us(now_us)) is not None]
+        not_before_us = self._not_before_us
+        if interval_us is not None:
+            not_before_us = min(self._cut_us + interval_us, now_us + interval_us)
+        return max(min(wakes, default=now_us), not_before_us)
+
+    def idle_us(self, now_us: int) -> int | None:
+        if self._is_idle or self._paused:
+            return None
+        return max(self._active_us + self._stalled_us + self._idle_us, now_us + 1)
+
+    def awaits(self, wake_us: int | None, now_us: int) -> None:
+        # Where nothing is awaited only a message brings work: whenever that comes, it is not too late.
+        self._awaited_us = 0 if wake_us is None else max(wake_us, now_us)
+
+    # --- snapshots and figures ----------------------------------------------------------------------------------------
+
+    def waiting_records(self, now_us: int) -> int:
+        return sum(reader.backlog_records(now_us) for reader in self.readers.values())
+
+    def arrived_records(self, now_us: int) -> int:
+        return sum(reader.offset for reader in self.readers.values()) + self.waiting_records(now_us)
+
+    def offsets(self) -> dict[int, int]:
+        return {partition: reader.offset for partition, reader in self.readers.items()}
+
+    def count_read(self, count: int, took_ns: int, due_us: int, read_us: int) -> None:
+        """Add records that were read here to the figures."""
+        stats, latency_us = self.stats, read_us - due_us
+        stats.records_in += count
+        stats.records_out += count
+        stats.blocks += 1
+        stats.busy_ns += took_ns
+        stats.latency_us.record(latency_us, count)
+        stats.entered_us += max(0, latency_us - took_ns // 1000) * count
+        stats.left_us += latency_us * count
+
+    def count_away(self, count: int, due_us: int, came_us: int, cut_us: int, done: s.Done) -> None:
+        """Add records that a slot has read to the figures."""
+        stats, read_us = self.stats, done.began_us + done.source_ns // 1000
+        stats.records_in += count
+        stats.records_out += count
+        stats.blocks += 1
+        stats.busy_ns += done.source_ns
+        stats.latency_us.record(read_us - due_us, count)
+        came_us = max(came_us, due_us)
+        stats.entered_us += max(0, came_us - due_us) * count
+        stats.wait_us += max(0, cut_us - came_us) * count
+        stats.schedule_us += (done.began_us - cut_us) * count
+        stats.left_us += (read_us - due_us) * count
+
+    def counters(self) -> list[OpCounters]:
+        return [OpCounters(self.stats.name, self.stats.records_in, self.stats.records_out, 0, 0, 0)]
+
+    def figures(self, now_us: int) -> list[StatsMessage]:
+        stats = self.stats
+        stats.queue_records = self.waiting_records(now_us)
+        return [stats.message(self._spec.id, self._instance)]
+
+    def begin_after(self, epoch: int) -> None:
+        self._marked_epoch = epoch
+
+    def restore(self, snapshots: Sequence[UnitSnapshot]) -> None:
+        last = snapshots[-1]
+        own = last.operations[0]
+        self.stats.records_in, self.stats.records_out = own.records_in, own.records_out
+        self.begin_after(last.epoch)
+        for partition, offset in last.offsets.items():
+            self.readers[partition].seek(offset)
+
+    def close(self) -> None:
+        for reader in self.readers.values():
+            reader.close()

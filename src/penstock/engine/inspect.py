@@ -1,0 +1,69 @@
+"""Read-only views of a worker for those who look at it from outside: the simulator's checks, reports of a stall."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.dataset import ChannelId, LogView, ReceiverView, SenderView
+from penstock.engine.line import Item, Marker, Range
+from penstock.engine.snapshot import InputState, InstanceId
+
+
+@dataclass(frozen=True, slots=True)
+class InputView:
+    """An input of a unit: where it stands, and what it waits for."""
+
+    state: InputState
+    aligned: bool
+    has_block: bool
+    disordered_blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnitView:
+    """A unit instance."""
+
+    name: str
+    key: InstanceId
+    done_epoch: int
+    finished: bool
+    is_careful: bool
+    range: Range
+    """What is computed elsewhere."""
+    is_switching: bool
+    """Another form is wanted and has not been taken up."""
+    line: Sequence[Item | Marker]
+    gathers: bool
+    """Records have come to the range that are not in the line yet."""
+    inputs: Sequence[InputView]
+    logs: Sequence[LogView]
+    """Its outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotView:
+    """A slot as the worker knows it: which micro-batches it has, and their attempts."""
+
+    incarnation: int
+    group: int
+    work: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """A worker."""
+
+    generation: int
+    peers: dict[int, int]
+    """Incarnation of each worker that it listens to."""
+    epoch_pending: int | None
+    storing: Sequence[str]
+    held: Sequence[InstanceId]
+    units: Sequence[UnitView]
+    slots: Sequence[SlotView]
+    unsent: Sequence[int]
+    """Micro-batches that no slot has."""
+    refused_results: int
+    receivers: dict[ChannelId, ReceiverView]
+    senders: dict[ChannelId, SenderView]

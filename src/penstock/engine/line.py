@@ -1,0 +1,148 @@
+"""The line of one unit instance: numbered items and markers, in the order in which they leave the unit.
+
+A unit takes records from its input and gives each portion a place in the line. Where the portion is computed is the
+business of a *way*; it leaves the unit when it is its turn and its result is there. Epoch markers take a place too, so
+they leave behind everything that came before them, whichever way that went. A change of form is therefore a place in
+the line: up to it items go one way, after it another.
+
+While everything is computed here nothing waits, and the line is empty.
+
+==========  ==================================================  ====================================================
+entry       event                                               effect
+==========  ==================================================  ====================================================
+item        cut from what has gathered, or from a source        a number, a place at the end; the way computes it
+item        its result comes                                    it is complete
+item        whoever had it is lost                              the way gives it to another, under a new attempt
+item        lost too often, or nobody computes it               given back: the unit runs it when it is its turn
+item        first in line, complete, and the outputs have room  it leaves: operations behind the range, outputs
+marker      comes from the input                                captures state and positions; a place at the end
+marker      first in line                                       it leaves: sinks prepare, the snapshot is taken
+any         the instance is rolled back                         the line is forgotten, results are refused
+==========  ==================================================  ====================================================
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from penstock.dataset import Mark
+from penstock.engine.lineage import Place
+from penstock.engine.snapshot import Capture
+from penstock.protocol import slots as s
+from penstock.types import Record
+
+Sides = dict[tuple[int, str], list[Record]]
+"""Records for side outputs, by index of the operation and port."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Operations ``first`` to ``last`` of a chain, both included; -1 is the source. Empty where first is larger."""
+
+    first: int
+    last: int
+
+    def __bool__(self) -> bool:
+        return self.first <= self.last
+
+    def __contains__(self, index: int) -> bool:
+        return self.first <= index <= self.last
+
+
+@dataclass(slots=True)
+class Result:
+    """What another process has made of an item."""
+
+    done: s.Done
+    payloads: Sequence[bytes]
+
+
+@dataclass(slots=True)
+class Item:
+    """A portion of records in the line, on its way through a range of operations."""
+
+    id: int
+    range: Range
+    count: int
+    due_us: int
+    came_us: int
+    """When its records came, on average, or were due and could have been taken."""
+    cut_us: int
+    origin: int
+    """Input or source partition that it is of."""
+    place: Place | None = None
+    """Where the source records begin that it was made of, in a unit that reads a source."""
+    sides: Sides = field(default_factory=dict)
+    """Records that operations before the range have put aside."""
+    payload: bytes | None = None
+    """Its columns; None where they are read from the source, or where it has no records."""
+    number: int = 0
+    """Under which it was sent out; 0: it was not."""
+    result: Result | None = None
+    given_back: bool = False
+    """The unit runs it when it is its turn."""
+    seen_us: int = 0
+    """When it was cut, on the clock of its input, which may stand still."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it can leave when it is its turn."""
+        return self.result is not None or self.given_back or not self.count
+
+
+@dataclass(slots=True)
+class Marker:
+    """A marker in the line, with what belongs to its snapshot."""
+
+    id: int
+    mark: Mark
+    epoch: int | None
+    """Which epoch it ends; None: the one that is open when it is its turn."""
+    capture: Capture
+
+
+class Line:
+    """What waits for its turn; gives out the ids of a unit's output."""
+
+    def __init__(self) -> None:
+        self.next_id = 0
+        self._entries: deque[Item | Marker] = deque()
+
+    def number(self) -> int:
+        """Return the next id."""
+        self.next_id += 1
+        return self.next_id - 1
+
+    def append(self, entry: Item | Marker) -> None:
+        """Put an item or a marker at the end."""
+        self._entries.append(entry)
+
+    @property
+    def head(self) -> Item | Marker | None:
+        """Whose turn it is."""
+        return self._entries[0] if self._entries else None
+
+    def pop(self) -> Item | Marker:
+        """Take the first out."""
+        return self._entries.popleft()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Item | Marker]:
+        return iter(self._entries)
+
+    @property
+    def items(self) -> Iterator[Item]:
+        """The items, without markers."""
+        return (each for each in self._entries if isinstance(each, Item))
+
+    def holds(self, origin: int) -> bool:
+        """Whether records of an input wait here."""
+        return any(each.origin == origin for each in self.items)
+
+    def clear(self) -> None:
+        """The instance is built anew."""
+        self._entries.clear()

@@ -1,0 +1,48 @@
+"""Samples of what comes to a unit, for slots that measure both forms of its operations on them."""
+
+from __future__ import annotations
+
+from penstock.dataset import pack
+from penstock.engine.unit import Unit
+from penstock.engine.ways.pool import SlotPool
+from penstock.protocol import slots as s
+
+TAP_RECORDS = 512
+"""Records of a sample that has to be kept for it."""
+
+
+def calibrate(unit: Unit, pool: SlotPool, records: int) -> None:
+    """Send a sample of what comes to the unit to a slot; where it cannot be read again, keep some of it first."""
+    last = unit.last_plain
+    if last < 0 or unit.chain.stateful is not None:
+        return
+    worker, incarnation = pool.owner
+    do = s.Do(
+        slot=0,
+        worker=worker,
+        incarnation=incarnation,
+        item=0,
+        attempt=0,
+        unit=unit.spec.id,
+        instance=unit.instance,
+        first=0,
+        last=last,
+        partition=0,
+        offset=0,
+        count=records,
+        due_us=0,
+        sample=True,
+    )
+    if unit.spec.movable.start < 0:
+        partition, offset = next(iter(unit.input.offsets().items()))
+        if offset:
+            do.first, do.partition = -1, partition
+            do.offset, do.count = max(0, offset - records), min(records, offset)
+            pool.sample(do, None)
+        return
+    sample = unit.tapped()
+    if sample is None:
+        unit.tap(min(records, TAP_RECORDS))
+    else:
+        do.count = len(sample)
+        pool.sample(do, pack(unit.spec.schema.to_batch(sample)))

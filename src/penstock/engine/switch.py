@@ -1,0 +1,75 @@
+"""A change of form as one unit instance sees it: what is wanted, and how long nobody behind it got an output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.engine.line import Range
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Compute a range of operations in slots from the next item on; an empty range: everything here."""
+
+    number: int
+    range: Range
+    interval_us: int = 50_000
+    """How long a micro-batch gathers at the most."""
+
+
+@dataclass(slots=True)
+class Switched:
+    """A switch that an instance has made."""
+
+    number: int
+    left_us: int
+    """When the way before gave its last output."""
+    carried_records: int
+    """Records that waited at that moment."""
+    pause_us: int = 0
+
+
+class Switches:
+    """The switches of one unit instance: one is wanted at the most, one has not given an output yet."""
+
+    def __init__(self) -> None:
+        self.wanted: Switch | None = None
+        self._made: list[Switched] = []
+        self._silent: Switched | None = None
+        """The last one made, until the new way gives its first output."""
+
+    @property
+    def is_measuring(self) -> bool:
+        """Whether the new way has given no output yet."""
+        return self._silent is not None
+
+    def begin(self, switch: Switch, now_us: int, waiting_records: int) -> None:
+        """The new way has taken over."""
+        self.wanted = None
+        self._silent = Switched(switch.number, now_us, waiting_records)
+
+    def output(self, due_us: int, now_us: int) -> None:
+        """The new way has given its first output: the pause is over."""
+        held = self._silent
+        if held is not None:
+            held.pause_us = max(0, now_us - max(held.left_us, due_us))
+            self._made.append(held)
+            self._silent = None
+
+    def nothing_to_do(self) -> None:
+        """Nothing waits for the new way: nobody has waited for it either."""
+        if self._silent is not None:
+            self._made.append(self._silent)
+            self._silent = None
+
+    def end(self) -> None:
+        """Whoever has ended computes nothing, in the old way or the new: every switch is made."""
+        self.nothing_to_do()
+        if self.wanted is not None:
+            self._made.append(Switched(self.wanted.number, 0, 0))
+            self.wanted = None
+
+    def take(self) -> list[Switched]:
+        """Take the switches that are over."""
+        made, self._made = self._made, []
+        return made

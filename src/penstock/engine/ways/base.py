@@ -1,0 +1,78 @@
+"""What a way is: it takes the records that have come to a range of operations, and brings results for the line."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from penstock.engine.line import Range
+
+if TYPE_CHECKING:
+    from penstock.engine.chain import Passed
+    from penstock.engine.inputs import Stretch, Taken
+
+
+class Way(ABC):
+    """Computes a range of operations for one unit instance.
+
+    Whatever it takes becomes an item with a place in the unit's line. Items get their results in any order; the line
+    lets them out in its own. An item whose result cannot be had elsewhere is given back: the unit runs it itself.
+
+    Attributes
+    ----------
+    range : Range
+        The operations it computes; the unit runs those before the range when records enter, those after it when
+        they leave.
+    until : int or None
+        Where the unit stops when records enter: the begin of the range; None: it runs the whole chain.
+    """
+
+    range: Range
+    until: int | None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it can begin another item now."""
+        return True
+
+    @property
+    def gathers(self) -> bool:
+        """Whether it has records that are not in the line yet."""
+        return False
+
+    def is_full(self, origin: int) -> bool:
+        """Whether it has as much of an input as goes into one item."""
+        del origin
+        return False
+
+    @abstractmethod
+    def take(self, taken: Taken, entered: Passed, now_us: int) -> None:
+        """Take what the operations before the range have made of some records."""
+
+    def take_stretch(self, stretch: Stretch, now_us: int) -> None:
+        """Take positions of a source that are to be read there; only where the range begins at the source."""
+        raise NotImplementedError(f"{type(self).__name__} reads no source")
+
+    def cut(self, now_us: int) -> bool:
+        """Make items of what has gathered long enough; say whether there was any."""
+        del now_us
+        return False
+
+    def flush(self, now_us: int) -> None:
+        """Make items of all that has gathered: a marker comes, or another way takes over."""
+        del now_us
+
+    def holds(self, origin: int) -> bool:
+        """Whether records of an input have gathered here and are not in the line yet."""
+        del origin
+        return False
+
+    def wake_us(self) -> int | None:
+        """When something will have gathered long enough."""
+        return None
+
+    def recall(self) -> None:
+        """Another way is to take over: give back what nobody computes."""
+
+    def forget(self) -> None:
+        """The instance is built anew: whatever comes back is refused."""

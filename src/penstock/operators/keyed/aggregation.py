@@ -1,0 +1,127 @@
+"""Keyed aggregation as users see it; `Combine` runs before the shuffle, `Reduce` behind it, where the state is.
+
+What both halves have in common is here: the schema between them, and the source of how values go into accumulators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from penstock.errors import InvalidOption
+from penstock.operators.base import Expansion, Operation
+from penstock.operators.keyed.aggregates import Aggregate
+from penstock.operators.keyed.combine import Combine
+from penstock.operators.keyed.reduce import LATE, Reduce
+from penstock.operators.keyed.windows import Sliding, Window
+from penstock.operators.keys import check_keys
+from penstock.types import BIGINT, TIMESTAMP, Field, Schema
+
+
+@dataclass(frozen=True)
+class Aggregation(Operation):
+    """A keyed aggregation, in windows or running; the planner runs its two halves."""
+
+    keys: tuple[str, ...]
+    aggregates: tuple[tuple[str, Aggregate], ...]
+    window: Window | None = None
+    kind = "aggregate"
+    stateful = True
+
+    def bind(self, schema: Schema) -> Schema:
+        if not self.aggregates:
+            raise InvalidOption(option="aggregates", given={}, allowed="at least one, such as n=ps.agg.count()")
+        if self.keys:
+            check_keys(schema, self.keys)
+        if self.window:
+            self.window.check(schema)
+        for _, aggregate in self.aggregates:
+            aggregate.check(schema)
+        return Schema(
+            (
+                *(schema.field(key) for key in self.keys),
+                *(self.window.fields if self.window else ()),
+                *(Field(name, aggregate.output(schema)) for name, aggregate in self.aggregates),
+            )
+        )
+
+    def side_ports(self, schema: Schema) -> dict[str, Schema]:
+        return {LATE: schema} if self.window else {}
+
+    @property
+    def required_ports(self) -> tuple[str, ...]:
+        return ()  # its late records may be all that is wanted of it
+
+    def partials(self, schema: Schema) -> Schema:
+        """Schema of what travels between the halves; generated names, so that no user's column can clash."""
+        fields = [Field(f"_k{i}", schema.field(key).type) for i, key in enumerate(self.keys)]
+        if self.window:
+            fields.append(Field("_w", TIMESTAMP, False))
+        fields.append(Field("_n", BIGINT, False))
+        for i, (_, aggregate) in enumerate(self.aggregates):
+            fields += [Field(f"_p{i}_{j}", slot) for j, slot in enumerate(aggregate.slots(schema))]
+        return Schema(tuple(fields))
+
+    def partial_keys(self) -> tuple[str, ...]:
+        """Names of the key columns in the partials."""
+        return tuple(f"_k{i}" for i in range(len(self.keys)))
+
+    @property
+    def needs_records(self) -> bool:
+        """Whether the records themselves must travel: panes of a block would tell only the order within each."""
+        return isinstance(self.window, Sliding) and any(aggregate.ordered for _, aggregate in self.aggregates)
+
+    def expand(self, schemas: Sequence[Schema], read: Collection[str]) -> Expansion:
+        whole = self.needs_records or LATE in read
+        combine, reduce = Combine(self, whole), Reduce(self, schemas[0], whole)
+        between = self.keys if whole else self.partial_keys()
+        return Expansion((("combine", combine),), reduce, between, self.keys)
+
+    def describe(self) -> str:
+        what = ", ".join(f"{name}={aggregate}" for name, aggregate in self.aggregates)
+        by = f" by {', '.join(self.keys)}" if self.keys else ""
+        return f"{what}{by}{f'; {self.window}' if self.window else ''}"
+
+    def slot_places(self, first: int) -> list[tuple[str, ...]]:
+        """Places in the accumulator list ``a`` that each aggregate's slots take, counted from ``first``."""
+        places = []
+        for _, aggregate in self.aggregates:
+            n = len(aggregate.of_record())
+            places.append(tuple(f"a[{first + j}]" for j in range(n)))
+            first += n
+        return places
+
+    def of_record(self) -> list[tuple[str, ...]]:
+        """Expressions of the partial of a whole record."""
+        return [aggregate.of_record() for _, aggregate in self.aggregates]
+
+    def of_partial(self) -> list[tuple[str, ...]]:
+        """Expressions of a partial that came over the shuffle."""
+        return [
+            tuple(aggregate.unpack(f"r._p{i}_{j}") for j in range(len(aggregate.of_record())))
+            for i, (_, aggregate) in enumerate(self.aggregates)
+        ]
+
+    def accumulate(self, find: str, store: str, values: list[tuple[str, ...]], head: str = "") -> list[str]:
+        """Statements that merge ``values`` into the group's accumulator; ``head`` is counted in slot 0."""
+        body, names = [], []
+        for i, expressions in enumerate(values):
+            names.append(tuple(f"x{i}_{j}" for j in range(len(expressions))))
+            body += [f"x{i}_{j} = {e}" for j, e in enumerate(expressions)]
+        body += [f"a = {find}", "if a is None:"]
+        body.append(
+            f"    {store} = a = [{', '.join([*([head] if head else []), *(n for group in names for n in group)])}]"
+        )
+        body.append("else:")
+        places = self.slot_places(1 if head else 0)
+        merges = list(zip((each for _, each in self.aggregates), places, names, strict=True))
+        body += [f"    {line}" for each, slots, other in merges for line in each.before_merge(slots, other)]
+        if head:
+            body.append(f"    a[0] += {head}")
+        body += [f"    {line}" for each, slots, other in merges for line in each.merge(slots, other)]
+        return body
+
+    @property
+    def names(self) -> dict[str, object]:
+        """What the aggregates' expressions refer to."""
+        return {k: v for _, aggregate in self.aggregates for k, v in aggregate.names.items()}

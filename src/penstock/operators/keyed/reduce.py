@@ -1,0 +1,233 @@
+"""The half of an aggregation behind the shuffle: accumulators by window and key, and when windows close."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.errors import OperationFailed, PenstockError
+from penstock.operators.base import BatchKind, Operation, Operator, RecordForm, StatefulOperator
+from penstock.operators.errors import Errors, describe_error, user_traceback
+from penstock.operators.keyed.aggregates import Custom
+from penstock.operators.keyed.panes import no_time, pane_source, spread_source
+from penstock.operators.keyed.windows import Emit, Sliding
+from penstock.operators.keys import key_source
+from penstock.operators.loop import compile_loop
+from penstock.types import Record, Schema
+
+if TYPE_CHECKING:
+    from penstock.operators.keyed.aggregation import Aggregation
+
+LATE = "late"
+"""The side output of a windowed aggregation that takes the records that came too late."""
+_LOW = -(1 << 63)
+
+
+@dataclass(frozen=True)
+class Reduce(Operation):
+    """After the shuffle: owns the keyed state, closes windows, sends results; always on the record path."""
+
+    of: Aggregation
+    input: Schema
+    """Schema of the records before `Combine`."""
+    whole: bool = False
+    kind = "reduce"
+    stateful = True
+    batch_kind = BatchKind.NONE
+
+    def bind(self, schema: Schema) -> Schema:
+        del schema
+        return self.of.bind(self.input)
+
+    def side_ports(self, schema: Schema) -> dict[str, Schema]:
+        return {LATE: self.input} if self.whole else {}
+
+    def build(self, schema: Schema, errors: Errors) -> Operator:
+        return ReduceOperator(self, schema, errors)
+
+    def describe(self) -> str:
+        return self.of.describe()
+
+    @property
+    def state_signature(self) -> str:
+        return f"{self.describe()} ({self.input.ddl})"
+
+
+class ReduceState(msgspec.Struct, array_like=True):
+    """A `Reduce`'s state on disk: all of it, or what has changed."""
+
+    closed_until_us: int
+    late_records: int
+    gone: list[int]
+    """Windows that closed since the last snapshot."""
+    groups: list[tuple[int, Any, list[Any]]]
+    """Window, key and accumulator."""
+
+
+_encode_state = msgspec.msgpack.Encoder().encode
+_decode_state = msgspec.msgpack.Decoder(ReduceState).decode
+
+
+@dataclass(slots=True)
+class _Closed:
+    """Windows that start at or before ``until_us`` are closed; ``late_records`` came for them."""
+
+    until_us: int = _LOW
+    late_records: int = 0
+
+
+class ReduceOperator(StatefulOperator):
+    """The state of one instance: accumulators by window and key (one nameless window without windows)."""
+
+    def __init__(self, operation: Reduce, schema: Schema, errors: Errors) -> None:
+        self._of = operation.of
+        self._errors = errors
+        self._closed = _Closed()
+        self._windows: dict[int, dict[Any, list[Any]]] = {}
+        # Since the last snapshot: accumulators that changed, by window and key, and windows that closed.
+        self._changed: dict[tuple[int, Any], list[Any]] = {}
+        self._gone: list[int] = []
+        output = operation.bind(schema)
+        self._row = self._compile_row(output)
+        super().__init__(self._compile(operation.whole, errors), schema=schema, output=output)
+
+    @property
+    def late_records(self) -> int:
+        """Records that came after their window had closed."""
+        return self._closed.late_records
+
+    @late_records.setter
+    def late_records(self, value: int) -> None:
+        self._closed.late_records = value
+
+    @property
+    def open_groups(self) -> int:
+        """How many accumulators are held."""
+        return sum(map(len, self._windows.values()))
+
+    def _compile(self, whole: bool, errors: Errors) -> RecordForm:
+        of, window = self._of, self._of.window
+        update = window is None or window.emit is Emit.UPDATE
+        body = []
+        count = ["closed.late_records += 1", "late.append(r)"] if whole else ["closed.late_records += r._n"]
+        keys = of.keys if whole else of.partial_keys()
+        key = f"k = {key_source(keys) if keys else '()'}"
+        values = of.of_record() if whole else of.of_partial()
+        if window:
+            body += pane_source(window) if whole else ["w = r._w"]
+        if isinstance(window, Sliding):
+            body += [key, *spread_source([each for _, each in of.aggregates], of.slot_places(0), values)]
+            body += ["if starts(w)[0] <= closed.until_us:", *(f"    {line}" for line in count)]
+        else:
+            if window:
+                body += ["if w <= closed.until_us:", *(f"    {line}" for line in count), "    continue"]
+                body += ["s = windows.get(w)", "if s is None: s = windows[w] = {}"]
+            else:
+                body += ["s = only"]
+            body += [key, *of.accumulate("s.get(k)", "s[k]", values)]
+            body.append(f"touched[{'w' if window else '0'}, k] = a")
+        before, after, sides = ["touched = {}"], ["changed.update(touched)"], "None"
+        if update:
+            after.append(f"for (w, k), a in touched.items(): append(row(k, {'w' if window else 'None'}, a))")
+        names: dict[str, object] = {
+            **of.names,
+            "closed": self._closed,
+            "windows": self._windows,
+            "changed": self._changed,
+            "no_time": no_time,
+            "row": self._row,
+        }
+        if whole:
+            before.append("late = []")
+            sides = f"{{{LATE!r}: late}} if late else None"
+        if isinstance(window, Sliding):
+            names["starts"] = window.starts
+        if window is None:
+            names["only"] = self._windows.setdefault(0, {})
+        return compile_loop(errors.operation, body, names, errors, before=before, after=after, sides=sides)
+
+    def _compile_row(self, output: Schema) -> Callable[[Any, int | None, list[Any]], Record]:
+        of = self._of
+        parts = []
+        if of.keys:
+            parts.append("k" if len(of.keys) == 1 else "*k")
+        if of.window:
+            parts.append(f"w, w + {of.window.size_us}")
+        places = of.slot_places(0)
+        parts += [aggregate.result(slots) for (_, aggregate), slots in zip(of.aggregates, places, strict=True)]
+        made = f"T({', '.join(parts)})"
+        if any(isinstance(aggregate, Custom) for _, aggregate in of.aggregates):
+            made = f"check({made})"
+        scope: dict[str, Any] = {**of.names, "T": output.record_type, "check": output.check}
+        exec(compile(f"def row(k, w, a): return {made}", f"<penstock {self._errors.operation}>", "exec"), scope)
+        row: Callable[[Any, int | None, list[Any]], Record] = scope["row"]
+        return row
+
+    def advance(self, event_time_us: int) -> list[Record]:
+        window = self._of.window
+        if window is None:
+            return []
+        watermark_us = event_time_us - window.lateness_us
+        until_us = watermark_us - window.size_us
+        if until_us <= self._closed.until_us:
+            return []
+        self._closed.until_us = until_us
+        due = sorted(start for start in self._windows if start <= until_us)
+        return self._close(due)
+
+    def snapshot(self, full: bool) -> bytes:
+        if full:
+            groups = [(start, key, slots) for start, by_key in self._windows.items() for key, slots in by_key.items()]
+        else:
+            open_windows = self._windows
+            groups = [(start, key, a) for (start, key), a in self._changed.items() if start in open_windows]
+        state = ReduceState(self._closed.until_us, self._closed.late_records, [] if full else self._gone, groups)
+        try:
+            packed = _encode_state(state)
+        except (TypeError, OverflowError) as error:
+            raise PenstockError(
+                f"its state cannot be stored: {error}.",
+                operation=self._errors.operation,
+                hint="User-defined aggregates keep plain values: numbers, text, bytes, lists, dicts.",
+            ) from error
+        self._changed.clear()
+        self._gone.clear()
+        return packed
+
+    def restore(self, snapshots: Sequence[bytes]) -> None:
+        several = len(self._of.keys) != 1
+        for packed in snapshots:
+            state = _decode_state(packed)
+            for start in state.gone:
+                self._windows.pop(start, None)
+            for start, key, slots in state.groups:
+                self._windows.setdefault(start, {})[tuple(key) if several else key] = slots
+            self._closed.until_us, self._closed.late_records = state.closed_until_us, state.late_records
+
+    def finish(self) -> list[Record]:
+        return self._close(sorted(self._windows)) if self._of.window else []
+
+    def _close(self, starts: list[int]) -> list[Record]:
+        window = self._of.window
+        assert window is not None
+        out: list[Record] = []
+        for start in starts:
+            groups = self._windows.pop(start)
+            self._gone.append(start)
+            if window.emit is Emit.UPDATE:
+                continue
+            try:
+                out += [self._row(key, start, slots) for key, slots in groups.items()]
+            except PenstockError as error:
+                raise error.at(self._errors.operation) from None
+            except Exception as error:
+                raise OperationFailed(
+                    operation=self._errors.operation,
+                    cause=describe_error(error),
+                    record=f"the result of window {start}",
+                    user_traceback=user_traceback(error),
+                ) from error
+        return out

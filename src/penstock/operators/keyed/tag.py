@@ -1,0 +1,105 @@
+"""The half of a join before the shuffle: brings a side to the schema of both; keeps nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import BadRecord
+from penstock.operators.base import BatchForm, BatchResult, Operation, Operator
+from penstock.operators.errors import Errors
+from penstock.operators.loop import compile_loop
+from penstock.operators.stateless.lookup import How
+from penstock.types import Schema
+
+if TYPE_CHECKING:
+    from penstock.operators.keyed.join import Join
+
+_LOW = -(1 << 63)
+
+
+class Side(Enum):
+    """Where a record of a join comes from."""
+
+    LEFT = "left"
+    RIGHT = "right"
+
+
+def _no_time(column: str) -> None:
+    raise BadRecord(f"the join's time column '{column}' is null.")
+
+
+@dataclass(frozen=True)
+class Tag(Operation):
+    """Before the shuffle: brings one side to the schema of both, and leaves out what can match nothing."""
+
+    of: Join
+    left: Schema
+    right: Schema
+    side: Side
+    kind = "tag"
+
+    @property
+    def _time(self) -> str:
+        return self.of.left_time if self.side is Side.LEFT else self.of.right_time
+
+    @property
+    def _needed(self) -> list[str]:
+        """Key columns whose nulls are left out here: a null equals nothing, but an outer side is shown anyway."""
+        if self.side is Side.LEFT and self.of.how is How.LEFT:
+            return []
+        schema = self.left if self.side is Side.LEFT else self.right
+        return [key for key in self.of.keys if schema.field(key).nullable]
+
+    def bind(self, schema: Schema) -> Schema:
+        del schema
+        return self.of.tagged(self.left, self.right)
+
+    def build(self, schema: Schema, errors: Errors) -> Operator:
+        output = self.bind(schema)
+        own = [f"r.{field.name}" for field in self.of.plain_columns(schema, self.side)]
+        nulls = ["None"] * (len(output) - 2 - len(self.of.keys) - len(own))
+        right = self.side is Side.RIGHT
+        values = [str(right), *(f"r.{key}" for key in self.of.keys), "t", *(nulls + own if right else own + nulls)]
+        body = [f"t = r.{self._time}", f"if t is None: no_time({self._time!r})", "if t > top: top = t"]
+        body += [f"if r.{key} is None: continue" for key in self._needed]
+        body.append(f"append(U({', '.join(values)}))")
+        names = {"LOW": _LOW, "U": output.record_type, "no_time": _no_time}
+        event_time = "None if top == LOW else top"
+        process = compile_loop(errors.operation, body, names, errors, before=["top = LOW"], event_time=event_time)
+        vectorised = self._vectorised(schema, output)
+        return Operator(process, schema=schema, output=output, vectorised=vectorised, tells_event_time=True)
+
+    def _vectorised(self, schema: Schema, output: Schema) -> BatchForm:
+        time, needed, keys = self._time, self._needed, self.of.keys
+        own = [field.name for field in self.of.plain_columns(schema, self.side)]
+        right = self.side is Side.RIGHT
+        others = output.fields[2 + len(keys) :]
+        others = others[: len(others) - len(own)] if right else others[len(own) :]
+
+        def vectorised(batch: pa.RecordBatch) -> BatchResult:
+            event_time_us_max: int | None = None
+            if batch.column(time).null_count:
+                raise BadRecord("a join's time is null.")
+            if batch.num_rows:
+                event_time_us_max = pc.max(batch.column(time).cast(pa.int64())).as_py()
+            for key in needed:
+                if batch.column(key).null_count:
+                    batch = batch.filter(pc.is_valid(batch.column(key)))
+            count = batch.num_rows
+            mine = [batch.column(name) for name in own]
+            nulls = [pa.nulls(count, field.type.arrow) for field in others]
+            tags = [pa.array(np.full(count, right)), *(batch.column(key) for key in keys), batch.column(time)]
+            columns = [*tags, *(nulls + mine if right else mine + nulls)]
+            made = pa.RecordBatch.from_arrays(columns, schema=output.arrow)
+            return BatchResult(made, event_time_us_max=event_time_us_max)
+
+        return vectorised
+
+    def describe(self) -> str:
+        return f"{self.side.value} side by {', '.join(self.of.keys)}, time {self._time}"

@@ -1,0 +1,185 @@
+"""The way through slots: how large micro-batches are, when they are cut, what happens to those that nobody computes."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.dataset import Block
+from penstock.engine.chain import Passed
+from penstock.engine.inputs import Stretch, Taken
+from penstock.engine.line import Item, Line, Range, Result
+from penstock.engine.ways.pool import SlotPool
+from penstock.engine.ways.slots import ITEM_BYTES_MAX, ITEM_RECORDS_MAX, ITEM_WORK_US, Slots
+from penstock.protocol import slots as s
+from penstock.types import Schema
+
+MS = 1_000
+SCHEMA = Schema.parse("n bigint")
+
+
+def done(number: int, took_us: int = 0) -> s.Done:
+    return s.Done(
+        incarnation=100,
+        item=number,
+        attempt=0,
+        began_us=1000,
+        done_us=1000 + took_us,
+        source_ns=0,
+        due_us=5,
+        event_time_us_max=None,
+        stages=[],
+        parts=[],
+        carried=0,
+        staged=0,
+    )
+
+
+class Play:
+    """A way through one slot, and its line."""
+
+    def __init__(self, record_ns: float = 0.0) -> None:
+        self.pool = SlotPool(0, 7)
+        self.pool.on_ready(s.Ready(group=1, slot=0, incarnation=100, endpoint="tcp://100"))
+        self.line = Line()
+        self.way = Slots(Range(0, 1), 50 * MS, self.pool, self.line, SCHEMA, (0, 0), lambda now_us: now_us, record_ns)
+
+    @property
+    def items(self) -> list[Item]:
+        return list(self.line.items)
+
+    def gather(self, origin: int, count: int, now_us: int, due_us: int = 5) -> None:
+        rows = [SCHEMA.record_type(n) for n in range(count)]
+        self.way.take(Taken(rows, due_us, origin), Passed(rows), now_us)
+
+    def finish(self, count: int, took_us: int, size_bytes: int = 1) -> int:
+        """Have a micro-batch computed; return how large the next may be."""
+        self.way.take_stretch(Stretch(0, 0, count, 0), 0)
+        item = self.items[-1]
+        self.pool.send(0)
+        self.pool.receive(done(item.number, took_us), [bytes(size_bytes)])
+        assert item.is_complete
+        self.line.pop()
+        return self.way.records_max
+
+
+@pytest.mark.parametrize(
+    ("record_ns", "expected"), [(0.0, 2048), (100.0, 2048), (1e6, ITEM_WORK_US // 1000), (1e9, 1), (1e12, 1)]
+)
+def test_the_first_micro_batch_fits_what_records_have_cost(record_ns: float, expected: int) -> None:
+    assert Play(record_ns).way.records_max == expected
+
+
+def test_sizes_follow_the_work() -> None:
+    play = Play()
+    assert play.finish(2048, ITEM_WORK_US // 100) == 3072, "never more than twice as many are aimed at"
+    for _ in range(30):
+        play.finish(play.way.records_max, 100)
+    assert play.way.records_max == ITEM_RECORDS_MAX
+    for _ in range(60):
+        play.finish(play.way.records_max, play.way.records_max * ITEM_WORK_US)
+    assert play.way.records_max == 1, "records that take as long as a micro-batch should"
+    for _ in range(60):
+        play.finish(play.way.records_max, 1 + play.way.records_max * 10)
+    assert play.way.records_max == pytest.approx(ITEM_WORK_US / 10, rel=0.05), "and back"
+
+
+def test_small_micro_batches_say_nothing_about_large_ones() -> None:
+    play = Play()
+    assert play.finish(10, 1) == 2048
+    assert play.finish(10, ITEM_WORK_US) < 2048
+
+
+def test_sizes_follow_the_bytes() -> None:
+    play = Play()
+    for _ in range(30):
+        play.finish(play.way.records_max, 1, play.way.records_max * 20_000)
+    assert play.way.records_max == pytest.approx(ITEM_BYTES_MAX / 20_000, rel=0.05)
+
+
+def test_a_micro_batch_is_cut_when_it_is_full_or_old() -> None:
+    play = Play(record_ns=1e6)
+    play.gather(0, 3, 1000)
+    play.gather(1, 25, 1000)
+    play.gather(0, 3, 21_000, due_us=2)
+    assert play.way.is_full(1)
+    assert not play.way.is_full(0)
+    assert play.way.wake_us() == 1000 + 50 * MS
+    assert play.way.cut(2000)
+    assert [item.origin for item in play.items] == [1]
+    assert not play.way.cut(3000)
+    assert (play.way.holds(0), play.way.holds(1)) == (True, False)
+    assert (play.line.holds(0), play.line.holds(1)) == (False, True)
+    assert play.way.cut(1000 + 50 * MS)
+    item = play.items[-1]
+    assert (item.id, item.count, item.due_us) == (1, 6, 2)
+    assert item.came_us == 11_000, "when its records came, on average"
+    assert not play.way.gathers
+
+
+def test_a_marker_takes_all_that_has_gathered_along() -> None:
+    play = Play()
+    play.gather(0, 1, 1000)
+    play.gather(1, 1, 1000)
+    play.way.flush(1001)
+    assert [(item.id, item.origin) for item in play.items] == [(0, 0), (1, 1)]
+
+
+def test_blocks_that_nothing_was_done_to_stay_as_they_came() -> None:
+    play = Play()
+    block = Block(4, 4, 1, [SCHEMA.record_type(1)], None, 1, 5)
+    play.way.take(Taken([], 5, 0, block=block, is_open=False), Passed([]), 0)
+    play.way.flush(1)
+    assert play.items[0].count == 1
+
+
+def test_what_has_no_records_needs_no_slot() -> None:
+    play = Play()
+    play.gather(0, 0, 1000)
+    play.way.flush(2000)
+    assert play.items[0].is_complete
+    assert play.pool.send(2000) == []
+
+
+def test_results_of_the_past_are_not_taken() -> None:
+    play = Play()
+    play.way.take_stretch(Stretch(0, 0, 5, 0), 0)
+    play.pool.send(0)
+    play.way.forget()
+    play.pool.receive(done(play.items[0].number), [])
+    assert play.items[0].result is None
+    assert play.pool.refused_results == 1
+
+
+def test_room_is_what_slots_take_and_the_line_holds() -> None:
+    play = Play()
+    assert play.way.room == 2
+    play.way.take_stretch(Stretch(0, 0, 5, 0), 0)
+    play.way.take_stretch(Stretch(0, 5, 5, 0), 0)
+    assert play.way.room == 0
+    for item in play.items:
+        item.result = Result(done(item.number), ())
+    assert play.way.room <= 0, "results that wait for their turn count"
+
+
+def test_what_no_slot_is_there_for_is_given_back() -> None:
+    play = Play()
+    play.way.take_stretch(Stretch(0, 0, 5, 0), 0)
+    play.pool.send(0)
+    play.way.take_stretch(Stretch(0, 5, 5, 0), 0)
+    play.way.recall()
+    assert [each.given_back for each in play.items] == [False, False], "a slot has it, or will"
+    play.pool.on_group_ended(1)
+    play.way.recall()
+    assert [each.given_back for each in play.items] == [True, True]
+
+
+def test_what_slots_are_lost_with_too_often_is_given_back() -> None:
+    play = Play()
+    play.way.take_stretch(Stretch(0, 0, 5, 0), 0)
+    for group in range(1, 4):
+        play.pool.send(0)
+        assert not play.pool.give_back_lost()
+        play.pool.on_group_ended(group)
+        play.pool.on_ready(s.Ready(group=group + 1, slot=0, incarnation=100 + group, endpoint="tcp://101"))
+    assert play.pool.give_back_lost()
+    assert play.items[0].given_back
