@@ -15,7 +15,6 @@ import pytest
 
 import penstock as ps
 from penstock.connectors.memory import At, Memory
-from penstock.control.events import Tick
 from penstock.control.recovery import downstream, hosted
 from penstock.control.scheduler import Resumption
 from penstock.pipeline.options import Options
@@ -71,7 +70,7 @@ def step(cluster: Cluster) -> None:
     """Do what can be done at this moment, or let time pass until there is something to do."""
     if not cluster._step():
         cluster.now_us = max(cluster.now_us, cluster._wake_us())
-        cluster._hear(Tick())
+        cluster._driver.tick(cluster.now_us)
 
 
 def figure(cluster: Cluster, operation: str, name: str) -> int:
@@ -398,7 +397,7 @@ def test_losses_at_the_very_end(make: Any, lost: list[int]) -> None:
     while not (cluster.commits and cluster.commits[-1].final):
         step(cluster)
     for worker in lost:
-        if not cluster.ended and worker in cluster._scheduler._waiting_stop:
+        if not cluster.ended and worker in cluster._driver.scheduler.inspect().waiting_stop:
             cluster.crash(worker)
     run_to_end(cluster)
     case.check(case, case.source.records(0, 500, cluster.start_us), cluster)
@@ -441,14 +440,14 @@ def test_a_branch_that_is_not_downstream_of_the_loss_goes_on() -> None:
     plan = Plan.of((narrow + wide).graph(), Options.of(parallelism=2, epoch="500ms"))
     cluster = Cluster(plan)
     cluster.run_until(cluster.start_us + S)
-    before = set(map(id, cluster._workers[0].units))
+    before = set(map(id, cluster.workers[0].units))
     concerned = downstream(plan, hosted(plan, 1))
     assert {plan.units[unit].name for unit, _ in concerned} == {"wide"}
     assert {instance for _, instance in concerned} == {1}
     cluster.crash(1)
     for _ in range(5):
         step(cluster)
-    assert set(map(id, cluster._workers[0].units)) == before
+    assert set(map(id, cluster.workers[0].units)) == before
     run_to_end(cluster)
     assert bag(narrow_sink.rows) == bag(rows[0])
     assert bag(wide_sink.rows) == bag(rows[0] + rows[1])

@@ -154,11 +154,11 @@ def test_nothing_is_accepted_from_a_worker_that_was_suspended_and_replaced(
         os.kill(suspended, signal.SIGSTOP)
         try:
             eventually(lambda: pids(job)[0] != suspended and going_on(job, 0))
-            refused = job._driver._scheduler.refused_messages
+            refused = job._driver._machine.scheduler.refused_messages
         finally:
             os.kill(suspended, signal.SIGCONT)
         # It had work in its queues and a heartbeat to send; it speaks before it hears that it is to stop.
-        eventually(lambda: job._driver._scheduler.refused_messages > refused)
+        eventually(lambda: job._driver._machine.scheduler.refused_messages > refused)
         epoch = job.status().epoch
         eventually(lambda: job.status().epoch > epoch)
         assert pids(job)[0] != suspended

@@ -17,12 +17,12 @@ from penstock.control.recovery import InstanceId, SnapshotChains
 from penstock.control.scheduler import Scheduler
 from penstock.dataset import Block, Log, Mark, Receiver
 from penstock.dataset.channel import Ack, Sender
-from penstock.engine import worker as worker_module
+from penstock.engine import share as share_module
 from penstock.engine.chain import Chain
 from penstock.engine.inputs import Logs, Readers
+from penstock.engine.share import Persist, Share
 from penstock.engine.snapshot import UnitSnapshot, encode_snapshot
 from penstock.engine.unit import Unit
-from penstock.engine.worker import Persist, Worker
 from penstock.operators.keyed.reduce import ReduceOperator
 from penstock.protocol import messages as m
 from penstock.testing.simulation.faults import Action, Moment
@@ -109,15 +109,15 @@ def logs_are_not_replayed(patch: Patch) -> None:
 
 @planted
 def workers_listen_to_old_incarnations_and_generations(patch: Patch) -> None:
-    patch.setattr(Worker, "_is_current", lambda self, instance, message, generation: True)
+    patch.setattr(Share, "_is_current", lambda self, instance, message, generation: True)
 
 
 @planted_where(lambda s: s.weather.delay_us_max > 2_000 and s.options.parallelism > 1 and s.shape not in FORWARD)
 def workers_listen_to_old_generations(patch: Patch) -> None:
-    def is_current(self: Worker, instance: int, message: m.PeerMessage, generation: int) -> bool:
+    def is_current(self: Share, instance: int, message: m.PeerMessage, generation: int) -> bool:
         return self._peers.get(self._plan.worker_of(instance)) == message.incarnation
 
-    patch.setattr(Worker, "_is_current", is_current)
+    patch.setattr(Share, "_is_current", is_current)
 
 
 @planted
@@ -150,10 +150,10 @@ def a_recovery_keeps_the_generation(patch: Patch) -> None:
 
 @planted
 def an_epoch_is_reported_before_its_snapshots_are_stored(patch: Patch) -> None:
-    def store(self: Worker, unit: Unit) -> None:
+    def store(self: Share, unit: Unit) -> None:
         for snapshot in unit.snapshots:
             spec, instance, epoch = unit.spec.id, unit.instance, snapshot.epoch
-            name = f"{worker_module._prefix(spec, instance)}{epoch:08d}-{self.incarnation:x}-{self._generation}"
+            name = f"{share_module._prefix(spec, instance)}{epoch:08d}-{self.incarnation:x}-{self._generation}"
             packed = encode_snapshot(snapshot)
             self._to_store.append(Persist(spec, instance, epoch, snapshot.full, name, packed))
             self._stored.append(
@@ -161,7 +161,7 @@ def an_epoch_is_reported_before_its_snapshots_are_stored(patch: Patch) -> None:
             )
         unit.snapshots.clear()
 
-    patch.setattr(Worker, "_store", store)
+    patch.setattr(Share, "_store", store)
 
 
 @planted
@@ -194,8 +194,8 @@ def an_older_snapshot_is_restored(patch: Patch) -> None:
 
 @planted
 def positions_of_inputs_are_forgotten(patch: Patch) -> None:
-    original = Worker._inputs
-    patch.setattr(Worker, "_inputs", lambda self, unit, i, states, instances: original(self, unit, i, None, instances))
+    original = Share._inputs
+    patch.setattr(Share, "_inputs", lambda self, unit, i, states, instances: original(self, unit, i, None, instances))
 
 
 @planted
@@ -283,13 +283,13 @@ def a_loss_during_a_recovery_forgets_the_first_one(patch: Patch) -> None:
 
 @planted_where(lambda s: len(s.partitions) < s.options.parallelism and s.shape in FORWARD)
 def a_recovery_that_concerns_nothing_is_not_waited_for(patch: Patch) -> None:
-    original = Worker._progress
+    original = Share._progress
 
-    def progress(self: Worker) -> None:
+    def progress(self: Share) -> None:
         self._recovering = bool(self._held)
         original(self)
 
-    patch.setattr(Worker, "_progress", progress)
+    patch.setattr(Share, "_progress", progress)
 
 
 @planted
@@ -322,8 +322,8 @@ def a_resumed_job_forgets_sinks_in_units_of_their_own(patch: Patch) -> None:
 
 @planted_where(lambda s: sum(fault.action in DRIVER_DIES for fault in s.faults) > 1 and len(s.faults) > 3)
 def what_had_ended_resumes_in_its_old_epoch(patch: Patch) -> None:
-    original = worker_module.renumbered
-    patch.setattr(worker_module, "renumbered", lambda snapshot, epoch: original(snapshot, snapshot.epoch))
+    original = share_module.renumbered
+    patch.setattr(share_module, "renumbered", lambda snapshot, epoch: original(snapshot, snapshot.epoch))
 
 
 @nursery.parameters

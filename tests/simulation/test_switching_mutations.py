@@ -15,11 +15,11 @@ from penstock.control.scheduler import Scheduler
 from penstock.engine.chain import SinkOperator
 from penstock.engine.guard import Guard
 from penstock.engine.line import Item, Line, Marker
+from penstock.engine.share import Share
 from penstock.engine.unit import Unit
 from penstock.engine.ways import Slots
 from penstock.engine.ways import pool as pool_module
 from penstock.engine.ways.pool import SlotPool, Work
-from penstock.engine.worker import Worker
 from penstock.metrics.times import later
 from penstock.protocol import messages as m
 from penstock.testing.simulation.faults import Action, Fault, Moment
@@ -275,8 +275,8 @@ def what_slots_are_lost_with_is_given_up(patch: Patch) -> None:
 
 @with_poison.planted
 def no_worker_is_ever_careful(patch: Patch) -> None:
-    original = Worker.start
-    patch.setattr(Worker, "start", lambda self, message, snapshots, guard: original(self, message, snapshots))
+    original = Share.start
+    patch.setattr(Share, "start", lambda self, message, snapshots, guard: original(self, message, snapshots))
 
 
 @with_poison.planted

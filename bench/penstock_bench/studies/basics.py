@@ -16,7 +16,7 @@ import msgspec
 
 import penstock as ps
 from penstock.demo.chaos import quantile
-from penstock.engine.worker import Worker
+from penstock.engine.share import Share
 from penstock.runtime.clock import now_ns, now_us
 from penstock.runtime.job import plan_of
 from penstock_bench.meter.job import discard, read_rows, row_of, running
@@ -32,7 +32,7 @@ SWITCHES, SWITCH_EPS, SWITCH_EVERY_S, SWITCH_S_MAX = 100, 20_000, 0.12, 30.0
 PAUSE_MS_MAX, SWITCH_MS_MAX = 50.0, 300.0
 FRONT = ("events", "parse_json", "filter", "select", "lookup", "count")
 """The operations of the Yahoo pipeline before the shuffle."""
-COST_EPS, COST_S, COST_MAX, COST_P99_MS_MAX = 100_000, 6.0, 0.10, 5.0
+COST_EPS, COST_S, COST_MAX, COST_P99_MS_MAX = 100_000, 8.0, 0.10, 5.0
 _PROGRAM = """
 import time
 began = time.monotonic()
@@ -136,9 +136,9 @@ def _drive(plan: Any, events: int) -> float:
     """Run a one-worker plan in this process, without sockets."""
     from penstock.protocol import messages as m
 
-    worker = Worker(replace(plan, start_us=now_us()), 0, 1, now_ns)
-    peer = m.Peer(worker=0, incarnation=1, endpoint="")
-    worker.start(m.Start(peers=[peer], start_us=now_us(), generation=0, restore=None, careful=False), {})
+    worker = Share(replace(plan, start_us=now_us()), 0, 1, now_ns)
+    peers = [m.Peer(worker=0, incarnation=1, endpoint="")]
+    worker.start(m.Start(peers=peers, start_us=now_us(), generation=0, restore=None, careful=False), {})
     began = time.perf_counter()
     while worker.figures()[0].records_in < events:
         worker.step(now_us())

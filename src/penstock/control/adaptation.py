@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.control.events import Send
 from penstock.control.groups import GroupCommand, GroupFigures, Groups
-from penstock.control.hand_overs import HandOvers, Settled, Switch
+from penstock.control.hand_overs import FormView, HandOvers, Settled, Switch
 from penstock.control.laws.group_size import IntervalBounds, interval_us
 from penstock.control.measures import Measures
 from penstock.control.monitor import OperationFigures
@@ -99,6 +99,10 @@ class ControlLoop:
     def switches(self) -> list[Switch]:
         """Switches that are done."""
         return self._hand_overs.switches
+
+    def inspect(self) -> dict[int, FormView]:
+        """The form that each unit is to have; a read-only view."""
+        return self._hand_overs.inspect()
 
     def report(self) -> Adaptation:
         """What was done so far."""

@@ -49,9 +49,9 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class TellSlot:
-    """Send a message to a slot."""
+    """Send a message to a slot, named by its incarnation."""
 
-    endpoint: str
+    slot: int
     message: s.ToSlotFromDriver
 
 
@@ -140,20 +140,22 @@ class Groups:
 
     def tell_all(self, message: s.ToSlotFromDriver) -> list[GroupCommand]:
         """A message to every slot."""
-        return [TellSlot(up.endpoint, message) for each in self._groups.values() for up in each.live.values()]
+        return [TellSlot(up.incarnation, message) for each in self._groups.values() for up in each.live.values()]
 
     def on_up(self, up: s.SlotUp, now_us: int) -> list[GroupCommand]:
         """A task has started."""
         group = self._groups.get(up.group)
         if group is None or group.ending:
-            return [TellSlot(up.endpoint, s.End(at_once=True))]
+            return [TellSlot(up.incarnation, s.End(at_once=True))]
         group.live[up.slot] = up
         group.seen.add(up.slot)
         self._failures, self._retry_us = 0, RETRY_US_MIN
         if group.up_us is None and len(group.seen) == group.slots:
             group.up_us = now_us
         # Before the workers have started there is nobody to be ready for.
-        return [TellSlot(up.endpoint, s.Workers(peers=self._peers, start_us=self._start_us))] if self._start_us else []
+        return (
+            [TellSlot(up.incarnation, s.Workers(peers=self._peers, start_us=self._start_us))] if self._start_us else []
+        )
 
     def on_down(self, down: s.SlotDown) -> None:
         """A task has done its share and ends."""
@@ -211,7 +213,7 @@ class Groups:
         for group in groups:
             if not group.ending:
                 group.ending = True
-                commands += [TellSlot(up.endpoint, s.End(at_once=False)) for up in group.live.values()]
+                commands += [TellSlot(up.incarnation, s.End(at_once=False)) for up in group.live.values()]
         return commands
 
     def tick(self, now_us: int) -> list[GroupCommand]:

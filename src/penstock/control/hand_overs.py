@@ -77,6 +77,19 @@ class Settled:
     failed: bool
 
 
+@dataclass(frozen=True, slots=True)
+class FormView:
+    """The form of a unit as the driver wants it, to be looked at."""
+
+    first: int
+    last: int
+    pending: int | None
+    """Number of the switch that is under way."""
+    sent_us: int | None
+    waiting: frozenset[int]
+    """Instances that have not made it."""
+
+
 class HandOvers:
     """Carries switches out."""
 
@@ -103,6 +116,19 @@ class HandOvers:
         """What is in batch form now: first and last operation, both included."""
         state = self._units[unit]
         return state.first, state.last
+
+    def inspect(self) -> dict[int, FormView]:
+        """A read-only view by unit."""
+        return {
+            unit: FormView(
+                state.first,
+                state.last,
+                state.pending.number if state.pending is not None else None,
+                state.pending.sent_us if state.pending is not None else None,
+                frozenset(state.pending.waiting) if state.pending is not None else frozenset(),
+            )
+            for unit, state in self._units.items()
+        }
 
     def busy(self, unit: int) -> bool:
         """Whether a switch of the unit is under way."""

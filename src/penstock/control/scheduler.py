@@ -81,6 +81,21 @@ class Resumption:
     snapshots: list[m.Stored] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class SchedulerView:
+    """What a scheduler waits for, to be looked at."""
+
+    phase: Phase
+    generation: int
+    begun_epoch: int
+    committed_epoch: int
+    is_recording: bool
+    waiting_epoch: frozenset[int]
+    waiting_finish: frozenset[int]
+    waiting_stop: frozenset[int]
+    waiting_rollback: frozenset[int]
+
+
 class Scheduler:
     """Decides for one job; knows nothing of sockets, disks, threads or Spark."""
 
@@ -125,6 +140,20 @@ class Scheduler:
     def recovering(self) -> bool:
         """Whether some worker has not confirmed the present generation."""
         return bool(self._waiting_rollback)
+
+    def inspect(self) -> SchedulerView:
+        """A read-only view."""
+        return SchedulerView(
+            self.phase,
+            self.generation,
+            self.begun_epoch,
+            self.committed_epoch,
+            self._recording is not None,
+            frozenset(self._waiting_epoch),
+            frozenset(self._waiting_finish),
+            frozenset(self._waiting_stop),
+            frozenset(self._waiting_rollback),
+        )
 
     def snapshots(self) -> list[m.Stored]:
         """Snapshots that the last commit needs."""

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.connectors.base import Sink
 from penstock.dataset import pack
-from penstock.engine.unit import Unit
 from penstock.engine.ways.pool import SlotPool
 from penstock.protocol import slots as s
+from penstock.types import Record
+
+if TYPE_CHECKING:
+    from penstock.engine.unit import Unit
 
 TAP_RECORDS = 512
 """Records of a sample that has to be kept for it."""
 
 
+@dataclass(slots=True)
+class Tap:
+    """Keeps the next records that come to a unit."""
+
+    wanted: int
+    rows: list[Record] = field(default_factory=list)
+
+
 def calibrate(unit: Unit, pool: SlotPool, records: int) -> None:
     """Send a sample of what comes to the unit to a slot; where it cannot be read again, keep some of it first."""
-    last = unit.last_plain
+    ops = unit.spec.ops
+    last = len(ops) - 1 - sum(isinstance(each.operation, Sink) for each in ops)
     if last < 0 or unit.chain.stateful is not None:
         return
     worker, incarnation = pool.owner
@@ -40,9 +56,9 @@ def calibrate(unit: Unit, pool: SlotPool, records: int) -> None:
             do.offset, do.count = max(0, offset - records), min(records, offset)
             pool.sample(do, None)
         return
-    sample = unit.tapped()
-    if sample is None:
-        unit.tap(min(records, TAP_RECORDS))
-    else:
+    if unit.tap is None:
+        unit.tap = Tap(min(records, TAP_RECORDS))
+    elif len(unit.tap.rows) >= unit.tap.wanted:
+        sample, unit.tap = unit.tap.rows[: unit.tap.wanted], None
         do.count = len(sample)
         pool.sample(do, pack(unit.spec.schema.to_batch(sample)))

@@ -21,18 +21,20 @@ any        driver silent for too long          —                              
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from penstock.dataset import pack, unpack
 from penstock.engine.chain import ClockNs
 from penstock.engine.slices import Outcome, Slice
+from penstock.engine.worker import Connect, Outgoing
 from penstock.errors import OperationFailed, PenstockError, WorkerFailed
 from penstock.operators.errors import describe_error, user_traceback
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
+from penstock.protocol.link import Kind, Link, decode_header
 
 READY_US = 500_000
 """Between two times that a slot says that it is ready: a connection that breaks may have lost a word, or work."""
@@ -65,7 +67,7 @@ class Identity:
     pid: int = 0
 
 
-class Slot:
+class SlotMachine:
     """Runs the micro-batches that workers send, until its group is done.
 
     Parameters
@@ -75,7 +77,13 @@ class Slot:
     """
 
     def __init__(
-        self, plan: Plan, identity: Identity, quota: int, slices: dict[SliceId, Slice], clock_ns: ClockNs
+        self,
+        plan: Plan,
+        identity: Identity,
+        quota: int,
+        slices: dict[SliceId, Slice],
+        clock_ns: ClockNs,
+        driver: str = "",
     ) -> None:
         self.identity = identity
         self.state = State.TAKING
@@ -102,15 +110,58 @@ class Slot:
             endpoint=identity.endpoint,
             pid=identity.pid,
         )
-        self._to_driver: list[s.ToDriver] = [up]
+        self._driver = driver
+        self._link = Link(identity.incarnation)
+        self._link.post(m.encode(up))
+        self._endpoints: dict[int, str] = {}
+        self._connects: list[Connect] = []
+        self._heard_us = self._said_us
+
+    @property
+    def waiting(self) -> int:
+        """Micro-batches that wait here."""
+        return len(self._queue)
+
+    @property
+    def ended(self) -> bool:
+        """Whether its life is over."""
+        return self.state is State.ENDED
 
     # --- messages in --------------------------------------------------------------------------------------------------
+
+    def receive(self, frames: Sequence[bytes], now_us: int) -> None:
+        """Take a message: its kind, and what follows."""
+        payload = frames[2] if len(frames) > 2 else None
+        if frames[0] != Kind.DRIVER.value:
+            self.on_message(s.decode_to_slot(frames[1]), payload)
+            return
+        header = decode_header(frames[1])
+        if header.link == self.identity.incarnation:  # else of the task before, in the same process
+            self._heard_us = now_us
+            for packed in self._link.receive(header, payload, now_us):
+                self.on_message(s.decode_to_slot(packed), None)
+
+    def connects(self) -> list[Connect]:
+        """Take the ways that the shell shall open."""
+        connects, self._connects = self._connects, []
+        return connects
+
+    def sends(self, now_us: int) -> Iterator[Outgoing]:
+        """Yield what the shell shall send."""
+        for worker, frames in self.to_workers():
+            yield self._endpoints[worker], Kind.SLOT, frames
+        for frames in self._link.frames(now_us):
+            yield self._driver, Kind.SLOT, frames
 
     def on_workers(self, peers: list[m.Peer], start_us: int) -> None:
         """Take note of who the workers are; new ones hear that the slot is ready."""
         if self._plan.start_us != start_us:
             self._plan = replace(self._plan, start_us=start_us)
         for peer in peers:
+            former = self._endpoints.get(peer.worker)
+            if former != peer.endpoint:
+                self._endpoints[peer.worker] = peer.endpoint
+                self._connects.append(Connect(peer.endpoint, former))
             if self._workers.get(peer.worker) != peer.incarnation:
                 self._workers[peer.worker] = peer.incarnation
                 self._answered.discard(peer.worker)
@@ -158,6 +209,9 @@ class Slot:
 
     def step(self, now_us: int) -> bool:
         """Run one micro-batch, or a piece of a long one, if there is one; say whether there was."""
+        if now_us - self._heard_us > self._plan.options.silence_us:
+            self.state = State.ENDED  # no process is left behind when the driver is gone
+            return False
         self._say_again(now_us)
         if self._at_work is None and self._queue:
             do, payload = self._queue.popleft()
@@ -174,11 +228,13 @@ class Slot:
                 self._end()
         return False
 
-    def wake_us(self) -> int | None:
+    def wake_us(self) -> int:
         """When there is something to do without a message."""
+        wake_us = self._said_us + READY_US
         if self.state is State.LEAVING:
-            return min(self._leaving_us + LEAVE_US, self._said_us + LEAVE_AGAIN_US)
-        return self._said_us + READY_US
+            wake_us = min(self._leaving_us + LEAVE_US, self._said_us + LEAVE_AGAIN_US)
+        again_us = self._link.wake_us()
+        return wake_us if again_us is None else min(wake_us, again_us)
 
     def _say_again(self, now_us: int) -> None:
         if self.state is State.TAKING and now_us - self._said_us >= READY_US:
@@ -206,14 +262,16 @@ class Slot:
             self._tell(worker, s.Leave(incarnation=self.identity.incarnation, ended=True))
         now_ns = self._clock_ns()
         worked_us = (now_ns - (self._first_ns if self._first_ns is not None else now_ns)) // 1000
-        self._to_driver.append(
-            s.SlotDown(
-                group=self.identity.group,
-                slot=self.identity.slot,
-                incarnation=self.identity.incarnation,
-                batches=self._batches,
-                busy_us=self._busy_ns // 1000,
-                worked_us=worked_us,
+        self._link.post(
+            m.encode(
+                s.SlotDown(
+                    group=self.identity.group,
+                    slot=self.identity.slot,
+                    incarnation=self.identity.incarnation,
+                    batches=self._batches,
+                    busy_us=self._busy_ns // 1000,
+                    worked_us=worked_us,
+                )
             )
         )
 
@@ -231,15 +289,14 @@ class Slot:
             read_ns = self._clock_ns()
             if do.sample:
                 found = work.sample(columns, do.partition, do.offset)
-                self._to_driver.append(
-                    s.Calibrated(
-                        unit=do.unit,
-                        records=do.count,
-                        record_ns=found.record_ns,
-                        batch_ns=found.batch_ns,
-                        records_in=found.records_in,
-                    )
+                calibrated = s.Calibrated(
+                    unit=do.unit,
+                    records=do.count,
+                    record_ns=found.record_ns,
+                    batch_ns=found.batch_ns,
+                    records_in=found.records_in,
                 )
+                self._link.post(m.encode(calibrated))
                 return
             outcome = yield from work.run(columns, due_us, (do.partition, do.offset))
             outcome.source_ns = read_ns - began_ns
@@ -291,11 +348,6 @@ class Slot:
     def to_workers(self) -> list[tuple[int, list[bytes]]]:
         """Take the messages for workers."""
         taken, self._to_workers = self._to_workers, []
-        return taken
-
-    def to_driver(self) -> list[s.ToDriver]:
-        """Take the messages for the driver."""
-        taken, self._to_driver = self._to_driver, []
         return taken
 
 

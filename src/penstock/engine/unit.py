@@ -22,13 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.connectors.base import Sink
 from penstock.dataset import Mark, unpack
 from penstock.engine.chain import Chain, ClockNs, Passed, SinkOperator
 from penstock.engine.edges import EdgeInput, EdgeOutput, Span
+from penstock.engine.figures import count_away
 from penstock.engine.inputs import Input, Logs, Readers, Taken
 from penstock.engine.inspect import InputView, UnitView
 from penstock.engine.line import Item, Line, Marker
+from penstock.engine.samples import Tap
 from penstock.engine.snapshot import Capture, Compaction, OpCounters, UnitSnapshot
 from penstock.engine.switch import Switch, Switches
 from penstock.engine.ways import Here, Slots, Way
@@ -36,7 +37,6 @@ from penstock.engine.ways.pool import SlotPool
 from penstock.metrics.stats import StatsMessage
 from penstock.operators import MAIN, Form
 from penstock.pipeline.plan import Plan, UnitSpec
-from penstock.protocol import slots as s
 from penstock.types import Record
 
 BLOCK_RECORDS_MAX = 8_192
@@ -100,8 +100,8 @@ class Unit:
         self._records_max = _FIRST_READ_RECORDS if logs is None else BLOCK_RECORDS_MAX
         self._ending = False
         """The end is in the line: nothing more is taken."""
-        self._tapped: list[Record] | None = None
-        self._tap_records = 0
+        self.tap: Tap | None = None
+        """Keeps some of what comes to the unit, while a sample of it is wanted."""
 
     # --- work ---------------------------------------------------------------------------------------------------------
 
@@ -159,9 +159,9 @@ class Unit:
         if isinstance(self.input, Readers):
             read_ns = self._clock_ns()
             self.input.count_read(count, read_ns - before_ns, taken.due_us, read_ns // 1000)
-        if self._tapped is not None:
-            self._tapped += rows
-        passed = chain.push(rows, taken.due_us, 0, way.until, taken.place) if rows else Passed(rows)
+        if self.tap is not None:
+            self.tap.rows += rows
+        passed = chain.push(rows, taken.due_us, 0, way.until, taken.place) if rows else Passed([])
         reached = self.input.entered(taken, now_us)
         if reached is not None:
             passed.add(chain.advance(reached, taken.due_us, way.until))
@@ -314,7 +314,7 @@ class Unit:
         elif item.result is not None and done is not None:
             payloads = list(item.result.payloads)
             item.due_us = item.due_us or done.due_us
-            self._count(item, done, now_us)
+            count_away(self.chain, self.input, item, done, now_us)
             for part in done.parts:
                 parts.setdefault(part.edge, {})[part.consumer] = (part.count, payloads.pop(0))
             passed.event_time_us_max = done.event_time_us_max
@@ -354,39 +354,6 @@ class Unit:
             item.due_us = due_us or item.cut_us
             self.input.count_read(item.count, after_ns - before_ns, item.due_us, after_ns // 1000)
         return self.chain.push(schema.to_rows(columns), item.due_us, max(item.range.first, 0), origin=item.place)
-
-    def _count(self, item: Item, done: s.Done, now_us: int) -> None:
-        """Add what a slot did to the operations' figures."""
-        due_us, first = item.due_us, max(item.range.first, 0)
-        if item.range.first < 0:
-            assert isinstance(self.input, Readers)
-            self.input.count_away(item.count, due_us, item.came_us, item.cut_us, done)
-        entered_us = done.began_us + done.source_ns // 1000
-        for index, figures in enumerate(done.stages, start=first):
-            stage = self.chain.stages[index]
-            stats, counts, count = stage.stats, stage.counts, figures.records_in
-            if not count:
-                continue
-            stats.records_in += count
-            stats.records_out += figures.records_out
-            stats.blocks += 1
-            stats.busy_ns += figures.busy_ns
-            stats.fallbacks += figures.fallbacks
-            counts.skipped += figures.skipped
-            counts.retried += figures.retried
-            counts.dead_letters += figures.dead_letters
-            # A sink has its records when its writer has them, which is now.
-            left_us = now_us if isinstance(stage.operator, SinkOperator) else figures.done_us
-            stats.latency_us.record(left_us - due_us, count)
-            if index == item.range.first:
-                came_us = max(item.came_us, due_us)
-                stats.entered_us += (came_us - due_us) * count
-                stats.wait_us += (item.cut_us - came_us) * count
-                stats.schedule_us += (done.began_us - item.cut_us) * count
-            else:
-                stats.entered_us += (entered_us - due_us) * count
-            stats.left_us += (left_us - due_us) * count
-            entered_us = left_us
 
     # --- switches -----------------------------------------------------------------------------------------------------
 
@@ -438,25 +405,6 @@ class Unit:
 
     def _form(self, index: int) -> Form:
         return Form.BATCH if index in self.way.range else Form.RECORD
-
-    # --- samples ------------------------------------------------------------------------------------------------------
-
-    @property
-    def last_plain(self) -> int:
-        """Index of the last operation that is not a sink; -1 if there is none."""
-        ops = self.spec.ops
-        return len(ops) - 1 - sum(isinstance(each.operation, Sink) for each in ops)
-
-    def tap(self, records: int) -> None:
-        """Keep the next records that come to the unit, for a sample."""
-        self._tapped, self._tap_records = [], records
-
-    def tapped(self) -> list[Record] | None:
-        """Take the sample, once it is complete."""
-        if self._tapped is None or len(self._tapped) < self._tap_records:
-            return None
-        taken, self._tapped = self._tapped, None
-        return taken[: self._tap_records]
 
     # --- time ---------------------------------------------------------------------------------------------------------
 

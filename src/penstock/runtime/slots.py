@@ -12,13 +12,11 @@ import signal
 import msgspec
 
 from penstock.engine.slices import Slice
-from penstock.engine.slot import Identity, SliceId, Slot, State
+from penstock.engine.slot import Identity, SliceId, SlotMachine
 from penstock.operators.errors import describe_error
-from penstock.protocol import messages as m
-from penstock.protocol import slots as s
 from penstock.runtime.clock import now_ns, now_us
 from penstock.runtime.host import Assignment, open_plan, own_address
-from penstock.runtime.transport import Kind, Node
+from penstock.runtime.transport import Node
 
 IDLE_WAIT_US = 1_000_000
 
@@ -40,7 +38,6 @@ class _Kept:
         assignment = task.assignment
         self.node = Node(assignment.keys, assignment.host or own_address(assignment.driver))
         self.node.connect(assignment.driver)
-        self.endpoints: dict[int, str] = {}
 
     def close(self) -> None:
         for each in self.slices.values():
@@ -74,37 +71,25 @@ def run_slot(packed: bytes, slot: int, task: GroupTask) -> str | None:
 
 
 def _serve(kept: _Kept, slot: int, task: GroupTask) -> None:
-    node, driver = kept.node, task.assignment.driver
+    node = kept.node
     incarnation = int.from_bytes(os.urandom(6), "big")
     identity = Identity(task.group, slot, incarnation, node.endpoint, os.getpid())
-    machine = Slot(kept.plan, identity, task.micro_batches, kept.slices, now_ns)
-    heard_us = now_us()
+    driver = task.assignment.driver
+    machine = SlotMachine(kept.plan, identity, task.micro_batches, kept.slices, now_ns, driver)
     while True:
         arrived = node.receive()
         now = now_us()
         for frames in arrived:
-            if frames[0] == Kind.DRIVER.value:
-                heard_us = now
-            message = s.decode_to_slot(frames[1])
-            if isinstance(message, s.Workers):
-                _connect(kept, message.peers)
-            machine.on_message(message, frames[2] if len(frames) > 2 else None)
+            machine.receive(frames, now)
         worked = machine.step(now)
-        for worker, frames in machine.to_workers():
-            node.send(kept.endpoints[worker], Kind.SLOT, frames)
-        for told in machine.to_driver():
-            node.send(driver, Kind.SLOT, [m.encode(told)])
-        if machine.state is State.ENDED or now - heard_us > kept.plan.options.silence_us:
+        for connect in machine.connects():
+            # A process that runs one group after another stays connected to the workers.
+            if connect.former is not None:
+                node.disconnect(connect.former)
+            node.connect(connect.endpoint)
+        for endpoint, kind, outgoing in machine.sends(now):
+            node.send(endpoint, kind, outgoing)
+        if machine.ended:
             return
         if not worked and not arrived:
-            wake = machine.wake_us()
-            node.wait(IDLE_WAIT_US if wake is None else min(IDLE_WAIT_US, wake - now))
-
-
-def _connect(kept: _Kept, peers: list[m.Peer]) -> None:
-    for peer in peers:
-        former = kept.endpoints.get(peer.worker)
-        if former not in (None, peer.endpoint):
-            kept.node.disconnect(former)
-        kept.endpoints[peer.worker] = peer.endpoint
-        kept.node.connect(peer.endpoint)
+            node.wait(min(IDLE_WAIT_US, machine.wake_us() - now))

@@ -6,7 +6,7 @@ import os
 import threading
 from queue import SimpleQueue
 
-from penstock.engine.worker import Persist
+from penstock.engine.share import Persist
 from penstock.protocol import messages as m
 from penstock.runtime.checkpoints import CheckpointStore
 

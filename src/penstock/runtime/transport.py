@@ -8,27 +8,18 @@ from __future__ import annotations
 
 import select
 from collections.abc import Sequence
-from enum import Enum
 
 import msgspec
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
 from penstock.errors import PortOccupied
+from penstock.protocol.link import Kind
 from penstock.protocol.messages import MESSAGE_BYTES_MAX
 
 LINGER_MS = 2_000
 RECEIVE_MAX = 256
 LOOPBACK = "127.0.0.1"
-
-
-class Kind(Enum):
-    """Who speaks."""
-
-    DRIVER = b"D"
-    WORKER = b"W"
-    PEER = b"P"
-    SLOT = b"S"
 
 
 class Keys(msgspec.Struct, frozen=True):
@@ -109,6 +100,10 @@ class Node:
         if socket is not None:
             socket.close(linger=linger_ms)
 
+    def is_connected(self, endpoint: str) -> bool:
+        """Whether `connect` was called for it."""
+        return endpoint in self._outs
+
     def send(self, endpoint: str, kind: Kind, frames: Sequence[bytes]) -> None:
         """Send one message; it waits in the socket until the other side is there."""
         self.send_over(self._outs[endpoint], kind, frames)
@@ -123,7 +118,10 @@ class Node:
         inbox = self._inbox
         arrived: list[list[bytes]] = []
         while len(arrived) < RECEIVE_MAX and int(inbox.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-            arrived.append(inbox.recv_multipart(zmq.NOBLOCK))
+            try:
+                arrived.append(inbox.recv_multipart(zmq.NOBLOCK))
+            except zmq.Again:
+                break  # the rest of a large message is still on its way: it is received at the next turn
         return arrived
 
     def wait(self, timeout_us: int, *others: int) -> None:

@@ -1,4 +1,4 @@
-"""A whole job in one process and in made-up time: the real scheduler and the real workers, joined by queues.
+"""A whole job in one process and in made-up time: the real machines of driver, workers and slots, joined by queues.
 
 The user-facing harness drives it; nothing here knows of Spark, sockets or the wall clock.
 """
@@ -6,33 +6,29 @@ The user-facing harness drives it; nothing here knows of Spark, sockets or the w
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
+from collections.abc import Sequence
 from zlib import crc32
 
 from penstock.control.deliveries import Deliveries
-from penstock.control.events import (
-    CommitRecorded,
-    DrainRequested,
-    Event,
-    Finish,
-    FromWorker,
-    RecordCommit,
-    Replace,
-    Send,
-    Tick,
-)
-from penstock.control.scheduler import Phase, Resumption, Scheduler
-from penstock.engine.slot import Identity, Slot, State
+from penstock.control.driver import Chore as DriverChore
+from penstock.control.driver import DriverMachine, Hand
+from penstock.control.events import CommitRecorded, DrainRequested, RecordCommit, Replace
+from penstock.control.scheduler import Resumption
+from penstock.engine.line import Range
+from penstock.engine.share import Persist, Share
+from penstock.engine.slot import Identity, SlotMachine
 from penstock.engine.snapshot import InstanceId
-from penstock.engine.worker import Persist, Worker
+from penstock.engine.switch import Switch
+from penstock.engine.worker import Chore, ReadBack, WorkerIdentity, WorkerMachine
 from penstock.errors import PenstockError
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
-from penstock.protocol.slots import decode_from_slot, decode_to_slot
+from penstock.protocol.link import Kind
 
 START_US = 1_700_000_000_000_000
 """When made-up time begins: an ordinary day, so that times of day look like times of day."""
 STEPS_MAX = 10_000_000
+DRIVER = "driver"
 
 
 class Cluster:
@@ -40,39 +36,49 @@ class Cluster:
 
     def __init__(self, plan: Plan, resumption: Resumption | None = None, disk: dict[str, bytes] | None = None) -> None:
         self.now_us = START_US
-        self.error: PenstockError | None = None
         self.disk: dict[str, bytes] = dict(disk or {})
         self.commits: list[RecordCommit] = []
         self._plan = plan
-        self._scheduler = Scheduler(plan, self.now_us, resumption)
-        self._workers: dict[int, Worker] = {}
+        self._driver = DriverMachine(plan, self.now_us, plan.workers, resumption)
+        self._machines: dict[int, WorkerMachine] = {}
         self._incarnations = 0
-        self._frames: deque[tuple[int, list[bytes]]] = deque()
+        self._mail: deque[tuple[str, Sequence[bytes]]] = deque()
         self._deliveries = Deliveries(plan)
-        self._slots: dict[str, Slot] = {}
-        self._slot_frames: deque[tuple[str, list[bytes]]] = deque()
+        self._slots: dict[str, SlotMachine] = {}
         self._switches = 0
         for worker in range(plan.workers):
-            self._register(worker)
+            self._start(worker)
+        self._settle()
 
-    def _register(self, worker: int) -> None:
+    def _start(self, worker: int) -> None:
         self._incarnations += 1
-        self._hear(
-            FromWorker(m.Register(worker=worker, incarnation=self._incarnations, endpoint=f"memory:{worker}", pid=0))
+        identity = WorkerIdentity(worker, self._incarnations, f"worker:{worker}:{self._incarnations}")
+        self._machines[worker] = WorkerMachine(
+            self._plan, identity, DRIVER, self._clock_ns, lambda: (0, 0), self.now_us
         )
+
+    def _clock_ns(self) -> int:
+        return self.now_us * 1000
+
+    def _settle(self) -> None:
+        """Let everything happen that happens at this moment, without the work of workers."""
+        for _ in range(10):
+            self._step(work=False)
 
     def crash(self, worker: int) -> None:
         """Lose a worker with all it holds; another takes its place, as Spark would have it."""
-        self._workers.pop(worker)
-        self._register(worker)
+        self._machines.pop(worker)
+        self._start(worker)
+        self._settle()
 
     def add_slot(self, slot: int, group: int = 0, quota: int = 1_000_000) -> str:
         """Start a slot of the batch path, as a task of a group would; return its name."""
         self._incarnations += 1
         name = f"slot:{self._incarnations}"
         identity = Identity(group, slot, self._incarnations, name)
-        self._slots[name] = Slot(self._plan, identity, quota, {}, lambda: self.now_us * 1000)
-        self._slots[name].on_workers(list(self._scheduler.peers.values()), self.start_us)
+        # Nobody submits groups here, so the driver does not know it: it hears of the workers at once.
+        self._slots[name] = SlotMachine(self._plan, identity, quota, {}, self._clock_ns, DRIVER)
+        self._slots[name].on_workers(list(self._driver.scheduler.peers.values()), self.start_us)
         return name
 
     def lose_slot(self, name: str) -> None:
@@ -86,84 +92,43 @@ class Cluster:
         return list(self._slots)
 
     def reroute(self, unit: int, first: int, last: int, interval_us: int = 50_000) -> None:
-        """Order operations ``first`` to ``last`` of a unit into slots, or back where ``first`` is larger."""
+        """Have operations ``first`` to ``last`` of a unit computed in slots, or here where ``first`` is larger."""
         self._switches += 1
-        for worker in self._workers:
-            self._order(
-                worker, m.Reroute(switch=self._switches, unit=unit, first=first, last=last, interval_us=interval_us)
-            )
+        switch = Switch(self._switches, Range(first, last), interval_us)
+        for worker in self.workers:
+            for each in worker.units:
+                if each.spec.id == unit:
+                    each.switch(switch)
+
+    @property
+    def error(self) -> PenstockError | None:
+        """Why the job has failed, if it has."""
+        return self._driver.error
 
     @property
     def ended(self) -> bool:
         """Whether the job is over."""
-        return self._scheduler.phase is Phase.ENDED
+        return self._driver.ended
 
     @property
     def start_us(self) -> int:
         """When the sources' schedules began."""
-        return self._scheduler.start_us
+        return self._driver.scheduler.start_us
 
     @property
     def committed_epoch(self) -> int:
         """Last epoch committed everywhere."""
-        return self._scheduler.committed_epoch
+        return self._driver.scheduler.committed_epoch
 
     @property
-    def workers(self) -> list[Worker]:
-        """The workers, for their figures."""
-        return list(self._workers.values())
-
-    def _hear(self, event: Event) -> None:
-        for command in self._scheduler.handle(event, self.now_us):
-            match command:
-                case Send(worker=worker, message=message):
-                    self._order(worker, message)
-                case RecordCommit():
-                    self.commits.append(command)
-                    self._hear(CommitRecorded(command.epoch))
-                case Replace():
-                    raise AssertionError("no worker is ever silent here")
-                case Finish(error=error):
-                    self.error = error
-                    for each in self._workers.values():
-                        each.close()
-
-    def _order(self, worker: int, message: m.ToWorker) -> None:
-        decoded = m.decode_to_worker(m.encode(message))  # through the codec, as on the wire
-        if isinstance(decoded, m.Start):
-            plan = replace(self._plan, start_us=decoded.start_us)
-            incarnation = next(peer.incarnation for peer in decoded.peers if peer.worker == worker)
-            self._workers[worker] = Worker(plan, worker, incarnation, lambda: self.now_us * 1000)
-            self._workers[worker].start(decoded, self._read(decoded.restore))
-        elif self._workers[worker].stopping:
-            pass  # its process is gone
-        elif isinstance(decoded, m.Rollback):
-            self._workers[worker].roll_back(decoded, self._read(decoded.restore))
-        else:
-            self._workers[worker].on_driver(decoded)
-
-    def _read(self, restore: m.Restore | None) -> dict[InstanceId, list[bytes]]:
-        found: dict[InstanceId, list[bytes]] = {}
-        for stored in restore.snapshots if restore else ():
-            found.setdefault((stored.unit, stored.instance), []).append(self.disk[stored.name])
-        return found
-
-    def _store(self, worker: Worker, persist: Persist) -> None:
-        self.disk[persist.name] = persist.data
-        worker.on_stored(
-            m.Stored(
-                unit=persist.unit,
-                instance=persist.instance,
-                epoch=persist.epoch,
-                full=persist.full,
-                name=persist.name,
-                crc=crc32(persist.data),
-            )
-        )
+    def workers(self) -> list[Share]:
+        """What the workers host, for their figures."""
+        return [each.share for each in self._machines.values() if each.share is not None]
 
     def drain(self) -> None:
         """Ask the job to finish what it has."""
-        self._hear(DrainRequested())
+        self._driver.handle(DrainRequested(), self.now_us)
+        self._settle()
 
     def run_until(self, until_us: int) -> None:
         """Run until nothing is left to do before ``until_us``, or the job has ended."""
@@ -176,66 +141,98 @@ class Cluster:
             if wake_us > until_us:
                 break
             self.now_us = max(self.now_us, wake_us)
-            self._hear(Tick())
+            self._driver.tick(self.now_us)
         else:
             raise AssertionError("the job makes no progress: it went through more steps than it can need")
-        if not self.ended:
+        if self.ended:
+            for each in self._machines.values():
+                each.close()
+        else:
             self.now_us = max(self.now_us, until_us)
         if self.error is not None:
             raise self.error
 
     def _wake_us(self) -> int:
-        wakes = [self._scheduler.wake_us(self.now_us)]
-        wakes += [w for each in self._workers.values() if (w := each.wake_us(self.now_us)) is not None]
-        wakes += [w for slot in self._slots.values() if (w := slot.wake_us()) is not None]
+        wakes = [self._driver.wake_us(self.now_us)]
+        wakes += [each.wake_us(self.now_us) for each in self._machines.values() if not each.ended]
+        wakes += [slot.wake_us() for slot in self._slots.values()]
         return min(wakes)
 
-    def _step(self) -> bool:
-        worked = False
-        while self._frames:
-            to, frames = self._frames.popleft()
-            payload = frames[1] if len(frames) > 1 else None
-            self._workers[to].on_peer(m.decode_peer(frames[0]), payload, self.now_us)
+    def _step(self, *, work: bool = True) -> bool:
+        now_us, worked = self.now_us, bool(self._mail)
+        while self._mail:
+            self._deliver(*self._mail.popleft())
+        for name, slot in list(self._slots.items()):
+            slot.on_workers(list(self._driver.scheduler.peers.values()), self.start_us)
+            worked |= slot.step(now_us)
+            for endpoint, kind, frames in slot.sends(now_us):
+                if endpoint != DRIVER:
+                    self._mail.append((endpoint, [kind.value, *frames]))
+                    worked = True
+            if slot.ended:
+                del self._slots[name]
+        for machine in list(self._machines.values()):
+            if not machine.ended:
+                worked |= self._turn(machine, work=work)
+        while chores := self._driver.chores():
+            for chore in chores:
+                self._do(chore)
+                worked = True
+        for endpoint, kind, frames in self._driver.sends(now_us):
+            self._mail.append((endpoint, [kind.value, *frames]))
             worked = True
-        worked |= self._step_slots()
-        for worker in list(self._workers.values()):
-            if worker.stopping:
-                continue
-            worked |= worker.step(self.now_us)
-            for name, frames in worker.to_slots(self.now_us):
-                self._slot_frames.append((name, frames))
-                worked = True
-            for persist in worker.to_store():
-                self._store(worker, persist)
-                worked = True
-            for target, frames in worker.to_peers(self.now_us):
-                self._frames.append((target, frames))
-                worked = True
-        for worker in list(self._workers.values()):
-            for message in worker.to_driver():
-                worked = True
-                decoded = m.decode_from_worker(m.encode(message))
-                if isinstance(decoded, m.Deliver):
-                    self._deliveries.take(decoded)
-                self._hear(FromWorker(decoded))
         return worked
 
-    def _step_slots(self) -> bool:
-        worked = False
-        while self._slot_frames:
-            name, frames = self._slot_frames.popleft()
-            if name in self._slots:
-                payload = frames[1] if len(frames) > 1 else None
-                self._slots[name].on_message(decode_to_slot(frames[0]), payload)
+    def _deliver(self, to: str, frames: Sequence[bytes]) -> None:
+        if to == DRIVER:
+            self._driver.receive(frames, self.now_us)
+        elif to in self._slots:
+            self._slots[to].receive(frames, self.now_us)
+        for machine in self._machines.values():
+            if machine.identity.endpoint == to and not machine.ended:
+                machine.receive(frames, self.now_us)
+
+    def _turn(self, machine: WorkerMachine, *, work: bool) -> bool:
+        worked = machine.step(self.now_us) if work else False
+        for chore in machine.chores():
+            self._do_for(machine, chore)
             worked = True
-        for name, slot in list(self._slots.items()):
-            slot.on_workers(list(self._scheduler.peers.values()), self.start_us)
-            worked |= slot.step(self.now_us)
-            for to, frames in slot.to_workers():
-                worked = True
-                if to in self._workers and not self._workers[to].stopping:
-                    self._workers[to].on_slot(decode_from_slot(frames[0]), frames[1:])
-            slot.to_driver()
-            if slot.state is State.ENDED:
-                del self._slots[name]
+        for endpoint, kind, frames in machine.sends(self.now_us):
+            self._mail.append((endpoint, [kind.value, *frames]))
+            # Figures are told again and again; they alone are no progress.
+            worked = worked or kind is not Kind.WORKER or len(frames) > 1
         return worked
+
+    def _do_for(self, machine: WorkerMachine, chore: Chore) -> None:
+        match chore:
+            case Persist():
+                self.disk[chore.name] = chore.data
+                machine.on_stored(
+                    m.Stored(
+                        unit=chore.unit,
+                        instance=chore.instance,
+                        epoch=chore.epoch,
+                        full=chore.full,
+                        name=chore.name,
+                        crc=crc32(chore.data),
+                    )
+                )
+            case ReadBack(snapshots=snapshots):
+                found: dict[InstanceId, list[bytes]] = {}
+                for stored in snapshots:
+                    found.setdefault((stored.unit, stored.instance), []).append(self.disk[stored.name])
+                machine.on_restored(found, None, self.now_us)
+            case _:
+                pass
+
+    def _do(self, chore: DriverChore) -> None:
+        match chore:
+            case RecordCommit():
+                self.commits.append(chore)
+                self._driver.handle(CommitRecorded(chore.epoch), self.now_us)
+            case Hand(message=message):
+                self._deliveries.take(message)
+            case Replace():
+                raise AssertionError("no worker is ever silent here")
+            case _:
+                pass

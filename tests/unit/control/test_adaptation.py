@@ -304,7 +304,7 @@ def test_groups_make_way_for_a_replaced_worker() -> None:
     play.up(1)
     play.told.clear()
     play.take(play.loop.on_replaced(play.now_us))
-    assert {each.endpoint for each in play.told if each.message == s.End(at_once=False)} == {"tcp://100", "tcp://101"}
+    assert {each.slot for each in play.told if each.message == s.End(at_once=False)} == {100, 101}
 
 
 # --- names ------------------------------------------------------------------------------------------------------------

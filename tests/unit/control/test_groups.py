@@ -81,7 +81,7 @@ class Play:
 
     def heard(self, kind: type[s.ToSlotFromDriver]) -> list[str]:
         """Who was told something since the last look."""
-        found = [each.endpoint for each in self.told if isinstance(each.message, kind)]
+        found = [f"tcp://{each.slot}" for each in self.told if isinstance(each.message, kind)]
         self.told.clear()
         return found
 
@@ -116,12 +116,12 @@ def test_slots_that_come_up_hear_who_the_workers_are_and_when_it_began() -> None
     play.groups.want(1)
     play.tick()
     play.up(1, 0)
-    assert [(each.endpoint, each.message) for each in play.told] == [
+    assert [(f"tcp://{each.slot}", each.message) for each in play.told] == [
         ("tcp://100", s.Workers(peers=PEERS, start_us=5 * S))
     ]
     assert play.take(play.groups.know(PEERS, 5 * S)) == [], "no news"
     newer = [PEERS[0], m.Peer(worker=1, incarnation=99, endpoint="tcp://w1b")]
-    assert play.take(play.groups.know(newer, 5 * S)) == [TellSlot("tcp://100", s.Workers(peers=newer, start_us=5 * S))]
+    assert play.take(play.groups.know(newer, 5 * S)) == [TellSlot(100, s.Workers(peers=newer, start_us=5 * S))]
 
 
 def test_a_slot_may_have_done_its_share_before_the_last_one_comes_up() -> None:
@@ -306,13 +306,13 @@ def test_slots_that_are_no_longer_wanted_end_and_so_do_late_ones() -> None:
     play.told.clear()
     play.groups.want(0)
     play.tick()
-    assert play.told == [TellSlot("tcp://100", s.End(at_once=False))]
+    assert play.told == [TellSlot(100, s.End(at_once=False))]
     play.told.clear()
     play.up(1, 1)
-    assert play.told == [TellSlot("tcp://101", s.End(at_once=True))]
+    assert play.told == [TellSlot(101, s.End(at_once=True))]
     play.told.clear()
     play.up(9, 0)
-    assert play.told == [TellSlot("tcp://900", s.End(at_once=True))], "of a group that nobody knows"
+    assert play.told == [TellSlot(900, s.End(at_once=True))], "of a group that nobody knows"
     play.ended(1, "cancelled")
     assert play.groups.error is None, "it was to end"
 

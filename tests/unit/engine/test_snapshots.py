@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import penstock as ps
 from penstock.control.recovery import everything
+from penstock.engine.share import Persist, Share
 from penstock.engine.snapshot import DELTAS_MAX, Compaction
-from penstock.engine.worker import Persist, Worker
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
@@ -39,7 +39,7 @@ class Alone:
 
     def __init__(self, plan: Plan, incarnation: int, generation: int = 0, restore: m.Restore | None = None) -> None:
         self.now_us = 1_000_000
-        self.worker = Worker(plan, 0, incarnation, lambda: self.now_us * 1000)
+        self.worker = Share(plan, 0, incarnation, lambda: self.now_us * 1000)
         self.disk: dict[str, Persist] = {}
         self.said: list[m.FromWorker] = []
         self._message = m.Start(

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 import penstock as ps
-from penstock.control.events import Event, FromWorker
 from penstock.engine.inputs import Readers
-from penstock.engine.slot import Slot
+from penstock.engine.slot import SlotMachine
 from penstock.engine.unit import Unit
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
+from penstock.protocol.link import Kind
 from penstock.testing.cluster import Cluster
 
 MS, S = 1_000, 1_000_000
@@ -27,20 +28,22 @@ class Listening(Cluster):
         self.rerouted: list[tuple[int, int, int]] = []
         super().__init__(plan)
 
-    def _hear(self, event: Event) -> None:
-        if isinstance(event, FromWorker) and isinstance(event.message, m.Rerouted):
-            self.rerouted.append((event.message.switch, event.message.unit, event.message.instance))
-        super()._hear(event)
+    def _deliver(self, to: str, frames: Sequence[bytes]) -> None:
+        if frames[0] == Kind.WORKER.value and len(frames) > 2:
+            message = m.decode_from_worker(frames[2])
+            if isinstance(message, m.Rerouted):
+                self.rerouted.append((message.switch, message.unit, message.instance))
+        super()._deliver(to, frames)
 
-    def freeze(self, name: str) -> Slot:
+    def freeze(self, name: str) -> SlotMachine:
         """Let a slot do nothing, until it is thawed."""
         slot = self._slots[name]
         slot.step = lambda now_us: False  # type: ignore[method-assign]
-        slot.wake_us = lambda: None  # type: ignore[method-assign]
+        slot.wake_us = lambda: 1 << 62  # type: ignore[method-assign]
         return slot
 
     @staticmethod
-    def thaw(slot: Slot) -> None:
+    def thaw(slot: SlotMachine) -> None:
         del slot.step, slot.wake_us  # type: ignore[method-assign]
 
     @property

@@ -1,4 +1,4 @@
-"""The simulated network: links between workers delay, lose, repeat and reorder; those to the driver only delay."""
+"""The simulated network: every link delays, loses, repeats and reorders, those to the driver too."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class Network:
                     released_us = max(released_us, cut.until_us)
         return released_us
 
-    def datagram(self, source: str, target: str, label: str, deliver: Callable[[], None]) -> None:
-        """Send between workers: may be lost, repeated, overtaken."""
+    def send(self, source: str, target: str, label: str, deliver: Callable[[], None], *, driver: bool = False) -> None:
+        """Send a message: it may be lost, repeated, overtaken; ``driver``: it comes from the driver, or goes there."""
         world, weather = self._world, self._weather
         if world.chance(weather.loss):
             self.lost += 1
@@ -67,40 +67,9 @@ class Network:
             self.repeated += 1
             copies = 2
         released_us = self._released_us(source, target)
+        delay_us_max = weather.driver_delay_us_max if driver else weather.delay_us_max
         for _ in range(copies):
-            at_us = released_us + world.between(10, weather.delay_us_max)
+            at_us = released_us + world.between(10, delay_us_max)
             if not weather.reorders:
                 at_us = self._last_us[source, target] = max(at_us, self._last_us.get((source, target), 0))
             world.at(at_us, label, deliver)
-
-    def connection(self, source: str, target: str) -> Connection:
-        """Open one direction of a connection to or from the driver."""
-        return Connection(self, self._world, source, target, self._weather.driver_delay_us_max)
-
-
-class Connection:
-    """One direction of a connection: in order, nothing lost while both ends live."""
-
-    def __init__(self, network: Network, world: World, source: str, target: str, delay_us_max: int) -> None:
-        self._network = network
-        self._world = world
-        self._source = source
-        self._target = target
-        self._delay_us_max = delay_us_max
-        self._last_us = 0
-        self._broken = False
-
-    def send(self, label: str, deliver: Callable[[], None]) -> None:
-        """Send after what was sent before."""
-        released_us = self._network._released_us(self._source, self._target)
-        self._last_us = max(self._last_us, released_us + self._world.between(10, self._delay_us_max))
-
-        def arrive() -> None:
-            if not self._broken:
-                deliver()
-
-        self._world.at(self._last_us, f"{self._source}>{self._target} {label}", arrive)
-
-    def break_off(self) -> None:
-        """Lose what is under way."""
-        self._broken = True

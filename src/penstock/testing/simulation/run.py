@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from penstock.errors import PenstockError, SparkFailed
 from penstock.operators import DEAD_LETTERS
+from penstock.protocol.link import Kind
 from penstock.testing.simulation.disk import Disk
 from penstock.testing.simulation.draws import Pin
 from penstock.testing.simulation.driver import DriverProcess
@@ -15,7 +17,7 @@ from penstock.testing.simulation.faults import SLOT_ACTIONS, Action, Fault, Mome
 from penstock.testing.simulation.network import Network
 from penstock.testing.simulation.oracle import check, check_dead_letters
 from penstock.testing.simulation.poison import Notes
-from penstock.testing.simulation.process import Process, SlotWord
+from penstock.testing.simulation.process import Process
 from penstock.testing.simulation.scenario import Scenario
 from penstock.testing.simulation.seats import Seat
 from penstock.testing.simulation.watchdog import describe
@@ -105,21 +107,22 @@ class Simulation:
 
         self.world.after(self.world.between(100, self.scenario.restart_us_max), f"spawn {worker}", start)
 
-    def send_peer(self, source: Process, target: str, frames: list[bytes]) -> None:
-        """Send between workers."""
-        process = self.processes[target]
-        self.network.datagram(source.name, target, f"{source.name}>{target}", lambda: process.take(list(frames)))
+    def send(self, source: Process | Seat | DriverProcess, target: str, kind: Kind, frames: Sequence[bytes]) -> None:
+        """Send from one process to another."""
+        whole = [kind.value, *frames]
+        drivers = target == self.driver.name or isinstance(source, DriverProcess)
+        target_driver = self.driver if target == self.driver.name else None
 
-    def send_to_slot(self, source: Process, target: str, frames: list[bytes]) -> None:
-        """Send from a worker to a slot."""
-        seat, copy = self.seats[target], list(frames)
-        label = f"{source.name}>{target}"
-        self.network.datagram(source.name, target, label, lambda: seat.take(copy, from_driver=False))
+        def deliver() -> None:
+            if drivers and source.mute:
+                return
+            found = target_driver or self.processes.get(target) or self.seats.get(target)
+            if found is not None:
+                found.take(whole)
 
-    def send_slot_word(self, source: Seat, target: str, frames: list[bytes]) -> None:
-        """Send from a slot to a worker."""
-        process, word = self.processes[target], SlotWord(list(frames))
-        self.network.datagram(source.name, target, f"{source.name}>{target}", lambda: process.take(word))
+        if target_driver is None and target not in self.processes and target not in self.seats:
+            return  # a driver that is gone
+        self.network.send(source.name, target, f"{source.name}>{target}", deliver, driver=drivers)
 
     def next_seat(self) -> int:
         """Return the number of a new process for slots."""
@@ -233,12 +236,11 @@ class Simulation:
         self.world.after(self.world.between(1_000, DRIVER_RESTART_US_MAX), "the driver starts again", start)
 
     def _count(self, driver: DriverProcess) -> None:
-        self.recoveries += driver.scheduler.recoveries
-        self.refused += driver.scheduler.refused_messages
-        if driver.loop is not None:
-            switches = driver.loop.switches
-            self.switches += len(switches)
-            self.decisions += sum("queue" in each.reason or "backlog" in each.reason for each in switches)
+        scheduler, switches = driver.machine.scheduler, driver.machine.loop.switches
+        self.recoveries += scheduler.recoveries
+        self.refused += scheduler.refused_messages
+        self.switches += len(switches)
+        self.decisions += sum("queue" in each.reason or "backlog" in each.reason for each in switches)
 
     # --- the run ------------------------------------------------------------------------------------------------------
 

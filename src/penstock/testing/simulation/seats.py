@@ -5,15 +5,15 @@ A *seat* is a Python process that Spark uses for one task after another; it keep
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.control.groups import Submit
 from penstock.engine.slices import Slice
-from penstock.engine.slot import Identity, SliceId, Slot, State
-from penstock.protocol import messages as m
+from penstock.engine.slot import Identity, SliceId, SlotMachine, State
 from penstock.protocol import slots as s
+from penstock.protocol.link import Kind
 from penstock.testing.simulation.faults import Moment
 from penstock.testing.simulation.poison import Killed
 from penstock.testing.simulation.process import Died
@@ -45,17 +45,15 @@ class Seat:
         self.dead = False
         self.frozen = False
         self.task: Task | None = None
-        self.slot: Slot | None = None
+        self.slot: SlotMachine | None = None
         self._simulation = simulation
         self._spark = spark
         self._world = simulation.world
-        self._to_driver = simulation.network.connection(self.name, self.driver.name)
+        self.mute = False
         self._slices: dict[SliceId, Slice] = {}
-        self._inbox: list[tuple[bool, list[bytes]]] = []
-        """Whether it is from the driver, and the frames; what comes between two tasks waits for the next one."""
-        self._endpoints: dict[int, str] = {}
+        self._inbox: list[Sequence[bytes]] = []
+        """What comes between two tasks waits for the next one."""
         self._spent_ns = 0
-        self._heard_us = 0
         self._turn_us: int | None = None
 
     @property
@@ -73,15 +71,15 @@ class Seat:
         command = task.command
         self.task = task
         self._spent_ns = 0
-        self._heard_us = self._world.now_us
         identity = Identity(command.group, task.slot, incarnation, self.name)
-        self.slot = Slot(self._simulation.plan, identity, command.micro_batches, self._slices, self.clock_ns)
+        plan = self._simulation.plan
+        self.slot = SlotMachine(plan, identity, command.micro_batches, self._slices, self.clock_ns, self.driver.name)
         self._wake(self._world.now_us)
 
-    def take(self, frames: list[bytes], *, from_driver: bool) -> None:
+    def take(self, frames: Sequence[bytes]) -> None:
         """Something has come by network."""
         if not self.dead and len(self._inbox) < KEPT_MESSAGES_MAX:
-            self._inbox.append((from_driver, frames))
+            self._inbox.append(frames)
             if self.slot is not None:
                 self._wake(self._world.now_us)
 
@@ -89,8 +87,7 @@ class Seat:
         """End at once, with all it holds."""
         self.dead = True
         self.slot = None
-        if self._world.chance(0.5):
-            self._to_driver.break_off()
+        self.mute = self._world.chance(0.5)
 
     def freeze(self, until_us: int) -> None:
         """Do nothing for a while, as a stopped process does; what arrives is kept."""
@@ -130,44 +127,31 @@ class Seat:
         if self.dead:
             raise Died
 
-    def _turn(self, slot: Slot) -> None:
+    def _turn(self, slot: SlotMachine) -> None:
         now_us = self._world.now_us
         self._spent_ns = 0
         arrived, self._inbox = self._inbox, []
-        for from_driver, frames in arrived:
-            if from_driver:
-                self._heard_us = now_us
-            message = s.decode_to_slot(frames[0])
-            if isinstance(message, s.Workers):
-                self._connect(message.peers)
-            elif isinstance(message, s.Do):
+        for frames in arrived:
+            if frames[0] == Kind.SLOT.value and isinstance(s.decode_to_slot(frames[1]), s.Do):
                 self._reach(Moment.WORKING)
-            slot.on_message(message, frames[1] if len(frames) > 1 else None)
+            slot.receive(frames, now_us)
         was = slot.state
         worked = slot.step(now_us)
-        self._send(slot)
+        slot.connects()
+        for endpoint, _, frames in slot.sends(now_us):
+            to_driver = endpoint == self.driver.name
+            if to_driver and len(frames) > 1 and isinstance(s.decode_to_driver(frames[1]), s.SlotUp):
+                self._reach(Moment.SLOT_UP)
+            self._simulation.send(self, endpoint, Kind.SLOT, frames)
+            if not to_driver and isinstance(s.decode_from_slot(frames[0]), s.Done):
+                self._reach(Moment.DONE)
         if slot.state is State.LEAVING and was is State.TAKING:
             self._reach(Moment.SLOT_LEAVES)
-        silent = now_us - self._heard_us > self._simulation.plan.options.silence_us
-        if slot.state is State.ENDED or silent:
+        if slot.ended:
             self._spark.on_end(self)
         elif not self.frozen:
-            wake_us = slot.wake_us()
-            later_us = now_us + LOOK_US if wake_us is None else min(wake_us, now_us + LOOK_US)
+            later_us = min(slot.wake_us(), now_us + LOOK_US)
             self._wake(max(now_us + TURN_US_MIN + self._spent_ns // 1000, now_us if worked or arrived else later_us))
-
-    def _send(self, slot: Slot) -> None:
-        for worker, frames in slot.to_workers():
-            self._simulation.send_slot_word(self, self._endpoints[worker], frames)
-            if isinstance(s.decode_from_slot(frames[0]), s.Done):
-                self._reach(Moment.DONE)
-        for told in slot.to_driver():
-            if isinstance(told, s.SlotUp):
-                self._reach(Moment.SLOT_UP)
-            self._to_driver.send(type(told).__name__, partial(self.driver.on_slot, m.encode(told)))
-
-    def _connect(self, peers: list[m.Peer]) -> None:
-        self._endpoints |= {peer.worker: peer.endpoint for peer in peers}
 
 
 class SparkGroups:

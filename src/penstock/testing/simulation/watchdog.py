@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 def describe(simulation: Simulation) -> str:
     """Describe what the driver and every live worker wait for."""
-    s = simulation.driver.scheduler
+    s = simulation.driver.machine.scheduler.inspect()
     lines = [
         f"after {simulation.world.steps} steps, {(simulation.world.now_us - START_US) / 1e6:.3f} s:",
         f"{simulation.driver.name}: {s.phase.value}, epoch {s.begun_epoch} begun, {s.committed_epoch} committed, "
-        f"generation {s.generation}; waits for the epoch of {sorted(s._waiting_epoch)}, the recovery of "
-        f"{sorted(s._waiting_rollback)}, the end of {sorted(s._waiting_finish)}, the stop of {sorted(s._waiting_stop)}",
+        f"generation {s.generation}; waits for the epoch of {sorted(s.waiting_epoch)}, the recovery of "
+        f"{sorted(s.waiting_rollback)}, the end of {sorted(s.waiting_finish)}, the stop of {sorted(s.waiting_stop)}",
     ]
     for process in simulation.processes.values():
         if process.dead:
@@ -31,9 +31,7 @@ def describe(simulation: Simulation) -> str:
     for seat in simulation.seats.values():
         if seat.slot is not None:
             who, state = seat.slot.identity, "frozen" if seat.frozen else seat.slot.state.value
-            lines.append(
-                f"{seat.name}: slot {who.incarnation} of group {who.group}, {state}, {len(seat.slot._queue)} wait"
-            )
+            lines.append(f"{seat.name}: slot {who.incarnation} of group {who.group}, {state}, {seat.slot.waiting} wait")
     return "\n".join(lines)
 
 

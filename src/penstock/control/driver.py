@@ -1,0 +1,283 @@
+"""The driver of a job as a pure machine: frames, events and the time in, frames and chores out. The shell moves bytes.
+
+It joins the scheduler, the monitor, the control loop and the links to workers and slots. Who hears of what:
+
+=====================  ==============================================================================================
+event                  who hears of it, in this order
+=====================  ==============================================================================================
+Register               the link to the process that it replaces is given a Stop; control loop; scheduler
+Heartbeat              monitor, whose figures the control loop gets at its next look
+Deliver                the shell, if the worker counts: records for a sink in the driver's process
+any word of a worker   control loop, if the worker counts; scheduler, which refuses those that do not
+any word of a slot     control loop
+Replace (a command)    the shell; the control loop, which makes place in the cluster
+Resume (a command)     the control loop, which tells rebuilt instances what form they have
+the end                slots are told to end; whoever comes later is told to stop
+=====================  ==============================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from penstock.control.adaptation import Adaptation, ControlLoop, View
+from penstock.control.adaptation import Command as LoopCommand
+from penstock.control.events import (
+    Event,
+    Finish,
+    FormsSettled,
+    FromWorker,
+    GroupJobEnded,
+    RecordCommit,
+    Replace,
+    Send,
+    Tick,
+)
+from penstock.control.groups import Submit, TellSlot
+from penstock.control.monitor import Monitor
+from penstock.control.scheduler import Phase, Resumption, Scheduler
+from penstock.errors import PenstockError
+from penstock.pipeline.plan import Plan
+from penstock.protocol import messages as m
+from penstock.protocol import slots as s
+from penstock.protocol.link import Kind, Link, decode_header
+
+PARTED_MAX = 64
+"""Replaced workers whose links are kept: one that wakes up hears that it is to stop."""
+SLOT_LINKS_MAX = 1_024
+
+Outgoing = tuple[str, Kind, Sequence[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Open the way to a worker."""
+
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """Give up the way to a worker that is gone."""
+
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """Hand committed records to a sink that lives in the driver's process."""
+
+    message: m.Deliver
+
+
+Chore = Connect | Disconnect | Hand | RecordCommit | Replace | Submit
+_UNNUMBERED = (m.Alive, s.StillThere)
+"""The next one says as much."""
+
+
+@dataclass(slots=True)
+class _Far:
+    """A link, and where it leads."""
+
+    link: Link
+    endpoint: str = ""
+    group: int = 0
+    """Of a slot."""
+    told_us: dict[type, int] = field(default_factory=dict)
+    """By kind of figures: of which moment the newest are."""
+
+
+class DriverMachine:
+    """One job, from its first registration to its end.
+
+    Parameters
+    ----------
+    cores : int
+        Processor cores that slots share with workers.
+    """
+
+    def __init__(self, plan: Plan, now_us: int, cores: int, resumption: Resumption | None = None) -> None:
+        self.scheduler = Scheduler(plan, now_us, resumption)
+        self.monitor = Monitor(plan)
+        self.loop = ControlLoop(plan, cores)
+        self.ended = False
+        self.error: PenstockError | None = None
+        self.pids: dict[int, int] = {}
+        self.resumed_us = 0
+        """When the last recovery was over."""
+        self._chores: list[Chore] = []
+        self._workers: dict[int, _Far] = {}
+        """Links to workers by incarnation, the replaced ones included, in the order of their registration."""
+        self._slots: dict[int, _Far] = {}
+        self._beaten = False
+        """A heartbeat has come since the control loop last looked."""
+
+    # --- in -----------------------------------------------------------------------------------------------------------
+
+    def receive(self, frames: Sequence[bytes], now_us: int) -> None:
+        """Take what a worker or a slot has sent."""
+        header = decode_header(frames[1])
+        payload = frames[2] if len(frames) > 2 else None
+        if frames[0] == Kind.WORKER.value:
+            far = self._workers.setdefault(header.link, _Far(Link(header.link)))
+            for packed in far.link.receive(header, payload, now_us):
+                self._on_worker(m.decode_from_worker(packed), far, now_us)
+        elif frames[0] == Kind.SLOT.value:
+            far = self._slots.setdefault(header.link, _Far(Link(header.link)))
+            for packed in far.link.receive(header, payload, now_us):
+                self._on_slot(s.decode_to_driver(packed), far, now_us)
+
+    def handle(self, event: Event | GroupJobEnded | FormsSettled, now_us: int) -> None:
+        """Take an event of the user's or of the shell's."""
+        if self.ended:
+            return
+        match event:
+            case GroupJobEnded(group=group, error=error):
+                self._obey(self.loop.on_group_ended(group, error, now_us))
+                self._slots = {link: far for link, far in self._slots.items() if far.group != group}
+            case FormsSettled(operations=operations, form=form):
+                self.loop.pin(operations, form)
+            case _:
+                self._schedule(event, now_us)
+
+    def tick(self, now_us: int) -> None:
+        """Let time pass: for the scheduler, then for the control loop."""
+        if self.ended:
+            return
+        self._schedule(Tick(), now_us)
+        scheduler = self.scheduler
+        running = scheduler.phase in (Phase.RUNNING, Phase.DRAINING) and not scheduler.recovering
+        ending = scheduler.phase in (Phase.ENDING, Phase.ENDED)
+        peers = [scheduler.peers[worker] for worker in sorted(scheduler.peers)]
+        figures = self.monitor.operations() if self._beaten else None
+        self._beaten = False
+        try:
+            self._obey(self.loop.tick(View(running, ending, peers, scheduler.start_us), figures, now_us))
+        except PenstockError as error:
+            self.fail(error)
+
+    def fail(self, error: PenstockError) -> None:
+        """End the job: nothing more is committed."""
+        for peer in self.scheduler.peers.values():
+            self._tell(self._workers.get(peer.incarnation), m.Stop())
+        self._finish(error)
+
+    # --- workers ------------------------------------------------------------------------------------------------------
+
+    def _on_worker(self, message: m.FromWorker, far: _Far, now_us: int) -> None:
+        if isinstance(message, m.Register):
+            far.endpoint = message.endpoint
+            self._chores.append(Connect(message.endpoint))
+        if self.ended:
+            # Spark starts a task again whose process was killed in the last moment.
+            self._tell(far, m.Stop())
+            return
+        if isinstance(message, m.Heartbeat | m.Pulse):
+            if message.at_us < far.told_us.get(type(message), 0):
+                return  # a newer one has overtaken it
+            far.told_us[type(message)] = message.at_us
+        peer = self.scheduler.peers.get(message.worker)
+        counts = peer is not None and peer.incarnation == message.incarnation
+        match message:
+            case m.Register(worker=worker, pid=pid):
+                self.pids[worker] = pid
+                if peer is not None and not counts:
+                    self._part_from(peer)
+            case m.Heartbeat() if counts:
+                self.monitor.on_heartbeat(message)
+                self._beaten = True
+            case m.Deliver() if counts:
+                self._chores.append(Hand(message))
+            case _:
+                pass
+        if counts or isinstance(message, m.Register):
+            self.loop.on_worker(message, now_us)
+        self._schedule(FromWorker(message), now_us)
+
+    def _part_from(self, peer: m.Peer) -> None:
+        """Tell a worker that has a successor to stop: if it was only silent, it may wake up."""
+        self._tell(self._workers.get(peer.incarnation), m.Stop())
+        present = {each.incarnation for each in self.scheduler.peers.values()} - {peer.incarnation}
+        parted = [link for link in self._workers if link not in present]
+        for link in parted[:-PARTED_MAX]:
+            self._chores.append(Disconnect(self._workers.pop(link).endpoint))
+
+    def _schedule(self, event: Event, now_us: int) -> None:
+        resumed = False
+        for command in self.scheduler.handle(event, now_us):
+            match command:
+                case Send(worker=worker, message=message):
+                    self._send(worker, message)
+                    resumed = resumed or isinstance(message, m.Resume)
+                case RecordCommit():
+                    self._chores.append(command)
+                case Replace():
+                    self._chores.append(command)
+                    self._obey(self.loop.on_replaced(now_us))
+                case Finish(error=error):
+                    self._finish(error)
+        if resumed:
+            self.resumed_us = now_us
+            self._obey(self.loop.on_resumed())
+
+    def _send(self, worker: int, message: m.ToWorker) -> None:
+        self._tell(self._workers.get(self.scheduler.peers[worker].incarnation), message)
+
+    @staticmethod
+    def _tell(far: _Far | None, message: m.ToWorker | s.ToSlotFromDriver) -> None:
+        if far is not None:
+            (far.link.tell if isinstance(message, _UNNUMBERED) else far.link.post)(m.encode(message))
+
+    # --- slots --------------------------------------------------------------------------------------------------------
+
+    def _on_slot(self, message: s.ToDriver, far: _Far, now_us: int) -> None:
+        if isinstance(message, s.SlotUp):
+            far.endpoint, far.group = message.endpoint, message.group
+        if self.ended:
+            self._tell(far, s.End(at_once=True))
+            return
+        self._obey(self.loop.on_slot(message, now_us))
+        while len(self._slots) > SLOT_LINKS_MAX:
+            del self._slots[next(iter(self._slots))]  # the oldest; its group has ended long ago
+
+    def _obey(self, commands: Sequence[LoopCommand]) -> None:
+        for command in commands:
+            match command:
+                case Send(worker=worker, message=message):
+                    self._send(worker, message)
+                case TellSlot(slot=slot, message=told):
+                    self._tell(self._slots.get(slot), told)
+                case Submit():
+                    self._chores.append(command)
+
+    def _finish(self, error: PenstockError | None) -> None:
+        self.ended = True
+        self.error = self.error or error
+        for far in self._slots.values():
+            self._tell(far, s.End(at_once=True))
+
+    # --- out ----------------------------------------------------------------------------------------------------------
+
+    def chores(self) -> list[Chore]:
+        """Take what the shell shall do."""
+        chores, self._chores = self._chores, []
+        return chores
+
+    def sends(self, now_us: int) -> Iterator[Outgoing]:
+        """Yield what the shell shall send."""
+        for far in [*self._workers.values(), *self._slots.values()]:
+            if far.endpoint:
+                for frames in far.link.frames(now_us):
+                    yield far.endpoint, Kind.DRIVER, frames
+
+    def wake_us(self, now_us: int) -> int:
+        """When there is something to do without a message."""
+        wakes = [self.scheduler.wake_us(now_us)]
+        wakes += [wake for far in self._workers.values() if (wake := far.link.wake_us()) is not None]
+        wakes += [wake for far in self._slots.values() if (wake := far.link.wake_us()) is not None]
+        return min(wakes)
+
+    def adaptation(self) -> Adaptation:
+        """What the control loop has done."""
+        return self.loop.report()

@@ -1,0 +1,523 @@
+"""A worker's share of a job: unit instances, the channels between them and other workers, epochs, recovery. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.dataset import Ack, ChannelId, Receiver, Sender
+from penstock.engine.chain import ClockNs
+from penstock.engine.edges import READER, EdgeInput, EdgeOutput, LocalInput, RemoteInput
+from penstock.engine.guard import Guard
+from penstock.engine.inputs import Logs, Readers
+from penstock.engine.inspect import WorkerView
+from penstock.engine.line import Range
+from penstock.engine.samples import calibrate
+from penstock.engine.snapshot import InputState, InstanceId, UnitSnapshot, decode_snapshot, encode_snapshot, renumbered
+from penstock.engine.switch import Switch
+from penstock.engine.unit import Unit
+from penstock.engine.ways.pool import SlotFrames, SlotPool
+from penstock.engine.wire import Wire
+from penstock.errors import ProtocolError
+from penstock.metrics.stats import StatsMessage
+from penstock.pipeline.plan import Plan, UnitSpec
+from penstock.protocol import messages as m
+from penstock.protocol import slots as s
+
+STEP_US_MAX = 5_000
+"""No unit begins another block when a step has taken so long: messages and heartbeats must not wait."""
+SEND_BLOCKS_PER_STEP = 64
+ANNOUNCE_US = 50_000
+DELIVER_ROWS_MAX = 10_000
+
+PeerFrames = tuple[int, list[bytes]]
+"""Which worker, and the frames of one message to it."""
+Snapshots = Mapping[InstanceId, Sequence[bytes]]
+"""Stored snapshots by instance: a whole one and the changes after it, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """A snapshot that the shell shall store; it answers with `Share.on_stored`."""
+
+    unit: int
+    instance: int
+    epoch: int
+    full: bool
+    name: str
+    data: bytes
+
+
+class Share:
+    """Hosts unit instances, the channels between them and other workers, and the worker side of epochs and recovery."""
+
+    def __init__(self, plan: Plan, worker: int, incarnation: int, clock_ns: ClockNs) -> None:
+        self.worker = worker
+        self.incarnation = incarnation
+        self.stopping = False
+        self.refused_messages = 0
+        self._plan = plan
+        self._clock_ns = clock_ns
+        self._senders: dict[ChannelId, Sender] = {}
+        self._receivers: dict[ChannelId, Receiver] = {}
+        self._peers: dict[int, int] = {}
+        self._to_driver: list[m.FromWorker] = []
+        self._to_store: list[Persist] = []
+        self._storing: set[str] = set()
+        self._stored: list[m.Stored] = []
+        self._wire = Wire(plan, incarnation)
+        self._outputs: dict[tuple[int, int], EdgeOutput] = {}
+        self._units: dict[InstanceId, Unit] = {}
+        self._pool = SlotPool(worker, incarnation)
+        self._generation = 0
+        self._held: frozenset[InstanceId] = frozenset()
+        """Instances of the whole job that are being recovered: they, and what is sent to them, wait for Resume."""
+        self._recovering = False
+        """Until Resume: the driver hears of no epoch and of no end before, though nothing may be held here."""
+        self._epoch_pending: int | None = None
+        self._epoch_wanted = 0
+        self._committed = 0
+        self._finished = False
+        self._announce_at_us: int | None = None
+
+    # --- construction and recovery ------------------------------------------------------------------------------------
+
+    def start(self, message: m.Start, snapshots: Snapshots, guard: Guard | None = None) -> None:
+        """Build everything this worker hosts, from nothing or from snapshots; in a recovery, wait for Resume with it.
+
+        With a guard the records are handled in careful mode until the next commit.
+        """
+        everything = [(unit.id, i) for unit in self._plan.units for i in range(unit.instances)]
+        restore = message.restore or m.Restore(epoch=0, instances=everything, snapshots=[], renumber=False)
+        self._peers = {peer.worker: peer.incarnation for peer in message.peers}
+        self._generation = message.generation
+        mine = [(unit.id, instance) for unit, instance in self._plan.instances(self.worker)]
+        # A new worker has lost all it hosts, whatever else is in the recovery.
+        self._rebuild(frozenset(restore.instances) | frozenset(mine), restore.epoch, snapshots, restore.renumber)
+        for unit in self.units:
+            unit.chain.guard = guard
+        if message.generation:
+            self._held = frozenset(restore.instances)
+            self._recovering = True
+            self._to_driver.append(
+                m.RolledBack(worker=self.worker, incarnation=self.incarnation, generation=message.generation)
+            )
+
+    def roll_back(self, message: m.Rollback, snapshots: Snapshots) -> None:
+        """Build what a recovery concerns anew; the rest goes on."""
+        self._peers = {peer.worker: peer.incarnation for peer in message.peers}
+        self._generation = message.generation
+        self._held = frozenset(message.restore.instances)
+        self._recovering = True
+        self._finished = False
+        self._epoch_pending = None
+        self._rebuild(self._held, message.restore.epoch, snapshots, message.restore.renumber)
+        self._to_driver.append(
+            m.RolledBack(worker=self.worker, incarnation=self.incarnation, generation=message.generation)
+        )
+
+    def _rebuild(self, instances: frozenset[InstanceId], epoch: int, snapshots: Snapshots, renumber: bool) -> None:
+        """Build the instances among ``instances`` that live here, and every channel that leads into one of them."""
+        self._committed = max(self._committed, epoch)
+        mine = list(self._plan.instances(self.worker))
+        concerned = [(unit, i) for unit, i in mine if (unit.id, i) in instances]
+        states: dict[InstanceId, list[UnitSnapshot]] = {}
+        for unit, i in concerned:
+            key = (unit.id, i)
+            self._forget(key)
+            states[key] = [decode_snapshot(packed) for packed in snapshots.get(key, ())]
+            if renumber:
+                states[key] = [renumbered(each, epoch) for each in states[key]]
+            first_id = states[key][-1].next_id if states[key] else 0
+            for edge in self._plan.outputs(unit.id):
+                self._outputs[edge.id, i] = EdgeOutput(edge, self._plan, i, first_id)
+        for unit, i in mine:
+            self._connect_outputs(unit, i, instances, epoch)
+        for unit, i in concerned:
+            self._build(unit, i, states[unit.id, i], instances, epoch)
+        # Downstream first, so that room is made before more is produced; sources last.
+        mine.reverse()
+        order = sorted(mine, key=lambda each: each[0].source is not None)
+        self._units = {(unit.id, i): self._units[unit.id, i] for unit, i in order if (unit.id, i) in self._units}
+
+    def _forget(self, key: InstanceId) -> None:
+        unit = self._units.pop(key, None)
+        if unit is not None:
+            unit.forget()
+            unit.close()
+        names = {persist.name for persist in self._to_store if (persist.unit, persist.instance) == key}
+        self._to_store = [persist for persist in self._to_store if persist.name not in names]
+        self._storing = {name for name in self._storing if not name.startswith(_prefix(*key))}
+        self._stored = [stored for stored in self._stored if (stored.unit, stored.instance) != key]
+
+    def _connect_outputs(self, unit: UnitSpec, i: int, instances: frozenset[InstanceId], epoch: int) -> None:
+        """Make the senders of channels into ``instances``; what a producer that lives on holds is replayed."""
+        for edge in self._plan.outputs(unit.id):
+            output = self._outputs[edge.id, i]
+            for consumer, log in zip(output.consumers, output.logs, strict=True):
+                if (edge.consumer, consumer) not in instances:
+                    continue
+                if (unit.id, i) not in instances:
+                    log.seek_after_epoch(READER, epoch)
+                if self._plan.worker_of(consumer) != self.worker:
+                    channel = ChannelId(edge.id, i, consumer)
+                    self._senders[channel] = Sender(channel, log, READER, self._window, self._generation)
+
+    def _build(
+        self, unit: UnitSpec, i: int, state: list[UnitSnapshot], instances: frozenset[InstanceId], epoch: int
+    ) -> None:
+        outputs = [self._outputs[edge.id, i] for edge in self._plan.outputs(unit.id)]
+        logs = None
+        if unit.source is None:
+            logs = self._inputs(unit, i, (state[-1].inputs or None) if state else None, instances)
+        made = self._units[unit.id, i] = Unit(unit, i, self._plan, logs, outputs, self._clock_ns, self._pool)
+        if state:
+            made.restore(state)
+            self._deliver(made, epoch)
+        elif epoch:
+            made.begin_after(epoch)
+
+    @property
+    def _window(self) -> int:
+        return max(1, self._plan.options.queue_records // 2)
+
+    def _inputs(
+        self, unit: UnitSpec, instance: int, states: list[InputState] | None, instances: frozenset[InstanceId]
+    ) -> list[EdgeInput]:
+        inputs: list[EdgeInput] = []
+        for edge in self._plan.inputs(unit.id):
+            for producer in edge.producers(self._plan, instance):
+                state = states[len(inputs)] if states is not None else None
+                first_id = state.next_id if state is not None else 0
+                if state is not None and (edge.producer, producer) in instances:
+                    # It may have woken up since: it is waited for until it says again that it is idle.
+                    state.idle = False
+                if self._plan.worker_of(producer) == self.worker:
+                    output = self._outputs[edge.id, producer]
+                    log = output.logs[output.consumers.index(instance)]
+                    if log.position(READER) != first_id:
+                        raise ProtocolError(
+                            f"log {log.name} goes on at {log.position(READER)}, its reader at {first_id}."
+                        )
+                    inputs.append(LocalInput(log, state))
+                else:
+                    channel = ChannelId(edge.id, producer, instance)
+                    self._receivers[channel] = Receiver(channel, self._window, self._generation, first_id)
+                    inputs.append(RemoteInput(self._receivers[channel], state))
+        return inputs
+
+    @property
+    def units(self) -> list[Unit]:
+        """All unit instances of this worker."""
+        return list(self._units.values())
+
+    @property
+    def _sources(self) -> list[Readers]:
+        return [unit.input for unit in self._units.values() if isinstance(unit.input, Readers)]
+
+    # --- messages in --------------------------------------------------------------------------------------------------
+
+    def on_driver(self, message: m.ToWorker) -> None:
+        """Take a control message other than `Start` and `Rollback`, which bring snapshots."""
+        match message:
+            case m.Resume(generation=generation):
+                if generation == self._generation:
+                    self._held = frozenset()
+                    self._recovering = False
+            case m.BeginEpoch(epoch=epoch):
+                self._epoch_pending = epoch
+                for source in self._sources:
+                    source.begin_epoch(epoch)
+            case m.Commit(epoch=epoch, final=final):
+                self._commit(epoch)
+                if final:
+                    self._to_driver.append(m.Stopped(worker=self.worker, incarnation=self.incarnation))
+                    self.stopping = True
+            case m.Drain(keep=keep):
+                for source in self._sources:
+                    source.pause() if keep else source.drain()
+            case m.Reroute():
+                switch = Switch(message.switch, Range(message.first, message.last), message.interval_us)
+                for unit in self.units:
+                    if unit.spec.id == message.unit:
+                        unit.switch(switch)
+            case m.Calibrate(unit=unit_id, records=records):
+                found = self._units.get((unit_id, 0))
+                if found is not None:
+                    calibrate(found, self._pool, records)
+            case m.GroupEnded(group=group):
+                self._pool.on_group_ended(group)
+            case m.Stop():
+                self.stopping = True
+            case _:
+                pass
+
+    def on_slot(self, message: s.FromSlot, payloads: Sequence[bytes]) -> None:
+        """Take a word, or a result, of a slot."""
+        self._pool.receive(message, payloads)
+
+    def on_peer(self, message: m.PeerMessage, payload: bytes | None, now_us: int) -> None:
+        """Take a block or an acknowledgement of another worker's present incarnation and the channel's generation."""
+        channel = ChannelId(message.edge, message.producer, message.consumer)
+        if isinstance(message, m.Acknowledge):
+            sender = self._senders.get(channel)
+            if sender is None or not self._is_current(message.consumer, message, sender.generation):
+                return
+            sender.on_ack(Ack(message.received, message.consumed, message.gap), now_us)
+            return
+        receiver = self._receivers.get(channel)
+        if receiver is None or not self._is_current(message.producer, message, receiver.generation):
+            return
+        receiver.accept(self._wire.block(message, payload), now_us)
+
+    def _is_current(self, instance: int, message: m.PeerMessage, generation: int) -> bool:
+        known = self._peers.get(self._plan.worker_of(instance))
+        if known == message.incarnation and generation == message.generation:
+            return True
+        self.refused_messages += 1
+        return False
+
+    # --- work ---------------------------------------------------------------------------------------------------------
+
+    def step(self, now_us: int) -> bool:
+        """Do a bounded piece of what can be done now; say whether there was any."""
+        worked = self._pool.give_back_lost()
+        held = self._held
+        until_ns = now_us * 1000 + STEP_US_MAX * 1000
+        for key, unit in self._units.items():
+            if held and key in held:
+                continue
+            for _ in range(unit.input.turns):
+                if not unit.step(now_us):
+                    break
+                worked = True
+                if self._clock_ns() > until_ns:
+                    break
+        self._announce(now_us)
+        self._progress()
+        return worked
+
+    def _announce(self, now_us: int) -> None:
+        if self._announce_at_us is not None and now_us < self._announce_at_us:
+            return
+        waiting = [output for output in self._outputs.values() if output.has_unannounced]
+        if self._announce_at_us is not None:
+            for output in waiting:
+                output.announce()
+            waiting = []
+        self._announce_at_us = now_us + ANNOUNCE_US if waiting else None
+
+    def _progress(self) -> None:
+        """Have new snapshots stored; report switches, and the epoch and the end once everything up to it is stored."""
+        units = self._units.values()
+        for unit in units:
+            if unit.snapshots:
+                self._store(unit)
+            for made in unit.switches.take():
+                self._to_driver.append(
+                    m.Rerouted(
+                        worker=self.worker,
+                        incarnation=self.incarnation,
+                        switch=made.number,
+                        unit=unit.spec.id,
+                        instance=unit.instance,
+                        pause_us=made.pause_us,
+                        carried_records=made.carried_records,
+                    )
+                )
+        if self._epoch_wanted <= self._committed and any(output.is_filling for output in self._outputs.values()):
+            self._epoch_wanted = self._committed + 1
+            self._to_driver.append(m.EpochWanted(worker=self.worker, incarnation=self.incarnation))
+        if self._storing or self._recovering:
+            return
+        epoch = self._epoch_pending
+        if epoch is not None and all(unit.finished or unit.done_epoch >= epoch for unit in units):
+            self._epoch_pending = None
+            stored = [each for each in self._stored if each.epoch <= epoch]
+            self._to_driver.append(
+                m.EpochDone(worker=self.worker, incarnation=self.incarnation, epoch=epoch, stored=stored)
+            )
+        if not self._finished and all(unit.finished for unit in units):
+            self._finished = True
+            self._to_driver.append(
+                m.Finished(worker=self.worker, incarnation=self.incarnation, stored=list(self._stored))
+            )
+
+    def _store(self, unit: Unit) -> None:
+        for snapshot in unit.snapshots:
+            name = f"{_prefix(unit.spec.id, unit.instance)}{snapshot.epoch:08d}-{self.incarnation:x}-{self._generation}"
+            self._storing.add(name)
+            packed = encode_snapshot(snapshot)
+            self._to_store.append(Persist(unit.spec.id, unit.instance, snapshot.epoch, snapshot.full, name, packed))
+        unit.snapshots.clear()
+
+    def on_stored(self, stored: m.Stored) -> None:
+        """A snapshot is on disk; one of an instance that was built anew meanwhile no longer matters."""
+        if stored.name in self._storing:
+            self._storing.discard(stored.name)
+            self._stored.append(stored)
+
+    def _commit(self, epoch: int) -> None:
+        self._committed = max(self._committed, epoch)
+        self._stored = [stored for stored in self._stored if stored.epoch > epoch]
+        for unit in self.units:
+            unit.chain.guard = None
+            unit.commit(epoch)
+            self._deliver(unit, epoch)
+
+    def _deliver(self, unit: Unit, epoch: int) -> None:
+        """Commit a unit's sinks; hand over what belongs into the driver's process, named by when it was prepared."""
+        prepared = min(epoch, unit.done_epoch)
+        for sink in unit.chain.sinks:
+            # A marker, and the end after it, may come before the word that the epoch before them is committed. Each
+            # epoch goes under its own name: what was delivered before a crash is recognised by it.
+            for each in range(prepared - 2, prepared + 1):
+                rows = sink.commit(each)
+                for part, at in enumerate(range(0, len(rows), DELIVER_ROWS_MAX)):
+                    packed = m.encode(rows[at : at + DELIVER_ROWS_MAX])
+                    self._to_driver.append(
+                        m.Deliver(
+                            worker=self.worker,
+                            incarnation=self.incarnation,
+                            sink=sink.name,
+                            instance=unit.instance,
+                            epoch=each,
+                            part=part,
+                            rows=packed,
+                        )
+                    )
+
+    # --- messages out -------------------------------------------------------------------------------------------------
+
+    def to_driver(self) -> list[m.FromWorker]:
+        """Take the messages for the driver."""
+        taken, self._to_driver = self._to_driver, []
+        return taken
+
+    def to_store(self) -> list[Persist]:
+        """Take the snapshots to be stored."""
+        taken, self._to_store = self._to_store, []
+        return taken
+
+    def to_peers(self, now_us: int) -> Iterator[PeerFrames]:
+        """Yield the messages for other workers: blocks within their windows, and acknowledgements."""
+        held = self._held
+        for channel, sender in self._senders.items():
+            if held and (self._plan.edges[channel.edge].consumer, channel.consumer) in held:
+                continue
+            sender.tick(now_us)
+            for _ in range(SEND_BLOCKS_PER_STEP):
+                block = sender.next(now_us)
+                if block is None:
+                    break
+                yield self._plan.worker_of(channel.consumer), self._wire.frames(channel, block, sender.generation)
+        for channel, receiver in self._receivers.items():
+            ack = receiver.ack(now_us)
+            if ack is not None:
+                message = m.Acknowledge(
+                    edge=channel.edge,
+                    producer=channel.producer,
+                    consumer=channel.consumer,
+                    incarnation=self.incarnation,
+                    generation=receiver.generation,
+                    received=ack.received,
+                    consumed=ack.consumed,
+                    gap=ack.gap,
+                )
+                yield self._plan.worker_of(channel.producer), [m.encode(message)]
+
+    def wake_us(self, now_us: int) -> int | None:
+        """When there is something to do without a message, or None."""
+        soonest: int | None = self._announce_at_us
+        held = self._held
+        for key, unit in self._units.items():
+            wake = None if held and key in held else unit.wake_us(now_us)
+            if wake is not None and (soonest is None or wake < soonest):
+                soonest = wake
+        ends: list[Receiver | Sender] = [*self._receivers.values(), *self._senders.values()]
+        for end in ends:
+            if held and (self._plan.edges[end.channel.edge].consumer, end.channel.consumer) in held:
+                continue
+            wake = end.wake_us()
+            if wake is not None and (soonest is None or wake < soonest):
+                soonest = wake
+        return soonest
+
+    def to_slots(self, now_us: int) -> list[SlotFrames]:
+        """Take the messages for slots."""
+        return self._pool.send(now_us)
+
+    # --- figures ------------------------------------------------------------------------------------------------------
+
+    def figures(self) -> list[StatsMessage]:
+        """Figures of every operation here."""
+        return [each for unit in self.units for each in unit.figures()]
+
+    def pulse(self, now_us: int) -> m.Pulse:
+        """How busy the instances here are."""
+        pulses = [
+            m.UnitPulse(
+                unit=unit.spec.id,
+                instance=unit.instance,
+                arrived=unit.input.arrived_records(now_us),
+                waiting=unit.input.waiting_records(now_us),
+            )
+            for unit in self._units.values()
+        ]
+        return m.Pulse(
+            worker=self.worker,
+            incarnation=self.incarnation,
+            at_us=now_us,
+            units=pulses,
+            slots=self._pool.slots,
+        )
+
+    def edge_figures(self) -> list[m.EdgeFigures]:
+        """What every edge has carried, as seen from here."""
+        totals = {edge.id: m.EdgeFigures(edge=edge.id) for edge in self._plan.edges}
+        for (edge_id, _), output in self._outputs.items():
+            totals[edge_id].records_written += output.records_written
+        for unit in self._units.values():
+            if not isinstance(unit.input, Logs):
+                continue
+            edges = [
+                edge for edge in self._plan.inputs(unit.spec.id) for _ in edge.producers(self._plan, unit.instance)
+            ]
+            for edge, each in zip(edges, unit.input.logs, strict=True):
+                totals[edge.id].records_read += each.records_read
+                totals[edge.id].blocks_disordered += each.disordered_blocks
+                if isinstance(each, RemoteInput):
+                    totals[edge.id].blocks_duplicate += each.receiver.duplicate_blocks
+                    totals[edge.id].blocks_refused += each.receiver.refused_blocks
+        for channel, sender in self._senders.items():
+            totals[channel.edge].blocks_resent += sender.resent_blocks
+        return list(totals.values())
+
+    def offsets(self) -> dict[str, dict[int, int]]:
+        """Next offset of every partition that is read here, by source."""
+        return {unit.spec.name: unit.input.offsets() for unit in self._units.values() if unit.spec.source is not None}
+
+    def inspect(self) -> WorkerView:
+        """A read-only view of everything here."""
+        return WorkerView(
+            self._generation,
+            self._peers,
+            self._epoch_pending,
+            sorted(self._storing),
+            sorted(self._held),
+            [unit.inspect() for unit in self._units.values()],
+            self._pool.inspect(),
+            self._pool.unsent,
+            self._pool.refused_results,
+            {channel: each.inspect() for channel, each in self._receivers.items()},
+            {channel: each.inspect() for channel, each in self._senders.items()},
+        )
+
+    def close(self) -> None:
+        """Free sinks and sources."""
+        for unit in self.units:
+            unit.close()
+
+
+def _prefix(unit: int, instance: int) -> str:
+    return f"u{unit}-i{instance}-e"

@@ -1,0 +1,37 @@
+"""Connections to other processes: fixed ones, and a bounded number to slots, which come and go all the time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.protocol.link import Kind
+from penstock.runtime.transport import Node
+
+if TYPE_CHECKING:
+    import zmq
+
+PASSING_MIN = 16
+PASSING_PER_SLOT = 4
+"""One group works, one stands by, one may be on its way out: a slot has that many places at the most."""
+
+
+class Connections:
+    """Sends over the node's connections; where there is none, over one that is opened and given up by and by."""
+
+    def __init__(self, node: Node, slots: int) -> None:
+        self._node = node
+        self._passing_max = max(PASSING_MIN, PASSING_PER_SLOT * slots)
+        self._sockets: dict[str, zmq.Socket[bytes]] = {}
+
+    def send(self, endpoint: str, kind: Kind, frames: Sequence[bytes]) -> None:
+        """Send one message."""
+        if self._node.is_connected(endpoint):
+            self._node.send(endpoint, kind, frames)
+            return
+        socket = self._sockets.pop(endpoint, None) or self._node.open(endpoint)
+        self._sockets[endpoint] = socket
+        while len(self._sockets) > self._passing_max:
+            # The one that was not used for the longest time: what still waits there waits for a process that is gone.
+            self._sockets.pop(next(iter(self._sockets))).close(linger=0)
+        self._node.send_over(socket, kind, frames)
