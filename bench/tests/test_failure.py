@@ -10,7 +10,7 @@ from penstock.connectors.base import WriterContext
 from penstock.control.recovery import downstream, hosted
 from penstock.runtime.job import plan_of
 from penstock.types import Schema
-from penstock_bench.meter.witness import Witness
+from penstock_bench.meter.stamped import Witness
 from penstock_bench.studies.kills import count_as_a_whole, views_due
 from penstock_bench.workloads import WORKLOADS, replay
 

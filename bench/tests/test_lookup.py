@@ -19,6 +19,7 @@ from penstock_bench.engines import RunOptions, open_engine, redis_server, subjec
 from penstock_bench.engines.redis_server import RedisMissing, serving
 from penstock_bench.foreign.programs.queries import query
 from penstock_bench.meter.runner import measure
+from penstock_bench.meter.subject import Came
 from penstock_bench.workloads import Comparison, lookup, replay
 from penstock_bench.workloads.lookup import LOOKUP
 
@@ -107,7 +108,7 @@ def test_the_query_in_plain_python_is_exact(server: str) -> None:
     source = wanted.input(500.0, None, total=RECORDS)
     found = query(wanted.specification())
     rows = [json.loads(row) for r in source.records(0, RECORDS, START_US) for row in found.rows(wanted.line(r))]
-    timeline, comparison = wanted.judge(source, [(7, row) for row in rows], 0, START_US, 1)
+    timeline, comparison = wanted.judge(source, Came([(7, row) for row in rows], 0, START_US))
     assert comparison.exact
     assert timeline.seen_us.tolist() == [7] * RECORDS
 

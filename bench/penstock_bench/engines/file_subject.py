@@ -7,7 +7,6 @@ of the end of its window, and event times follow the schedule.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,10 @@ from penstock.connectors.base import Sink
 from penstock.pipeline.stream import Pipeline
 from penstock.types import Record
 from penstock_bench.files import Own, file_workload
-from penstock_bench.files.chance import PRIME, Chance, Combined, Relabel, limit
-from penstock_bench.files.layout import Place
-from penstock_bench.files.loads import costs
-from penstock_bench.files.model import AnyTransformation, Filter, Join, Merge, Modify, Split
-from penstock_bench.meter.subject import Input, Rate, Subject
+from penstock_bench.files.loads import costly
+from penstock_bench.files.model import Filter, Join, Merge, Modify, Split
+from penstock_bench.files.program import specification
+from penstock_bench.meter.subject import Came, Input, Rate, Subject
 from penstock_bench.meter.timeline import NEVER_US, Timeline
 from penstock_bench.workloads import Comparison
 
@@ -50,9 +48,7 @@ class FileSubject(Subject):
                 if not isinstance(each, Filter | Split | Modify | Merge)
             )
         )
-        self.loads = tuple(
-            name for name, each in used.items() if each.params.cpu_load or each.params.mem_load or each.params.disk_load
-        )
+        self.loads = tuple(name for name, each in used.items() if costly(each.params))
 
     @property
     def nested(self) -> str:
@@ -101,83 +97,21 @@ class FileSubject(Subject):
         return b"%d\t%d\t%b\t%b" % (record.id, record.time, record.key.encode(), record.value.encode())
 
     def specification(self) -> dict[str, Any]:
-        layout = self._description.layout
-        steps = []
-        for name in layout.order:
-            step = self._step(name, self._description.transformations[name])
-            inputs = [_place(each) for each in layout.inputs[name]]
-            steps.append({"name": name, "inputs": inputs, **step, **self._load(name)})
-        return {
-            "workload": "file",
-            "prime": PRIME,
-            "sources": list(self._description.sources),
-            "steps": steps,
-            "sinks": {name: _place(place) for name, place in layout.sinks.items()},
-        }
+        return specification(self._description)
 
-    def _step(self, name: str, transformation: AnyTransformation) -> dict[str, Any]:
-        """What a transformation does, with all its numbers worked out."""
-        seed, layout = self._description.seed, self._description.layout
-        match transformation:
-            case Filter(params=params):
-                return {"do": "filter", "draw": _numbers(Chance.of(seed, name)), "below": limit(params.p)}
-            case Split(params=params):
-                relabels = [_numbers(Relabel.of(seed, name, i)) for i in range(params.n)]
-                return {"do": "split", "ratio": params.ratio, "relabels": relabels}
-            case Modify(params=params):
-                whole = int(params.rate_ratio)
-                return {
-                    "do": "modify",
-                    "draw": _numbers(Chance.of(seed, name)),
-                    "ratio": params.size_ratio,
-                    "copies": whole,
-                    "below": limit(params.rate_ratio - whole),
-                    "relabels": [_numbers(Relabel.of(seed, name, i)) for i in range(whole + 1)],
-                }
-            case Merge():
-                return {"do": "merge"}
-            case Join(params=params):
-                return {
-                    "do": "join",
-                    "match": params.match.value,
-                    "ttl_us": layout.ttl_us(name),
-                    "combine": _numbers(Combined.of(seed, name)),
-                }
-        timing = layout.window(name)
-        return {
-            "do": "window",
-            "size_us": timing.size_us,
-            "slide_us": timing.slide_us,
-            "combine": _numbers(Combined.of(seed, name)),
-        }
-
-    def _load(self, name: str) -> dict[str, Any]:
-        """What every message costs a transformation beside its own work."""
-        if name not in self.loads:
-            return {}
-        loads = self._description.transformations[name].params
-        return {"load": costs(loads, self._description.layout.rates_eps[name][0])}
-
-    def judge(
-        self,
-        given: Input,
-        rows: Sequence[tuple[int, Sequence[Any]]],
-        start_us: int,
-        event_start_us: int,
-        partitions: int,
-    ) -> tuple[Timeline, Comparison]:
-        exact = self._workload.expected(given.replay(event_start_us))
+    def judge(self, given: Input, came: Came) -> tuple[Timeline, Comparison]:
+        exact = self._workload.expected(given.replay(came.event_start_us))
         found = self._workload.compare(
-            exact, (dict(zip(self.columns, values, strict=True)) for _, values in rows), partitions
+            exact, (dict(zip(self.columns, values, strict=True)) for _, values in came.rows), came.partitions
         )
         left: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
-        for at_us, values in reversed(rows):
+        for at_us, values in reversed(came.rows):
             left[tuple(values)].append(at_us)
         due, seen = [], []
         for result, count in exact.results.items():
             times = left.get(result, [])
             for _ in range(count):
-                due.append(result[3] - event_start_us + start_us)
+                due.append(result[3] - came.event_start_us + came.start_us)
                 seen.append(times.pop() if times else NEVER_US)
         due_us, seen_us = np.array(due, np.int64), np.array(seen, np.int64)
         order = np.argsort(due_us, kind="stable")
@@ -186,11 +120,3 @@ class FileSubject(Subject):
 
 def _rate(rate: Rate) -> Any:
     return Own.FILE if rate is None else rate
-
-
-def _place(place: Place) -> list[Any]:
-    return [place.node, place.output]
-
-
-def _numbers(numbers: Chance | Relabel | Combined) -> list[int]:
-    return [getattr(numbers, name) for name in numbers.__slots__]

@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 from penstock.connectors.rates import RateSchedule, Segment, as_schedule
 from penstock.errors import InvalidOption
 from penstock.pipeline.options import Options
-from penstock_bench.engines.outputs import read_outputs
 from penstock_bench.engines.program import Program
 from penstock_bench.engines.socket_run import DRAIN_S_MAX, START_S_MAX, measured_usages
 from penstock_bench.meter.engine import Engine, Observation, Rate, RunOptions, no_java
 from penstock_bench.meter.processes import Processes
+from penstock_bench.meter.stamped import read_outputs
 from penstock_bench.meter.subject import Subject
 
 

@@ -90,6 +90,19 @@ class Program:
                 return message[key]
         raise EngineFailed(engine=self._engine, what=f"gave no '{key}' within {timeout_s:g} s", log=self.log())
 
+    def ask(self, word: str, timeout_s: float) -> Any:
+        """Give it a word on its standard input, and return the message of that name."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{word}\n".encode())
+        self._process.stdin.flush()
+        return self.message(word, timeout_s)
+
+    def finish(self, timeout_s: float) -> bool:
+        """End its input, which is the word to stop, and wait until it has; return whether it did in time."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        return self.wait(timeout_s)
+
     def check(self) -> None:
         """Fail if it has ended with an error."""
         if self._process.poll():

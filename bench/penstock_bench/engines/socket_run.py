@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from penstock_bench.engines.inputs import prepare
-from penstock_bench.engines.outputs import read_outputs
 from penstock_bench.engines.program import Program
 from penstock_bench.meter.engine import Observation, Output, Rate, RunOptions
 from penstock_bench.meter.processes import Processes
 from penstock_bench.meter.rows import ProcessUsage
+from penstock_bench.meter.stamped import read_outputs
 from penstock_bench.meter.subject import Subject
 
 START_S_MAX = 120.0

@@ -17,7 +17,7 @@ from penstock.demo.scoring import FEATURE_NAMES, HIDDEN_WEIGHTS, OUTPUT_WEIGHTS,
 from penstock.pipeline.stream import Pipeline
 from penstock.types import Record
 from penstock_bench.meter.errors import UnknownWorkload
-from penstock_bench.meter.subject import Input, Rate, Subject
+from penstock_bench.meter.subject import Came, Input, Rate, Subject
 from penstock_bench.meter.timeline import NEVER_US, Shown, Timeline, Times
 from penstock_bench.workloads import SERVED, WORKLOADS, Comparison, Workload, lookup, yahoo
 from penstock_bench.workloads.grep import NEEDLE
@@ -49,22 +49,13 @@ class _Built(Subject):
     def specification(self) -> dict[str, Any]:
         return {"workload": self.kind}
 
-    def judge(
-        self,
-        given: Input,
-        rows: Sequence[tuple[int, Sequence[Any]]],
-        start_us: int,
-        event_start_us: int,
-        partitions: int,
-    ) -> tuple[Timeline, Comparison]:
-        exact = self.workload.expected(given.replay(event_start_us))
-        found = self.workload.compare(exact, (self._row(values) for _, values in rows), partitions)
-        return self.timeline(given, rows, start_us, event_start_us), found
+    def judge(self, given: Input, came: Came) -> tuple[Timeline, Comparison]:
+        exact = self.workload.expected(given.replay(came.event_start_us))
+        found = self.workload.compare(exact, (self._row(values) for _, values in came.rows), came.partitions)
+        return self.timeline(given, came), found
 
     @abstractmethod
-    def timeline(
-        self, given: Input, rows: Sequence[tuple[int, Sequence[Any]]], start_us: int, event_start_us: int
-    ) -> Timeline:
+    def timeline(self, given: Input, came: Came) -> Timeline:
         """Find out when the effect of each event was out; the parameters are those of `judge`."""
 
     def _row(self, values: Sequence[Any]) -> dict[str, Any]:
@@ -74,11 +65,9 @@ class _Built(Subject):
 class _Grouped(_Built):
     """Rows are counts of groups; each accounts for so many of its group's records."""
 
-    def timeline(
-        self, given: Input, rows: Sequence[tuple[int, Sequence[Any]]], start_us: int, event_start_us: int
-    ) -> Timeline:
-        due_us = self.due(given.replay(event_start_us), start_us + given.times_us)
-        return Timeline.of(due_us, (Shown(at_us, *self.shown(values)) for at_us, values in rows))
+    def timeline(self, given: Input, came: Came) -> Timeline:
+        due_us = self.due(given.replay(came.event_start_us), came.start_us + given.times_us)
+        return Timeline.of(due_us, (Shown(at_us, *self.shown(values)) for at_us, values in came.rows))
 
     @abstractmethod
     def due(self, records: Iterable[Record], times_us: Times) -> dict[Group, Times]:
@@ -92,15 +81,12 @@ class _Grouped(_Built):
 class _Numbered(_Built):
     """Every record has one row, which begins with the record's number: its place in the input."""
 
-    def timeline(
-        self, given: Input, rows: Sequence[tuple[int, Sequence[Any]]], start_us: int, event_start_us: int
-    ) -> Timeline:
-        del event_start_us
+    def timeline(self, given: Input, came: Came) -> Timeline:
         seen_us = np.full(given.total, NEVER_US, np.int64)
-        known = [(values[0], at_us) for at_us, values in rows if 0 <= values[0] < given.total]
+        known = [(values[0], at_us) for at_us, values in came.rows if 0 <= values[0] < given.total]
         numbers, times_us = np.array(known, np.int64).reshape(-1, 2).T
         np.minimum.at(seen_us, numbers, times_us)
-        return Timeline(start_us + given.times_us, seen_us)
+        return Timeline(came.start_us + given.times_us, seen_us)
 
 
 class _Yahoo(_Grouped):

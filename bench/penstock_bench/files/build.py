@@ -11,7 +11,7 @@ from penstock_bench.files import operations
 from penstock_bench.files.chance import Chance, Relabel, limit
 from penstock_bench.files.layout import Place, output_names
 from penstock_bench.files.load import Description
-from penstock_bench.files.loads import Burner, costs
+from penstock_bench.files.loads import Burner, costly, costs
 from penstock_bench.files.model import Filter, Join, Loads, Merge, Modify, Split
 from penstock_bench.files.operations import as_operation
 
@@ -55,7 +55,7 @@ class _Builder:
         return [self._counted(read[0], name)]
 
     def _burdened(self, name: str, loads: Loads, read: list[Stream]) -> list[Stream]:
-        if not (loads.cpu_load or loads.mem_load or loads.disk_load):
+        if not costly(loads):
             return read
         burner = Burner(**costs(loads, self._layout.rates_eps[name][0]))  # type: ignore[arg-type]
         labels = [f"{name}:load"] if len(read) == 1 else [f"{name}:load-{i}" for i in range(1, len(read) + 1)]

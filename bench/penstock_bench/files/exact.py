@@ -5,32 +5,20 @@ None of Penstock's operations are used: what is shared with `build` is the file,
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from math import ceil, floor
-from typing import NamedTuple
+from operator import attrgetter
 
-from penstock.operators import Pairing
 from penstock.types import Record
-from penstock_bench.files.chance import Chance, Combined, Relabel, limit
 from penstock_bench.files.layout import Place
 from penstock_bench.files.load import Description
 from penstock_bench.files.model import AnyTransformation, Filter, Join, Merge, Modify, Split
-from penstock_bench.files.timing import WindowTiming
+from penstock_bench.files.program import specification
+from penstock_bench.foreign.programs.graph import Graph
+from penstock_bench.foreign.programs.messages import END_US, Message
 from penstock_bench.workloads.base import Comparison, Row, time_us
-
-
-class Message(NamedTuple):
-    """A message, and the id of the generated one that it came from."""
-
-    key: str
-    value: str
-    time_us: int
-    id: int
-    origin: int
 
 
 class Order(Enum):
@@ -59,28 +47,28 @@ class Expected:
 
 def expected(description: Description, records: Iterable[Record]) -> Expected:
     """Compute the exact result for the messages of all sources; their ids tell which is whose."""
-    layout, count = description.layout, len(description.sources)
-    made: dict[Place, list[Message]] = {Place(name): [] for name in description.sources}
-    streams = list(made.values())
-    for r in records:
-        streams[r.id % count].append(Message(r.key, r.value, r.time, r.id, r.id))
+    results: Counter[Result] = Counter()
+    origins: dict[Result, int] = {}
+
+    def out(sink: str, message: Message) -> None:
+        result = (sink, message.key, message.value, message.time_us, message.id)
+        results[result] += 1
+        origins[result] = message.origin
+
+    graph = Graph(specification(description, loads=False), out)
+    messages = (Message(r.key, r.value, r.time, r.id, r.id) for r in records)
+    for message in sorted(messages, key=attrgetter("time_us")):
+        graph.put(message)
+    graph.advance(END_US)
+    layout = description.layout
     orders = {Place(name): Order.SOURCE for name in description.sources}
     for name in layout.order:
         transformation = description.transformations[name]
-        read = [made[place] for place in layout.inputs[name]]
-        outputs = _apply(description.seed, name, transformation, read, layout.timing.get(name))
         order = _order(transformation, [orders[place] for place in layout.inputs[name]])
-        for i, output in enumerate(outputs):
-            made[Place(name, i)] = output
-            orders[Place(name, i)] = order
-    results: Counter[Result] = Counter()
-    origins: dict[Result, int] = {}
-    for sink, place in layout.sinks.items():
-        for message in made[place]:
-            result = (sink, *message[:4])
-            results[result] += 1
-            origins[result] = message.origin
-    return Expected(results, origins, {sink: orders[place] for sink, place in layout.sinks.items()}, count)
+        outputs = transformation.params.n if isinstance(transformation, Split) else 1
+        orders |= {Place(name, i): order for i in range(outputs)}
+    sinks = {sink: orders[place] for sink, place in layout.sinks.items()}
+    return Expected(results, origins, sinks, len(description.sources))
 
 
 def _order(transformation: AnyTransformation, read: list[Order]) -> Order:
@@ -92,104 +80,6 @@ def _order(transformation: AnyTransformation, read: list[Order]) -> Order:
         case Join():
             return Order.NONE
     return Order.KEY
-
-
-def _apply(
-    seed: int,
-    name: str,
-    transformation: AnyTransformation,
-    read: list[list[Message]],
-    timing: WindowTiming | int | None,
-) -> list[list[Message]]:
-    match transformation:
-        case Filter(params=params):
-            chance, dropped = Chance.of(seed, name), limit(params.p)
-            return [[each for each in read[0] if chance.draw(each.id) >= dropped]]
-        case Split(params=params):
-            copies = [Relabel.of(seed, name, i) for i in range(params.n)]
-            return [[_copy(each, params.ratio, relabel) for each in read[0]] for relabel in copies]
-        case Modify(params=params):
-            return [_modify(seed, name, params.size_ratio, params.rate_ratio, read[0])]
-        case Merge():
-            return [[each for stream in read for each in stream]]
-        case Join(params=params):
-            assert isinstance(timing, int)
-            pairs = _pairs_once if params.match is Pairing.ONCE else _all_pairs
-            combined = Combined.of(seed, name)
-            return [[_pair(combined, x, y) for x, y in pairs(read[0], read[1], timing)]]
-    assert isinstance(timing, WindowTiming)
-    return [_count(Combined.of(seed, name), read[0], timing)]
-
-
-def _copy(message: Message, ratio: float, relabel: Relabel) -> Message:
-    value = message.value
-    size = floor(len(value) * ratio)
-    return message._replace(value=(value * ceil(ratio))[:size], id=relabel.id(message.id))
-
-
-def _modify(seed: int, name: str, size_ratio: float, rate_ratio: float, read: list[Message]) -> list[Message]:
-    chance, whole = Chance.of(seed, name), floor(rate_ratio)
-    more = limit(rate_ratio - whole)
-    relabels = [Relabel.of(seed, name, i) for i in range(whole + 1)]
-    return [
-        _copy(each, size_ratio, relabel)
-        for each in read
-        for relabel in relabels[: whole + (chance.draw(each.id) < more)]
-    ]
-
-
-def _pair(combined: Combined, x: Message, y: Message) -> Message:
-    return Message(x.key, x.value + y.value, max(x.time_us, y.time_us), combined.id(x.id, y.id), x.origin)
-
-
-def _pairs_once(left: list[Message], right: list[Message], ttl_us: int) -> Iterator[tuple[Message, Message]]:
-    """Go through the messages of both sides by time, left before right, value and id; each takes the first that waits.
-
-    Of a key, messages of one side only can wait for those that come: the others have found them too old.
-    """
-    waiting: defaultdict[str, deque[tuple[int, Message]]] = defaultdict(deque)
-    sides = [(0, message) for message in left] + [(1, message) for message in right]
-    for side, message in sorted(sides, key=lambda each: (each[1].time_us, each[0], each[1].value, each[1].id)):
-        queue = waiting[message.key]
-        while queue and queue[0][1].time_us < message.time_us - ttl_us:
-            queue.popleft()
-        if queue and queue[0][0] != side:
-            partner = queue.popleft()[1]
-            yield (message, partner) if side == 0 else (partner, message)
-        else:
-            queue.append((side, message))
-
-
-def _all_pairs(left: list[Message], right: list[Message], ttl_us: int) -> Iterator[tuple[Message, Message]]:
-    by_key: defaultdict[str, list[Message]] = defaultdict(list)
-    for message in sorted(right, key=lambda each: each.time_us):
-        by_key[message.key].append(message)
-    times_us = {key: [message.time_us for message in messages] for key, messages in by_key.items()}
-    for x in left:
-        if x.key in times_us:
-            times = times_us[x.key]
-            near = slice(bisect_left(times, x.time_us - ttl_us), bisect_right(times, x.time_us + ttl_us))
-            yield from ((x, y) for y in by_key[x.key][near])
-
-
-def _count(combined: Combined, read: list[Message], timing: WindowTiming) -> list[Message]:
-    counts: Counter[tuple[int, str]] = Counter()
-    first_ids: dict[tuple[int, str], int] = {}
-    for message in read:
-        for start_us in timing.starts_us(message.time_us):
-            group = start_us, message.key
-            counts[group] += 1
-            first_ids[group] = min(message.id, first_ids.get(group, message.id))
-    return [
-        Message(
-            key,
-            str(count),
-            start_us + timing.size_us - 1,
-            combined.id(first_ids[start_us, key], start_us // timing.slide_us),
-            first_ids[start_us, key],
-        )
-        for (start_us, key), count in counts.items()
-    ]
 
 
 def compare(exact: Expected, rows: Iterable[Row], partitions: int) -> Comparison:

@@ -18,6 +18,11 @@ DISK_WRITTEN_BYTES = 16 << 10
 """What it writes for every message, and reads again."""
 
 
+def costly(loads: Loads) -> bool:
+    """Whether messages cost more than a transformation's own work."""
+    return bool(loads.cpu_load or loads.mem_load or loads.disk_load)
+
+
 def costs(loads: Loads, rate_eps: float) -> dict[str, float | int]:
     """What one message costs, in the words of `Burner`; at ``rate_eps`` cpu_load is the share of a core kept busy."""
     copied_bytes = max(int(MEMORY_COPIED_BYTES * loads.mem_load), 1) if loads.mem_load else 0

@@ -72,30 +72,28 @@ class _Strict(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Fields that nobody knows are refused: a misspelt one would be ignored silently."""
 
 
-class KeyParams(_Strict, kw_only=True):
-    """Parameters of a distribution of keys; which ones belong to which distribution is in docs/workloads.md."""
-
-    num_keys: Keys | None = None
-    exponent: Exponent | None = None
-    lower: Bound | None = None
-    upper: Bound | None = None
-    mean: Mean | None = None
-    sd: Deviation | None = None
-    value: Bound | None = None
-
-
-class LengthParams(_Strict, kw_only=True):
-    """Parameters of a distribution of message lengths, in letters."""
+class _DrawnParams(_Strict, kw_only=True):
+    """Parameters that distributions have; which ones belong to which distribution is in docs/workloads.md."""
 
     num_keys: Keys | None = None
     """How the original tool names the number of elements of any Zipf distribution."""
-    num_elements: Keys | None = None
     exponent: Exponent | None = None
     lower: Bound | None = None
     upper: Bound | None = None
     mean: Mean | None = None
     sd: Deviation | None = None
+
+
+class KeyParams(_DrawnParams, kw_only=True):
+    """Parameters of a distribution of keys."""
+
     value: Bound | None = None
+
+
+class LengthParams(KeyParams, kw_only=True):
+    """Parameters of a distribution of message lengths, in letters."""
+
+    num_elements: Keys | None = None
 
 
 class Step(_Strict, kw_only=True):
@@ -105,17 +103,11 @@ class Step(_Strict, kw_only=True):
     rate: Level
 
 
-class RateParams(_Strict, kw_only=True):
+class RateParams(_DrawnParams, kw_only=True):
     """Parameters of a rate; a plain ``rate`` makes it constant, whatever the distribution."""
 
     rate: Rate | None = None
-    num_keys: Keys | None = None
     num_elements: Keys | None = None
-    exponent: Exponent | None = None
-    lower: Bound | None = None
-    upper: Bound | None = None
-    mean: Mean | None = None
-    sd: Deviation | None = None
     path: Annotated[str, Meta(description="a CSV file with the columns time,value, relative to this file")] | None = (
         None
     )

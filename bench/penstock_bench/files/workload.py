@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Unpack
 
 import penstock as ps
 from penstock.connectors.base import Sink
 from penstock.connectors.generator import Format, Generator
 from penstock.connectors.rates import RateSchedule, Segment, as_schedule
-from penstock.durations import parse_us
 from penstock.errors import InvalidOption
 from penstock.types import Record
 from penstock_bench.files import exact
@@ -19,7 +19,7 @@ from penstock_bench.files.build import build
 from penstock_bench.files.exact import Expected
 from penstock_bench.files.load import Description, load
 from penstock_bench.files.messages import MESSAGE
-from penstock_bench.workloads.base import Rate, Workload
+from penstock_bench.workloads.base import Input, Rate, Workload, due_in
 
 
 class Own(Enum):
@@ -58,17 +58,9 @@ class FileWorkload(Workload[Expected]):
 
     description: Description
 
-    def sources(
-        self,
-        rate: Rate | Own = Own.FILE,
-        *,
-        total: int | None = None,
-        seconds: float | None = None,
-        partitions: int | None = None,
-        seed: int = 0,
-    ) -> dict[str, Generator]:
+    def sources(self, rate: Rate | Own = Own.FILE, **input: Unpack[Input]) -> dict[str, Generator]:
         """Build the generators of all sources, by name; the parameters are those of :meth:`source`."""
-        plans = self.description.sources
+        plans, total, seconds = self.description.sources, input.get("total"), input.get("seconds")
         together_eps = sum(plan.rate_eps for plan in plans.values())
         made = {}
         left = total
@@ -79,40 +71,19 @@ class FileWorkload(Workload[Expected]):
             if left is not None and amount is not None:
                 left -= amount
             if seconds is not None:
-                if total is not None or own is None:
-                    raise InvalidOption(
-                        option="seconds", given=seconds, allowed="only with a rate, and instead of total"
-                    )
-                # A message that is due at the very end belongs to the time after it.
-                amount = own.due(parse_us(seconds, option="seconds") - 1)
+                amount = due_in(own, seconds, total)
+            partitions, seed = input.get("partitions"), input.get("seed", 0)
             made[name] = plan.generator(own, total=amount, partitions=partitions, seed=seed)
         return made
 
-    def source(
-        self,
-        rate: Rate | Own = Own.FILE,
-        *,
-        total: int | None = None,
-        seconds: float | None = None,
-        partitions: int | None = None,
-        seed: int = 0,
-    ) -> Generator:
-        """Build the input, to be made again; ``seed`` comes on top of the file's, for what sources draw."""
-        made = list(self.sources(rate, total=total, seconds=seconds, partitions=partitions, seed=seed).values())
+    def source(self, rate: Rate | Own = Own.FILE, **input: Unpack[Input]) -> Generator:
+        """Build the input, to be made again; a seed comes on top of the file's, for what sources draw."""
+        made = list(self.sources(rate, **input).values())
         return made[0] if len(made) == 1 else Several(made)
 
-    def pipeline(
-        self,
-        rate: Rate | Own,
-        sink: Sink,
-        *,
-        total: int | None = None,
-        seconds: float | None = None,
-        partitions: int | None = None,
-        seed: int = 0,
-    ) -> ps.Pipeline:
+    def pipeline(self, rate: Rate | Own, sink: Sink, **input: Unpack[Input]) -> ps.Pipeline:
         """Build the pipeline to ``sink``; where the file has several sinks, the column ``sink`` names them there."""
-        sources = self.sources(rate, total=total, seconds=seconds, partitions=partitions, seed=seed)
+        sources = self.sources(rate, **input)
         return self.result({name: ps.stream(name, source) for name, source in sources.items()}).to(sink)
 
     def result(self, sources: dict[str, ps.Stream]) -> ps.Stream:

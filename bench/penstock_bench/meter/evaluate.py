@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.metrics import Histogram
 from penstock_bench.meter.engine import Observation, Rate, RunOptions
-from penstock_bench.meter.subject import Subject
+from penstock_bench.meter.subject import Came, Subject
 from penstock_bench.meter.timeline import NEVER_US, Times
 from penstock_bench.workloads import Comparison
 
@@ -51,9 +51,8 @@ def evaluate(subject: Subject, observation: Observation, rate: Rate, seconds: fl
     """Judge a run by its output alone."""
     given = subject.input(rate, options.warm_up_s + seconds, seed=options.seed)
     rows = [(output.out_us, output.values) for output in observation.outputs]
-    timeline, found = subject.judge(
-        given, rows, observation.start_us, observation.event_start_us, observation.partitions
-    )
+    came = Came(rows, observation.start_us, observation.event_start_us, observation.partitions)
+    timeline, found = subject.judge(given, came)
     first_us = observation.start_us + round(options.warm_up_s * 1e6)
     end_us = first_us + round(seconds * 1e6)
     # A line may count in several groups or in none: throughput is told in lines.

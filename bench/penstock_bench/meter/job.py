@@ -19,9 +19,9 @@ import msgspec
 import penstock as ps
 from penstock.control.monitor import Status
 from penstock.metrics import Histogram
-from penstock.runtime.report import Latency, Report
+from penstock.runtime.report import Report
 from penstock_bench.meter.processes import Processes
-from penstock_bench.meter.rows import OperationRow, ResultRow, cdf_of, mean_ms_of
+from penstock_bench.meter.rows import OperationRow, ResultRow, latency_fields, mean_ms_of
 from penstock_bench.meter.search import search
 from penstock_bench.workloads import Comparison, Workload, replay
 
@@ -32,8 +32,9 @@ SETTLE_S = 5.0
 """Before a capacity is measured: forms have changed, micro-batches have their size."""
 BACKLOG_S_MAX = 0.25
 """A rate is sustained while the backlog at its end is less than so many seconds of input."""
-TRIAL_WARM_UP_S, TRIAL_S, TRIAL_FACTOR, LOOKS = 2.5, 2.5, 1.2, 10
-"""Of the search for the highest rate that is sustained, around what was carried under overload."""
+TRIAL_SETTLE_S, TRIAL_S, TRIAL_FACTOR, LOOKS = 2.5, 2.5, 1.2, 10
+"""Of the search for the highest rate that is sustained, around what was carried under overload. A trial begins at half
+its rate: what has gathered before slots are up could not be worked off near the limit."""
 EXACT_EVENTS_MAX = 3_000_000
 EXACT_SENTENCES_MAX = 300_000
 """Outputs of more events than this are not compared row by row: that would take longer than the run."""
@@ -130,7 +131,6 @@ def row_of(
 ) -> ResultRow:
     """Put a run into the format of results; ``found`` is None where nothing was compared."""
     latency_us = run.job.latency_us() if latency_us is None else latency_us
-    latency = Latency.of(latency_us)
     return ResultRow(
         workload=name,
         engine="penstock",
@@ -138,19 +138,13 @@ def row_of(
         rate=rate,
         seconds=round(report.seconds, 2),
         events=report.events_in,
-        p50_ms=latency.p50,
-        p90_ms=latency.p90,
-        p99_ms=latency.p99,
-        p999_ms=latency.p999,
-        max_ms=latency.max,
+        **latency_fields(latency_us),
         cpu_cores=round(run.processes.cpu_cores, 3),
         pss_mb=round(run.processes.memory_mb, 1),
         lost=None if found is None else found.lost + report.lost,
         duplicated=None if found is None else found.duplicated + found.wrong + report.duplicated,
         reordered=None if found is None else found.reordered + report.reordered,
         late=report.late,
-        mean_ms=mean_ms_of(latency_us),
-        cdf=cdf_of(latency_us),
         components_ms=report.components_ms,
         note=f"to the update of '{report.measured_at}'"
         + (f"; {len(report.switches)} switches" if report.switches else ""),
@@ -276,9 +270,9 @@ def sustain(workload: Workload[Any], carried_eps: float, parallelism: int, forms
     told: list[tuple[float, float, float]] = []
 
     def sustains(rate: float) -> bool:
-        pipeline = workload.pipeline(rate, ps.foreach(discard))
-        with running(pipeline, parallelism=parallelism, forms=forms) as run:
-            run.warm_up(TRIAL_WARM_UP_S)
+        schedule = ps.rates.steps([(TRIAL_SETTLE_S, rate / 2), (3600, rate)])
+        with running(workload.pipeline(schedule, ps.foreach(discard)), parallelism=parallelism, forms=forms) as run:
+            run.warm_up(TRIAL_SETTLE_S)
             time.sleep(max(0.0, TRIAL_S - LOOKS * POLL_S))
             # The least of several looks: a backlog that comes and goes with micro-batches does not grow.
             looks = []

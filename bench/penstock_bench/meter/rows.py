@@ -188,6 +188,16 @@ def mean_ms_of(latency_us: Histogram) -> float | None:
     return round(sum_us / latency_us.total / 1000, 4)
 
 
+def latency_fields(latency_us: Histogram) -> dict[str, Any]:
+    """Percentiles, mean and distribution of a histogram of microseconds, as a row has them."""
+    if not latency_us.total:
+        return {}
+    quantiles = {"p50_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99, "p999_ms": 0.999}
+    found: dict[str, Any] = {name: latency_us.quantile(q) / 1000 for name, q in quantiles.items()}
+    found["max_ms"] = latency_us.maximum / 1000
+    return {**found, "mean_ms": mean_ms_of(latency_us), "cdf": cdf_of(latency_us)}
+
+
 def make_header(settings: dict[str, object]) -> Header:
     """Describe this machine and these versions."""
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()

@@ -12,7 +12,7 @@ import msgspec
 from penstock_bench.meter.engine import Engine, Rate, RunOptions
 from penstock_bench.meter.errors import NotSupported
 from penstock_bench.meter.evaluate import GROWTH_MAX, Evaluation, evaluate
-from penstock_bench.meter.rows import Check, ResultRow, Results, cdf_of, make_header, mean_ms_of
+from penstock_bench.meter.rows import Check, ResultRow, Results, latency_fields, make_header
 from penstock_bench.meter.subject import Subject
 
 WARM_UP_RULE = (
@@ -44,11 +44,6 @@ def measure(
     observed = engine.run(subject, rate, seconds, options)
     options.tell("checking the results", None)
     found = evaluate(subject, observed, rate, seconds, options)
-    latency = found.latency
-
-    def quantile_ms(q: float) -> float | None:
-        return latency.quantile(q) / 1000 if latency.total else None
-
     row = ResultRow(
         workload=subject.name,
         engine=engine.name,
@@ -56,11 +51,7 @@ def measure(
         rate=float(rate) if isinstance(rate, int | float) else found.events / (options.warm_up_s + seconds),
         seconds=seconds,
         events=found.events,
-        p50_ms=quantile_ms(0.5),
-        p90_ms=quantile_ms(0.9),
-        p99_ms=quantile_ms(0.99),
-        p999_ms=quantile_ms(0.999),
-        max_ms=latency.maximum / 1000 if latency.total else None,
+        **latency_fields(found.latency),
         cpu_cores=round(sum(each.cpu_cores for each in observed.processes), 3),
         pss_mb=round(sum(each.memory_mb or 0.0 for each in observed.processes), 1),
         lost=found.found.lost,
@@ -79,8 +70,6 @@ def measure(
         generator_lag_ms=observed.feed_lag_ms,
         processes=observed.processes,
         settings=observed.settings,
-        mean_ms=mean_ms_of(latency),
-        cdf=cdf_of(latency),
     )
     return row, found
 

@@ -62,7 +62,7 @@ def search(
     precision : float
         The range that is left at the end, as a share of its lower end.
     factor : float
-        From one rate to the next until one is found on either side of the limit.
+        From the first rate to the second; then wider, until one is found on either side of the limit.
     ceiling_eps : float
         No rate above this one is tried: the generator's own limit.
     trials_max : int
@@ -84,6 +84,8 @@ def check_precision(precision: float) -> None:
 
 
 def _next(found: Found, precision: float, factor: float, ceiling_eps: float) -> float | None:
+    # Step by step wider, up to doubling: where to begin may have been far off.
+    factor = min(FACTOR, factor ** len(found.trials))
     if found.failed_eps is None:
         return min(found.sustained_eps * factor, ceiling_eps) if found.sustained_eps < ceiling_eps else None
     if not found.sustained_eps:

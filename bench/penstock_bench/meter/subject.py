@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -84,6 +84,25 @@ class Input:
             yield from self.records(first, REPLAY_RECORDS, start_us)
 
 
+class Came(NamedTuple):
+    """What came out of an engine.
+
+    Attributes
+    ----------
+    rows : sequence of (int, list)
+        When each row left, and its values.
+    start_us, event_start_us : int
+        When the schedule began, and what the event times count from.
+    partitions : int
+        Partitions of the input; order is kept within each.
+    """
+
+    rows: Sequence[tuple[int, Sequence[Any]]]
+    start_us: int
+    event_start_us: int
+    partitions: int = 1
+
+
 class Subject(ABC):
     """A workload to run on engines.
 
@@ -145,24 +164,5 @@ class Subject(ABC):
         """What a program is told of it, under ``workload`` its kind; plain values."""
 
     @abstractmethod
-    def judge(
-        self,
-        given: Input,
-        rows: Sequence[tuple[int, Sequence[Any]]],
-        start_us: int,
-        event_start_us: int,
-        partitions: int,
-    ) -> tuple[Timeline, Comparison]:
-        """Find out when the effect of each event was out, and compare all that came out with the exact result.
-
-        Parameters
-        ----------
-        given : Input
-            What the engine was given.
-        rows : sequence of (int, list)
-            When each row left, and its values.
-        start_us, event_start_us : int
-            When the schedule began, and what the event times count from.
-        partitions : int
-            Partitions of the input; order is kept within each.
-        """
+    def judge(self, given: Input, came: Came) -> tuple[Timeline, Comparison]:
+        """Find out when the effect of each event was out, and compare all that came out with the exact result."""

@@ -15,6 +15,7 @@ from rich.table import Column, Table
 from penstock.dashboard.numbers import human
 from penstock_bench.meter.rows import Check, ResultRow
 from penstock_bench.meter.runner import Spread
+from penstock_bench.report.words import label
 
 BAR_WIDTH = 30
 BAR_COLUMNS_MIN = 80
@@ -156,6 +157,21 @@ def comparison_tables(rows: Iterable[ResultRow]) -> list[Table]:
     return [_comparison(rate, by_engine) for rate, by_engine in by_rate.items()]
 
 
+def rows_table(rows: Iterable[ResultRow]) -> Table:
+    """Put everything that a study has measured into one table."""
+    figures = {"rate": "rate/s", "p50_ms": "p50 ms", "p99_ms": "p99 ms", "p999_ms": "p99.9 ms", "max_ms": "max ms"}
+    figures |= {"sustained_eps": "sustained/s", "capacity_eps": "carried/s", "cpu_cores": "cores", "memory_mb": "MB"}
+    table = Table("workload", "form or engine", box=None, pad_edge=False)
+    for title in (*figures.values(), "not exact"):
+        table.add_column(title, justify="right")
+    for row in rows:
+        values = [getattr(row, name) for name in figures]
+        wrong = sum(count or 0 for count in (row.lost, row.duplicated, row.reordered, row.wrong))
+        exact = "" if row.lost is None else f"{wrong:,}"
+        table.add_row(row.workload, label(row), *("" if each is None else _short(each) for each in values), exact)
+    return table
+
+
 def _comparison(rate: float | None, by_engine: dict[str, list[ResultRow]]) -> Table:
     runs = max(map(len, by_engine.values()))
     spread_told = f", median of {runs} runs, least and largest below it" if runs > 1 else ""
@@ -173,8 +189,8 @@ def _comparison(rate: float | None, by_engine: dict[str, list[ResultRow]]) -> Ta
             cells.append("\n".join(map(_short, values if len(each) > 1 else values[:1])) or "–")
         kept = sum(bool(row.sustained) for row in each)
         exact = sum(map(is_exact, each))
-        label = f"{engine}\n  least\n  largest" if len(each) > 1 else engine
-        table.add_row(label, *cells, f"{kept}/{len(each)}", f"{exact}/{len(each)}")
+        named = f"{engine}\n  least\n  largest" if len(each) > 1 else engine
+        table.add_row(named, *cells, f"{kept}/{len(each)}", f"{exact}/{len(each)}")
     return table
 
 

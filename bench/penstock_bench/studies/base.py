@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_origin
@@ -111,6 +111,13 @@ class Desk:
         seconds = self.seconds(seconds)
         return observe(WORKLOADS[name], rate, seconds, workers, form, warm_up_s=warm_up_s, **options)[0]
 
+    def every_form(self, name: str, rates: Iterable[float], seconds: float) -> None:
+        """Measure a workload of ours at each rate in each form, and keep the rows."""
+        for rate in rates:
+            for form in FORMS:
+                self.tell(f"{name} at {number(rate)}/s, {form}")
+                self.add(self.observe(name, rate, form, seconds))
+
     def carry(
         self, workload: Workload[Any] | str, form: str, seconds: float = CARRY_S, *, workers: int = 0, **options: Any
     ) -> ResultRow:
@@ -154,6 +161,8 @@ class Study(ABC):
     method: ClassVar[str]
     file: ClassVar[str] = ""
     """Name of its results, where that is not its own."""
+    settings: ClassVar[dict[str, object]] = {}
+    """What the header of its results says beside the number of workers."""
 
     @abstractmethod
     def run(self, desk: Desk) -> None:
@@ -185,7 +194,7 @@ def conduct(study: Study, options: StudyOptions, path: Path, say: Callable[[str]
     """
     notes = StudyNotes(name=study.name, title=study.title, method=study.method, complete=False, quick=options.quick)
     settings: dict[str, object] = {"parallelism": options.parallelism, "after": study.after}
-    results = Results(header=make_header(settings), rows=[], checks=[], study=notes)
+    results = Results(header=make_header({**settings, **study.settings}), rows=[], checks=[], study=notes)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()

@@ -10,12 +10,14 @@ from penstock.errors import InvalidOption, nearest
 from penstock.runtime.spark import close_session, open_session
 from penstock_bench.meter.rows import Results
 from penstock_bench.report.draw import render
+from penstock_bench.report.presentation import rows_table
 from penstock_bench.studies import STUDIES
 from penstock_bench.studies.base import StudyOptions, conduct
 from penstock_bench.studies.dynamism import Dynamism
 from penstock_bench.studies.traces import find_traces
 
 PARALLELISM_MAX = 64
+TABLE_COLUMNS = 130
 
 
 def check(names: list[str], options: StudyOptions) -> None:
@@ -46,6 +48,8 @@ def run_study(name: str, options: StudyOptions, out: Path, console: Console) -> 
         results, complete = conduct(study, options, path, say)
     finally:
         close_session()
+    say("")
+    console.print(rows_table(results.rows), width=None if console.is_terminal else TABLE_COLUMNS)
     say("")
     for line in _findings(results):
         say(line)

@@ -34,12 +34,8 @@ class Components(Study):
     )
 
     def run(self, desk: Desk) -> None:
-        quick = desk.options.quick
-        rates = [LOW_EPS] if quick else [LOW_EPS, PAPER_HIGH_EPS, desk.beyond_record("yahoo")]
-        for rate in rates:
-            for form in FORMS:
-                desk.tell(f"yahoo at {number(rate)}/s, {form}")
-                desk.add(desk.observe("yahoo", rate, form, SECONDS))
+        high = () if desk.options.quick else (PAPER_HIGH_EPS, desk.beyond_record("yahoo"))
+        desk.every_form("yahoo", [LOW_EPS, *high], SECONDS)
 
     def findings(self, results: Results) -> Iterator[Claim | Check]:
         low = [pick(results, "yahoo", form, LOW_EPS) for form in FORMS]

@@ -6,7 +6,6 @@ As a program, with a workload file as its argument, it is that process, and prin
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from typing import Any
 import msgspec
 
 from penstock.connectors.generator import Generator
-from penstock.errors import PenstockError
+from penstock_bench.meter.apart import apart, tell
 from penstock_bench.meter.rows import Check
 from penstock_bench.workloads.base import Workload
 
@@ -56,12 +55,7 @@ def check_generator(file: Path = WORKLOAD_FILE) -> list[Check]:
     Of two sources, that of the Yahoo benchmark and that of a workload file; the slower one counts. Takes about 8 s.
     """
     _sources(file)  # what is wrong with the file is told here
-    command = [sys.executable, "-m", "penstock_bench.studies.generator_speed", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-        raise PenstockError(f"the generator could not be measured: {last[0]}")
-    return judge(msgspec.json.decode(done.stdout, type=Speeds))
+    return judge(apart("penstock_bench.studies.generator_speed", str(file), kind=Speeds))
 
 
 def judge(found: Speeds) -> list[Check]:
@@ -71,20 +65,13 @@ def judge(found: Speeds) -> list[Check]:
     for form, target_eps in (("batch", BATCH_EPS_MIN), ("record", RECORD_EPS_MIN)):
         by_source = {each.source: float(getattr(each, f"{form}_eps")) for each in found.speeds}
         least = min(by_source.values())
-        checks.append(
-            Check(
-                name=f"generator, {form} form, one core",
-                value=round(least),
-                unit="events/s",
-                target=f"at least {target_eps:,.0f}",
-                met=least >= target_eps,
-                detail={
-                    "by source": {source: round(eps) for source, eps in by_source.items()},
-                    "bytes of an event": {each.source: round(each.event_bytes) for each in found.speeds},
-                    "how": f"one process, {how}; best of {ROUNDS} times {SLICE_S:g} s",
-                },
-            )
-        )
+        detail: dict[str, object] = {
+            "by source": {source: round(eps) for source, eps in by_source.items()},
+            "bytes of an event": {each.source: round(each.event_bytes) for each in found.speeds},
+            "how": f"one process, {how}; best of {ROUNDS} times {SLICE_S:g} s",
+        }
+        name, target = f"generator, {form} form, one core", f"at least {target_eps:,.0f}"
+        checks.append(Check(name, round(least), "events/s", target, least >= target_eps, detail))
     return checks
 
 
@@ -138,12 +125,7 @@ def _sources(file: Path) -> dict[str, Workload[Any]]:
     return {"yahoo": WORKLOADS["yahoo"], file.stem: file_workload(file)}
 
 
-def main(file: Path) -> None:
-    """Be the process that is measured."""
-    core = bind()
-    speeds = [measure(name, workload.source(OFFERED_EPS)) for name, workload in _sources(file).items()]
-    print(msgspec.json.encode(Speeds(core, speeds)).decode())
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    core = bind()
+    made = [measure(name, each.source(OFFERED_EPS)) for name, each in _sources(Path(sys.argv[1])).items()]
+    tell(Speeds(core, made))

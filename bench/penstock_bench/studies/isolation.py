@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 
 import msgspec
@@ -13,17 +13,7 @@ from penstock_bench.meter.rows import Check, Claim, ResultRow, Results
 from penstock_bench.report.chart import Bar, Bars, Figure
 from penstock_bench.report.words import ms, number, ratio
 from penstock_bench.studies.base import ADAPTIVE, BATCH, QUICK_S, Desk, Study, Table, data_of, machine
-from penstock_bench.studies.neighbours import (
-    SETTLE_S,
-    WORKLOAD,
-    Beside,
-    Carried,
-    Load,
-    Neighbour,
-    Within,
-    measure,
-    nobody,
-)
+from penstock_bench.studies.neighbours import SETTLE_S, WORKLOAD, Carried, Load, Neighbour, beside, measure, within
 
 RATE_EPS = 4_000.0
 SECONDS = 12.0
@@ -75,7 +65,7 @@ class Isolation(Study):
         shared: list[Shared] = []
         for case in QUICK_CASES if quick else Case:
             desk.tell(f"{number(RATE_EPS)}/s, {case.value}")
-            with _neighbour(case, workers, settle_s)() as neighbour:
+            with _neighbour(case, workers, settle_s) as neighbour:
                 row, carried = measure(RATE_EPS, seconds, workers, neighbour, warm_up_s=warm_up_s)
             desk.add(_named(row, case, carried))
             if carried is not None:
@@ -146,11 +136,11 @@ class Isolation(Study):
         return [Figure("isolation", "Two jobs on one machine", caption, panels, columns=2)]
 
 
-def _neighbour(case: Case, workers: int, settle_s: float) -> Callable[[], AbstractContextManager[Neighbour | None]]:
+def _neighbour(case: Case, workers: int, settle_s: float) -> AbstractContextManager[Neighbour | None]:
     loads = {Case.IDLE: Load.IDLE, Case.RECORD: Load.RECORD, Case.BATCH: Load.BATCH}
     if case in loads:
-        return lambda: Beside(loads[case], workers, settle_s)
-    return (lambda: Within(Load.BATCH, workers, settle_s)) if case is Case.SHARED else nobody
+        return beside(loads[case], workers, settle_s)
+    return within(Load.BATCH, workers, settle_s) if case is Case.SHARED else nullcontext()
 
 
 def _named(row: ResultRow, case: Case, carried: Carried | None) -> ResultRow:

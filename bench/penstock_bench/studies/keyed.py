@@ -25,8 +25,8 @@ from penstock.runtime.clock import now_us
 from penstock.types import Record
 from penstock_bench.meter.job import POLL_S, Run, read_rows, row_of, running, waiting
 from penstock_bench.meter.rows import ResultRow
+from penstock_bench.meter.stamped import Witness
 from penstock_bench.meter.timeline import NEVER_US, Shown, Timeline
-from penstock_bench.meter.witness import Witness
 from penstock_bench.studies import kills
 from penstock_bench.workloads import Comparison, Workload, replay
 from penstock_bench.workloads.base import Row, compare_updates

@@ -6,6 +6,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,10 @@ from penstock.runtime.clock import now_us
 from penstock.types import Record
 from penstock_bench.meter.job import read_rows, row_of, running
 from penstock_bench.meter.rows import ResultRow
+from penstock_bench.meter.stamped import Witness
 from penstock_bench.meter.timeline import NEVER_US, Shown, Timeline, Times
-from penstock_bench.meter.witness import Witness
 from penstock_bench.workloads import WORKLOADS, Comparison, Workload, replay, yahoo
 from penstock_bench.workloads.base import Row
-from penstock_bench.workloads.yahoo import CAMPAIGN_OF_AD
 
 WARM_UP_S = 3.0
 CALM_S, EVERY_S = 6.0, 7.0
@@ -117,20 +117,8 @@ def views_due(source: Generator, start_us: int, *, keyed: bool) -> dict[tuple[st
     return yahoo.due(replay(source, start_us), times_us, keyed=keyed)
 
 
-def count_as_a_whole(events: ps.Stream) -> ps.Stream:
-    """The six operations without the key: from a source of one partition on, everything lives on worker 0."""
-    ads = ps.table(CAMPAIGN_OF_AD.items(), schema="ad_id string, campaign_id string", key="ad_id")
-    return (
-        events.parse_json("ad_id string, event_type string, event_time timestamp")
-        .filter(ps.col("event_type") == "view")
-        .select("ad_id", "event_time")
-        .lookup(ads, on="ad_id")
-        .window(ps.tumbling("10s", on="event_time", lateness="1s", emit="update"))
-        .count()
-    )
-
-
 _YAHOO = WORKLOADS["yahoo-updates"]
+count_as_a_whole = partial(yahoo.build, emit="update", keyed=False)
 
 
 def _whole(records: Iterable[Record]) -> dict[tuple[str, int], int]:

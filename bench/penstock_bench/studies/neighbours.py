@@ -6,21 +6,22 @@ from its input), or a second job in the Spark application of the first.
 
 from __future__ import annotations
 
-import subprocess
+import json
 import sys
+import tempfile
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from enum import Enum
-from types import TracebackType
+from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 
 import penstock as ps
-from penstock.errors import PenstockError
 from penstock.pipeline.options import Forms
+from penstock_bench.engines.program import Program
 from penstock_bench.meter.job import Run, discard, observe, running
 from penstock_bench.meter.rows import ResultRow
 from penstock_bench.workloads import WORKLOADS
@@ -62,102 +63,71 @@ def _running(load: Load, parallelism: int) -> AbstractContextManager[Run]:
     return running(WORKLOADS[WORKLOAD].pipeline(rate, ps.foreach(discard)), parallelism=parallelism, forms=forms)
 
 
-class Neighbour(ABC):
-    """Runs from entering to leaving; what it did is counted from `begin` to `end`."""
+@dataclass
+class Counted:
+    """A job whose events are counted between two moments."""
 
-    @abstractmethod
+    run: Run
+    first: tuple[int, int] = (0, 0)
+
     def begin(self) -> None:
         """Count from now on."""
+        self.first = self.run.read()
+        self.run.processes.restart()
 
-    @abstractmethod
     def end(self) -> Carried:
         """Return what was done since."""
+        events, heard_us = self.run.read()
+        seconds = max(1, heard_us - self.first[1]) / 1e6
+        return Carried(events - self.first[0], seconds, round(self.run.processes.cpu_cores, 3))
 
 
-class Within(Neighbour, AbstractContextManager["Within"]):
-    """A second job in this process: both share one Spark application."""
+@dataclass(frozen=True)
+class Neighbour:
+    """Runs while it is entered; what it did is counted from `begin` to `end`."""
 
-    def __init__(self, load: Load, parallelism: int, settle_s: float) -> None:
-        self._stack = ExitStack()
-        self._load, self._parallelism, self._settle_s = load, parallelism, settle_s
-
-    def __enter__(self) -> Within:
-        self._run = self._stack.enter_context(_running(self._load, self._parallelism))
-        time.sleep(self._settle_s)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._stack:
-            self._run.end()
-
-    def begin(self) -> None:
-        self._first = self._run.read()
-
-    def end(self) -> Carried:
-        return _carried(self._first, self._run.read(), 0.0)
+    begin: Callable[[], object]
+    end: Callable[[], Carried]
 
 
-class Beside(Neighbour, AbstractContextManager["Beside"]):
+@contextmanager
+def within(load: Load, parallelism: int, settle_s: float) -> Iterator[Neighbour]:
+    """A second job in this process: both share one Spark application, and whose CPU is whose cannot be told."""
+    with _running(load, parallelism) as run:
+        time.sleep(settle_s)
+        counted = Counted(run)
+        yield Neighbour(counted.begin, lambda: msgspec.structs.replace(counted.end(), cpu_cores=0.0))
+        run.end()
+
+
+@contextmanager
+def beside(load: Load, parallelism: int, settle_s: float) -> Iterator[Neighbour]:
     """A process of its own, with its own Spark application."""
-
-    def __init__(self, load: Load, parallelism: int, settle_s: float) -> None:
-        program = "penstock_bench.studies.neighbours"
-        self._command = [sys.executable, "-m", program, load.value, str(parallelism), str(settle_s)]
-
-    def __enter__(self) -> Beside:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-        self._process: subprocess.Popen[str] = subprocess.Popen(self._command, **pipes)  # type: ignore[call-overload]
-        self._answer()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()  # its end is the word to stop
-        try:
-            self._process.wait(READY_S_MAX)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def begin(self) -> None:
-        self._say("begin")
-        self._answer()
-
-    def end(self) -> Carried:
-        self._say("end")
-        return msgspec.json.decode(self._answer(), type=Carried)
-
-    def _say(self, word: str) -> None:
-        assert self._process.stdin is not None
-        print(word, file=self._process.stdin, flush=True)
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise PenstockError(f"the neighbour has ended by itself, with code {self._process.wait(READY_S_MAX)}.")
-        return line
+    module = "penstock_bench.studies.neighbours"
+    command = [sys.executable, "-m", module, load.value, str(parallelism), str(settle_s)]
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory,
+        Program("neighbour", command, Path(directory) / "log", messages=True) as program,
+    ):
+        program.message("ready", READY_S_MAX)
+        yield Neighbour(
+            lambda: program.ask("begin", READY_S_MAX),
+            lambda: msgspec.convert(program.ask("end", READY_S_MAX), Carried),
+        )
+        program.finish(READY_S_MAX)
 
 
-def _carried(first: tuple[int, int], last: tuple[int, int], cpu_cores: float) -> Carried:
-    return Carried(last[0] - first[0], max(1, last[1] - first[1]) / 1e6, round(cpu_cores, 3))
-
-
-def serve(load: Load, parallelism: int, settle_s: float, commands: IO[str], say: Callable[[str], None]) -> None:
+def serve(load: Load, parallelism: int, settle_s: float, commands: IO[str]) -> None:
     """Be the neighbour: ready, then an answer to each command, until there are no more."""
     with _running(load, parallelism) as run:
         time.sleep(settle_s)
-        first = run.read()
-        say("ready")
-        for command in commands:
-            if command.strip() == "begin":
-                first = run.read()
-                run.processes.restart()
-                say("begun")
-            else:
-                say(msgspec.json.encode(_carried(first, run.read(), run.processes.cpu_cores)).decode())
+        counted = Counted(run)
+        print(json.dumps({"ready": True}), flush=True)
+        for command in map(str.strip, commands):
+            found = msgspec.to_builtins(counted.end())
+            if command == "begin":
+                counted.begin()
+            print(json.dumps({command: found}), flush=True)
         run.end()
 
 
@@ -183,10 +153,5 @@ def measure(
     return row, carried[0] if carried else None
 
 
-def nobody() -> AbstractContextManager[None]:
-    """No neighbour."""
-    return nullcontext()
-
-
 if __name__ == "__main__":
-    serve(Load(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.stdin, lambda text: print(text, flush=True))
+    serve(Load(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.stdin)

@@ -8,7 +8,7 @@ from penstock_bench.meter.rows import Check, Claim, OperationRow, Results
 from penstock_bench.report import general
 from penstock_bench.report.chart import Figure
 from penstock_bench.report.words import ms, number
-from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, machine, pick
+from penstock_bench.studies.base import ADAPTIVE, BATCH, RECORD, Desk, Study, machine, pick
 
 SECONDS = 6.0
 RATES = (20_000.0, 76_000.0)
@@ -26,10 +26,8 @@ class Operations(Study):
     )
 
     def run(self, desk: Desk) -> None:
-        for rate in RATES[:1] if desk.options.quick else (*RATES, desk.beyond_record("yahoo")):
-            for form in FORMS:
-                desk.tell(f"yahoo at {number(rate)}/s, {form}")
-                desk.add(desk.observe("yahoo", rate, form, SECONDS))
+        rates = RATES[:1] if desk.options.quick else (*RATES, desk.beyond_record("yahoo"))
+        desk.every_form("yahoo", rates, SECONDS)
 
     def findings(self, results: Results) -> Iterator[Claim | Check]:
         low = pick(results, "yahoo", ADAPTIVE, RATES[0])

@@ -7,8 +7,6 @@ works), and a Python worker of Spark in one process (parse, filter and join are 
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 import tempfile
 import threading
@@ -23,12 +21,12 @@ import msgspec
 import psutil
 
 from penstock.connectors.generator import Generator
-from penstock.runtime.report import Latency
 from penstock_bench.engines.spark_queries import query
 from penstock_bench.engines.spark_session import SETTINGS, open_spark
 from penstock_bench.engines.standalone import executors, python_workers, standalone
+from penstock_bench.meter.apart import apart, tell
 from penstock_bench.meter.processes import Processes
-from penstock_bench.meter.rows import Check, ResultRow
+from penstock_bench.meter.rows import Check, ResultRow, latency_fields
 from penstock_bench.meter.timeline import DEFINITION, Shown, Timeline
 from penstock_bench.studies.kills import WARM_UP_S, judge, views_due
 from penstock_bench.workloads import WORKLOADS
@@ -37,7 +35,6 @@ WARM_UP_BATCHES = 12
 """Of a second's events each, before the query that is measured."""
 START_S = 1.0
 CALM_S = 5.0
-RUN_S_MAX = 300.0
 FILE_S = 0.1
 """How often a file of input is closed."""
 LOCAL_MASTER = "local[2,4]"
@@ -81,9 +78,7 @@ def _source(rate: float, seconds: float) -> Generator:
 
 def lose(victim: Victim, rate: float) -> tuple[ResultRow, Check]:
     """Kill one process after the other at fixed times; measure latency from the scheduled time of every event."""
-    command = [sys.executable, "-m", "penstock_bench.studies.peer_kills", victim.value, str(rate)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=RUN_S_MAX)
-    told = msgspec.json.decode(done.stdout.splitlines()[-1], type=Told)
+    told = apart("penstock_bench.studies.peer_kills", victim.value, str(rate), kind=Told)
     source = _source(rate, victim.seconds)
     due = views_due(source, told.start_us, keyed=True)
     timeline = Timeline.of(due, (Shown(at, (name, start), count) for at, name, start, count in told.shown))
@@ -94,7 +89,6 @@ def lose(victim: Victim, rate: float) -> tuple[ResultRow, Check]:
     ]
     found = WORKLOADS["yahoo"].compare({group: len(times) for group, times in due.items()}, sorted(rows, key=str), 1)
     first_us, end_us = (told.start_us + round(s * 1e6) for s in (WARM_UP_S, victim.seconds))
-    latency = Latency.of(timeline.between(first_us, end_us).latency_us)
     row = ResultRow(
         workload="yahoo",
         engine="spark",
@@ -102,11 +96,7 @@ def lose(victim: Victim, rate: float) -> tuple[ResultRow, Check]:
         rate=rate,
         seconds=victim.seconds - WARM_UP_S,
         events=source.total or 0,
-        p50_ms=latency.p50,
-        p90_ms=latency.p90,
-        p99_ms=latency.p99,
-        p999_ms=latency.p999,
-        max_ms=latency.max,
+        **latency_fields(timeline.between(first_us, end_us).latency_us),
         cpu_cores=told.cpu_cores,
         pss_mb=told.pss_mb,
         lost=found.lost,
@@ -236,4 +226,4 @@ def _drain(asked: Any) -> str | None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(msgspec.to_builtins(run(Victim(sys.argv[1]), float(sys.argv[2])))))
+    tell(run(Victim(sys.argv[1]), float(sys.argv[2])))

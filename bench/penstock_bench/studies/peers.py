@@ -6,8 +6,6 @@ so that no generator limits it.
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -15,27 +13,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from penstock_bench.engines import RunOptions, open_engine, subject
 from penstock_bench.engines.spark_queries import query
 from penstock_bench.engines.spark_session import open_spark
+from penstock_bench.meter.apart import apart, tell
 from penstock_bench.meter.processes import Processes
 from penstock_bench.meter.rows import ResultRow
 from penstock_bench.meter.runner import measure, new_run
+from penstock_bench.meter.subject import Came
 from penstock_bench.report.words import number
 from penstock_bench.studies.base import Desk
 
 ENGINES = ("penstock:adaptive", "spark:sql")
-SHORT_WARM_UP_S = 5.0
+SHORT_WARM_UP_S = 4.0
 FILES = {"yahoo": (2_400_000, (2, 6)), "wordcount": (1_200_000, (3,)), "grep": (2_400_000, (6,))}
 """By workload: events, and how many files of 100,000 events each make a micro-batch; the best one counts."""
-QUICK_EVENTS = 200_000
+QUICK_EVENTS = 400_000
 FILE_RECORDS = 100_000
 EVENT_START_US = 1_700_000_000_000_000
 SCHEDULE_EPS = 1e6
 """Of the times in the events; the files are read as fast as it goes."""
-RUN_S_MAX = 600.0
 
 
 def latency_beside(desk: Desk, workload: str, rate: float, seconds: float) -> None:
@@ -61,10 +58,7 @@ def carried_from_files(desk: Desk, workload: str) -> None:
     """Measure the throughput of its query on input that lies ready in files."""
     events, files = FILES[workload] if not desk.options.quick else (QUICK_EVENTS, (1,))
     for each in files[-1:] if desk.options.short else files:
-        arguments = [workload, str(events), str(each)]
-        command = [sys.executable, "-m", "penstock_bench.studies.peers", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=RUN_S_MAX)
-        desk.add(msgspec.convert(json.loads(done.stdout.splitlines()[-1]), ResultRow))
+        desk.add(apart("penstock_bench.studies.peers", workload, str(events), str(each), kind=ResultRow))
 
 
 def from_files(name: str, events: int, files_per_batch: int, variant: str = "sql", cores: int = 2) -> ResultRow:
@@ -96,7 +90,7 @@ def from_files(name: str, events: int, files_per_batch: int, variant: str = "sql
     took_s = (done_us[-1] - done_us[warm]) / 1e6
     # One file after the other, each read by one task: there is no order among the rows of a micro-batch.
     rows.sort(key=lambda row: (row[0], row[1][0] if isinstance(row[1][0], int) else 0))
-    _, found = workload.judge(given, rows, 0, EVENT_START_US, 1)
+    _, found = workload.judge(given, Came(rows, 0, EVENT_START_US))
     return ResultRow(
         workload=workload.name,
         engine="spark",
@@ -115,4 +109,4 @@ def from_files(name: str, events: int, files_per_batch: int, variant: str = "sql
 
 
 if __name__ == "__main__":
-    print(json.dumps(msgspec.to_builtins(from_files(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))))
+    tell(from_files(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

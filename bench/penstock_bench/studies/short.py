@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import ClassVar
 
+from penstock_bench.engines.spark_session import SETTINGS
+from penstock_bench.meter.job import BACKLOG_S_MAX, TRIAL_S
 from penstock_bench.meter.rows import Check, Claim, Results
 from penstock_bench.report.chart import Figure
 from penstock_bench.report.general import figures as general_figures
-from penstock_bench.studies.base import ADAPTIVE, BATCH, RECORD, Desk, Study, Table, pick
+from penstock_bench.studies.base import ADAPTIVE, BATCH, RECORD, WARM_UP_SHORT_S, Desk, Study, Table, pick
 from penstock_bench.studies.basics import (
     check_cost,
     check_idle,
@@ -43,6 +46,12 @@ class Short(Study):
         "bursts and groups, Structured Streaming beside them; a hundred hand-overs; what a durable checkpoint costs."
     )
     file = "latest"
+    settings: ClassVar = {
+        "warm_up_s": WARM_UP_SHORT_S,
+        "epoch": "1s",
+        "search": f"trials of {TRIAL_S:g} s; sustained: backlog below {BACKLOG_S_MAX:g} s of input",
+        "spark": SETTINGS,
+    }
 
     def run(self, desk: Desk) -> None:
         desk.options = replace(desk.options, short=True, peer=True)

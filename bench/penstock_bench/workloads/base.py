@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
 import penstock as ps
 from penstock.connectors.base import Sink
@@ -60,6 +60,20 @@ class Comparison:
         return not (self.lost or self.duplicated or self.wrong or self.reordered)
 
 
+class Input(TypedDict, total=False):
+    """How much input there is.
+
+    ``total`` is the number of records after which it ends, ``seconds``, instead, ends it with those that the rate makes
+    due in this time; neither: no end. ``partitions`` is the job's parallelism where not given; ``seed`` is that of all
+    that is random.
+    """
+
+    total: int | None
+    seconds: float | None
+    partitions: int | None
+    seed: int
+
+
 @dataclass(frozen=True)
 class Workload(Generic[E]):
     """A pipeline to measure, with the means to check what came out.
@@ -90,51 +104,33 @@ class Workload(Generic[E]):
     expected: Callable[[Iterable[Record]], E]
     compare: Callable[[E, Iterable[Row], int], Comparison]
 
-    def source(
-        self,
-        rate: Rate,
-        *,
-        total: int | None = None,
-        seconds: float | None = None,
-        partitions: int | None = None,
-        seed: int = 0,
-    ) -> Generator:
+    def source(self, rate: Rate, **input: Unpack[Input]) -> Generator:
         """Build the input; equal arguments give equal records, so a result can be checked after the run.
 
         Parameters
         ----------
         rate : float, RateSchedule or None
             Records per second over all partitions; None for as fast as they are read.
-        total : int, optional
-            Number of records after which the input ends.
-        seconds : float, optional
-            Instead of ``total``: the records that the rate makes due in this time. Neither: no end.
-        partitions : int, optional
-            Number of partitions; the job's parallelism where not given.
-        seed : int
-            Seed of all that is random.
+        **input
+            How much of it; see `Input`.
         """
+        total, seconds = input.get("total"), input.get("seconds")
         if seconds is not None:
-            schedule = as_schedule(rate)
-            if total is not None or schedule is None:
-                raise InvalidOption(option="seconds", given=seconds, allowed="only with a rate, and instead of total")
-            # A record that is due at the very end belongs to the time after it.
-            total = schedule.due(parse_us(seconds, option="seconds") - 1)
+            total = due_in(rate, seconds, total)
+        partitions, seed = input.get("partitions"), input.get("seed", 0)
         return ps.generator(self.fields, rate=rate, seed=seed, total=total, partitions=partitions, format=self.format)
 
-    def pipeline(
-        self,
-        rate: Rate,
-        sink: Sink,
-        *,
-        total: int | None = None,
-        seconds: float | None = None,
-        partitions: int | None = None,
-        seed: int = 0,
-    ) -> ps.Pipeline:
+    def pipeline(self, rate: Rate, sink: Sink, **input: Unpack[Input]) -> ps.Pipeline:
         """Build the pipeline from :meth:`source`, whose parameters these are, to ``sink``."""
-        source = self.source(rate, total=total, seconds=seconds, partitions=partitions, seed=seed)
-        return self.build(ps.stream("events", source)).to(sink)
+        return self.build(ps.stream("events", self.source(rate, **input))).to(sink)
+
+
+def due_in(rate: Rate, seconds: float, total: int | None) -> int:
+    """How many records a rate makes due in a time; one that is due at its very end belongs to the time after it."""
+    schedule = as_schedule(rate)
+    if total is not None or schedule is None:
+        raise InvalidOption(option="seconds", given=seconds, allowed="only with a rate, and instead of total")
+    return schedule.due(parse_us(seconds, option="seconds") - 1)
 
 
 def replay(source: Generator, start_us: int, read: Sequence[int] | None = None) -> Iterator[Record]:

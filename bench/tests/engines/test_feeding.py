@@ -13,10 +13,10 @@ import pytest
 from penstock.errors import InvalidOption
 from penstock_bench.engines.feeder import send
 from penstock_bench.engines.inputs import prepare
-from penstock_bench.engines.outputs import read_outputs
 from penstock_bench.engines.program import Program
 from penstock_bench.engines.subjects import subject
 from penstock_bench.meter.errors import EngineFailed
+from penstock_bench.meter.stamped import read_outputs
 
 EVENT_START_US = 1_700_000_000_000_000
 

@@ -14,6 +14,7 @@ from penstock_bench.files.loads import costs
 from penstock_bench.files.model import Loads
 from penstock_bench.foreign.programs import flink_files
 from penstock_bench.foreign.programs.queries import Counting, query
+from penstock_bench.meter.subject import Came
 
 FILES = Path(__file__).parents[3] / "benchmarks" / "workloads"
 START_US, EVENT_START_US = 90_000_000, 1_700_000_000_000_000
@@ -50,7 +51,7 @@ def run(path: Path, seconds: float, rate: float | None = None) -> Any:
         rows += [(START_US + time_us, json.loads(row)) for row in found.rows(wanted.line(record))]
     rows += [(START_US + round(seconds * 1e6), json.loads(row)) for row in found.end()]
     assert rows
-    return wanted.judge(given, rows, START_US, EVENT_START_US, 1)
+    return wanted.judge(given, Came(rows, START_US, EVENT_START_US))
 
 
 @pytest.mark.parametrize("name", ["listing-4.1", "finch-stateless", "finch-window", "finch-pipeline-wide"])
@@ -114,7 +115,7 @@ def test_the_input_of_several_sources_is_in_the_order_of_time(tmp_path: Path) ->
 
 def test_a_result_that_is_missing_is_lost_and_never_seen() -> None:
     wanted = subject(str(FILES / "finch-stateless.json"))
-    timeline, found = wanted.judge(wanted.input(100.0, 1.0), [], START_US, EVENT_START_US, 1)
+    timeline, found = wanted.judge(wanted.input(100.0, 1.0), Came([], START_US, EVENT_START_US))
     assert found.lost == len(timeline.due_us) > 20
     assert not len(timeline.latency_us.counts)
 

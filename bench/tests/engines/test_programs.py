@@ -13,10 +13,11 @@ import pytest
 from penstock.errors import InvalidOption
 from penstock_bench.engines import RunOptions, subject
 from penstock_bench.engines.flink import Flink, read_printed
-from penstock_bench.engines.outputs import read_outputs
 from penstock_bench.engines.socket_run import FOREIGN
 from penstock_bench.foreign.programs.outlog import OutLog
 from penstock_bench.foreign.programs.queries import Counting, query
+from penstock_bench.meter.stamped import read_outputs
+from penstock_bench.meter.subject import Came
 
 RECORDS, START_US = 3_000, 1_700_000_000_000_000
 ENGINES = {"bytewax", "pyflink", "orjson", "numpy", "redis"}
@@ -39,7 +40,7 @@ def test_the_queries_in_plain_python_are_exact(name: str) -> None:
         else:
             rows += [json.loads(row) for row in found.rows(line)]
     assert rows
-    judged = wanted.judge(source, [(0, row) for row in rows], 0, START_US, 1)
+    judged = wanted.judge(source, Came([(0, row) for row in rows], 0, START_US))
     assert judged[1].exact
 
 

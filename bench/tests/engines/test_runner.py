@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -14,7 +15,14 @@ from penstock_bench.commands import check_comparison, parse_settings
 from penstock_bench.engines import RunOptions, open_engine, subject
 from penstock_bench.meter.rows import Check, ProcessUsage, ResultRow, Results, results_schema
 from penstock_bench.meter.runner import Spread, interleaved, measure, new_run, results_of
-from penstock_bench.report.presentation import check_line, comparison_tables, exactness, progress_view, row_lines
+from penstock_bench.report.presentation import (
+    check_line,
+    comparison_tables,
+    exactness,
+    progress_view,
+    row_lines,
+    rows_table,
+)
 
 SCHEMA = Path(__file__).parents[3] / "benchmarks" / "results.schema.json"
 
@@ -157,3 +165,16 @@ def test_the_published_schema_is_that_of_the_results() -> None:
 def test_results_that_were_written_before_can_still_be_read() -> None:
     written = (SCHEMA.parent / "results" / "latest.json").read_bytes()
     assert msgspec.json.decode(written, type=Results).rows
+
+
+def test_the_table_of_a_study_has_every_row() -> None:
+    rows = [
+        ResultRow(workload="yahoo", engine="penstock", form="record", rate=4_000, seconds=1, events=1, p50_ms=0.666),
+        ResultRow(workload="yahoo", engine="spark", form="batch", variant="sql", rate=None, seconds=1, events=1),
+    ]
+    rows[0].lost, rows[0].duplicated, rows[1].sustained_eps = 2, 1, 569_559.0
+    out = Console(width=130, record=True, file=io.StringIO())
+    out.print(rows_table(rows))
+    first, second = [line.split() for line in out.export_text().splitlines()[1:]]
+    assert first == ["yahoo", "record", "4,000", "0.67", "3"]
+    assert second == ["yahoo", "spark:sql", "570K"]

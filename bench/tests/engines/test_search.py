@@ -27,6 +27,17 @@ def test_it_begins_where_it_is_told_and_doubles() -> None:
     assert found.sustained_eps == 400
 
 
+def test_near_the_limit_small_steps_do_and_far_from_it_they_widen() -> None:
+    near = search(lambda rate: rate <= 1_050, 1_000, factor=1.2)
+    assert [rate for rate, _ in near.trials] == pytest.approx([1_000, 1_200, math.sqrt(1_000 * 1_200)])
+    far = search(lambda rate: rate <= 1e6, 1_000, factor=1.2)
+    assert len(far.trials) < 18
+    assert far.failed_eps is None or far.failed_eps <= 1.1 * far.sustained_eps
+    assert far.sustained_eps > 5e5
+    below = search(lambda rate: rate <= 500, 1_000, factor=1.2)
+    assert 450 < below.sustained_eps <= 500
+
+
 def test_nothing_above_the_generators_limit_is_tried() -> None:
     found = search(lambda rate: True, 100, ceiling_eps=300)
     assert [rate for rate, _ in found.trials] == [100, 200, 300]

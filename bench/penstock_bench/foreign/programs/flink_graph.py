@@ -33,7 +33,7 @@ class _Ways:
         self.routes = Routes(
             spec,
             lambda sink, message: self._log.row(row(sink, message)),
-            lambda name, side, message: self._sent.append((name, side, *message)),
+            lambda name, side, message: self._sent.append((name, side, *message[:4])),
         )
 
     def sent(self) -> list[Sent]:

@@ -14,6 +14,8 @@ class Message(NamedTuple):
     value: str
     time_us: int
     id: int
+    origin: int = -1
+    """The id of the generated message that it came from, for who needs to know."""
 
 
 Emit = Callable[[Message], None]

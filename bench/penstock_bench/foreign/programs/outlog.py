@@ -13,8 +13,8 @@ BUFFER_BYTES = 1 << 20
 class OutLog:
     """Writes one log; every row is stamped when it is handed over."""
 
-    def __init__(self, directory: str, name: str) -> None:
-        self._file = (Path(directory) / f"out-{name}.log").open("wb", BUFFER_BYTES)
+    def __init__(self, directory: str, name: str, *, at_once: bool = False) -> None:
+        self._file = (Path(directory) / f"out-{name}.log").open("wb", 0 if at_once else BUFFER_BYTES)
         self._write = self._file.write
 
     def row(self, row: bytes) -> None:
