@@ -120,7 +120,7 @@ def struck_for_good(scenario: Scenario) -> Scenario | None:
     """A worker stops and does not go on, in a cluster that has no core to spare."""
     if not scenario.tight or scenario.options.parallelism < 2 or len(scenario.pins or ()) > 100:
         return None
-    frozen = Fault(Action.FREEZE, Moment.RETURNED, 1, 0, 1_000_000_000)
+    frozen = Fault(Action.FREEZE, Moment.RETURNED, 1, 0, 150_000_000)
     return replace(scenario, faults=[frozen])
 
 

@@ -19,6 +19,7 @@ from penstock.dataset import Block, Log, Mark, Receiver
 from penstock.dataset.channel import Ack, Sender
 from penstock.engine import share as share_module
 from penstock.engine.chain import Chain
+from penstock.engine.channels import Channels
 from penstock.engine.inputs import Logs, Readers
 from penstock.engine.share import Persist, Share
 from penstock.engine.snapshot import UnitSnapshot, encode_snapshot
@@ -109,15 +110,15 @@ def logs_are_not_replayed(patch: Patch) -> None:
 
 @planted
 def workers_listen_to_old_incarnations_and_generations(patch: Patch) -> None:
-    patch.setattr(Share, "_is_current", lambda self, instance, message, generation: True)
+    patch.setattr(Channels, "_is_current", lambda self, instance, message, generation: True)
 
 
 @planted_where(lambda s: s.weather.delay_us_max > 2_000 and s.options.parallelism > 1 and s.shape not in FORWARD)
 def workers_listen_to_old_generations(patch: Patch) -> None:
-    def is_current(self: Share, instance: int, message: m.PeerMessage, generation: int) -> bool:
-        return self._peers.get(self._plan.worker_of(instance)) == message.incarnation
+    def is_current(self: Channels, instance: int, message: m.PeerMessage, generation: int) -> bool:
+        return self.peers.get(self._plan.worker_of(instance)) == message.incarnation
 
-    patch.setattr(Share, "_is_current", is_current)
+    patch.setattr(Channels, "_is_current", is_current)
 
 
 @planted
@@ -153,7 +154,7 @@ def an_epoch_is_reported_before_its_snapshots_are_stored(patch: Patch) -> None:
     def store(self: Share, unit: Unit) -> None:
         for snapshot in unit.snapshots:
             spec, instance, epoch = unit.spec.id, unit.instance, snapshot.epoch
-            name = f"{share_module._prefix(spec, instance)}{epoch:08d}-{self.incarnation:x}-{self._generation}"
+            name = f"{share_module._prefix(spec, instance)}{epoch:08d}-{self.incarnation:x}-{self._channels.generation}"
             packed = encode_snapshot(snapshot)
             self._to_store.append(Persist(spec, instance, epoch, snapshot.full, name, packed))
             self._stored.append(

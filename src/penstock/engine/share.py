@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.dataset import Ack, ChannelId, Receiver, Sender
+from penstock.dataset import ChannelId
 from penstock.engine.chain import ClockNs
+from penstock.engine.channels import Channels, PeerFrames
 from penstock.engine.edges import READER, EdgeInput, EdgeOutput, LocalInput, RemoteInput
 from penstock.engine.guard import Guard
 from penstock.engine.inputs import Logs, Readers
@@ -17,7 +18,6 @@ from penstock.engine.snapshot import InputState, InstanceId, UnitSnapshot, decod
 from penstock.engine.switch import Switch
 from penstock.engine.unit import Unit
 from penstock.engine.ways.pool import SlotFrames, SlotPool
-from penstock.engine.wire import Wire
 from penstock.errors import ProtocolError
 from penstock.metrics.stats import StatsMessage
 from penstock.pipeline.plan import Plan, UnitSpec
@@ -26,12 +26,9 @@ from penstock.protocol import slots as s
 
 STEP_US_MAX = 5_000
 """No unit begins another block when a step has taken so long: messages and heartbeats must not wait."""
-SEND_BLOCKS_PER_STEP = 64
 ANNOUNCE_US = 50_000
 DELIVER_ROWS_MAX = 10_000
 
-PeerFrames = tuple[int, list[bytes]]
-"""Which worker, and the frames of one message to it."""
 Snapshots = Mapping[InstanceId, Sequence[bytes]]
 """Stored snapshots by instance: a whole one and the changes after it, in order."""
 
@@ -55,21 +52,16 @@ class Share:
         self.worker = worker
         self.incarnation = incarnation
         self.stopping = False
-        self.refused_messages = 0
         self._plan = plan
         self._clock_ns = clock_ns
-        self._senders: dict[ChannelId, Sender] = {}
-        self._receivers: dict[ChannelId, Receiver] = {}
-        self._peers: dict[int, int] = {}
         self._to_driver: list[m.FromWorker] = []
         self._to_store: list[Persist] = []
         self._storing: set[str] = set()
         self._stored: list[m.Stored] = []
-        self._wire = Wire(plan, incarnation)
+        self._channels = Channels(plan, incarnation)
         self._outputs: dict[tuple[int, int], EdgeOutput] = {}
         self._units: dict[InstanceId, Unit] = {}
         self._pool = SlotPool(worker, incarnation)
-        self._generation = 0
         self._held: frozenset[InstanceId] = frozenset()
         """Instances of the whole job that are being recovered: they, and what is sent to them, wait for Resume."""
         self._recovering = False
@@ -89,8 +81,8 @@ class Share:
         """
         everything = [(unit.id, i) for unit in self._plan.units for i in range(unit.instances)]
         restore = message.restore or m.Restore(epoch=0, instances=everything, snapshots=[], renumber=False)
-        self._peers = {peer.worker: peer.incarnation for peer in message.peers}
-        self._generation = message.generation
+        self._channels.peers = {peer.worker: peer.incarnation for peer in message.peers}
+        self._channels.generation = message.generation
         mine = [(unit.id, instance) for unit, instance in self._plan.instances(self.worker)]
         # A new worker has lost all it hosts, whatever else is in the recovery.
         self._rebuild(frozenset(restore.instances) | frozenset(mine), restore.epoch, snapshots, restore.renumber)
@@ -105,8 +97,8 @@ class Share:
 
     def roll_back(self, message: m.Rollback, snapshots: Snapshots) -> None:
         """Build what a recovery concerns anew; the rest goes on."""
-        self._peers = {peer.worker: peer.incarnation for peer in message.peers}
-        self._generation = message.generation
+        self._channels.peers = {peer.worker: peer.incarnation for peer in message.peers}
+        self._channels.generation = message.generation
         self._held = frozenset(message.restore.instances)
         self._recovering = True
         self._finished = False
@@ -161,7 +153,7 @@ class Share:
                     log.seek_after_epoch(READER, epoch)
                 if self._plan.worker_of(consumer) != self.worker:
                     channel = ChannelId(edge.id, i, consumer)
-                    self._senders[channel] = Sender(channel, log, READER, self._window, self._generation)
+                    self._channels.open_sender(channel, log)
 
     def _build(
         self, unit: UnitSpec, i: int, state: list[UnitSnapshot], instances: frozenset[InstanceId], epoch: int
@@ -176,10 +168,6 @@ class Share:
             self._deliver(made, epoch)
         elif epoch:
             made.begin_after(epoch)
-
-    @property
-    def _window(self) -> int:
-        return max(1, self._plan.options.queue_records // 2)
 
     def _inputs(
         self, unit: UnitSpec, instance: int, states: list[InputState] | None, instances: frozenset[InstanceId]
@@ -202,8 +190,7 @@ class Share:
                     inputs.append(LocalInput(log, state))
                 else:
                     channel = ChannelId(edge.id, producer, instance)
-                    self._receivers[channel] = Receiver(channel, self._window, self._generation, first_id)
-                    inputs.append(RemoteInput(self._receivers[channel], state))
+                    inputs.append(RemoteInput(self._channels.open_receiver(channel, first_id), state))
         return inputs
 
     @property
@@ -221,7 +208,7 @@ class Share:
         """Take a control message other than `Start` and `Rollback`, which bring snapshots."""
         match message:
             case m.Resume(generation=generation):
-                if generation == self._generation:
+                if generation == self._channels.generation:
                     self._held = frozenset()
                     self._recovering = False
             case m.BeginEpoch(epoch=epoch):
@@ -256,26 +243,14 @@ class Share:
         """Take a word, or a result, of a slot."""
         self._pool.receive(message, payloads)
 
-    def on_peer(self, message: m.PeerMessage, payload: bytes | None, now_us: int) -> None:
-        """Take a block or an acknowledgement of another worker's present incarnation and the channel's generation."""
-        channel = ChannelId(message.edge, message.producer, message.consumer)
-        if isinstance(message, m.Acknowledge):
-            sender = self._senders.get(channel)
-            if sender is None or not self._is_current(message.consumer, message, sender.generation):
-                return
-            sender.on_ack(Ack(message.received, message.consumed, message.gap), now_us)
-            return
-        receiver = self._receivers.get(channel)
-        if receiver is None or not self._is_current(message.producer, message, receiver.generation):
-            return
-        receiver.accept(self._wire.block(message, payload), now_us)
+    def on_peer(self, frames: Sequence[bytes], now_us: int) -> None:
+        """Take what another worker has sent."""
+        self._channels.receive(frames, now_us)
 
-    def _is_current(self, instance: int, message: m.PeerMessage, generation: int) -> bool:
-        known = self._peers.get(self._plan.worker_of(instance))
-        if known == message.incarnation and generation == message.generation:
-            return True
-        self.refused_messages += 1
-        return False
+    @property
+    def refused_messages(self) -> int:
+        """Messages of replaced workers and past generations."""
+        return self._channels.refused_messages
 
     # --- work ---------------------------------------------------------------------------------------------------------
 
@@ -345,7 +320,8 @@ class Share:
 
     def _store(self, unit: Unit) -> None:
         for snapshot in unit.snapshots:
-            name = f"{_prefix(unit.spec.id, unit.instance)}{snapshot.epoch:08d}-{self.incarnation:x}-{self._generation}"
+            process = f"{self.incarnation:x}-{self._channels.generation}"
+            name = f"{_prefix(unit.spec.id, unit.instance)}{snapshot.epoch:08d}-{process}"
             self._storing.add(name)
             packed = encode_snapshot(snapshot)
             self._to_store.append(Persist(unit.spec.id, unit.instance, snapshot.epoch, snapshot.full, name, packed))
@@ -400,31 +376,8 @@ class Share:
         return taken
 
     def to_peers(self, now_us: int) -> Iterator[PeerFrames]:
-        """Yield the messages for other workers: blocks within their windows, and acknowledgements."""
-        held = self._held
-        for channel, sender in self._senders.items():
-            if held and (self._plan.edges[channel.edge].consumer, channel.consumer) in held:
-                continue
-            sender.tick(now_us)
-            for _ in range(SEND_BLOCKS_PER_STEP):
-                block = sender.next(now_us)
-                if block is None:
-                    break
-                yield self._plan.worker_of(channel.consumer), self._wire.frames(channel, block, sender.generation)
-        for channel, receiver in self._receivers.items():
-            ack = receiver.ack(now_us)
-            if ack is not None:
-                message = m.Acknowledge(
-                    edge=channel.edge,
-                    producer=channel.producer,
-                    consumer=channel.consumer,
-                    incarnation=self.incarnation,
-                    generation=receiver.generation,
-                    received=ack.received,
-                    consumed=ack.consumed,
-                    gap=ack.gap,
-                )
-                yield self._plan.worker_of(channel.producer), [m.encode(message)]
+        """Yield the messages for other workers."""
+        return self._channels.sends(now_us, self._held)
 
     def wake_us(self, now_us: int) -> int | None:
         """When there is something to do without a message, or None."""
@@ -434,13 +387,9 @@ class Share:
             wake = None if held and key in held else unit.wake_us(now_us)
             if wake is not None and (soonest is None or wake < soonest):
                 soonest = wake
-        ends: list[Receiver | Sender] = [*self._receivers.values(), *self._senders.values()]
-        for end in ends:
-            if held and (self._plan.edges[end.channel.edge].consumer, end.channel.consumer) in held:
-                continue
-            wake = end.wake_us()
-            if wake is not None and (soonest is None or wake < soonest):
-                soonest = wake
+        wake = self._channels.wake_us(held)
+        if wake is not None and (soonest is None or wake < soonest):
+            soonest = wake
         return soonest
 
     def to_slots(self, now_us: int) -> list[SlotFrames]:
@@ -489,7 +438,7 @@ class Share:
                 if isinstance(each, RemoteInput):
                     totals[edge.id].blocks_duplicate += each.receiver.duplicate_blocks
                     totals[edge.id].blocks_refused += each.receiver.refused_blocks
-        for channel, sender in self._senders.items():
+        for channel, sender in self._channels.senders.items():
             totals[channel.edge].blocks_resent += sender.resent_blocks
         return list(totals.values())
 
@@ -499,9 +448,10 @@ class Share:
 
     def inspect(self) -> WorkerView:
         """A read-only view of everything here."""
+        receivers, senders = self._channels.inspect()
         return WorkerView(
-            self._generation,
-            self._peers,
+            self._channels.generation,
+            self._channels.peers,
             self._epoch_pending,
             sorted(self._storing),
             sorted(self._held),
@@ -509,8 +459,8 @@ class Share:
             self._pool.inspect(),
             self._pool.unsent,
             self._pool.refused_results,
-            {channel: each.inspect() for channel, each in self._receivers.items()},
-            {channel: each.inspect() for channel, each in self._senders.items()},
+            receivers,
+            senders,
         )
 
     def close(self) -> None:

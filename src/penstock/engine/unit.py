@@ -27,6 +27,7 @@ from penstock.engine.chain import Chain, ClockNs, Passed, SinkOperator
 from penstock.engine.edges import EdgeInput, EdgeOutput, Span
 from penstock.engine.figures import count_away
 from penstock.engine.inputs import Input, Logs, Readers, Taken
+from penstock.engine.inputs.base import BLOCK_RECORDS_MAX, fit_records
 from penstock.engine.inspect import InputView, UnitView
 from penstock.engine.line import Item, Line, Marker
 from penstock.engine.samples import Tap
@@ -39,7 +40,6 @@ from penstock.operators import MAIN, Form
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.types import Record
 
-BLOCK_RECORDS_MAX = 8_192
 _FIRST_READ_RECORDS = 64
 
 
@@ -169,7 +169,7 @@ class Unit:
             taken.origin = 0  # behind state there is one stream, whose order counts, whatever its inputs were
         way.take(taken, passed, now_us)
         if count:
-            self._records_max = _fit(self._records_max, count, self._clock_ns() - before_ns, self._work_us)
+            self._records_max = fit_records(self._records_max, count, self._clock_ns() - before_ns, self._work_us)
 
     def _leave(self, taken: Taken, passed: Passed, now_us: int) -> None:
         """Let out what has passed the whole chain here."""
@@ -493,13 +493,3 @@ class Unit:
         if self.chain.stages and not isinstance(self.input, Readers):
             self.chain.stages[0].stats.queue_records = self.input.waiting_records(now_us)
         return [*self.input.figures(now_us), *self.chain.figures()]
-
-
-def _fit(records_max: int, count: int, took_ns: int, work_us: int) -> int:
-    """How many records to take at once, so that they are about ``work_us`` of work; learned from the last ``count``."""
-    if took_ns <= 0:
-        return records_max
-    fitting = count * work_us * 1000 // took_ns
-    if count * 2 >= records_max:
-        return max(1, min(fitting, 2 * records_max, BLOCK_RECORDS_MAX))
-    return max(1, (records_max + fitting) // 2) if fitting < records_max else records_max

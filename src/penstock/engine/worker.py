@@ -134,9 +134,13 @@ class WorkerMachine:
             yield
         except (Exception, SystemExit) as error:
             # A function that calls sys.exit has failed like one that raises; it must not look like a lost process.
-            self.failure = error
-            self._post(_failed(self.identity, error))
-            self._leave(now_us)
+            self.fail(error, now_us)
+
+    def fail(self, error: BaseException, now_us: int) -> None:
+        """Something, here or in the shell, cannot be done: tell the driver, and end."""
+        self.failure = error
+        self._post(_failed(self.identity, error))
+        self._leave(now_us)
 
     def _work(self, share: Share, now_us: int) -> bool:
         worked = share.step(now_us)
@@ -164,7 +168,7 @@ class WorkerMachine:
             if len(self._early) < EARLY_MESSAGES_MAX:
                 self._early.append(frames)
         elif kind == Kind.PEER.value:
-            self.share.on_peer(m.decode_peer(frames[1]), frames[2] if len(frames) > 2 else None, now_us)
+            self.share.on_peer(frames[1:], now_us)
         elif kind == Kind.SLOT.value:
             self.share.on_slot(decode_from_slot(frames[1]), frames[2:])
 

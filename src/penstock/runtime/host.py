@@ -110,16 +110,24 @@ class _Host:
             for frames in arrived:
                 machine.receive(frames, now)
             worked = machine.step(now)
-            for chore in machine.chores():
-                self._do(chore, now)
-                worked = True
-            for stored in self._writer.stored():
-                machine.on_stored(stored)
-                worked = True
+            worked |= self._do_chores(now)
             for endpoint, kind, outgoing in machine.sends(now):
                 send(endpoint, kind, outgoing)
             if not worked and not arrived:
                 node.wait(machine.wake_us(now) - now_us(), self._writer.fileno)
+
+    def _do_chores(self, now: int) -> bool:
+        worked = False
+        try:
+            for chore in self._machine.chores():
+                self._do(chore, now)
+                worked = True
+            for stored in self._writer.stored():
+                self._machine.on_stored(stored)
+                worked = True
+        except Exception as error:  # a snapshot that cannot be read or written
+            self._machine.fail(error, now)
+        return worked
 
     def _do(self, chore: Chore, now: int) -> None:
         match chore:

@@ -13,6 +13,8 @@ from penstock.engine.snapshot import InputState, OpCounters, UnitSnapshot
 from penstock.metrics.stats import StatsMessage
 from penstock.types import Record
 
+BLOCK_RECORDS_MAX = 8_192
+
 Holds = Callable[[int], bool]
 """Whether records of an origin are still under way in the unit."""
 IsFull = Callable[[int], bool]
@@ -155,3 +157,13 @@ class Input(ABC):
 
     def close(self) -> None:
         """Free what the input holds."""
+
+
+def fit_records(records_max: int, count: int, took_ns: int, work_us: int) -> int:
+    """How many records to take at once, so that they are about ``work_us`` of work; learned from the last ``count``."""
+    if took_ns <= 0:
+        return records_max
+    fitting = count * work_us * 1000 // took_ns
+    if count * 2 >= records_max:
+        return max(1, min(fitting, 2 * records_max, BLOCK_RECORDS_MAX))
+    return max(1, (records_max + fitting) // 2) if fitting < records_max else records_max

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -226,14 +226,21 @@ class Process:
         if worker is None:
             self.machine.receive(frames, now_us)
             return
-        message = m.decode_peer(frames[1])
-        channel = ChannelId(message.edge, message.producer, message.consumer)
-        sends = message.producer if isinstance(message, m.Data) else message.consumer
         before = worker.inspect()
-        sender = before.peers.get(self._simulation.plan.worker_of(sends))
-        ends = _ends(before, channel)
+        for message in _headers(frames[1:]):
+            sends = message.producer if isinstance(message, m.Data) else message.consumer
+            sender = before.peers.get(self._simulation.plan.worker_of(sends))
+            if sender != message.incarnation:
+                self._must_not_take(message, sender, frames, now_us)
+                return
         self.machine.receive(frames, now_us)
-        if sender != message.incarnation and _ends(worker.inspect(), channel) != ends:
+
+    def _must_not_take(self, message: m.PeerMessage, sender: int | None, frames: Sequence[bytes], now_us: int) -> None:
+        assert self.worker is not None
+        channel = ChannelId(message.edge, message.producer, message.consumer)
+        ends = _ends(self.worker.inspect(), channel)
+        self.machine.receive(frames, now_us)
+        if _ends(self.worker.inspect(), channel) != ends:
             raise Violation(f"{self.name} takes {message} of an incarnation that was replaced by {sender}")
 
     def _on_slot(self, frames: Sequence[bytes], now_us: int) -> None:
@@ -258,6 +265,15 @@ class Process:
         self.machine.receive(frames, now_us)
         if self.worker is not None and isinstance(message, m.Commit):
             self._reach(Moment.COMMITTED)
+
+
+def _headers(frames: Sequence[bytes]) -> Iterator[m.PeerMessage]:
+    """The headers of a message between workers, without what follows them."""
+    at = 0
+    while at < len(frames):
+        message = m.decode_peer(frames[at])
+        at += 2 if isinstance(message, m.Data) and message.count else 1
+        yield message
 
 
 def _ends(view: WorkerView, channel: ChannelId) -> tuple[object, ...]:

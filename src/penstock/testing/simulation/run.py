@@ -72,6 +72,8 @@ class Simulation:
         self.notes = Notes()
         self.processes: dict[str, Process] = {}
         self.seats: dict[str, Seat] = {}
+        self.waiting_workers: set[int] = set()
+        """Workers that wait for a free core."""
         self.switches = self.decisions = self.slot_losses = self.killed_by_record = 0
         self._slot_incarnations = SLOT_INCARNATIONS
         self.driver = DriverProcess(self, 1)
@@ -103,8 +105,11 @@ class Simulation:
             if driver.dead or driver.finished:
                 return
             if self.is_full(driver):
+                # First come, first served: tasks of groups that are submitted later wait behind it.
+                self.waiting_workers.add(worker)
                 self.world.after(PLACE_US, f"{worker} waits for a place", start)
                 return
+            self.waiting_workers.discard(worker)
             process = Process(self, driver, worker, len(self.processes) + 1)
             self.processes[process.name] = process
 

@@ -1,0 +1,136 @@
+"""The channels of one worker: what is sent to other workers and what has come from them, packed by peer.
+
+Everything that a turn has for one peer, blocks and acknowledgements of all channels, travels as one message: a message
+costs about as much as the work on a hundred records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from penstock.dataset import Ack, ChannelId, Log, Receiver, ReceiverView, Sender, SenderView
+from penstock.engine.edges import READER
+from penstock.engine.snapshot import InstanceId
+from penstock.engine.wire import Wire
+from penstock.pipeline.plan import Plan
+from penstock.protocol import messages as m
+
+SEND_BLOCKS_PER_STEP = 64
+
+PeerFrames = tuple[int, list[bytes]]
+"""Which worker, and the frames of one message to it."""
+
+
+class Channels:
+    """Both ends, as far as they are here, of every channel between this worker and others."""
+
+    def __init__(self, plan: Plan, incarnation: int) -> None:
+        self.peers: dict[int, int] = {}
+        """Incarnation of each worker that is listened to."""
+        self.generation = 0
+        self.refused_messages = 0
+        self.senders: dict[ChannelId, Sender] = {}
+        self.receivers: dict[ChannelId, Receiver] = {}
+        self._plan = plan
+        self._incarnation = incarnation
+        self._wire = Wire(plan, incarnation)
+        self._window = max(1, plan.options.queue_records // 2)
+
+    def open_sender(self, channel: ChannelId, log: Log) -> None:
+        """Begin to send a log, or begin anew."""
+        self.senders[channel] = Sender(channel, log, READER, self._window, self.generation)
+
+    def open_receiver(self, channel: ChannelId, first_id: int) -> Receiver:
+        """Begin to receive, or begin anew."""
+        receiver = self.receivers[channel] = Receiver(channel, self._window, self.generation, first_id)
+        return receiver
+
+    def receive(self, frames: Sequence[bytes], now_us: int) -> None:
+        """Take what a peer has sent: headers, each followed by its payload if it has records."""
+        at = 0
+        while at < len(frames):
+            message = m.decode_peer(frames[at])
+            at += 1
+            if isinstance(message, m.Acknowledge):
+                self._on_ack(message, now_us)
+                continue
+            payload = None
+            if message.count:
+                payload = frames[at]
+                at += 1
+            self._on_data(message, payload, now_us)
+
+    def _on_ack(self, message: m.Acknowledge, now_us: int) -> None:
+        sender = self.senders.get(ChannelId(message.edge, message.producer, message.consumer))
+        if sender is not None and self._is_current(message.consumer, message, sender.generation):
+            sender.on_ack(Ack(message.received, message.consumed, message.gap), now_us)
+
+    def _on_data(self, message: m.Data, payload: bytes | None, now_us: int) -> None:
+        receiver = self.receivers.get(ChannelId(message.edge, message.producer, message.consumer))
+        if receiver is not None and self._is_current(message.producer, message, receiver.generation):
+            receiver.accept(self._wire.block(message, payload), now_us)
+
+    def _is_current(self, instance: int, message: m.PeerMessage, generation: int) -> bool:
+        """Whether a message is of the peer's present incarnation and of the channel's generation."""
+        known = self.peers.get(self._plan.worker_of(instance))
+        if known == message.incarnation and generation == message.generation:
+            return True
+        self.refused_messages += 1
+        return False
+
+    def sends(self, now_us: int, held: Collection[InstanceId]) -> Iterator[PeerFrames]:
+        """Yield one message for each peer that there is something for: blocks within their windows, acknowledgements.
+
+        ``held`` are instances that are being recovered: nothing is sent to them.
+        """
+        packed: dict[int, list[bytes]] = {}
+        worker_of = self._plan.worker_of
+        for channel, sender in self.senders.items():
+            if held and self._leads_to(channel, held):
+                continue
+            sender.tick(now_us)
+            for _ in range(SEND_BLOCKS_PER_STEP):
+                block = sender.next(now_us)
+                if block is None:
+                    break
+                frames = packed.setdefault(worker_of(channel.consumer), [])
+                frames += self._wire.frames(channel, block, sender.generation)
+        for channel, receiver in self.receivers.items():
+            ack = receiver.ack(now_us)
+            if ack is not None:
+                packed.setdefault(worker_of(channel.producer), []).append(self._acknowledge(channel, receiver, ack))
+        yield from packed.items()
+
+    def _acknowledge(self, channel: ChannelId, receiver: Receiver, ack: Ack) -> bytes:
+        return m.encode(
+            m.Acknowledge(
+                edge=channel.edge,
+                producer=channel.producer,
+                consumer=channel.consumer,
+                incarnation=self._incarnation,
+                generation=receiver.generation,
+                received=ack.received,
+                consumed=ack.consumed,
+                gap=ack.gap,
+            )
+        )
+
+    def _leads_to(self, channel: ChannelId, held: Collection[InstanceId]) -> bool:
+        return (self._plan.edges[channel.edge].consumer, channel.consumer) in held
+
+    def wake_us(self, held: Collection[InstanceId]) -> int | None:
+        """When something is to be sent without a message."""
+        soonest: int | None = None
+        for ends in (self.senders, self.receivers):
+            for channel, end in ends.items():
+                wake = end.wake_us()
+                if wake is not None and (soonest is None or wake < soonest):
+                    if held and self._leads_to(channel, held):
+                        continue
+                    soonest = wake
+        return soonest
+
+    def inspect(self) -> tuple[dict[ChannelId, ReceiverView], dict[ChannelId, SenderView]]:
+        """Read-only views of both ends."""
+        receivers = {channel: each.inspect() for channel, each in self.receivers.items()}
+        return receivers, {channel: each.inspect() for channel, each in self.senders.items()}
