@@ -46,7 +46,7 @@ def switch_at_random(cluster: Cluster, plan: Plan, random: Random, *, crashes_ma
         if random.random() < 0.7:
             unit, first, last = random.choice(possible)
             back = random.random() < 0.35
-            cluster.reroute(unit, 0 if back else first, -1 if back else last, random.choice(INTERVALS_US))
+            cluster.switch(unit, 0 if back else first, -1 if back else last, random.choice(INTERVALS_US))
             switches += 1
         if cluster.slots and random.random() < 0.2:
             cluster.lose_slot(random.choice(cluster.slots))
@@ -112,11 +112,11 @@ def test_the_whole_of_a_stateless_pipeline_goes_over_and_comes_back() -> None:
     cluster = cluster_of(stream.to(sink), 1, "200ms")
     cluster.run_until(cluster.start_us + S // 2)
     cluster.add_slot(0)
-    cluster.reroute(0, -1, 1)
+    cluster.switch(0, -1, 1)
     cluster.run_until(cluster.start_us + S)
     forms = {each.operation: each.form for worker in cluster.workers for each in worker.figures()}
     assert list(forms.values()) == ["batch"] * 3, forms
-    cluster.reroute(0, 0, -1)
+    cluster.switch(0, 0, -1)
     cluster.run_until(cluster.start_us + 3 * S // 2)
     assert {each.form for worker in cluster.workers for each in worker.figures()} == {"record"}
     cluster.run_until(1 << 62)

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.control.candidates import candidate, capacity_eps, wider
+from penstock.control.forms import OpMeasure, Switcher, UnitMeasure, WantedSwitch
 from penstock.control.laws.group_size import GroupBounds, GroupSize, IntervalBounds, interval_us, tune
 from penstock.control.laws.switch_point import SwitchInputs, switch_point
 from penstock.control.laws.switch_range import TOLERANCE, switch_range
-from penstock.control.switching import Decision, OpMeasure, Switcher, UnitMeasure
 from penstock.operators import Form
 
 times_us = st.floats(0, 1e7)
@@ -125,7 +125,7 @@ def test_candidates_can_be_run_and_raise_what_the_unit_carries(unit: UnitMeasure
         assert (capacity_eps(ops, more) or 0) > batch
 
 
-def check(decision: Decision, unit: UnitMeasure, before: set[int]) -> set[int]:
+def check(decision: WantedSwitch, unit: UnitMeasure, before: set[int]) -> set[int]:
     """What is in batch form after a decision that can be carried out."""
     ops = {op.index: op for op in unit.operations}
     after = set(range(decision.first, decision.last + 1))

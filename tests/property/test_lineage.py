@@ -101,7 +101,7 @@ def run(plan: Plan, ranges: Sequence[Range] = (), prepare: Callable[[Cluster], N
         cluster.add_slot(0)
         cluster.add_slot(1)
     for at, (first, last) in enumerate(ranges):
-        cluster.reroute(0, first, last, 1_000)
+        cluster.switch(0, first, last, 1_000)
         cluster.run_until(cluster.start_us + (at + 1) * 20_000)
     cluster.run_until(FOREVER_US)
 

@@ -10,8 +10,8 @@ from planting import Change, Mutation, Nursery, Patch, find
 
 from penstock.control.adaptation import ControlLoop
 from penstock.control.events import Command, Event, HostEnded
-from penstock.control.hand_overs import HandOvers
 from penstock.control.scheduler import Scheduler
+from penstock.control.switches import Switches
 from penstock.engine.chain import SinkOperator
 from penstock.engine.guard import Guard
 from penstock.engine.line import Item, Line, Marker
@@ -197,12 +197,12 @@ def orders_are_not_given_again_after_a_recovery(patch: Patch) -> None:
 
 @planted_with(struck(at(Moment.RETURNED, Action.KILL_IT, 3)))
 def only_the_order_under_way_is_given_again(patch: Patch) -> None:
-    original = HandOvers.repeat
+    original = Switches.repeat
 
-    def repeat(self: HandOvers) -> list[m.Reroute]:
+    def repeat(self: Switches) -> list[m.Switch]:
         return [order for order in original(self) if self.busy(order.unit)]
 
-    patch.setattr(HandOvers, "repeat", repeat)
+    patch.setattr(Switches, "repeat", repeat)
 
 
 @planted_with(struck(at(Moment.AWAY, Action.KILL_OTHER, 4)))

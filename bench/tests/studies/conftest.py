@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.control.hand_overs import Switch
+from penstock.control.switches import SwitchReport
 from penstock.demo.series import BurstFigures, Course, Sample, Scene
 from penstock_bench.meter.job import Step
 from penstock_bench.meter.rows import Header, OperationRow, ResultRow, Results, StudyNotes
@@ -106,7 +106,7 @@ def course(form: str, scene: Scene) -> Course:
         )
         for at in range(int(2 * scene.seconds))
     ]
-    switches = [Switch(scene.calm_s + 0.4, ["events", "score"], "batch", 5.0, 90.0, 120, "queue", {"queue": 9.0})]
+    switches = [SwitchReport(scene.calm_s + 0.4, ["events", "score"], "batch", 5.0, 90.0, 120, "queue", {"queue": 9.0})]
     figures = BurstFigures(
         forms=form,
         p50_ms=1.0,

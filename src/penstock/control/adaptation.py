@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.control.events import Send
+from penstock.control.forms import Switcher, UnitMeasure, WantedSwitch
 from penstock.control.groups import GroupCommand, GroupFigures, Groups
-from penstock.control.hand_overs import FormView, HandOvers, Settled, Switch
 from penstock.control.laws.group_size import IntervalBounds, interval_us
 from penstock.control.measures import Measures
 from penstock.control.monitor import OperationFigures
-from penstock.control.switching import Decision, Switcher, UnitMeasure
+from penstock.control.switches import FormView, SwitchEnded, Switches, SwitchReport
 from penstock.errors import InvalidOption, WorkerFailed, nearest
 from penstock.operators import Form
 from penstock.pipeline.options import Options
@@ -56,8 +56,8 @@ class View:
 class Adaptation(msgspec.Struct):
     """What the loop has done, for reports."""
 
-    switches: list[Switch]
-    advice: list[Switch]
+    switches: list[SwitchReport]
+    advice: list[SwitchReport]
     notes: list[str]
     groups: list[GroupFigures]
     group_size: int
@@ -78,9 +78,9 @@ class ControlLoop:
         self._pins = settled_pins(plan)
         self._measures = Measures(plan, cores, self._pins)
         self._switcher = Switcher()
-        self._hand_overs = HandOvers(plan)
+        self._switches = Switches(plan)
         self._groups = Groups(options.slots or plan.workers, options.group_size or None)
-        self._advice: list[Switch] = []
+        self._advice: list[SwitchReport] = []
         self._notes: list[str] = []
         self._control_us = 0
         self._calibrations: dict[int, tuple[int, int]] = {}
@@ -96,18 +96,18 @@ class ControlLoop:
         return list(self._groups.pids.values())
 
     @property
-    def switches(self) -> list[Switch]:
+    def switches(self) -> list[SwitchReport]:
         """Switches that are done."""
-        return self._hand_overs.switches
+        return self._switches.switches
 
     def inspect(self) -> dict[int, FormView]:
         """The form that each unit is to have; a read-only view."""
-        return self._hand_overs.inspect()
+        return self._switches.inspect()
 
     def report(self) -> Adaptation:
         """What was done so far."""
         return Adaptation(
-            list(self._hand_overs.switches),
+            list(self._switches.switches),
             list(self._advice),
             [*self._switcher.notes, *self._notes],
             list(self._groups.finished),
@@ -125,8 +125,8 @@ class ControlLoop:
         match message:
             case m.Pulse():
                 self._measures.on_pulse(message)
-            case m.Rerouted():
-                self._settle(self._hand_overs.on_rerouted(message, now_us), now_us)
+            case m.Switched():
+                self._settle(self._switches.on_switched(message, now_us), now_us)
             case m.Register(worker=worker):
                 self._measures.forget_worker(worker)
             case _:
@@ -154,7 +154,7 @@ class ControlLoop:
 
     def on_resumed(self) -> list[Command]:
         """A recovery is over: rebuilt instances are told what the others know."""
-        return [Send(peer.worker, order) for order in self._hand_overs.repeat() for peer in self._peers]
+        return [Send(peer.worker, order) for order in self._switches.repeat() for peer in self._peers]
 
     def pin(self, operations: Sequence[str], form: Form | None) -> None:
         """Settle the form of operations, or leave it to the loop again (None)."""
@@ -182,7 +182,7 @@ class ControlLoop:
         if view.running:
             self._peers, self._start_us = view.peers, view.start_us
             commands += self._groups.know(view.peers, view.start_us)
-        busy = self._hand_overs.wants_slots
+        busy = self._switches.wants_slots
         self._groups.want(2 if busy else 1 if self._may_switch else 0)
         commands += self._groups.tick(now_us)
         if now_us - self._alive_us >= ALIVE_US:
@@ -218,7 +218,7 @@ class ControlLoop:
                 'or let the job do without: forms="adaptive" or "record", and no pin to batch form.',
             )
         self._notes.append(f"{now_us / 1e6:.3f} s: batch form is given up: {why}")
-        self._hand_overs.call_back(f"batch form is given up: {why}", (now_us - self._start_us) / 1e6, now_us)
+        self._switches.call_back(f"batch form is given up: {why}", (now_us - self._start_us) / 1e6, now_us)
 
     @property
     def _may_switch(self) -> bool:
@@ -226,36 +226,36 @@ class ControlLoop:
         movable = [unit.name_at(index) for unit in self._plan.units for index in unit.movable]
         return any(self._pins.get(name) is not Form.RECORD for name in movable)
 
-    def _take(self, decision: Decision, now_us: int) -> None:
+    def _take(self, decision: WantedSwitch, now_us: int) -> None:
         at_s = (now_us - self._start_us) / 1e6
         if self._options.advise:
             names = list(decision.operations)
             self._advice.append(
-                Switch(round(at_s, 3), names, decision.to.value, 0.0, 0.0, 0, decision.reason, decision.inputs)
+                SwitchReport(round(at_s, 3), names, decision.to.value, 0.0, 0.0, 0, decision.reason, decision.inputs)
             )
             del self._advice[:-ADVICE_MAX]
             return
         unit = self._plan.units[decision.unit]
-        self._hand_overs.order(unit, decision.first, decision.last, decision.reason, decision.inputs, at_s, now_us)
+        self._switches.order(unit, decision.first, decision.last, decision.reason, decision.inputs, at_s, now_us)
 
     def _watch_slots(self, now_us: int) -> None:
         """Call ranges back that stand still because no slots are left, however their forms were settled."""
-        if not self._hand_overs.is_away or self._measures.slots_everywhere(len(self._peers)):
+        if not self._switches.is_away or self._measures.slots_everywhere(len(self._peers)):
             self._slotless_us = None
         elif self._slotless_us is None:
             self._slotless_us = now_us
         elif now_us - self._slotless_us >= SLOTLESS_US:
             self._slotless_us = None
             why = self._groups.error or "the cluster has no free place"
-            self._hand_overs.call_back(f"no slots: {why}", (now_us - self._start_us) / 1e6, now_us)
+            self._switches.call_back(f"no slots: {why}", (now_us - self._start_us) / 1e6, now_us)
 
     def _carry_out(self, now_us: int) -> list[Command]:
         everywhere = self._measures.slots_everywhere(len(self._peers))
-        orders, failed = self._hand_overs.tick(everywhere, self._options.interval_us, now_us)
+        orders, failed = self._switches.tick(everywhere, self._options.interval_us, now_us)
         self._settle(failed, now_us)
         return [Send(peer.worker, order) for order in orders for peer in self._peers]
 
-    def _settle(self, settled: Sequence[Settled], now_us: int) -> None:
+    def _settle(self, settled: Sequence[SwitchEnded], now_us: int) -> None:
         for each in settled:
             if each.failed:
                 self._switcher.failed(each.unit, now_us)
@@ -267,7 +267,7 @@ class ControlLoop:
         commands: list[Command] = []
         bounds = IntervalBounds(self._options.interval_us, max(self._options.interval_us, 1_000_000))
         for unit in units:
-            first, last = self._hand_overs.range(unit.unit)
+            first, last = self._switches.range(unit.unit)
             if first > last:
                 continue
             service_us = sum(
@@ -276,7 +276,7 @@ class ControlLoop:
                 if first <= op.index <= last and op.batch_eps
             )
             wanted = interval_us(unit.arrival_eps, service_us, self._groups.slots, BATCH_OVERHEAD_US, bounds)
-            for order in self._hand_overs.pace(unit.unit, wanted):
+            for order in self._switches.pace(unit.unit, wanted):
                 commands += [Send(peer.worker, order) for peer in self._peers]
         return commands
 

@@ -10,7 +10,7 @@ from penstock.operators import Form
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class WantedSwitch:
     """One change of form.
 
     Attributes
@@ -39,13 +39,13 @@ class Decision:
     @staticmethod
     def between(
         unit: UnitMeasure, before: range, after: range, reason: str, inputs: dict[str, float], at_us: int
-    ) -> Decision:
+    ) -> WantedSwitch:
         """Name the change from one set of positions in batch form to another, one of which contains the other."""
         offset = unit.operations[0].index
         first, last = (after.start + offset, after.stop - 1 + offset) if after else (0, -1)
         names = tuple(unit.operations[position].name for position in sorted(set(before) ^ set(after)))
         to = Form.BATCH if len(after) > len(before) else Form.RECORD
-        return Decision(unit.unit, names, first, last, to, reason, inputs, at_us)
+        return WantedSwitch(unit.unit, names, first, last, to, reason, inputs, at_us)
 
 
 @dataclass(frozen=True, slots=True)

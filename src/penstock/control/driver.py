@@ -26,7 +26,7 @@ from penstock.control.adaptation import Command as LoopCommand
 from penstock.control.events import (
     Event,
     Finish,
-    FormsSettled,
+    FormsPinned,
     FromWorker,
     GroupJobEnded,
     RecordCommit,
@@ -128,7 +128,7 @@ class DriverMachine:
             for packed in far.link.receive(header, payload, now_us):
                 self._on_slot(s.decode_to_driver(packed), far, now_us)
 
-    def handle(self, event: Event | GroupJobEnded | FormsSettled, now_us: int) -> None:
+    def handle(self, event: Event | GroupJobEnded | FormsPinned, now_us: int) -> None:
         """Take an event of the user's or of the shell's."""
         if self.ended:
             return
@@ -136,7 +136,7 @@ class DriverMachine:
             case GroupJobEnded(group=group, error=error):
                 self._obey(self.loop.on_group_ended(group, error, now_us))
                 self._slots = {link: far for link, far in self._slots.items() if far.group != group}
-            case FormsSettled(operations=operations, form=form):
+            case FormsPinned(operations=operations, form=form):
                 self.loop.pin(operations, form)
             case _:
                 self._schedule(event, now_us)

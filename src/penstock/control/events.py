@@ -54,7 +54,7 @@ class GroupJobEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class FormsSettled:
+class FormsPinned:
     """The user settles the form of operations, or leaves it to the control loop again (None)."""
 
     operations: tuple[str, ...]

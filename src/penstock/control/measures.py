@@ -6,8 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 
 from penstock.control.candidates import capacity_eps
+from penstock.control.forms import OpMeasure, UnitMeasure
 from penstock.control.monitor import OperationFigures
-from penstock.control.switching import OpMeasure, UnitMeasure
 from penstock.operators import BatchKind, Form
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.protocol import messages as m

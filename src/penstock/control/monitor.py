@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from penstock.control.hand_overs import Switch
+from penstock.control.switches import SwitchReport
 from penstock.metrics import Histogram
 from penstock.metrics.stats import StatsMessage
 from penstock.pipeline.plan import Plan
@@ -111,7 +111,7 @@ class Status(msgspec.Struct):
     """Micro-batches that each task of the next group runs."""
     overhead: float | None = None
     """Share of scheduling in the time of a group, averaged."""
-    switches: list[Switch] = msgspec.field(default_factory=list)
+    switches: list[SwitchReport] = msgspec.field(default_factory=list)
     """The last switches; with ``advise``, those that would have been made."""
     switches_total: int = 0
     advise: bool = False

@@ -10,9 +10,9 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from penstock.control.hand_overs import Switch
 from penstock.control.monitor import OperationFigures, Status
 from penstock.control.scheduler import Phase
+from penstock.control.switches import SwitchReport
 from penstock.dashboard.history import History, blocks
 from penstock.dashboard.numbers import human, measure, span
 from penstock.operators import Form
@@ -184,7 +184,7 @@ def _courses(history: History, width: int) -> Table:
 
 def _switches(status: Status) -> Table:
     """The last switches, newest first, each with the figures that it was decided on."""
-    shown: Sequence[Switch] = status.switches[-SWITCHES_SHOWN_MAX:]
+    shown: Sequence[SwitchReport] = status.switches[-SWITCHES_SHOWN_MAX:]
     grid = Table.grid(padding=(0, 2))
     grid.add_column(justify="right", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -199,7 +199,7 @@ def _switches(status: Status) -> Table:
     return grid
 
 
-def switch_line(switch: Switch, *, advised: bool = False) -> Text:
+def switch_line(switch: SwitchReport, *, advised: bool = False) -> Text:
     """A switch in one line: where to, which operations, and what it cost."""
     style = _FORM_STYLES.get(switch.to, "none")
     text = Text.assemble((f"{_ARROWS.get(switch.to, '→')} {switch.to}", style), f"  {', '.join(switch.operations)}")

@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from penstock.connectors.rates import RateSchedule, steps
-from penstock.control.hand_overs import Switch
+from penstock.control.switches import SwitchReport
 from penstock.errors import InvalidOption
 from penstock.metrics import Histogram
 from penstock.runtime.job import Job
@@ -204,7 +204,7 @@ class Course(msgspec.Struct):
 
     figures: BurstFigures
     samples: list[Sample]
-    switches: list[Switch]
+    switches: list[SwitchReport]
 
     @property
     def forms(self) -> str:

@@ -223,7 +223,7 @@ class Share:
             case m.Drain(keep=keep):
                 for source in self._sources:
                     source.pause() if keep else source.drain()
-            case m.Reroute():
+            case m.Switch():
                 switch = Switch(message.switch, Range(message.first, message.last), message.interval_us)
                 for unit in self.units:
                     if unit.spec.id == message.unit:
@@ -290,7 +290,7 @@ class Share:
                 self._store(unit)
             for made in unit.switches.take():
                 self._to_driver.append(
-                    m.Rerouted(
+                    m.Switched(
                         worker=self.worker,
                         incarnation=self.incarnation,
                         switch=made.number,

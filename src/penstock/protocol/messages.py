@@ -111,7 +111,7 @@ class Deliver(_Message, kw_only=True):
     rows: bytes
 
 
-class Rerouted(_Message, kw_only=True):
+class Switched(_Message, kw_only=True):
     """An instance runs its chain the way it was ordered to."""
 
     worker: int
@@ -171,7 +171,7 @@ FromWorker = (
     | RolledBack
     | EpochWanted
     | Deliver
-    | Rerouted
+    | Switched
     | Pulse
     | Failed
     | Stopped
@@ -247,7 +247,7 @@ class Drain(_Message, kw_only=True):
     keep: bool
 
 
-class Reroute(_Message, kw_only=True):
+class Switch(_Message, kw_only=True):
     """Run operations ``first`` to ``last`` of a unit in slots from the next block on; none if ``first`` is larger."""
 
     switch: int
@@ -278,7 +278,7 @@ class Alive(_Message):
     """The driver is still there."""
 
 
-ToWorker = Start | Rollback | Resume | BeginEpoch | Commit | Drain | Reroute | Calibrate | GroupEnded | Stop | Alive
+ToWorker = Start | Rollback | Resume | BeginEpoch | Commit | Drain | Switch | Calibrate | GroupEnded | Stop | Alive
 
 
 # --- worker to worker -------------------------------------------------------------------------------------------------

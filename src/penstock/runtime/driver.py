@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from penstock.control.adaptation import Adaptation
 from penstock.control.deliveries import Deliveries
 from penstock.control.driver import Chore, Connect, Disconnect, DriverMachine, Hand
-from penstock.control.events import CommitRecorded, Event, FormsSettled, GroupJobEnded, RecordCommit, Replace
+from penstock.control.events import CommitRecorded, Event, FormsPinned, GroupJobEnded, RecordCommit, Replace
 from penstock.control.groups import Submit
 from penstock.control.monitor import Monitor, Status
 from penstock.control.resume import anchors, outputs
@@ -58,7 +58,7 @@ class Driver:
         self._machine = DriverMachine(plan, now_us(), cores, resumption)
         self._measured = measured_operations(plan)
         self._committed_us = 0
-        self._events: SimpleQueue[Event | GroupJobEnded | FormsSettled] = SimpleQueue()
+        self._events: SimpleQueue[Event | GroupJobEnded | FormsPinned] = SimpleQueue()
         self._status = StatusFile(plan.options.name)
         self._status_us = 0
         self._started_us = now_us()
@@ -77,7 +77,7 @@ class Driver:
         if not self._thread.is_alive():
             self._exchange()
 
-    def post(self, event: Event | GroupJobEnded | FormsSettled) -> None:
+    def post(self, event: Event | GroupJobEnded | FormsPinned) -> None:
         """Hand an event in from another thread."""
         self._events.put(event)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.connectors.base import Sink
 from penstock.control.adaptation import Adaptation, checked_operations
-from penstock.control.events import DrainRequested, FormsSettled, GroupJobEnded, HostEnded, StopRequested
+from penstock.control.events import DrainRequested, FormsPinned, GroupJobEnded, HostEnded, StopRequested
 from penstock.control.groups import Submit
 from penstock.control.monitor import Status
 from penstock.durations import parse_us
@@ -180,7 +180,7 @@ class Job:
         if to not in allowed:
             raise InvalidOption(option="to", given=to, allowed=", ".join(allowed), hint=nearest(to, allowed))
         form = None if to == "auto" else Form(to)
-        self._driver.post(FormsSettled(checked_operations(self._plan, operations, form), form))
+        self._driver.post(FormsPinned(checked_operations(self._plan, operations, form), form))
 
     def adaptation(self) -> Adaptation:
         """Switches of form with their reasons, notes on what was not switched and why, groups, costs of both forms."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.control.adaptation import Adaptation
-from penstock.control.hand_overs import Switch
 from penstock.control.monitor import Audit, OperationFigures, WorkerFigures
+from penstock.control.switches import SwitchReport
 from penstock.metrics import Histogram
 from penstock.pipeline.plan import Plan
 
@@ -61,7 +61,7 @@ class Report(msgspec.Struct):
     operations: list[OperationFigures]
     workers: list[WorkerFigures]
     audit: Audit
-    switches: list[Switch]
+    switches: list[SwitchReport]
     recoveries: int = 0
     components_ms: dict[str, float] = msgspec.field(default_factory=dict)
     """Where the mean latency of the measured operation went: out, wait, schedule, process, transmit."""

@@ -91,7 +91,7 @@ class Cluster:
         """Names of the slots that are up."""
         return list(self._slots)
 
-    def reroute(self, unit: int, first: int, last: int, interval_us: int = 50_000) -> None:
+    def switch(self, unit: int, first: int, last: int, interval_us: int = 50_000) -> None:
         """Have operations ``first`` to ``last`` of a unit computed in slots, or here where ``first`` is larger."""
         self._switches += 1
         switch = Switch(self._switches, Range(first, last), interval_us)

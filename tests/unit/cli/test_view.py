@@ -7,8 +7,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from penstock.control.hand_overs import Switch
 from penstock.control.monitor import OperationFigures, Status, WorkerFigures
+from penstock.control.switches import SwitchReport
 from penstock.dashboard.history import History
 from penstock.dashboard.summary import progress
 from penstock.dashboard.view import Frame
@@ -103,7 +103,7 @@ def test_many_workers_are_cut() -> None:
     assert "and 12 more" in " ".join(drawn(status(operation("a"), workers=many)))
 
 
-SWITCH = Switch(4.26, ["events", "score"], "batch", 20.8, 27.2, 386_739, "queue 369,513 > L_up 8,974", {"V": 1.0})
+SWITCH = SwitchReport(4.26, ["events", "score"], "batch", 20.8, 27.2, 386_739, "queue 369,513 > L_up 8,974", {"V": 1.0})
 
 
 def test_a_switch_is_shown_with_its_cost_and_its_reason() -> None:
@@ -114,7 +114,7 @@ def test_a_switch_is_shown_with_its_cost_and_its_reason() -> None:
 
 
 def test_the_newest_switches_come_first_and_the_others_are_counted() -> None:
-    made = [Switch(float(at), ["a"], "record", 1.0, 1.0, 1, f"reason {at}", {}) for at in range(5)]
+    made = [SwitchReport(float(at), ["a"], "record", 1.0, 1.0, 1, f"reason {at}", {}) for at in range(5)]
     lines = drawn(status(operation("a"), switches=made, switches_total=9))
     assert [line.strip() for line in lines if "reason" in line] == ["reason 4", "reason 3", "reason 2"]
     assert lines[-1].strip() == "and 6 before"

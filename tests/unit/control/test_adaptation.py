@@ -98,9 +98,9 @@ class Play:
             )
         self.slots = 2
 
-    def rerouted(self, order: m.Reroute) -> None:
+    def switched(self, order: m.Switch) -> None:
         for worker in range(2):
-            message = m.Rerouted(
+            message = m.Switched(
                 worker=worker,
                 incarnation=70 + worker,
                 switch=order.switch,
@@ -113,10 +113,10 @@ class Play:
 
     def orders(self) -> list[tuple[int, int, int]]:
         """Unit and range of the orders since the last look; workers follow them at once."""
-        found = [each for each in self.sent if isinstance(each, m.Reroute)]
-        self.sent = [each for each in self.sent if not isinstance(each, m.Reroute)]
+        found = [each for each in self.sent if isinstance(each, m.Switch)]
+        self.sent = [each for each in self.sent if not isinstance(each, m.Switch)]
         for each in found:
-            self.rerouted(each)
+            self.switched(each)
         return [(each.unit, each.first, each.last) for each in found]
 
 

@@ -9,16 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from penstock.control.hand_overs import Switch
+from penstock.control.switches import SwitchReport
 from penstock.demo import burst, burst_png, burst_svg, page
 from penstock.demo.series import BurstFigures, Course, Sample, Scene
 
 SCENE = Scene.of(100.0, 1_000.0, 12.0)
-TO_BATCH = Switch(4.5, ["events", "score"], "batch", 20.0, 500.0, 7, "queue 9 > L_up <8>", {"V": 1000.0, "K": 0.5})
-TO_RECORD = Switch(8.0, ["events", "score"], "record", 1.0, 0.0, 7, "backlog 0 < L_down 5", {})
+TO_BATCH = SwitchReport(
+    4.5, ["events", "score"], "batch", 20.0, 500.0, 7, "queue 9 > L_up <8>", {"V": 1000.0, "K": 0.5}
+)
+TO_RECORD = SwitchReport(8.0, ["events", "score"], "record", 1.0, 0.0, 7, "backlog 0 < L_down 5", {})
 
 
-def course(forms: str, *switches: Switch, seconds: int = 12) -> Course:
+def course(forms: str, *switches: SwitchReport, seconds: int = 12) -> Course:
     operations = dict.fromkeys(("events", "score", "sink"), "record")
     samples = [
         Sample(at_s, 100.0, 90.0 * at_s, 10 * at_s, 0, 1.0, 0.0 if at_s == 3 else 5.0 * at_s, operations, {})
@@ -44,7 +46,7 @@ def test_forms_over_time_follow_the_switches() -> None:
 
 
 def test_a_run_that_begins_in_batch_form_has_no_record_form_before_it() -> None:
-    pinned = Switch(-0.1, ["events", "score", "sink"], "batch", 0.0, 50.0, 0, "pinned", {})
+    pinned = SwitchReport(-0.1, ["events", "score", "sink"], "batch", 0.0, 50.0, 0, "pinned", {})
     assert [[each.form for each in lane] for lane in burst.stretches(course("batch", pinned))] == [["batch"]] * 3
 
 

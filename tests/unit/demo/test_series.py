@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.control.hand_overs import Switch
 from penstock.control.monitor import OperationFigures, Status
+from penstock.control.switches import SwitchReport
 from penstock.demo.series import Sampler, Scene
 from penstock.demo.story import Demo
 from penstock.errors import InvalidOption
@@ -58,7 +58,7 @@ def job(tmp_path: Any) -> Played:
     return Played(Demo(SCENE, tmp_path).plan(Forms.RECORD, parallelism=2))
 
 
-def report(*switches: Switch) -> Any:
+def report(*switches: SwitchReport) -> Any:
     return SimpleNamespace(latency_ms=Latency(1.0, 2.0, 3.0, 4.0, 5.0), switches=list(switches))
 
 
@@ -104,7 +104,7 @@ def test_figures_of_a_run(job: Played) -> None:
         (11.0, 3_800, 4.0),
     ]:
         sampler(job.beat(at_s, done, latency_ms))  # type: ignore[arg-type]
-    found = sampler.figures("adaptive", report(Switch(5.0, ["score"], "batch", 12.5, 20.0, 3, "queue", {})))
+    found = sampler.figures("adaptive", report(SwitchReport(5.0, ["score"], "batch", 12.5, 20.0, 3, "queue", {})))
     assert found.calm_p99_ms == pytest.approx(4.0, rel=0.04)
     assert found.burst_p99_ms == pytest.approx(900.0, rel=0.04)
     assert found.backlog_max == 1_500

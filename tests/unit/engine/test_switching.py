@@ -25,14 +25,14 @@ class Listening(Cluster):
     """A cluster that remembers what instances say of hand-overs."""
 
     def __init__(self, plan: Plan) -> None:
-        self.rerouted: list[tuple[int, int, int]] = []
+        self.switched: list[tuple[int, int, int]] = []
         super().__init__(plan)
 
     def _deliver(self, to: str, frames: Sequence[bytes]) -> None:
         if frames[0] == Kind.WORKER.value and len(frames) > 2:
             message = m.decode_from_worker(frames[2])
-            if isinstance(message, m.Rerouted):
-                self.rerouted.append((message.switch, message.unit, message.instance))
+            if isinstance(message, m.Switched):
+                self.switched.append((message.switch, message.unit, message.instance))
         super()._deliver(to, frames)
 
     def freeze(self, name: str) -> SlotMachine:
@@ -74,7 +74,7 @@ def check(cluster: Cluster, source: Any, sink: Any, total: int) -> None:
 def test_who_waits_for_slots_has_not_been_silent(route: tuple[int, int]) -> None:
     cluster, source, sink = windowed(3, 3000, idle="200ms")
     name = cluster.add_slot(0)
-    cluster.reroute(0, *route, 5 * MS)
+    cluster.switch(0, *route, 5 * MS)
     cluster.run_until(cluster.start_us + S // 4)
     slot = cluster.freeze(name)
     cluster.run_until(cluster.start_us + S)
@@ -87,23 +87,23 @@ def test_who_waits_for_slots_has_not_been_silent(route: tuple[int, int]) -> None
 def test_the_way_back_does_not_wait_for_slots_that_are_gone(route: tuple[int, int]) -> None:
     cluster, source, sink = windowed(2, 2000)
     cluster.add_slot(0)
-    cluster.reroute(0, *route, 5 * MS)
+    cluster.switch(0, *route, 5 * MS)
     cluster.run_until(cluster.start_us + S // 4)
     cluster._slots.clear()
     cluster.run_until(cluster.start_us + S // 2)
     for worker in cluster.workers:
         worker.on_driver(m.GroupEnded(group=0))
-    cluster.reroute(0, 0, -1)
+    cluster.switch(0, 0, -1)
     cluster.run_until(1 << 62)
     check(cluster, source, sink, 2000)
-    assert {switch for switch, _, _ in cluster.rerouted} == {1, 2}
+    assert {switch for switch, _, _ in cluster.switched} == {1, 2}
 
 
 @pytest.mark.parametrize("route", [(-1, 1), (0, 1)], ids=str)
 def test_work_that_slots_are_lost_with_is_done_here(route: tuple[int, int]) -> None:
     cluster, source, sink = windowed(2, 2000)
     name = cluster.add_slot(0)
-    cluster.reroute(0, *route, 5 * MS)
+    cluster.switch(0, *route, 5 * MS)
     cluster.run_until(cluster.start_us + S // 4)
     for _ in range(4):
         cluster.freeze(name)
@@ -118,14 +118,14 @@ def test_work_that_slots_are_lost_with_is_done_here(route: tuple[int, int]) -> N
 def test_nothing_spins_while_results_are_awaited() -> None:
     cluster, source, sink = windowed(2, 2000)
     name = cluster.add_slot(0)
-    cluster.reroute(0, -1, 1, 5 * MS)
+    cluster.switch(0, -1, 1, 5 * MS)
     cluster.run_until(cluster.start_us + S // 4)
     slot = cluster.freeze(name)
     cluster.run_until(cluster.now_us + 50 * MS)
     (unit,) = cluster.sources
     wake_us = unit.wake_us(cluster.now_us)
     assert wake_us is None or wake_us > cluster.now_us, "no slot has room"
-    cluster.reroute(0, 0, -1)
+    cluster.switch(0, 0, -1)
     cluster.run_until(cluster.now_us + 50 * MS)
     assert unit.wake_us(cluster.now_us) is None, "the way back waits for results"
     cluster.thaw(slot)
@@ -136,7 +136,7 @@ def test_nothing_spins_while_results_are_awaited() -> None:
 def test_nothing_spins_while_the_end_is_in_line() -> None:
     cluster, _, sink = windowed(2, 2000)
     name = cluster.add_slot(0)
-    cluster.reroute(0, -1, 1, 5 * MS)
+    cluster.switch(0, -1, 1, 5 * MS)
     cluster.run_until(cluster.start_us + S // 4)
     slot = cluster.freeze(name)
     cluster.run_until(cluster.now_us + 20 * MS)
@@ -161,8 +161,8 @@ def test_instances_that_have_ended_answer_orders() -> None:
     cluster.run_until(cluster.start_us + S // 2)
     ended = next(each for each in cluster.sources if each.finished)
     cluster.add_slot(0)
-    cluster.reroute(ended.spec.id, -1, 0)
+    cluster.switch(ended.spec.id, -1, 0)
     cluster.run_until(cluster.now_us + 10 * MS)
-    assert cluster.rerouted == [(1, ended.spec.id, 0)]
+    assert cluster.switched == [(1, ended.spec.id, 0)]
     cluster.run_until(1 << 62)
     assert cluster.ended

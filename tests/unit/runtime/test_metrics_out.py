@@ -19,8 +19,8 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import penstock as ps
-from penstock.control.hand_overs import Switch
 from penstock.control.monitor import OperationFigures, Status, WorkerFigures
+from penstock.control.switches import SwitchReport
 from penstock.errors import InvalidOption, PortOccupied
 from penstock.metrics import Histogram
 from penstock.pipeline.outlets import FileOutlet, InfluxOutlet, PrometheusOutlet, read_outlets
@@ -120,7 +120,7 @@ def test_every_sample_of_an_operation_has_operation_unit_and_form() -> None:
 
 
 def test_only_metrics_of_the_catalogue_are_there_and_all_can_be() -> None:
-    switch = Switch(1.0, ["score"], "batch", 4.0, 90.0, 12, "queue", {})
+    switch = SwitchReport(1.0, ["score"], "batch", 4.0, 90.0, 12, "queue", {})
     one = sampler()
     processes, outlets = [ProcessFigures("driver", 1.0, 1.0)], [OutletFigures("file:x")]
     real = one.take(status(overhead=0.1, switches=[switch], switches_total=1), histogram(5), processes, outlets)
@@ -161,7 +161,7 @@ def test_an_operation_that_got_nothing_has_no_latency_rather_than_none_at_all() 
 
 
 def test_switches_are_told_once() -> None:
-    switches = [Switch(float(i), ["score"], "batch", 4.0, 90.0, 12, "queue", {}) for i in range(3)]
+    switches = [SwitchReport(float(i), ["score"], "batch", 4.0, 90.0, 12, "queue", {}) for i in range(3)]
     one = sampler()
     told = [
         one.take(status(switches=switches[max(0, n - 2) : n], switches_total=n), Histogram()).switches
@@ -246,7 +246,7 @@ def test_buckets_are_cumulative() -> None:
 
 
 def test_line_protocol_escapes_tags_and_texts() -> None:
-    switch = Switch(2.5, ["a", "b"], "batch", 4.0, 90.0, 12, 'say "x" \\ now', {})
+    switch = SwitchReport(2.5, ["a", "b"], "batch", 4.0, 90.0, 12, 'say "x" \\ now', {})
     text = lines_of(snapshot(operations=[operation("a b,c=d")], switches=[switch], switches_total=1)).decode()
     assert "operation=a\\ b\\,c\\=d," in text
     (line,) = [each for each in text.splitlines() if each.startswith("penstock_switch,")]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.control.hand_overs import Switch
+from penstock.control.switches import SwitchReport
 from penstock.errors import InvalidOption
 from penstock.pipeline.outlets import FileOutlet
 from penstock.runtime.metrics_out.feeder import OutletFailed
@@ -28,7 +28,7 @@ class Line(msgspec.Struct):
     version: str
     points: list[Point]
     """The samples: a measurement, what it is of, and its fields; docs/metrics.md lists them."""
-    switches: list[Switch]
+    switches: list[SwitchReport]
     """Switches of form since the line before."""
     advised: bool
     """Whether the switches are advice only."""

@@ -8,8 +8,8 @@ from math import isfinite
 
 import msgspec
 
-from penstock.control.hand_overs import Switch
 from penstock.control.monitor import OperationFigures, Status
+from penstock.control.switches import SwitchReport
 from penstock.metrics import Histogram
 from penstock.metrics.histogram import bucket_bound
 from penstock.operators import DEAD_LETTERS, Form
@@ -71,7 +71,7 @@ class Snapshot(msgspec.Struct):
     at_us: int
     tags: Tags
     points: list[Point]
-    switches: list[Switch]
+    switches: list[SwitchReport]
     """Those since the last snapshot."""
     start_us: int
     """What the switches' times count from."""

@@ -11,7 +11,7 @@ from penstock.control.events import (
     CommitRecorded,
     DrainRequested,
     Event,
-    FormsSettled,
+    FormsPinned,
     GroupJobEnded,
     HostEnded,
     RecordCommit,
@@ -114,7 +114,7 @@ class DriverProcess:
         now_us = self._world.now_us
         for endpoint, _, frames in [] if self.dead else list(self.machine.sends(now_us)):
             if len(frames) > 1 and endpoint in self._simulation.processes:
-                if isinstance(m.decode_to_worker(frames[1]), m.Reroute):
+                if isinstance(m.decode_to_worker(frames[1]), m.Switch):
                     self._simulation.reach(Moment.PREPARED, None)
                 if self.dead:
                     return
@@ -167,7 +167,7 @@ class DriverProcess:
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    def handle(self, event: Event | GroupJobEnded | FormsSettled) -> None:
+    def handle(self, event: Event | GroupJobEnded | FormsPinned) -> None:
         """Hand an event in."""
         if not self.dead and not self.finished:
             self.machine.handle(event, self._world.now_us)
@@ -200,9 +200,9 @@ class DriverProcess:
         movable = list(unit.movable)
         names = [unit.name if index < 0 else unit.ops[index].name for index in movable]
         first, last = int(pin.first * len(movable)), int(pin.last * len(movable))
-        self.handle(FormsSettled(tuple(names), None if pin.free else Form.RECORD))
+        self.handle(FormsPinned(tuple(names), None if pin.free else Form.RECORD))
         if not pin.back and not pin.free:
-            self.handle(FormsSettled(tuple(names[first : last + 1]), Form.BATCH))
+            self.handle(FormsPinned(tuple(names[first : last + 1]), Form.BATCH))
 
     def take(self, frames: Sequence[bytes]) -> None:
         """Something has come by network."""
@@ -224,7 +224,7 @@ class DriverProcess:
             and (scheduler.inspect() != before)
         ):
             raise Violation(f"the scheduler listens to a {type(message).__name__} of a worker that was replaced")
-        if frames[0] == Kind.SLOT.value or isinstance(message, m.Rerouted | m.Pulse):
+        if frames[0] == Kind.SLOT.value or isinstance(message, m.Switched | m.Pulse):
             self._tick()  # the control loop looks at once
         else:
             self._exchange()

@@ -28,7 +28,7 @@ class Moment(Enum):
     STOPPED = "a worker has said its last word"
     ORDERED = "the driver has decided on a switch and prepares it"
     PREPARED = "slots are ready everywhere, the order to switch is about to go out"
-    REROUTE = "a worker has got the order to switch and not followed it"
+    SWITCH = "a worker has got the order to switch and not followed it"
     AWAY = "a worker has sent micro-batches to slots"
     WORKING = "a slot has got a micro-batch and not begun it"
     DONE = "a slot has sent a result"
@@ -66,7 +66,7 @@ class Action(Enum):
 SWITCH_MOMENTS = (
     Moment.ORDERED,
     Moment.PREPARED,
-    Moment.REROUTE,
+    Moment.SWITCH,
     Moment.AWAY,
     Moment.WORKING,
     Moment.DONE,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.control.hand_overs import FormView
 from penstock.control.scheduler import Phase
+from penstock.control.switches import FormView
 from penstock.engine.inspect import UnitView
 from penstock.testing.simulation.world import Violation
 

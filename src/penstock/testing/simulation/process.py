@@ -291,12 +291,12 @@ _SENT = {
     "RolledBack": Moment.ROLLED_BACK,
     "Finished": Moment.FINISHED,
     "Stopped": Moment.STOPPED,
-    "Rerouted": Moment.RETURNED,
+    "Switched": Moment.RETURNED,
 }
 _RECEIVED = {
     "Rollback": Moment.ROLLBACK,
     "Resume": Moment.RESUME,
     "Commit": Moment.COMMIT,
     "BeginEpoch": Moment.BEGIN,
-    "Reroute": Moment.REROUTE,
+    "Switch": Moment.SWITCH,
 }

@@ -9,13 +9,13 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from penstock.control.analysis import Decision, View
+from penstock.control.analysis import View, WantedSwitch
 from penstock.control.candidates import NOWHERE, OpMeasure, UnitMeasure, candidate, capacity_eps, wider
 from penstock.control.laws.switch_point import US_PER_S
 from penstock.errors import InvalidOption
 from penstock.operators import Form
 
-__all__ = ["Decision", "OpMeasure", "Switcher", "UnitMeasure"]
+__all__ = ["OpMeasure", "Switcher", "UnitMeasure", "WantedSwitch"]
 
 TRIPS_MAX = 3
 """Ways up and back within TRIPS_WINDOW_US that are no thrashing; after more of them batch forms are kept for longer."""
@@ -111,7 +111,7 @@ class Switcher:
         self._pause_s = pause_us / US_PER_S
         self._states: dict[int, _UnitState] = {}
 
-    def decide(self, now_us: int, units: Sequence[UnitMeasure]) -> list[Decision]:
+    def decide(self, now_us: int, units: Sequence[UnitMeasure]) -> list[WantedSwitch]:
         """Return what should change now; call it at every control interval with fresh figures."""
         decisions = []
         for unit in units:
@@ -155,7 +155,7 @@ class Switcher:
 
     # --- one unit -----------------------------------------------------------------------------------------------------
 
-    def _decide(self, now_us: int, unit: UnitMeasure, state: _UnitState) -> Decision | None:
+    def _decide(self, now_us: int, unit: UnitMeasure, state: _UnitState) -> WantedSwitch | None:
         operations = unit.operations
         offset = operations[0].index
         span = range(state.first - offset, state.last - offset + 1) if state.first <= state.last else NOWHERE
@@ -164,15 +164,15 @@ class Switcher:
         if not set(pinned) <= set(span):
             joined = range(min(span.start, pinned.start), max(span.stop, pinned.stop)) if span else pinned
             if all(operations[position].batchable for position in joined):
-                return Decision.between(unit, span, joined, "pinned to batch form", {}, now_us)
-            return Decision.between(unit, span, NOWHERE, "makes way for what is pinned to batch form", {}, now_us)
+                return WantedSwitch.between(unit, span, joined, "pinned to batch form", {}, now_us)
+            return WantedSwitch.between(unit, span, NOWHERE, "makes way for what is pinned to batch form", {}, now_us)
         if not all(operations[position].batchable for position in span):
-            return Decision.between(unit, span, pinned, "must be in record form", {}, now_us)
+            return WantedSwitch.between(unit, span, pinned, "must be in record form", {}, now_us)
         if span:
             return self._in_batch_form(now_us, unit, state, span, pinned)
         return self._in_record_form(now_us, unit, state)
 
-    def _in_record_form(self, now_us: int, unit: UnitMeasure, state: _UnitState) -> Decision | None:
+    def _in_record_form(self, now_us: int, unit: UnitMeasure, state: _UnitState) -> WantedSwitch | None:
         span = candidate(unit.operations, unit.arrival_eps / (1 - self._delta / 2), self._gain_min)
         view = View.of(unit, span, self._delta)
         if view is None:
@@ -188,11 +188,11 @@ class Switcher:
             f"queue {view.queue_records:,.0f} > L_up {view.law.up_records:,.0f}: {view.arrival_eps:,.0f}/s arrive, "
             f"record form carries {view.record_eps:,.0f}/s, batch form {view.batch_eps:,.0f}/s"
         )
-        return Decision.between(unit, NOWHERE, span, reason, view.inputs(), now_us)
+        return WantedSwitch.between(unit, NOWHERE, span, reason, view.inputs(), now_us)
 
     def _in_batch_form(
         self, now_us: int, unit: UnitMeasure, state: _UnitState, span: range, pinned: range
-    ) -> Decision | None:
+    ) -> WantedSwitch | None:
         view = View.of(unit, span, self._delta)
         if view is None:
             self._note(state, now_us, f"unit {unit.unit} stays in batch form: rates are not known")
@@ -206,7 +206,7 @@ class Switcher:
                     f"backlog {view.backlog_records:,.0f} > L_up {view.law.up_records:,.0f} and does not go down: "
                     f"{unit.arrival_eps:,.0f}/s arrive, a wider range carries {more:,.0f}/s"
                 )
-                return Decision.between(unit, span, target, reason, view.inputs(), now_us)
+                return WantedSwitch.between(unit, span, target, reason, view.inputs(), now_us)
             self._note(state, now_us, f"unit {unit.unit} falls behind in batch form: nothing more gains by joining")
         if span == pinned or not self._calm(view):
             state.calm_since_us = None
@@ -220,7 +220,7 @@ class Switcher:
             f"backlog {view.backlog_records:,.0f} < L_down {view.law.down_records:,.0f} for {_s(self._calm_us)}: "
             f"{view.arrival_eps:,.0f}/s arrive, record form carries {view.record_eps:,.0f}/s"
         )
-        return Decision.between(unit, span, pinned, reason, view.inputs(), now_us)
+        return WantedSwitch.between(unit, span, pinned, reason, view.inputs(), now_us)
 
     # --- conditions ---------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from penstock.control.candidates import capacity_eps
-from penstock.control.switching import Decision, OpMeasure, Switcher, UnitMeasure
+from penstock.control.forms import OpMeasure, Switcher, UnitMeasure, WantedSwitch
 from penstock.errors import InvalidOption
 from penstock.operators import Form
 
@@ -41,11 +41,11 @@ def unit(
     return UnitMeasure(number, operations, 50_000, 5_000, 7_000, 2_000, queue_records, arrival_eps)
 
 
-def names(decisions: list[Decision]) -> list[tuple[str, ...]]:
+def names(decisions: list[WantedSwitch]) -> list[tuple[str, ...]]:
     return [decision.operations for decision in decisions]
 
 
-def do(switcher: Switcher, decision: Decision, now_us: int) -> None:
+def do(switcher: Switcher, decision: WantedSwitch, now_us: int) -> None:
     switcher.switched(decision.unit, decision.first, decision.last, now_us)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import penstock as ps
-from penstock.control.hand_overs import PREPARE_US_MAX, SWITCHES_MAX, HandOvers, Settled
+from penstock.control.switches import PREPARE_US_MAX, SWITCHES_MAX, SwitchEnded, Switches
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
@@ -26,19 +26,19 @@ class Play:
 
     def __init__(self) -> None:
         self.plan = plan_of()
-        self.hand_overs = HandOvers(self.plan)
+        self.hand_overs = Switches(self.plan)
         self.now_us = T0
 
     def order(self, first: int, last: int) -> None:
         at_s = (self.now_us - T0) / S
         self.hand_overs.order(self.plan.units[0], first, last, "why", {"L": 7.0}, at_s, self.now_us)
 
-    def tick(self, after_us: int = 0, *, slots: bool = True) -> tuple[list[m.Reroute], list[Settled]]:
+    def tick(self, after_us: int = 0, *, slots: bool = True) -> tuple[list[m.Switch], list[SwitchEnded]]:
         self.now_us += after_us
         return self.hand_overs.tick(slots, INTERVAL_US, self.now_us)
 
-    def rerouted(self, instance: int, switch: int, pause_us: int = 0, carried: int = 0) -> list[Settled]:
-        message = m.Rerouted(
+    def switched(self, instance: int, switch: int, pause_us: int = 0, carried: int = 0) -> list[SwitchEnded]:
+        message = m.Switched(
             worker=instance,
             incarnation=1,
             switch=switch,
@@ -47,14 +47,14 @@ class Play:
             pause_us=pause_us,
             carried_records=carried,
         )
-        return self.hand_overs.on_rerouted(message, self.now_us)
+        return self.hand_overs.on_switched(message, self.now_us)
 
     def done(self, first: int, last: int) -> int:
         """A switch from order to effect; return its number."""
         self.order(first, last)
         (order,), _ = self.tick()
         for instance in (0, 1):
-            self.rerouted(instance, order.switch)
+            self.switched(instance, order.switch)
         return order.switch
 
 
@@ -64,14 +64,14 @@ def test_a_switch_waits_for_slots_and_is_done_when_every_instance_is() -> None:
     assert play.hand_overs.wants_slots
     assert not play.hand_overs.is_away
     assert play.tick(200 * MS, slots=False) == ([], [])
-    assert play.tick(100 * MS) == ([m.Reroute(switch=1, unit=0, first=-1, last=1, interval_us=INTERVAL_US)], [])
+    assert play.tick(100 * MS) == ([m.Switch(switch=1, unit=0, first=-1, last=1, interval_us=INTERVAL_US)], [])
     assert play.hand_overs.is_away
     assert play.tick() == ([], []), "it is sent once"
     play.now_us += 40 * MS
-    assert play.rerouted(1, 1, 30 * MS, 500) == []
-    assert play.rerouted(1, 1, 5 * MS, 500) == [], "said twice"
+    assert play.switched(1, 1, 30 * MS, 500) == []
+    assert play.switched(1, 1, 5 * MS, 500) == [], "said twice"
     assert play.hand_overs.busy(0)
-    assert play.rerouted(0, 1, 10 * MS, 300) == [Settled(0, -1, 1, False)]
+    assert play.switched(0, 1, 10 * MS, 300) == [SwitchEnded(0, -1, 1, False)]
     assert not play.hand_overs.busy(0)
     (switch,) = play.hand_overs.switches
     assert (switch.at_s, switch.operations, switch.to) == (0.0, ["in", "filter", "select"], "batch")
@@ -83,10 +83,10 @@ def test_the_way_back_waits_for_nothing() -> None:
     play = Play()
     play.done(-1, 1)
     play.order(0, -1)
-    assert play.tick(slots=False) == ([m.Reroute(switch=2, unit=0, first=0, last=-1, interval_us=INTERVAL_US)], [])
+    assert play.tick(slots=False) == ([m.Switch(switch=2, unit=0, first=0, last=-1, interval_us=INTERVAL_US)], [])
     assert not play.hand_overs.wants_slots
-    play.rerouted(0, 2)
-    assert play.rerouted(1, 2) == [Settled(0, 0, -1, False)]
+    play.switched(0, 2)
+    assert play.switched(1, 2) == [SwitchEnded(0, 0, -1, False)]
     assert [(each.to, each.operations) for each in play.hand_overs.switches][1] == (
         "record",
         ["in", "filter", "select"],
@@ -110,7 +110,7 @@ def test_preparing_ends_and_the_unit_stays_as_it_was() -> None:
     play = Play()
     play.order(-1, 1)
     assert play.tick(PREPARE_US_MAX, slots=False) == ([], [])
-    assert play.tick(1, slots=False) == ([], [Settled(0, 0, -1, True)])
+    assert play.tick(1, slots=False) == ([], [SwitchEnded(0, 0, -1, True)])
     assert not play.hand_overs.wants_slots
     assert play.tick() == ([], [])
     assert play.hand_overs.switches == []
@@ -123,7 +123,7 @@ def test_one_at_a_time_and_none_for_what_is() -> None:
     (order,), _ = play.tick()
     assert (order.first, order.last) == (-1, 1)
     for instance in (0, 1):
-        play.rerouted(instance, 1)
+        play.switched(instance, 1)
     play.order(-1, 1)
     assert play.tick() == ([], [])
     assert not play.hand_overs.busy(0)
@@ -134,8 +134,8 @@ def test_words_of_another_switch_do_not_count() -> None:
     play.done(-1, 1)
     play.order(0, -1)
     play.tick()
-    assert play.rerouted(0, 1) == []
-    assert play.rerouted(1, 1) == []
+    assert play.switched(0, 1) == []
+    assert play.switched(1, 1) == []
     assert play.hand_overs.busy(0)
 
 
@@ -145,12 +145,12 @@ def test_after_a_recovery_the_standing_order_goes_out_again_under_its_number() -
     play.order(-1, 1)
     assert play.hand_overs.repeat() == [], "it has not been given yet"
     play.tick()
-    play.rerouted(0, 1)
+    play.switched(0, 1)
     # Instance 1 is lost before it has answered: its successor answers to the repeated order.
-    assert play.hand_overs.repeat() == [m.Reroute(switch=1, unit=0, first=-1, last=1, interval_us=INTERVAL_US)]
-    assert play.rerouted(1, 1) == [Settled(0, -1, 1, False)]
-    assert play.hand_overs.repeat() == [m.Reroute(switch=1, unit=0, first=-1, last=1, interval_us=INTERVAL_US)]
-    assert play.rerouted(0, 1) == [], "repeated answers to a switch that is done are no news"
+    assert play.hand_overs.repeat() == [m.Switch(switch=1, unit=0, first=-1, last=1, interval_us=INTERVAL_US)]
+    assert play.switched(1, 1) == [SwitchEnded(0, -1, 1, False)]
+    assert play.hand_overs.repeat() == [m.Switch(switch=1, unit=0, first=-1, last=1, interval_us=INTERVAL_US)]
+    assert play.switched(0, 1) == [], "repeated answers to a switch that is done are no news"
     assert len(play.hand_overs.switches) == 1
 
 
@@ -159,20 +159,20 @@ def test_after_a_recovery_the_way_back_is_repeated_too() -> None:
     play.done(-1, 1)
     play.order(0, -1)
     play.tick()
-    assert play.hand_overs.repeat() == [m.Reroute(switch=2, unit=0, first=0, last=-1, interval_us=INTERVAL_US)]
+    assert play.hand_overs.repeat() == [m.Switch(switch=2, unit=0, first=0, last=-1, interval_us=INTERVAL_US)]
 
 
 def test_ranges_are_called_back_though_their_switch_is_not_over() -> None:
     play = Play()
     play.order(-1, 1)
     play.tick()
-    play.rerouted(0, 1)
+    play.switched(0, 1)
     play.now_us += 5 * S
     play.hand_overs.call_back("no slots", 5.0, play.now_us)
-    assert play.tick(slots=False) == ([m.Reroute(switch=2, unit=0, first=0, last=-1, interval_us=INTERVAL_US)], [])
-    assert play.rerouted(1, 1) == [], "too late"
-    play.rerouted(0, 2)
-    assert play.rerouted(1, 2) == [Settled(0, 0, -1, False)]
+    assert play.tick(slots=False) == ([m.Switch(switch=2, unit=0, first=0, last=-1, interval_us=INTERVAL_US)], [])
+    assert play.switched(1, 1) == [], "too late"
+    play.switched(0, 2)
+    assert play.switched(1, 2) == [SwitchEnded(0, 0, -1, False)]
     assert [(each.to, each.reason) for each in play.hand_overs.switches] == [("record", "no slots")]
 
 
@@ -191,10 +191,10 @@ def test_the_interval_is_changed_between_switches_only() -> None:
     play.tick()
     assert play.hand_overs.pace(0, 80 * MS) == []
     for instance in (0, 1):
-        play.rerouted(instance, 1)
+        play.switched(instance, 1)
     assert play.hand_overs.pace(0, INTERVAL_US) == []
-    assert play.hand_overs.pace(0, 80 * MS) == [m.Reroute(switch=1, unit=0, first=-1, last=1, interval_us=80 * MS)]
-    assert play.hand_overs.repeat() == [m.Reroute(switch=1, unit=0, first=-1, last=1, interval_us=80 * MS)]
+    assert play.hand_overs.pace(0, 80 * MS) == [m.Switch(switch=1, unit=0, first=-1, last=1, interval_us=80 * MS)]
+    assert play.hand_overs.repeat() == [m.Switch(switch=1, unit=0, first=-1, last=1, interval_us=80 * MS)]
 
 
 def test_switches_are_bounded() -> None:

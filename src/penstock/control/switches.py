@@ -4,12 +4,12 @@
 unit       event                                    effect                                       next
 =========  =======================================  ===========================================  =========
 SETTLED    ordered: a range                         slots are wanted                             PREPARING
-SETTLED    ordered: none (back)                     Reroute to all                               SWITCHING
-PREPARING  slots are up, everywhere                 Reroute to all                               SWITCHING
+SETTLED    ordered: none (back)                     Switch to all                               SWITCHING
+PREPARING  slots are up, everywhere                 Switch to all                               SWITCHING
 PREPARING  too long                                 the switch has failed                        SETTLED
-SWITCHING  Rerouted by every instance               the switch is done, and measured             SETTLED
-any        no slots are left for its range          Reroute to all: back                         SWITCHING
-any        a recovery is over                       Reroute to all again: rebuilt instances run  same
+SWITCHING  Switched by every instance               the switch is done, and measured             SETTLED
+any        no slots are left for its range          Switch to all: back                         SWITCHING
+any        a recovery is over                       Switch to all again: rebuilt instances run  same
                                                     their chain in record form
 =========  =======================================  ===========================================  =========
 """
@@ -29,7 +29,7 @@ SWITCHES_MAX = 10_000
 """Switches that are remembered for reports."""
 
 
-class Switch(msgspec.Struct):
+class SwitchReport(msgspec.Struct):
     """One switch, as reports show it.
 
     ``pause_ms`` is the longest time between the last record out of the old form and the first out of the new one,
@@ -53,7 +53,7 @@ class _Pending:
     first: int
     last: int
     ordered_us: int
-    record: Switch
+    record: SwitchReport
     sent_us: int | None = None
     waiting: set[int] = field(default_factory=set)
 
@@ -68,7 +68,7 @@ class _UnitState:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SwitchEnded:
     """A unit runs as it was ordered to, or does not (``failed``)."""
 
     unit: int
@@ -90,11 +90,11 @@ class FormView:
     """Instances that have not made it."""
 
 
-class HandOvers:
+class Switches:
     """Carries switches out."""
 
     def __init__(self, plan: Plan) -> None:
-        self.switches: list[Switch] = []
+        self.switches: list[SwitchReport] = []
         self._plan = plan
         self._units = {unit.id: _UnitState() for unit in plan.units}
         self._numbers = 0
@@ -146,7 +146,7 @@ class HandOvers:
         names = [_name(unit, index) for index in sorted(before ^ after)]
         to = Form.BATCH if len(after) >= len(before) else Form.RECORD
         self._numbers += 1
-        record = Switch(round(at_s, 3), names, to.value, 0.0, 0.0, 0, reason, inputs)
+        record = SwitchReport(round(at_s, 3), names, to.value, 0.0, 0.0, 0, reason, inputs)
         state.pending = _Pending(self._numbers, first, last, now_us, record)
 
     def call_back(self, reason: str, at_s: float, now_us: int) -> None:
@@ -157,10 +157,10 @@ class HandOvers:
                 state.pending = None
                 self.order(unit, 0, -1, reason, {}, at_s, now_us)
 
-    def tick(self, slots_everywhere: bool, interval_us: int, now_us: int) -> tuple[list[m.Reroute], list[Settled]]:
+    def tick(self, slots_everywhere: bool, interval_us: int, now_us: int) -> tuple[list[m.Switch], list[SwitchEnded]]:
         """Return the orders to be sent to all workers now, and switches that have failed."""
-        orders: list[m.Reroute] = []
-        settled: list[Settled] = []
+        orders: list[m.Switch] = []
+        settled: list[SwitchEnded] = []
         for unit, state in self._units.items():
             pending = state.pending
             if pending is None or pending.sent_us is not None:
@@ -168,7 +168,7 @@ class HandOvers:
             if pending.first <= pending.last and not slots_everywhere:
                 if now_us - pending.ordered_us > PREPARE_US_MAX:
                     state.pending = None
-                    settled.append(Settled(unit, state.first, state.last, True))
+                    settled.append(SwitchEnded(unit, state.first, state.last, True))
                 continue
             pending.sent_us = now_us
             pending.record.prepare_ms = (now_us - pending.ordered_us) / 1000
@@ -176,27 +176,27 @@ class HandOvers:
             state.first, state.last, state.number = pending.first, pending.last, pending.number
             state.interval_us = interval_us
             orders.append(
-                m.Reroute(switch=state.number, unit=unit, first=state.first, last=state.last, interval_us=interval_us)
+                m.Switch(switch=state.number, unit=unit, first=state.first, last=state.last, interval_us=interval_us)
             )
         return orders, settled
 
-    def repeat(self) -> list[m.Reroute]:
+    def repeat(self) -> list[m.Switch]:
         """The standing orders, for instances that were built anew."""
         return [
-            m.Reroute(switch=state.number, unit=unit, first=state.first, last=state.last, interval_us=state.interval_us)
+            m.Switch(switch=state.number, unit=unit, first=state.first, last=state.last, interval_us=state.interval_us)
             for unit, state in self._units.items()
             if state.number
         ]
 
-    def pace(self, unit: int, interval_us: int) -> list[m.Reroute]:
+    def pace(self, unit: int, interval_us: int) -> list[m.Switch]:
         """Change how long the unit's micro-batches gather."""
         state = self._units[unit]
         if state.pending is not None or state.first > state.last or state.interval_us == interval_us:
             return []
         state.interval_us = interval_us
-        return [m.Reroute(switch=state.number, unit=unit, first=state.first, last=state.last, interval_us=interval_us)]
+        return [m.Switch(switch=state.number, unit=unit, first=state.first, last=state.last, interval_us=interval_us)]
 
-    def on_rerouted(self, message: m.Rerouted, now_us: int) -> list[Settled]:
+    def on_switched(self, message: m.Switched, now_us: int) -> list[SwitchEnded]:
         """An instance runs as ordered; when all do, the switch is done."""
         state = self._units[message.unit]
         pending = state.pending
@@ -213,7 +213,7 @@ class HandOvers:
         self.switches.append(record)
         del self.switches[:-SWITCHES_MAX]
         state.pending = None
-        return [Settled(message.unit, state.first, state.last, False)]
+        return [SwitchEnded(message.unit, state.first, state.last, False)]
 
 
 def _name(unit: UnitSpec, index: int) -> str:
