@@ -10,8 +10,9 @@ import pytest
 import zmq
 
 from penstock.errors import PortOccupied
-from penstock.runtime.transport import Keys, Kind, Node
-from penstock.runtime.ways import WAYS_MIN, WAYS_PER_SLOT, Ways
+from penstock.protocol.link import Kind
+from penstock.runtime.connections import PASSING_MIN, PASSING_PER_SLOT, Connections
+from penstock.runtime.transport import Keys, Node
 
 
 @pytest.fixture
@@ -94,21 +95,50 @@ def test_waiting_ends_when_a_message_comes(keys: Keys, node: Node) -> None:
     other.close()
 
 
-def test_ways_to_slots_are_bounded_and_the_longest_unused_goes(keys: Keys, node: Node) -> None:
+def test_connections_to_slots_are_bounded_and_the_longest_unused_goes(keys: Keys, node: Node) -> None:
     other = Node(keys)
-    ways = Ways(other, slots=5)
-    most = max(WAYS_MIN, 5 * WAYS_PER_SLOT)
+    connections = Connections(other, slots=5)
+    most = max(PASSING_MIN, 5 * PASSING_PER_SLOT)
     gone = [f"tcp://127.0.0.1:{port}" for port in range(2, 2 + most)]  # nobody listens there
     for endpoint in gone:
-        ways.send(endpoint, Kind.SLOT, [b"in vain"])
-    ways.send(gone[0], Kind.SLOT, [b"in vain"])
-    ways.send(node.endpoint, Kind.SLOT, [b"one"])
-    assert ways.endpoints == [*gone[2:], gone[0], node.endpoint]
+        connections.send(endpoint, Kind.SLOT, [b"in vain"])
+    connections.send(gone[0], Kind.SLOT, [b"in vain"])
+    connections.send(node.endpoint, Kind.SLOT, [b"one"])
+    assert list(connections._sockets) == [*gone[2:], gone[0], node.endpoint]
     for endpoint in gone:
-        ways.send(endpoint, Kind.SLOT, [b"in vain"])
-    assert len(ways.endpoints) == most
-    assert node.endpoint not in ways.endpoints
-    ways.send(node.endpoint, Kind.SLOT, [b"two"])
+        connections.send(endpoint, Kind.SLOT, [b"in vain"])
+    assert len(list(connections._sockets)) == most
+    assert node.endpoint not in list(connections._sockets)
+    connections.send(node.endpoint, Kind.SLOT, [b"two"])
     while [b"S", b"two"] not in (arrived := received(node, 10)):
-        assert arrived == [[b"S", b"one"]], "the new way brings what is sent over it"
+        assert arrived == [[b"S", b"one"]], "the new connection brings what is sent over it"
     other.close(linger_ms=0)
+
+
+def test_a_fixed_connection_is_not_opened_again(keys: Keys, node: Node) -> None:
+    other = Node(keys)
+    other.connect(node.endpoint)
+    connections = Connections(other, slots=1)
+    connections.send(node.endpoint, Kind.WORKER, [b"x"])
+    assert list(connections._sockets) == []
+    assert received(node, 10) == [[b"W", b"x"]]
+    other.close()
+
+
+@pytest.mark.parametrize("size", [10_000, 100_000, 3_000_000])
+def test_large_messages_arrive_whole_however_they_come(keys: Keys, node: Node, size: int) -> None:
+    """A poll may say that there is something before all frames of a message are there."""
+    other = Node(keys)
+    other.connect(node.endpoint)
+    for i in range(40):
+        other.send(node.endpoint, Kind.PEER, [b"%d" % i, bytes(size), bytes(size)])
+    arrived: list[list[bytes]] = []
+    deadline = monotonic() + 60
+    while len(arrived) < 40:
+        assert monotonic() < deadline
+        node.wait(100_000)
+        arrived += node.receive()
+    assert [(int(frames[1]), len(frames[2]), len(frames[3])) for frames in arrived] == [
+        (i, size, size) for i in range(40)
+    ]
+    other.close()
