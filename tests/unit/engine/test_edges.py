@@ -1,0 +1,130 @@
+"""Outputs and inputs of units: dealing out, runs of empty blocks, event time and idleness in headers, the audit."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import penstock as ps
+from penstock.dataset import Block, Mark
+from penstock.engine.edges import READER, EdgeOutput, LocalInput, Span
+from penstock.engine.snapshot import InputState
+from penstock.pipeline.options import Options
+from penstock.pipeline.plan import Plan
+
+SCHEMA = "k string, n bigint"
+
+
+def plan_of(parallelism: int) -> Plan:
+    source = ps.records([("a", 1)], schema="k string, n bigint")
+    return Plan.of(
+        ps.stream("in", source)
+        .key_by("k")
+        .map(lambda r: (r.k, r.n), schema="k string, n bigint")
+        .to(ps.memory())
+        .graph(),
+        Options.of(parallelism=parallelism),
+    )
+
+
+class Play:
+    """The shuffle of a plan, written by instance 0."""
+
+    def __init__(self, parallelism: int = 3) -> None:
+        plan = plan_of(parallelism)
+        (edge,) = [each for each in plan.edges if each.keys]
+        self.output = EdgeOutput(edge, plan, 0)
+        self.record = edge.schema.record_type
+        self.span = Span()
+        self._id = 0
+
+    def emit(self, *keys: str, event_time_us: int | None = None, idle: bool = False, mark: Mark = Mark.NONE) -> None:
+        self.span.first = self.span.last = self._id
+        self._id += 1
+        self.span.due_us, self.span.event_time_us_max, self.span.idle, self.span.mark = 5, event_time_us, idle, mark
+        self.output.emit(self.span, [self.record(key, i) for i, key in enumerate(keys)])
+
+    def blocks(self, consumer: int) -> list[Block]:
+        return list(self.output.logs[consumer].inspect().blocks)
+
+
+def test_a_key_always_goes_to_the_same_consumer_and_nothing_is_lost() -> None:
+    play = Play()
+    keys = [f"k{i}" for i in range(50)]
+    play.emit(*keys)
+    play.emit(*keys)
+    owners: dict[str, set[int]] = {}
+    seen: Counter[str] = Counter()
+    for consumer in range(3):
+        for block in play.blocks(consumer):
+            for row in block.rows or []:
+                owners.setdefault(row.k, set()).add(consumer)
+                seen[row.k] += 1
+    assert all(len(each) == 1 for each in owners.values())
+    assert seen == Counter(dict.fromkeys(keys, 2))
+    assert play.output.records_written == 100
+
+
+def test_a_run_of_empty_blocks_is_covered_by_the_next_one() -> None:
+    play = Play()
+    play.emit("a")
+    owner = next(i for i in range(3) if play.blocks(i))
+    other = (owner + 1) % 3
+    for _ in range(4):
+        play.emit("a")
+    assert play.blocks(other) == []
+    assert play.output.has_unannounced
+    play.output.announce()
+    (block,) = play.blocks(other)
+    assert (block.first, block.last, block.count) == (0, 4, 0)
+    assert not play.output.has_unannounced
+    play.emit(mark=Mark.EPOCH)
+    assert [(each.first, each.last, each.mark) for each in play.blocks(other)][-1] == (5, 5, Mark.EPOCH)
+
+
+def test_event_time_of_empty_blocks_is_not_lost() -> None:
+    play = Play()
+    play.emit("a", event_time_us=50)
+    play.emit("a", event_time_us=40)
+    owner = next(i for i in range(3) if play.blocks(i))
+    play.output.announce()
+    (block,) = play.blocks((owner + 1) % 3)
+    assert block.event_time_us_max == 50
+
+
+def test_idleness_is_told_at_once_and_once() -> None:
+    play = Play()
+    play.emit(idle=True)
+    play.emit(idle=True)
+    for consumer in range(3):
+        assert [each.idle for each in play.blocks(consumer)] == [True]
+    play.emit(idle=False)
+    assert [each.idle for each in play.blocks(0)] == [True, False]
+
+
+def test_an_input_counts_what_it_reads_and_finds_blocks_out_of_order() -> None:
+    play = Play(1)
+    play.emit("a", "b")
+    play.emit("c")
+    source = LocalInput(play.output.logs[0])
+    assert source.queued_records() == 3
+    for _ in range(2):
+        source.audit(source.pop())
+    assert source.peek() is None
+    assert (source.records_read, source.disordered_blocks) == (3, 0)
+    source.audit(Block(7, 7, 1))
+    assert source.disordered_blocks == 1
+    state = source.state()
+    assert (state.next_id, state.records_read, state.ended) == (8, 3, False)
+
+
+def test_a_restored_input_goes_on_where_it_stood() -> None:
+    play = Play(1)
+    play.emit("a")
+    play.emit("b")
+    log = play.output.logs[0]
+    log.read(READER)
+    log.consume(READER, 0)
+    source = LocalInput(log, InputState(1, 30, True, False, 1))
+    assert (source.event_time_us, source.idle, source.records_read) == (30, True, 1)
+    source.audit(source.pop())
+    assert source.disordered_blocks == 0
