@@ -646,7 +646,7 @@ VIEWS = Schema.parse("k string, seen timestamp, i int not null, s string, day da
 def test_sides_of_a_join(how: How, side: Side, data: st.DataObject, keys: tuple[str, ...], policy: ErrorPolicy) -> None:
     of = Join(keys, "at", "seen", 10, how=how)
     left, right = CLICKS, Schema(tuple(f for f in VIEWS.fields if f.name in keys or f.name not in CLICKS))
-    of.bind_sides(left, right)
+    of.bind(left, right)
     schema, time = (left, "at") if side is Side.LEFT else (right, "seen")
     rows = data.draw(rows_of(schema))
     done = agree(Tag(of, left, right, side), schema, rows, policy)

@@ -11,7 +11,6 @@ from planting import Change, Mutation, Nursery, Patch, find
 from penstock.control import driver as driver_module
 from penstock.control.adaptation import ControlLoop
 from penstock.control.driver import DriverMachine
-from penstock.engine import worker as worker_module
 from penstock.engine.worker import WorkerMachine
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
@@ -42,19 +41,6 @@ def lost_control_messages_are_not_repeated(patch: Patch) -> None:
         return original(self, now_us)
 
     patch.setattr(Link, "frames", frames)
-
-
-@of_records.planted_where(is_lossy)
-def nothing_is_confirmed_unless_there_is_something_to_say(patch: Patch) -> None:
-    original = Link.frames
-
-    def frames(self: Link, now_us: int) -> list[list[bytes]]:
-        self._owes = self._owes and bool(self._out)
-        return original(self, now_us)
-
-    patch.setattr(Link, "frames", frames)
-    patch.setattr(worker_module, "LAST_WORD_US", 1 << 50)
-    patch.setattr(driver_module, "_UNNUMBERED", ())
 
 
 @of_records.planted_where(lambda scenario: scenario.weather.reorders and scenario.weather.driver_delay_us_max > 1_000)

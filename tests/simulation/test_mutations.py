@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
@@ -26,7 +27,8 @@ from penstock.engine.snapshot import UnitSnapshot, encode_snapshot
 from penstock.engine.unit import Unit
 from penstock.operators.keyed.reduce import ReduceOperator
 from penstock.protocol import messages as m
-from penstock.testing.simulation.faults import Action, Moment
+from penstock.testing.simulation import driver as simulated_driver
+from penstock.testing.simulation.faults import Action, Fault, Moment
 from penstock.testing.simulation.oracle import Shape
 from penstock.testing.simulation.scenario import Scenario
 
@@ -113,7 +115,16 @@ def workers_listen_to_old_incarnations_and_generations(patch: Patch) -> None:
     patch.setattr(Channels, "_is_current", lambda self, instance, message, generation: True)
 
 
-@planted_where(lambda s: s.weather.delay_us_max > 2_000 and s.options.parallelism > 1 and s.shape not in FORWARD)
+def slow_between_workers(scenario: Scenario) -> Scenario | None:
+    """Blocks are so long on their way that a recovery is over before they come, behind two shuffles."""
+    if scenario.shape is not Shape.DEEP or scenario.options.parallelism < 2:
+        return None
+    faults = [Fault(Action.KILL_IT, Moment.BEGIN, nth, 0, 0) for nth in (3, 6, 9)]
+    weather = replace(scenario.weather, delay_us_max=60_000, driver_delay_us_max=100, loss=0.0, reorders=False)
+    return replace(scenario, weather=weather, faults=faults, restart_us_max=200, write_us_max=10)
+
+
+@nursery.planted_with(slow_between_workers)
 def workers_listen_to_old_generations(patch: Patch) -> None:
     def is_current(self: Channels, instance: int, message: m.PeerMessage, generation: int) -> bool:
         return self.peers.get(self._plan.worker_of(instance)) == message.incarnation
@@ -121,7 +132,7 @@ def workers_listen_to_old_generations(patch: Patch) -> None:
     patch.setattr(Channels, "_is_current", is_current)
 
 
-@planted
+@planted_where(lambda s: any(fault.action in (Action.RETRY, Action.FREEZE, Action.ISOLATE) for fault in s.faults))
 def the_scheduler_listens_to_old_incarnations(patch: Patch) -> None:
     original = Scheduler._on_message
 
@@ -318,7 +329,8 @@ def a_job_resumes_from_the_wrong_epoch(patch: Patch) -> None:
 
 @planted_where(lambda s: s.shape in (Shape.KEYED, Shape.SPLIT) and strikes(s, DRIVER_DIES, Moment.RECORDED))
 def a_resumed_job_forgets_sinks_in_units_of_their_own(patch: Patch) -> None:
-    patch.setattr(resume, "Sink", type(None))
+    original = resume.anchors
+    patch.setattr(simulated_driver, "anchors", lambda plan: [each for each in original(plan) if not each.is_sink])
 
 
 @planted_where(lambda s: sum(fault.action in DRIVER_DIES for fault in s.faults) > 1 and len(s.faults) > 3)

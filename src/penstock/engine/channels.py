@@ -34,6 +34,8 @@ class Channels:
         self._plan = plan
         self._incarnation = incarnation
         self._wire = Wire(plan, incarnation)
+        self._left = False
+        """More was to be sent than goes out in one turn."""
         self._window = max(1, plan.options.queue_records // 2)
 
     def open_sender(self, channel: ChannelId, log: Log) -> None:
@@ -83,6 +85,7 @@ class Channels:
 
         ``held`` are instances that are being recovered: nothing is sent to them.
         """
+        self._left = False
         packed: dict[int, list[bytes]] = {}
         worker_of = self._plan.worker_of
         for channel, sender in self.senders.items():
@@ -95,6 +98,8 @@ class Channels:
                     break
                 frames = packed.setdefault(worker_of(channel.consumer), [])
                 frames += self._wire.frames(channel, block, sender.generation)
+            else:
+                self._left = True
         for channel, receiver in self.receivers.items():
             ack = receiver.ack(now_us)
             if ack is not None:
@@ -120,7 +125,7 @@ class Channels:
 
     def wake_us(self, held: Collection[InstanceId]) -> int | None:
         """When something is to be sent without a message."""
-        soonest: int | None = None
+        soonest: int | None = 0 if self._left else None
         for ends in (self.senders, self.receivers):
             for channel, end in ends.items():
                 wake = end.wake_us()

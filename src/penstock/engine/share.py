@@ -71,6 +71,10 @@ class Share:
         self._committed = 0
         self._finished = False
         self._announce_at_us: int | None = None
+        self._is_stirred = True
+        """Something has happened since the last step that an epoch, a switch or the end may have waited for."""
+        self.worked = False
+        """Whether there was work since this was last looked at."""
 
     # --- construction and recovery ------------------------------------------------------------------------------------
 
@@ -127,10 +131,8 @@ class Share:
             self._connect_outputs(unit, i, instances, epoch)
         for unit, i in concerned:
             self._build(unit, i, states[unit.id, i], instances, epoch)
-        # Downstream first, so that room is made before more is produced; sources last.
-        mine.reverse()
-        order = sorted(mine, key=lambda each: each[0].source is not None)
-        self._units = {(unit.id, i): self._units[unit.id, i] for unit, i in order if (unit.id, i) in self._units}
+        self._units = {(unit.id, i): self._units[unit.id, i] for unit, i in mine if (unit.id, i) in self._units}
+        self._is_stirred = True
 
     def _forget(self, key: InstanceId) -> None:
         unit = self._units.pop(key, None)
@@ -206,6 +208,7 @@ class Share:
 
     def on_driver(self, message: m.ToWorker) -> None:
         """Take a control message other than `Start` and `Rollback`, which bring snapshots."""
+        self._is_stirred = True
         match message:
             case m.Resume(generation=generation):
                 if generation == self._channels.generation:
@@ -255,8 +258,12 @@ class Share:
     # --- work ---------------------------------------------------------------------------------------------------------
 
     def step(self, now_us: int) -> bool:
-        """Do a bounded piece of what can be done now; say whether there was any."""
-        worked = self._pool.give_back_lost()
+        """Do a bounded piece of what can be done now; say whether some of it may be left.
+
+        Units are in the order of the plan, sources first: what a source reads passes all units of this worker in one
+        step. `wake_us` tells when there is more to do that nobody brings.
+        """
+        worked, left, blocked = self._pool.give_back_lost(), False, False
         held = self._held
         until_ns = now_us * 1000 + STEP_US_MAX * 1000
         for key, unit in self._units.items():
@@ -267,20 +274,23 @@ class Share:
                     break
                 worked = True
                 if self._clock_ns() > until_ns:
+                    left = True
                     break
-        self._announce(now_us)
-        self._progress()
-        return worked
-
-    def _announce(self, now_us: int) -> None:
-        if self._announce_at_us is not None and now_us < self._announce_at_us:
-            return
-        waiting = [output for output in self._outputs.values() if output.has_unannounced]
-        if self._announce_at_us is not None:
-            for output in waiting:
+            else:
+                left = True
+            blocked = blocked or unit.is_blocked
+        if worked or self._is_stirred:
+            self._is_stirred = False
+            self.worked = True
+            self._progress()
+            if self._announce_at_us is None and any(output.has_unannounced for output in self._outputs.values()):
+                self._announce_at_us = now_us + ANNOUNCE_US
+        if self._announce_at_us is not None and now_us >= self._announce_at_us:
+            self._announce_at_us = None
+            for output in self._outputs.values():
                 output.announce()
-            waiting = []
-        self._announce_at_us = now_us + ANNOUNCE_US if waiting else None
+        # Those downstream may have made room for those who had none.
+        return left or (blocked and worked)
 
     def _progress(self) -> None:
         """Have new snapshots stored; report switches, and the epoch and the end once everything up to it is stored."""
@@ -329,6 +339,7 @@ class Share:
 
     def on_stored(self, stored: m.Stored) -> None:
         """A snapshot is on disk; one of an instance that was built anew meanwhile no longer matters."""
+        self._is_stirred = True
         if stored.name in self._storing:
             self._storing.discard(stored.name)
             self._stored.append(stored)

@@ -98,6 +98,8 @@ class Unit:
         self._clock_ns = clock_ns
         self._work_us = plan.options.block_work_us
         self._records_max = _FIRST_READ_RECORDS if logs is None else BLOCK_RECORDS_MAX
+        self.is_blocked = False
+        """An output had no room at the last step."""
         self._ending = False
         """The end is in the line: nothing more is taken."""
         self.tap: Tap | None = None
@@ -123,7 +125,8 @@ class Unit:
             # The way before finishes what it has.
             self.way.flush(now_us)
             return self._release(now_us) or worked
-        if not self.has_room:
+        self.is_blocked = not self.has_room
+        if self.is_blocked:
             self.input.block(now_us)
             return worked
         return self._take(now_us) or worked
@@ -296,10 +299,13 @@ class Unit:
             if isinstance(head, Marker):
                 self.line.pop()
                 self._let_marker_out(head)
-            elif head.is_complete and self.has_room:
+            elif not head.is_complete:
+                break
+            elif self.has_room:
                 self.line.pop()
                 self._let_item_out(head, now_us)
             else:
+                self.is_blocked = True
                 break
             worked = True
         return worked

@@ -116,16 +116,16 @@ class WorkerMachine:
             self._take(frames, now_us)
 
     def step(self, now_us: int) -> bool:
-        """Do a bounded piece of what can be done now; say whether there was any."""
-        worked = False
+        """Do a bounded piece of what can be done now; say whether some of it may be left."""
+        left = False
         with self._last_words(now_us):
             if self.share is not None and self._restoring is None and self._leaving_us is None:
-                worked = self._work(self.share, now_us)
+                left = self._work(self.share, now_us)
         if now_us - self._heard_us > self._plan.options.silence_us:
             self.ended = True  # no process is left behind when the driver is gone
         if self._leaving_us is not None and (self._link.is_confirmed or now_us - self._leaving_us >= LAST_WORD_US):
             self.ended = True
-        return worked
+        return left
 
     @contextmanager
     def _last_words(self, now_us: int) -> Iterator[None]:
@@ -143,17 +143,17 @@ class WorkerMachine:
         self._leave(now_us)
 
     def _work(self, share: Share, now_us: int) -> bool:
-        worked = share.step(now_us)
+        left = share.step(now_us)
         self._chores += share.to_store()
         for message in share.to_driver():
             if isinstance(message, m.Stopped):
                 self._beat(share, now_us)  # the last figures go before the last word
             self._post(message)
-        self._stirred = self._stirred or worked
+        self._stirred, share.worked = self._stirred or share.worked, False
         self._tell_figures(share, now_us)
         if share.stopping:
             self._leave(now_us)
-        return worked
+        return left
 
     def _take(self, frames: Sequence[bytes], now_us: int) -> None:
         kind = frames[0]

@@ -109,11 +109,11 @@ class _Host:
             now = now_us()
             for frames in arrived:
                 machine.receive(frames, now)
-            worked = machine.step(now)
-            worked |= self._do_chores(now)
+            left = machine.step(now)
+            left |= self._do_chores(now)
             for endpoint, kind, outgoing in machine.sends(now):
                 send(endpoint, kind, outgoing)
-            if not worked and not arrived:
+            if not left:
                 node.wait(machine.wake_us(now) - now_us(), self._writer.fileno)
 
     def _do_chores(self, now: int) -> bool:

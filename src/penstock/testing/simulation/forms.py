@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from penstock.testing.simulation.driver import DriverProcess
     from penstock.testing.simulation.run import Simulation
 
-ASTRAY_US_MAX = 5_000_000
+ASTRAY_US_MAX = 2_000_000
 """How long an instance may run another way than it was ordered to, when nothing keeps the order from it."""
-UNDER_WAY_US_MAX = 60_000_000
+UNDER_WAY_US_MAX = 120_000_000
 """How long a switch may take after its order has gone out."""
 
 

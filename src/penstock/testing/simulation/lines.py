@@ -23,6 +23,7 @@ class LineAudit:
         self._closed: dict[InstanceId, int] = {}
         """By unit that waits to switch and has nothing gathered: its last micro-batch."""
         self._expected = False
+        self._complete: set[int] = set()
 
     def check(self, worker: WorkerView) -> None:
         """Raise Violation if something cannot be."""
@@ -53,6 +54,7 @@ class LineAudit:
     def before(self, worker: WorkerView, message: s.FromSlot) -> None:
         """Work out whether a result that has come may be taken."""
         if isinstance(message, s.Done):
+            self._complete = _complete(worker)
             self._expected = any(
                 slot.incarnation == message.incarnation and slot.work.get(message.item) == message.attempt
                 for slot in worker.slots
@@ -60,11 +62,14 @@ class LineAudit:
 
     def after(self, worker: WorkerView, message: s.FromSlot) -> None:
         """Raise Violation if a result was taken that was not expected."""
-        if isinstance(message, s.Done) and not self._expected:
-            for unit in worker.units:
-                for each in unit.line:
-                    if isinstance(each, Item) and each.result is not None and each.result.done is message:
-                        raise Violation(f"{unit.name} takes {message}, which is of the past")
+        if isinstance(message, s.Done) and not self._expected and _complete(worker) != self._complete:
+            raise Violation(f"{message} is taken, which is of the past")
+
+
+def _complete(worker: WorkerView) -> set[int]:
+    """Micro-batches in line that have their result."""
+    lines = [each for unit in worker.units for each in unit.line]
+    return {each.number for each in lines if isinstance(each, Item) and each.result is not None}
 
 
 def _check_line(unit: UnitView) -> list[int]:

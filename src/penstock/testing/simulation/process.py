@@ -124,12 +124,11 @@ class Process:
     def _turn(self) -> None:
         now_us, machine = self._world.now_us, self.machine
         self._spent_ns = 0
-        busy = bool(self._inbox)
         while self._inbox:
             self._handle(self._inbox.pop(0), now_us)
             if self.frozen:
                 return
-        busy |= machine.step(now_us)
+        busy = machine.step(now_us)
         busy |= self._do(machine.chores(), now_us)
         self._send(now_us)
         self._check_failure()
@@ -162,13 +161,22 @@ class Process:
             self._reach(Moment.STORING)
         for chore in chores:
             if isinstance(chore, ReadBack):
-                found: dict[InstanceId, list[bytes]] = {}
-                for stored in chore.snapshots:
-                    data = self._simulation.disk.read(stored)
-                    found.setdefault((stored.unit, stored.instance), []).append(data)
-                guard = self._simulation.notes.open(self.id) if chore.careful else None
-                self.machine.on_restored(found, guard, now_us)
+                self._read_back(chore, now_us)
         return bool(chores)
+
+    def _read_back(self, chore: ReadBack, now_us: int) -> None:
+        found: dict[InstanceId, list[bytes]] = {}
+        try:
+            for stored in chore.snapshots:
+                data = self._simulation.disk.read(stored)
+                found.setdefault((stored.unit, stored.instance), []).append(data)
+        except Violation as error:
+            if not (self.driver.dead or self.driver.finished):
+                raise
+            self.machine.fail(error, now_us)  # what it was told to read was needed while its driver lived
+            return
+        guard = self._simulation.notes.open(self.id) if chore.careful else None
+        self.machine.on_restored(found, guard, now_us)
 
     def _store(self, persist: Persist) -> None:
         stored = m.Stored(

@@ -104,12 +104,18 @@ class Simulation:
         def start() -> None:
             if driver.dead or driver.finished:
                 return
+            waited = worker in self.waiting_workers
+            self.waiting_workers.discard(worker)
+            if waited and any(
+                each.id == worker and each.driver is driver and not each.dead and not each.frozen
+                for each in self.processes.values()
+            ):
+                return  # it is back: nobody needs another one
             if self.is_full(driver):
                 # First come, first served: tasks of groups that are submitted later wait behind it.
                 self.waiting_workers.add(worker)
                 self.world.after(PLACE_US, f"{worker} waits for a place", start)
                 return
-            self.waiting_workers.discard(worker)
             process = Process(self, driver, worker, len(self.processes) + 1)
             self.processes[process.name] = process
 
