@@ -64,14 +64,13 @@ class EdgeOutput:
         return any(2 * log.retained_records > RETAINED_RECORDS_MAX for log in self.logs)
 
     @property
-    def has_room(self) -> bool:
-        """Whether the producer may go on."""
-        return all(log.has_room for log in self.logs)
-
-    @property
     def has_unannounced(self) -> bool:
         """Whether some consumer does not know of ids that have passed."""
-        return any(log.next_id < self._next_id for log in self.logs)
+        following = self._next_id
+        for log in self.logs:  # noqa: SIM110 (asked at every step: no generator)
+            if log.next_id < following:
+                return True
+        return False
 
     def emit(self, span: Span, rows: list[Record]) -> None:
         """Write the records of a span, dealt out to the logs of their owners."""

@@ -277,7 +277,7 @@ class Share:
                     left = True
                     break
             else:
-                left = True
+                left = left or unit.spec.source is None  # a source says by its wake time when more is due
             blocked = blocked or unit.is_blocked
         if worked or self._is_stirred:
             self._is_stirred = False

@@ -76,19 +76,14 @@ class Unit:
         if logs is None:
             self.input = Readers(spec, instance, plan, self._holds, tells=chain.has_event_time)
         else:
-            keeps_state = chain.stateful is not None
-            self.input = Logs(
-                logs,
-                spec.schema,
-                plan.options.idle_us,
-                self._holds,
-                tells=chain.has_event_time,
-                keeps_state=keeps_state,
-            )
+            tells, keeps_state = chain.has_event_time, chain.stateful is not None
+            idle_us = plan.options.idle_us
+            self.input = Logs(logs, spec.schema, idle_us, self._holds, tells=tells, keeps_state=keeps_state)
         self._ports = [
             (each, None if each.edge.port == MAIN else (each.edge.op_index, each.edge.port)) for each in outputs
         ]
         """The outputs, and which side output each of them is, if it is one."""
+        self._logs = [log for output in outputs for log in output.logs]
         self._here = Here(len(spec.ops), self._leave)
         self.way: Way = self._here
         self.switches = Switches()
@@ -134,7 +129,7 @@ class Unit:
     def _take(self, now_us: int) -> bool:
         """Take the next portion of the input."""
         way, source = self.way, self.input
-        if way.has_room:
+        if way is self._here or way.has_room:
             source.unblock(now_us)
         else:
             source.block(now_us)
@@ -209,7 +204,10 @@ class Unit:
     @property
     def has_room(self) -> bool:
         """Whether every output can take more."""
-        return all(output.has_room for output in self.outputs)
+        for log in self._logs:  # noqa: SIM110 (asked at every step: no generator)
+            if not log.has_room:
+                return False
+        return True
 
     @property
     def _is_away(self) -> bool:
@@ -365,11 +363,9 @@ class Unit:
 
     def switch(self, switch: Switch) -> None:
         """Want another form; it is taken up between two portions."""
+        self.switches.wanted = switch
         if self.finished:
-            self.switches.wanted = switch
             self.switches.end()
-        else:
-            self.switches.wanted = switch
 
     def _switch(self, switch: Switch, now_us: int) -> None:
         """Have the new way take over, if it can now; in careful mode everything stays here."""

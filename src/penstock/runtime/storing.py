@@ -34,10 +34,12 @@ class SnapshotWriter:
 
     def stored(self) -> list[m.Stored]:
         """Return what has been stored since the last call, or raise what the disk has answered."""
+        if self._done.empty():
+            return []
         try:
             os.read(self._read_end, 4096)
         except BlockingIOError:
-            return []
+            pass  # what is done is told in a moment; taken now, it is not there then
         found = []
         while not self._done.empty():
             each = self._done.get()

@@ -20,6 +20,8 @@ from penstock.protocol.messages import MESSAGE_BYTES_MAX
 LINGER_MS = 2_000
 RECEIVE_MAX = 256
 LOOPBACK = "127.0.0.1"
+_POLLIN = int(zmq.POLLIN)
+"""A plain number: the operators of enumerations take longer than what they are asked for."""
 
 
 class Keys(msgspec.Struct, frozen=True):
@@ -117,7 +119,7 @@ class Node:
         """Return what has arrived, without waiting."""
         inbox = self._inbox
         arrived: list[list[bytes]] = []
-        while len(arrived) < RECEIVE_MAX and int(inbox.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+        while len(arrived) < RECEIVE_MAX and int(inbox.getsockopt(zmq.EVENTS)) & _POLLIN:
             try:
                 arrived.append(inbox.recv_multipart(zmq.NOBLOCK))
             except zmq.Again:
@@ -129,7 +131,7 @@ class Node:
 
         Finer than ZeroMQ's own poll, which counts in milliseconds.
         """
-        if timeout_us > 0 and not int(self._inbox.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+        if timeout_us > 0 and not int(self._inbox.getsockopt(zmq.EVENTS)) & _POLLIN:
             select.select([self._fd, *others], [], [], timeout_us / 1e6)
 
     def close(self, linger_ms: int = LINGER_MS) -> None:

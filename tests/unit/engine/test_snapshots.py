@@ -58,7 +58,8 @@ class Alone:
         worked = True
         while worked:
             self.now_us += 1000
-            worked = self.worker.step(self.now_us)
+            wake_us = self.worker.wake_us(self.now_us)
+            worked = self.worker.step(self.now_us) or (wake_us is not None and wake_us <= self.now_us + 1000)
             for persist in self.worker.to_store():
                 worked = True
                 self.disk[persist.name] = persist
