@@ -1,6 +1,6 @@
 """The control loop of a job: monitor, analyse, plan, execute. The driver feeds it and carries its commands out. Pure.
 
-`measures` monitors, `switching` analyses and plans, `hand_overs` and `groups` execute; here they meet. Everything that
+`measures` monitors, `forms` analyses and plans, `switches` and `groups` execute; here they meet. Everything that
 settles a form goes through one door: an operation is pinned to record form, pinned to batch form, or free.
 """
 
@@ -213,7 +213,7 @@ class ControlLoop:
             return
         if Form.BATCH in settled_pins(self._plan).values():
             raise WorkerFailed(
-                f"the batch form cannot be had: {why}.",
+                f"the batch form is unavailable: {why}.",
                 hint="Every machine of the cluster must have what the pipeline imports; "
                 'or let the job do without: forms="adaptive" or "record", and no pin to batch form.',
             )

@@ -16,7 +16,7 @@ class Way(ABC):
     """Computes a range of operations for one unit instance.
 
     Whatever it takes becomes an item with a place in the unit's line. Items get their results in any order; the line
-    lets them out in its own. An item whose result cannot be had elsewhere is given back: the unit runs it itself.
+    lets them out in its own. An item that nobody else can compute is given back: the unit runs it itself.
 
     Attributes
     ----------
