@@ -10,7 +10,7 @@ import pytest
 from penstock.testing.simulation.run import Outcome, Simulation
 from penstock.testing.simulation.scenario import Scenario
 
-RUNS_MAX = 300
+RUNS_MAX = 1500
 
 Patch = pytest.MonkeyPatch
 Mutation = Callable[[Patch], None]

@@ -88,7 +88,8 @@ def test_the_control_loop_has_decided_by_itself() -> None:
 
 def test_records_have_killed_workers_and_slots() -> None:
     ended = those(POISONED)
-    assert all(outcome.killed_by_record >= 4 for outcome in ended), "twice unseen, twice to be sure"
+    # Twice unseen, twice to be sure; a worker that was lost for another reason is careful sooner.
+    assert all(outcome.killed_by_record >= 4 - len(outcome.injected) for outcome in ended)
     assert all(outcome.careful >= 2 for outcome in ended)
     assert sum(outcome.slot_losses >= 3 for outcome in ended) > len(ended) / 10, "slots before the worker"
     assert {outcome.scenario.on_error for outcome in ended} == {"skip", "dead_letter", "fail"}

@@ -278,6 +278,11 @@ class DriverMachine:
         wakes += [wake for far in self._slots.values() if (wake := far.link.wake_us()) is not None]
         return min(wakes)
 
+    def has_heard_all(self, incarnation: int) -> bool:
+        """Whether a worker has confirmed everything that was posted to it."""
+        far = self._workers.get(incarnation)
+        return far is not None and far.link.is_confirmed
+
     def adaptation(self) -> Adaptation:
         """What the control loop has done."""
         return self.loop.report()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import threading
@@ -39,6 +40,8 @@ def ending_interrupts(end: Callable[[], None]) -> Iterator[None]:
     def watch() -> None:
         while not over.wait(LOOK_S):
             if seen:
+                # What py4j says of the connection that is taken away is no news to anybody.
+                logging.getLogger().addFilter(_is_not_of_py4j)
                 end()
 
     with _handling((signal.SIGINT,), lambda _: None) as seen:
@@ -54,6 +57,10 @@ def ending_interrupts(end: Callable[[], None]) -> Iterator[None]:
             watching.join()
     if seen:
         raise KeyboardInterrupt
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in record.pathname
 
 
 @contextmanager

@@ -41,6 +41,8 @@ class FormAudit:
                 continue
             if self._simulation.network.is_cut(process.name) or worker.stopping:
                 continue
+            if not driver.machine.has_heard_all(process.incarnation):
+                continue  # the order may be on its way, or lost and not repeated yet
             for unit in worker.inspect().units:
                 key = process.name, *unit.key
                 if _is_astray(unit, wanted[unit.key[0]]):
