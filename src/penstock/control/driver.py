@@ -41,13 +41,11 @@ from penstock.errors import PenstockError
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
-from penstock.protocol.link import Kind, Link, decode_header
+from penstock.protocol.link import Kind, Link, Outgoing, decode_header
 
 PARTED_MAX = 64
 """Replaced workers whose links are kept: one that wakes up hears that it is to stop."""
 SLOT_LINKS_MAX = 1_024
-
-Outgoing = tuple[str, Kind, Sequence[bytes]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,13 +28,13 @@ from enum import Enum
 from penstock.dataset import pack, unpack
 from penstock.engine.chain import ClockNs
 from penstock.engine.slices import Outcome, Slice
-from penstock.engine.worker import Connect, Outgoing
+from penstock.engine.worker import Connect
 from penstock.errors import OperationFailed, PenstockError, WorkerFailed
 from penstock.operators.errors import describe_error, user_traceback
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
-from penstock.protocol.link import Kind, Link, decode_header
+from penstock.protocol.link import Kind, Link, Outgoing, decode_header
 
 READY_US = 500_000
 """Between two times that a slot says that it is ready: a connection that breaks may have lost a word, or work."""

@@ -28,7 +28,7 @@ from penstock.errors import OperationFailed, PenstockError, WorkerFailed
 from penstock.operators.errors import describe_error, user_traceback
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
-from penstock.protocol.link import Kind, Link, decode_header
+from penstock.protocol.link import Kind, Link, Outgoing, decode_header
 from penstock.protocol.slots import decode_from_slot
 
 HEARTBEAT_US = 500_000
@@ -38,8 +38,6 @@ EARLY_MESSAGES_MAX = 10_000
 LAST_WORD_US = 2_000_000
 """How long a worker that ends waits for the driver to confirm its last words."""
 
-Outgoing = tuple[str, Kind, Sequence[bytes]]
-"""Where to, as whom, and the frames."""
 Usage = Callable[[], tuple[int, int]]
 """Memory in bytes and processor time in microseconds of this process."""
 

@@ -20,6 +20,7 @@ receiver   something to confirm, nothing sent   a header alone
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from enum import Enum
 
 import msgspec
@@ -41,6 +42,10 @@ class Kind(Enum):
     WORKER = b"W"
     PEER = b"P"
     SLOT = b"S"
+
+
+Outgoing = tuple[str, Kind, Sequence[bytes]]
+"""What a machine has to send: where to, as whom, and the frames."""
 
 
 class Header(msgspec.Struct, array_like=True, kw_only=True):
