@@ -27,17 +27,17 @@ clicks = ps.generator(
 
 attributed = (
     ps.stream("clicks", clicks)
+    .with_watermark("clicked", "1s")
     .join(
-        ps.stream("views", views),
+        ps.stream("views", views).with_watermark("viewed", "1s"),
         on=["user", "ad"],
         within="5s",
         left_time="clicked",
         right_time="viewed",
-        lateness="1s",
     )
     .filter(ps.col("viewed") <= ps.col("clicked"))
     .key_by("ad")
-    .window("10s", on="clicked", slide="2s", lateness="16s")  # the join's lateness, and three times its span
+    .window("10s", on="clicked", slide="2s")
     .count()
     .to(ps.console())
 )

@@ -124,7 +124,6 @@ class Outcome:
         self.counts = failures.counts if failures is not None else ErrorCounts()
         self.dead_letters = self.sides.get(DEAD_LETTERS, [])
         self.dead = [(each.at, exact_rows([each.record])) for each in failures.dead] if failures is not None else []
-        self.event_time_us = done.event_time_us_max if done is not None else None
 
     def effects(self) -> Any:
         """All but the rows."""
@@ -133,7 +132,6 @@ class Outcome:
             {port: exact_rows(held) for port, held in self.sides.items()},
             self.counts,
             self.dead,
-            self.event_time_us,
         )
 
 
@@ -631,7 +629,6 @@ def test_whole_records_pass_a_combine(rows: list[Record], window: Any, policy: E
     elif done.failure is None:
         timed = [row for row in rows if row.at is not None]
         assert exact_rows(done.rows) == exact_rows(timed)
-        assert done.event_time_us == max((row.at for row in timed), default=None)
 
 
 # --- joins before the shuffle -----------------------------------------------------------------------------------------
@@ -652,7 +649,6 @@ def test_sides_of_a_join(how: How, side: Side, data: st.DataObject, keys: tuple[
     done = agree(Tag(of, left, right, side), schema, rows, policy)
     if done.failure is None:
         timed = [row for row in rows if getattr(row, time) is not None]
-        assert done.event_time_us == max((getattr(row, time) for row in timed), default=None)
         shown = (
             timed if how is How.LEFT and side is Side.LEFT else [r for r in timed if getattr(r, keys[-1]) is not None]
         )

@@ -22,6 +22,7 @@ from penstock.engine.snapshot import OpCounters
 from penstock.errors import PenstockError
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan, UnitSpec
+from penstock.protocol.slots import TimesRead
 from penstock.types import Record, Schema, record_dict
 
 BASE = Schema.parse("k string, n bigint, d double, t timestamp")
@@ -130,7 +131,6 @@ class Effects:
     """Everything that can be seen of a block that went through a unit."""
 
     written: dict[tuple[int, int], list[Any]]
-    event_time_us_max: int | None
     counters: list[OpCounters]
     sunk: list[bytes | None]
 
@@ -143,7 +143,7 @@ def _exact(rows: list[Record]) -> list[Any]:
     return [repr(record_dict(row)) for row in rows]
 
 
-def _seen(chain: Chain, outputs: list[EdgeOutput], event_time_us: int | None, counters: list[OpCounters]) -> Effects:
+def _seen(chain: Chain, outputs: list[EdgeOutput], counters: list[OpCounters]) -> Effects:
     for sink in chain.sinks:
         sink.prepare(1)
     return Effects(
@@ -152,7 +152,6 @@ def _seen(chain: Chain, outputs: list[EdgeOutput], event_time_us: int | None, co
             for output in outputs
             for i, log in enumerate(output.logs)
         },
-        event_time_us,
         counters,
         [sink.writer.snapshot(1) for sink in chain.sinks],
     )
@@ -164,7 +163,7 @@ def in_record_form(plan: Plan, unit: UnitSpec, rows: list[Record], at: int) -> E
     passed = chain.push(rows, DUE_US, origin=(0, at))
     for output in outputs:
         output.emit(Span(), passed.at(output.edge.op_index, output.edge.port))
-    return _seen(chain, outputs, passed.event_time_us_max, chain.counters())
+    return _seen(chain, outputs, chain.counters())
 
 
 def with_a_slice(
@@ -179,11 +178,10 @@ def with_a_slice(
     outcome = _last(work.run(unpack(pack(schema.to_batch(passed.rows)), schema), DUE_US, (0, at)))
     assert outcome.due_us == DUE_US
     assert len(outcome.stages) == last - first + 1
-    event_time_us, passed.rows = outcome.event_time_us_max, []
+    passed.rows = []
     if outcome.carried is not None and outcome.carried.num_rows:
         carried = unit.schema_at(last + 1).to_rows(outcome.carried)
         passed.add(chain.push(carried, DUE_US, last + 1, origin=(0, at)))
-        event_time_us = passed.event_time_us_max
     if outcome.staged_records:
         sink = chain.stages[last].operator
         assert isinstance(sink, SinkOperator)
@@ -207,7 +205,7 @@ def with_a_slice(
             figures.retried,
             figures.dead_letters,
         )
-    return _seen(chain, outputs, event_time_us, counters)
+    return _seen(chain, outputs, counters)
 
 
 def _last(run: Generator[None, None, Outcome]) -> Outcome:
@@ -296,7 +294,7 @@ def test_event_time_is_that_of_all_pieces() -> None:
     run = work.run(schema.to_batch([schema.record_type("a", n) for n in times]), DUE_US, (0, 0))
     assert next(run) is None, "more than one piece"
     outcome = _last(run)
-    assert outcome.event_time_us_max == PIECE_RECORDS_FIRST
+    assert outcome.times == TimesRead(PIECE_RECORDS_FIRST, 1_000_000, False)
     assert [each.records_in for each in outcome.stages] == [len(times)]
 
 

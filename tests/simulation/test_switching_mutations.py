@@ -20,7 +20,6 @@ from penstock.engine.unit import Unit
 from penstock.engine.ways import Slots
 from penstock.engine.ways import pool as pool_module
 from penstock.engine.ways.pool import SlotPool, Work
-from penstock.metrics.times import later
 from penstock.protocol import messages as m
 from penstock.testing.simulation.faults import Action, Fault, Moment
 from penstock.testing.simulation.oracle import Shape
@@ -157,8 +156,9 @@ def event_time_passes_before_the_records_are_back(patch: Patch) -> None:
     def let_out(self: Unit, item: Item, now_us: int) -> None:
         for each in self.line.items:
             if item.result is not None and each.result is not None:
-                shown = each.result.done.event_time_us_max
-                item.result.done.event_time_us_max = later(item.result.done.event_time_us_max, shown)
+                shown, own = each.result.done.times, item.result.done.times
+                if shown is not None and own is not None:
+                    own.newest_us = max(own.newest_us, shown.newest_us)
         original(self, item, now_us)
 
     patch.setattr(Unit, "_let_item_out", let_out)

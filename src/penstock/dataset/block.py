@@ -40,10 +40,14 @@ class Block:
         Number of records.
     due_us : int
         When the oldest record was scheduled at its source; latency counts from here. 0 without records.
-    event_time_us_max : int or None
-        Largest event time that went into these ids before the shuffle, whether or not it came to this log.
-    idle : bool
-        The producer has had no input for a while: do not wait for its event time.
+    event_time_us : int or None
+        How far the producer has come in event time, with these ids and all of its lanes; None: nothing new.
+    lane : int
+        Lane that the records are of; -1 where they are of none.
+    straggler_us : int or None
+        How far their lane had come before them, where some of them are behind it; None: all are on time.
+    idle : bool or None
+        Whether the lane is idle from here on, so that nobody waits for it; None: as before.
     mark : Mark
         Epoch or end marker.
     """
@@ -55,8 +59,10 @@ class Block:
     columns: pa.RecordBatch | None = None
     count: int = 0
     due_us: int = 0
-    event_time_us_max: int | None = None
-    idle: bool = False
+    event_time_us: int | None = None
+    lane: int = -1
+    straggler_us: int | None = None
+    idle: bool | None = None
     mark: Mark = Mark.NONE
     packed: bytes | None = None
 

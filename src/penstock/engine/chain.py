@@ -15,7 +15,6 @@ from penstock.engine.snapshot import OpCounters, UnitSnapshot
 from penstock.engine.stage import Stage, errors_of
 from penstock.errors import OperationFailed, PenstockError, PoisonRecord, SinkFailed
 from penstock.metrics.stats import StatsMessage
-from penstock.metrics.times import later
 from penstock.operators import DEAD_LETTERS, MAIN, Operator, Result, StatefulOperator
 from penstock.operators.base import result_of
 from penstock.operators.errors import ErrorCounts, describe_error, placed, user_traceback
@@ -75,13 +74,10 @@ class Passed(msgspec.Struct):
     sides : dict
         What operations have put aside, dead letters included, by the operation's index and the port; only where there
         is something.
-    event_time_us_max : int or None
-        Largest event time met, if the chain ends before a window's shuffle.
     """
 
     rows: list[Record]
     sides: dict[tuple[int, str], list[Record]] = {}
-    event_time_us_max: int | None = None
 
     def at(self, op_index: int, port: str) -> list[Record]:
         """What goes to an output: the chain's result, or what an operation has put aside."""
@@ -92,10 +88,6 @@ class Passed(msgspec.Struct):
         self.rows += other.rows
         for place, held in other.sides.items():
             self.sides.setdefault(place, []).extend(held)
-        self.event_time_us_max = later(self.event_time_us_max, other.event_time_us_max)
-
-
-_NOTHING = Result([])
 
 
 class Chain:
@@ -111,8 +103,6 @@ class Chain:
         self.sinks = [s.operator for s in self.stages if isinstance(s.operator, SinkOperator)]
         first = self.stages[0].operator if self.stages else None
         self.stateful = first if isinstance(first, StatefulOperator) else None
-        self.has_event_time = bool(self.stages) and self.stages[-1].operator.tells_event_time
-        """Whether the chain ends before a window's shuffle, so that it tells event time."""
         self._lineage = Lineage(unit, plan.start_us, self.stages) if unit.source is not None else None
 
     def _stage(self, spec: OpSpec, plan: Plan) -> Stage:
@@ -135,8 +125,8 @@ class Chain:
         ``origin`` is where the source records begin that they are, or were made of.
         """
         if self.guard is not None:
-            return self._push_carefully(self.guard, rows, first, origin)
-        clock_ns, entered, result = self._clock_ns, rows, _NOTHING
+            return self._push_carefully(self.guard, rows, first, until, origin)
+        clock_ns, entered = self._clock_ns, rows
         aside: list[tuple[int, Result]] | None = None
         before_ns = clock_ns()
         entered_us = before_ns // 1000 - due_us
@@ -177,7 +167,7 @@ class Chain:
             if result.sides is not None:
                 aside = aside or []
                 aside.append((self.stages.index(stage), result))
-        passed = Passed(rows, event_time_us_max=result.event_time_us_max)
+        passed = Passed(rows)
         if aside is not None:
             for index, each in aside:
                 self._put_aside(passed, index, each, origin, partial(self._source_rows, entered, first, origin))
@@ -201,13 +191,15 @@ class Chain:
         assert origin is not None
         return self._lineage.read(origin)
 
-    def _push_carefully(self, guard: Guard, rows: list[Record], first: int, origin: Place | None) -> Passed:
+    def _push_carefully(
+        self, guard: Guard, rows: list[Record], first: int, until: int | None, origin: Place | None
+    ) -> Passed:
         """Run one record at a time through each operation, noted before; quarantined ones go to the error policy."""
         passed = Passed([])
         places: list[Place | None] = [None] * len(rows)
         if origin is not None and not first:
             places = [(origin[0], origin[1] + i) for i in range(len(rows))]
-        for index, stage in enumerate(self.stages[first:], start=first):
+        for index, stage in enumerate(self.stages[first:until], start=first):
             results: list[Record] = []
             result_places: list[Place | None] = []
             for row, place in zip(rows, places, strict=True):
@@ -217,7 +209,6 @@ class Chain:
                 result_places += [place] * len(result.rows)
                 for port, held in (result.sides or {}).items():
                     passed.sides.setdefault((index, port), []).extend(held)
-                passed.event_time_us_max = later(passed.event_time_us_max, result.event_time_us_max)
             guard.done()
             stage.stats.records_out += len(results)
             rows, places = results, result_places
@@ -231,7 +222,7 @@ class Chain:
                 killed, failures = PoisonRecord(operation=stage.errors.operation, losses=losses), stage.errors.begin()
                 while failures.handle(row, killed, 0):
                     pass
-                result = result_of([], None, None, failures)
+                result = result_of([], None, failures)
             else:
                 result = stage.process([row])
         except OperationFailed as error:
@@ -245,11 +236,11 @@ class Chain:
                 result.sides[DEAD_LETTERS] = letters
         return result
 
-    def advance(self, event_time_us: int | None, due_us: int, until: int | None = None) -> Passed:
-        """Let event time pass in the stateful operation, or end it (None); return what came of that."""
+    def advance(self, watermark_us: int | None, due_us: int, until: int | None = None) -> Passed:
+        """Let the stateful operation reach a watermark, or end it (None); return what came of that."""
         assert self.stateful is not None
         before_ns = self._clock_ns()
-        rows = self.stateful.finish() if event_time_us is None else self.stateful.advance(event_time_us)
+        rows = self.stateful.finish() if watermark_us is None else self.stateful.advance(watermark_us)
         if not rows:
             return Passed(rows)
         stats = self.stages[0].stats

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from penstock.dataset import Block, Log, Mark, Receiver
 from penstock.dataset.log import RETAINED_RECORDS_MAX
+from penstock.engine.event_time import Origin
 from penstock.engine.snapshot import InputState
 from penstock.metrics.times import later
 from penstock.operators.keys import Partitioner
@@ -20,15 +21,17 @@ READER = "edge"
 class Span:
     """Which block ids a piece of work covers, and what goes with them; one object is reused for every block."""
 
-    __slots__ = ("due_us", "epoch", "event_time_us_max", "first", "idle", "last", "mark")
+    __slots__ = ("due_us", "epoch", "event_time_us", "first", "idle", "lane", "last", "mark", "straggler_us")
 
     def __init__(self) -> None:
         self.first = 0
         self.last = 0
         self.epoch = 1
         self.due_us = 0
-        self.event_time_us_max: int | None = None
-        self.idle = False
+        self.event_time_us: int | None = None
+        self.lane = -1
+        self.straggler_us: int | None = None
+        self.idle: bool | None = None
         self.mark = Mark.NONE
 
 
@@ -53,7 +56,6 @@ class EdgeOutput:
             for consumer in self.consumers
         ]
         self._partitioner = Partitioner(edge.keys, len(self.consumers)) if edge.mode is Mode.SHUFFLE else None
-        self._idle = [False] * len(self.logs)
         self._event_time: list[int | None] = [None] * len(self.logs)
         self._next_id = first_id
         self._epoch = 1
@@ -98,13 +100,12 @@ class EdgeOutput:
     def _write(
         self, i: int, span: Span, rows: list[Record], packed_count: int = 0, packed: bytes | None = None
     ) -> None:
-        newest = span.event_time_us_max
-        held = self._event_time[i]
-        if held is not None and (newest is None or held > newest):
-            newest = held
+        reached = span.event_time_us
+        if reached is None:
+            reached = self._event_time[i]
         count = len(rows) or packed_count
-        if not count and span.mark is Mark.NONE and span.idle == self._idle[i]:
-            self._event_time[i] = newest
+        if not count and span.mark is Mark.NONE and span.idle is None:
+            self._event_time[i] = reached
             return
         log = self.logs[i]
         log.append(
@@ -116,13 +117,14 @@ class EdgeOutput:
                 None,
                 count,
                 span.due_us if count else 0,
-                newest,
+                reached,
+                span.lane,
+                span.straggler_us,
                 span.idle,
                 span.mark,
                 packed,
             )
         )
-        self._idle[i] = span.idle
         self._event_time[i] = None
 
     def announce(self) -> None:
@@ -130,29 +132,29 @@ class EdgeOutput:
         for i, log in enumerate(self.logs):
             if log.next_id < self._next_id:
                 last = self._next_id - 1
-                log.append(
-                    Block(
-                        log.next_id,
-                        last,
-                        self._epoch,
-                        event_time_us_max=self._event_time[i],
-                        idle=self._idle[i],
-                    )
-                )
+                log.append(Block(log.next_id, last, self._epoch, event_time_us=self._event_time[i]))
                 self._event_time[i] = None
 
 
 class EdgeInput(ABC):
-    """One producing instance as its consumer sees it."""
+    """One producing instance as its consumer sees it.
 
-    def __init__(self, state: InputState | None = None) -> None:
+    Parameters
+    ----------
+    lanes : frozenset of int
+        Lanes that the producer writes.
+    delay_us : int
+        How far its watermark trails its event time.
+    """
+
+    def __init__(self, lanes: frozenset[int], delay_us: int, state: InputState | None = None) -> None:
+        self.lanes = lanes
+        self.delay_us = delay_us
         self.aligned = False
         """Its marker of the present epoch has come; wait for the other inputs."""
-        self.ended = state.ended if state else False
-        self.idle = state.idle if state else False
+        self.ended = self._has_ended = state.ended if state else False
+        self.idle_lanes = set(state.idle_lanes) & lanes if state else set()
         self.event_time_us = state.event_time_us if state else None
-        self.shown_us = 0
-        """When it last showed an event time; 0 before the first look."""
         self.records_read = state.records_read if state else 0
         self.disordered_blocks = 0
         """Blocks that did not follow the one before; stays 0 unless the layers below are wrong."""
@@ -160,7 +162,8 @@ class EdgeInput(ABC):
 
     def state(self) -> InputState:
         """Where this input stands."""
-        return InputState(self._next_id, self.event_time_us, self.idle, self.ended, self.records_read)
+        idle = sorted(self.idle_lanes)
+        return InputState(self._next_id, self.event_time_us, idle, self.ended, self.records_read)
 
     def audit(self, block: Block) -> None:
         """Count what is read here, independently of what the log or the channel believes."""
@@ -169,9 +172,17 @@ class EdgeInput(ABC):
             self.disordered_blocks += 1
         self._next_id = block.last + 1
 
-    def saw_event_time(self, event_time_us: int | None) -> None:
-        """Take note of the newest event time that came from this producer."""
-        self.event_time_us = later(self.event_time_us, event_time_us)
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for it: all of its lanes are idle, or it has ended."""
+        return self._has_ended or len(self.idle_lanes) == len(self.lanes)
+
+    def hear(self, origin: Origin) -> None:
+        """Take note of what came with some records about event time."""
+        self.event_time_us = later(self.event_time_us, origin.event_time_us)
+        if origin.idle is not None:
+            (self.idle_lanes.add if origin.idle else self.idle_lanes.discard)(origin.lane)
+        self._has_ended = self._has_ended or origin.ends
 
     @abstractmethod
     def peek(self) -> Block | None:
@@ -189,8 +200,8 @@ class EdgeInput(ABC):
 class LocalInput(EdgeInput):
     """Reads a log in the same process."""
 
-    def __init__(self, log: Log, state: InputState | None = None) -> None:
-        super().__init__(state)
+    def __init__(self, log: Log, lanes: frozenset[int], delay_us: int = 0, state: InputState | None = None) -> None:
+        super().__init__(lanes, delay_us, state)
         self._log = log
 
     def peek(self) -> Block | None:
@@ -209,8 +220,10 @@ class LocalInput(EdgeInput):
 class RemoteInput(EdgeInput):
     """Reads what a channel has received."""
 
-    def __init__(self, receiver: Receiver, state: InputState | None = None) -> None:
-        super().__init__(state)
+    def __init__(
+        self, receiver: Receiver, lanes: frozenset[int], delay_us: int = 0, state: InputState | None = None
+    ) -> None:
+        super().__init__(lanes, delay_us, state)
         self.receiver = receiver
 
     def peek(self) -> Block | None:

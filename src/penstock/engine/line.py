@@ -10,7 +10,7 @@ While everything is computed here nothing waits, and the line is empty.
 ==========  ==================================================  ====================================================
 entry       event                                               effect
 ==========  ==================================================  ====================================================
-item        cut from what has gathered, or from a source        a number, a place at the end; the way computes it
+item        cut from what has gathered, or from a source        a place at the end; the way computes it
 item        its result comes                                    it is complete
 item        whoever had it is lost                              the way gives it to another, under a new attempt
 item        lost too often, or nobody computes it               given back: the unit runs it when it is its turn
@@ -28,6 +28,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from penstock.dataset import Mark
+from penstock.engine.event_time import Origin
 from penstock.engine.lineage import Place
 from penstock.engine.snapshot import Capture
 from penstock.protocol import slots as s
@@ -63,15 +64,14 @@ class Result:
 class Item:
     """A portion of records in the line, on its way through a range of operations."""
 
-    id: int
     range: Range
     count: int
     due_us: int
     came_us: int
     """When its records came, on average, or were due and could have been taken."""
     cut_us: int
-    origin: int
-    """Input or source partition that it is of."""
+    origin: Origin
+    """Where its records come from, and what they say about event time."""
     place: Place | None = None
     """Where the source records begin that it was made of, in a unit that reads a source."""
     sides: Sides = field(default_factory=dict)
@@ -83,8 +83,6 @@ class Item:
     result: Result | None = None
     given_back: bool = False
     """The unit runs it when it is its turn."""
-    seen_us: int = 0
-    """When it was cut, on the clock of its input, which may stand still."""
 
     @property
     def is_complete(self) -> bool:
@@ -96,7 +94,6 @@ class Item:
 class Marker:
     """A marker in the line, with what belongs to its snapshot."""
 
-    id: int
     mark: Mark
     epoch: int | None
     """Which epoch it ends; None: the one that is open when it is its turn."""
@@ -104,7 +101,7 @@ class Marker:
 
 
 class Line:
-    """What waits for its turn; gives out the ids of a unit's output."""
+    """What waits for its turn; gives the ids of a unit's output to what leaves it."""
 
     def __init__(self) -> None:
         self.next_id = 0
@@ -138,10 +135,6 @@ class Line:
     def items(self) -> Iterator[Item]:
         """The items, without markers."""
         return (each for each in self._entries if isinstance(each, Item))
-
-    def holds(self, origin: int) -> bool:
-        """Whether records of an input wait here."""
-        return any(each.origin == origin for each in self.items)
 
     def clear(self) -> None:
         """The instance is built anew."""

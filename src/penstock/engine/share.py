@@ -179,9 +179,10 @@ class Share:
             for producer in edge.producers(self._plan, instance):
                 state = states[len(inputs)] if states is not None else None
                 first_id = state.next_id if state is not None else 0
+                lanes = self._plan.lanes(edge.producer, producer)
                 if state is not None and (edge.producer, producer) in instances:
-                    # It may have woken up since: it is waited for until it says again that it is idle.
-                    state.idle = False
+                    # Its lanes may have woken up since: they are waited for until it says again that they are idle.
+                    state.idle_lanes = []
                 if self._plan.worker_of(producer) == self.worker:
                     output = self._outputs[edge.id, producer]
                     log = output.logs[output.consumers.index(instance)]
@@ -189,10 +190,11 @@ class Share:
                         raise ProtocolError(
                             f"log {log.name} goes on at {log.position(READER)}, its reader at {first_id}."
                         )
-                    inputs.append(LocalInput(log, state))
+                    inputs.append(LocalInput(log, lanes, edge.delay_us, state))
                 else:
                     channel = ChannelId(edge.id, producer, instance)
-                    inputs.append(RemoteInput(self._channels.open_receiver(channel, first_id), state))
+                    receiver = self._channels.open_receiver(channel, first_id)
+                    inputs.append(RemoteInput(receiver, lanes, edge.delay_us, state))
         return inputs
 
     @property

@@ -12,15 +12,15 @@ import pyarrow as pa
 from penstock.connectors.base import SourceReader, Stager
 from penstock.dataset import pack
 from penstock.engine.chain import ClockNs
+from penstock.engine.event_time import reading_in
 from penstock.engine.lineage import Lineage, Place, Reread
 from penstock.engine.stage import Stage
 from penstock.errors import OperationFailed, PenstockError, SinkFailed
-from penstock.metrics.times import later
 from penstock.operators import DEAD_LETTERS, MAIN, BatchResult
 from penstock.operators.errors import ErrorCounts, describe_error, user_traceback
 from penstock.operators.keys import Partitioner
 from penstock.pipeline.plan import EdgeSpec, Mode, OpSpec, Plan, UnitSpec
-from penstock.protocol.slots import Part, StageFigures
+from penstock.protocol.slots import Part, StageFigures, TimesRead
 from penstock.types import Record
 
 PROBE_RECORDS = 8
@@ -39,7 +39,7 @@ class Outcome:
 
     due_us: int
     source_ns: int = 0
-    event_time_us_max: int | None = None
+    times: TimesRead | None = None
     stages: list[StageFigures] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
@@ -81,6 +81,9 @@ class Slice:
         self._lineage = Lineage(unit, plan.start_us, self._stages, max(first, 0)) if unit.source is not None else None
         whole = last == len(unit.ops) - 1
         self._carries = not whole
+        self._reading = reading_in(unit, first, last)
+        self._read_at = self._reading.index - max(first, 0) if self._reading is not None else -1
+        """Before which of the operations here event time is read."""
         self._edges: list[tuple[EdgeSpec, Partitioner | None]] = []
         for edge in plan.outputs(unit.id):
             if first <= edge.op_index <= last and (edge.port != MAIN or whole):
@@ -118,6 +121,8 @@ class Slice:
         before_ns = clock_ns()
         for position, stage in enumerate(self._stages):
             count = batch.num_rows
+            if position == self._read_at and self._reading is not None:
+                outcome.times = self._reading.read(batch)
             if not count:
                 idle = StageFigures(records_in=0, records_out=0, busy_ns=0, done_us=before_ns // 1000)
                 outcome.stages.append(idle)
@@ -132,7 +137,6 @@ class Slice:
                     self._lineage.place(error, position, origin, source_rows)
                 raise
             batch = result.columns
-            outcome.event_time_us_max = result.event_time_us_max
             found = result.failures.counts if result.failures is not None else ErrorCounts()
             after_ns = clock_ns()
             if count <= self._piece_records[position]:
@@ -151,6 +155,8 @@ class Slice:
             )
             self._put_aside(sides, position, result, origin, source_rows)
             before_ns = clock_ns()
+        if self._read_at == len(self._stages) and self._reading is not None:
+            outcome.times = self._reading.read(batch)
         if self._sink is not None and self._stage is not None:
             outcome.staged_records = batch.num_rows
             if batch.num_rows:
@@ -173,7 +179,7 @@ class Slice:
         done: list[pa.RecordBatch] = []
         sides: dict[str, list[Record]] = {}
         failures, at = stage.errors.begin(), 0
-        whole = BatchResult(batch, sides, None, failures)
+        whole = BatchResult(batch, sides, failures)
         while at < batch.num_rows:
             piece = batch.slice(at, self._piece_records[position])
             before_ns = self._clock_ns()
@@ -189,7 +195,6 @@ class Slice:
                 sides.setdefault(port, []).extend(held)
             if result.failures is not None:
                 failures.add(result.failures, at)
-            whole.event_time_us_max = later(whole.event_time_us_max, result.event_time_us_max)
             whole.fallbacks += result.fallbacks
             at += piece.num_rows
             if at < batch.num_rows:

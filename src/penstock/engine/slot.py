@@ -327,7 +327,7 @@ class SlotMachine:
             done_us=done_us,
             source_ns=outcome.source_ns,
             due_us=outcome.due_us,
-            event_time_us_max=outcome.event_time_us_max,
+            times=outcome.times,
             stages=outcome.stages,
             parts=outcome.parts,
             carried=carried.num_rows if carried is not None else 0,

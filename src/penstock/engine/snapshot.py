@@ -18,9 +18,17 @@ class InputState(msgspec.Struct, array_like=True):
 
     next_id: int
     event_time_us: int | None
-    idle: bool
+    idle_lanes: list[int]
     ended: bool
     records_read: int
+
+
+class LaneState(msgspec.Struct, array_like=True):
+    """Where a lane stands, in a snapshot."""
+
+    input: int
+    lane: int
+    newest_us: int | None
 
 
 class OpCounters(msgspec.Struct, array_like=True):
@@ -64,6 +72,8 @@ class UnitSnapshot(msgspec.Struct, array_like=True):
     operations: list[OpCounters]
     sinks: dict[str, bytes | None]
     state: bytes | None
+    lanes: list[LaneState]
+    """How far the lanes of a unit that reads event time have come."""
 
 
 def renumbered(snapshot: UnitSnapshot, epoch: int) -> UnitSnapshot:

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from penstock.dataset import Mark, unpack
 from penstock.engine.chain import Chain, ClockNs, Passed, SinkOperator
 from penstock.engine.edges import EdgeInput, EdgeOutput, Span
+from penstock.engine.event_time import Origin, reading_in
 from penstock.engine.figures import count_away
 from penstock.engine.inputs import Input, Logs, Readers, Taken
 from penstock.engine.inputs.base import BLOCK_RECORDS_MAX, fit_records
@@ -33,6 +34,7 @@ from penstock.engine.line import Item, Line, Marker
 from penstock.engine.samples import Tap
 from penstock.engine.snapshot import Capture, Compaction, OpCounters, UnitSnapshot
 from penstock.engine.switch import Switch, Switches
+from penstock.engine.times import Times
 from penstock.engine.ways import Here, Slots, Way
 from penstock.engine.ways.pool import SlotPool
 from penstock.metrics.stats import StatsMessage
@@ -74,11 +76,10 @@ class Unit:
         """Taken and not yet handed over to be stored."""
         self.input: Input
         if logs is None:
-            self.input = Readers(spec, instance, plan, self._holds, tells=chain.has_event_time)
+            self.input = Readers(spec, instance, plan)
         else:
-            tells, keeps_state = chain.has_event_time, chain.stateful is not None
-            idle_us = plan.options.idle_us
-            self.input = Logs(logs, spec.schema, idle_us, self._holds, tells=tells, keeps_state=keeps_state)
+            self.input = Logs(logs, spec.schema, keeps_state=chain.stateful is not None)
+        self.times = Times(plan, spec, instance, chain, self.input)
         self._ports = [
             (each, None if each.edge.port == MAIN else (each.edge.op_index, each.edge.port)) for each in outputs
         ]
@@ -143,29 +144,24 @@ class Unit:
             if taken is not None:
                 self._enter(taken, before_ns, now_us)
                 worked = True
-        if not self._is_away:
-            if source.watch(now_us):
-                self._announce_idle()
-            if self.switches.is_measuring and not worked and not source.waiting_records(now_us):
-                self.switches.nothing_to_do()
+        for origin in source.watch(now_us):
+            way.take(Taken([], 0, origin), Passed([]), now_us)
+        if self.switches.is_measuring and not worked and not self._is_away and not source.waiting_records(now_us):
+            self.switches.nothing_to_do()
         return worked
 
     def _enter(self, taken: Taken, before_ns: int, now_us: int) -> None:
         """Run a portion through the operations before the range, and hand it to the way."""
-        chain, way, rows = self.chain, self.way, taken.rows
+        way, rows = self.way, taken.rows
         count = len(rows)
         if isinstance(self.input, Readers):
             read_ns = self._clock_ns()
             self.input.count_read(count, read_ns - before_ns, taken.due_us, read_ns // 1000)
         if self.tap is not None:
             self.tap.rows += rows
-        passed = chain.push(rows, taken.due_us, 0, way.until, taken.place) if rows else Passed([])
-        reached = self.input.entered(taken, now_us)
-        if reached is not None:
-            passed.add(chain.advance(reached, taken.due_us, way.until))
-        if chain.stateful is not None:
-            taken.origin = 0  # behind state there is one stream, whose order counts, whatever its inputs were
-        way.take(taken, passed, now_us)
+        for passed, origin in self.times.enter(taken, way.until):
+            taken.origin = origin
+            way.take(taken, passed, now_us)
         if count:
             self._records_max = fit_records(self._records_max, count, self._clock_ns() - before_ns, self._work_us)
 
@@ -174,7 +170,7 @@ class Unit:
         span = self._span
         span.first = span.last = self.line.number()
         span.due_us = taken.due_us
-        self.input.passed(taken.origin, passed.event_time_us_max, self.input.clock_us(now_us), span)
+        self.times.leave(taken.origin, span)
         self._emit(passed.rows, passed.sides)
         if self.switches.is_measuring and taken.rows:
             self.switches.output(taken.due_us, self._clock_ns() // 1000)
@@ -184,22 +180,22 @@ class Unit:
         for output, side in self._ports:
             output.emit(span, rows if side is None else sides.get(side, []))
 
+    def _tell(self, origin: Origin) -> None:
+        """Tell those behind the unit that a lane is idle, or that it no longer is."""
+        span = self._span
+        span.first = span.last = self.line.number()
+        span.event_time_us, span.lane, span.idle = self.times.event_time_us, origin.lane, origin.idle
+        span.straggler_us = None
+        self._emit([], {})
+
     def _take_stretches(self, now_us: int) -> bool:
         way, source = self.way, self.input
         assert isinstance(way, Slots)
         assert isinstance(source, Readers)
         stretches = source.stretches(now_us, way.records_max, way.interval_us, way.slots, way.room)
         for stretch in stretches:
-            way.take_stretch(stretch, now_us)
+            way.take_stretch(stretch, source.origin(stretch.partition, now_us), now_us)
         return bool(stretches)
-
-    def _announce_idle(self) -> None:
-        """Tell those behind the unit that its input is silent."""
-        span = self._span
-        span.idle = True
-        span.first = span.last = self.line.number()
-        span.event_time_us_max = None
-        self._emit([], {})
 
     @property
     def has_room(self) -> bool:
@@ -217,25 +213,21 @@ class Unit:
     def _is_full(self, origin: int) -> bool:
         return self.way.is_full(0 if self.chain.stateful is not None else origin)
 
-    def _holds(self, origin: int) -> bool:
-        """Whether records of an input are still under way."""
-        return self.line.holds(origin) or self.way.holds(origin)
-
     # --- markers ------------------------------------------------------------------------------------------------------
 
     def _take_marker(self, mark: Mark, epoch: int | None, now_us: int) -> None:
         """Put a marker into the line, behind everything that came before it."""
         way = self.way
         if mark is Mark.END and self.chain.stateful is not None:
-            rest = self.chain.advance(None, self._span.due_us, way.until)
-            if rest.rows or rest.sides:
-                way.take(Taken([], self._span.due_us, 0), rest, now_us)
+            due_us = self._span.due_us
+            for passed, origin in self.times.finish(due_us, way.until):
+                way.take(Taken([], due_us, origin), passed, now_us)
         way.flush(now_us)
         counters = self._counters()
         before = len(counters)
         if way is not self._here:
             before = max(way.range.first, 0) + (len(self.input.counters()) if way.range.first >= 0 else 0)
-        self.line.append(Marker(self.line.number(), mark, epoch, self._capture(counters, before)))
+        self.line.append(Marker(mark, epoch, self._capture(counters, before)))
         self._ending = mark is Mark.END
         self._release(now_us)
 
@@ -251,12 +243,13 @@ class Unit:
     def _let_marker_out(self, marker: Marker) -> None:
         """Have sinks prepare, send the marker on, and take the snapshot."""
         span = self._span
-        span.first = span.last = marker.id
+        for origin in self.times.on_marker(marker.mark):
+            self._tell(origin)
+        span.first = span.last = self.line.number()
         span.mark = marker.mark
         if marker.epoch is not None:
             span.epoch = marker.epoch
-        if not self.chain.has_event_time:
-            span.event_time_us_max = None
+        span.lane, span.straggler_us, span.idle = -1, None, None
         for sink in self.chain.sinks:
             sink.prepare(span.epoch)
         self._emit([], {})
@@ -276,13 +269,14 @@ class Unit:
             epoch,
             capture.full,
             self.finished,
-            marker.id + 1,
+            self.line.next_id,
             capture.inputs,
             [output.records_written for output in self.outputs],
             capture.offsets,
             capture.operations[: capture.before] + self._counters()[capture.before :],
             {sink.name: sink.writer.snapshot(epoch) for sink in self.chain.sinks},
             capture.state,
+            self.times.state(),
         )
 
     def _counters(self) -> list[OpCounters]:
@@ -310,41 +304,43 @@ class Unit:
 
     def _let_item_out(self, item: Item, now_us: int) -> None:
         """Run an item through the operations behind its range, and write what comes out of it."""
-        span, done = self._span, item.result.done if item.result is not None else None
+        span, origin, after = self._span, item.origin, item.range.last + 1
+        done = item.result.done if item.result is not None else None
+        if done is not None and not self.times.read_away(origin, done.times):
+            item.given_back = True  # some of its records are late by their lane, and a slot cannot know that
         parts: dict[int, dict[int, tuple[int, bytes]]] = {}
-        passed = Passed([])
+        pieces: Sequence[tuple[Passed, Origin]] = [(Passed([]), origin)]
         if item.given_back:
-            passed = self._run_here(item)
+            pieces = self._run_here(item)
         elif item.result is not None and done is not None:
             payloads = list(item.result.payloads)
             item.due_us = item.due_us or done.due_us
             count_away(self.chain, self.input, item, done, now_us)
             for part in done.parts:
                 parts.setdefault(part.edge, {})[part.consumer] = (part.count, payloads.pop(0))
-            passed.event_time_us_max = done.event_time_us_max
-            after = item.range.last + 1
             if done.carried:
                 schema = self.spec.schema_at(after)
                 came = schema.to_rows(unpack(payloads.pop(0), schema))
-                passed = self.chain.push(came, item.due_us, after, origin=item.place)
+                pieces = self.times.run(Passed(came), item.due_us, origin, after, None, item.place)
             if done.staged:
                 sink = self.chain.stages[item.range.last].operator
                 assert isinstance(sink, SinkOperator)
                 sink.adopt(payloads.pop(0))
-        span.first = span.last = item.id
         span.due_us = item.due_us
-        self.input.passed(item.origin, passed.event_time_us_max, item.seen_us, span)
-        for output, side in self._ports:
-            if not item.given_back and output.edge.op_index in item.range:
-                output.emit_parts(span, parts.get(output.edge.id, {}))
-            elif side is None:
-                output.emit(span, passed.rows)
-            else:
-                output.emit(span, (item.sides if side[0] < item.range.first else passed.sides).get(side, []))
+        for passed, each in pieces:
+            span.first = span.last = self.line.number()
+            self.times.leave(each, span)
+            for output, side in self._ports:
+                if not item.given_back and output.edge.op_index in item.range:
+                    output.emit_parts(span, parts.pop(output.edge.id, {}))
+                elif side is None:
+                    output.emit(span, passed.rows)
+                else:
+                    output.emit(span, (item.sides if side[0] < item.range.first else passed.sides).pop(side, []))
         if item.count:
             self.switches.output(item.due_us, now_us)
 
-    def _run_here(self, item: Item) -> Passed:
+    def _run_here(self, item: Item) -> Sequence[tuple[Passed, Origin]]:
         """Run an item that was given back: should it kill this process too, careful mode will find the record."""
         schema = self.spec.schema_at(item.range.first)
         if item.payload is not None:
@@ -357,7 +353,8 @@ class Unit:
             after_ns = self._clock_ns()
             item.due_us = due_us or item.cut_us
             self.input.count_read(item.count, after_ns - before_ns, item.due_us, after_ns // 1000)
-        return self.chain.push(schema.to_rows(columns), item.due_us, max(item.range.first, 0), origin=item.place)
+        rows = Passed(schema.to_rows(columns))
+        return self.times.run(rows, item.due_us, item.origin, max(item.range.first, 0), None, item.place)
 
     # --- switches -----------------------------------------------------------------------------------------------------
 
@@ -378,8 +375,6 @@ class Unit:
             present.recall()
             return
         else:
-            if present is not self._here:
-                self.input.came_back(now_us)
             self.way = self._slots(switch) if switch.range else self._here
             self._show_forms()
         self.switches.begin(switch, now_us, self.input.waiting_records(now_us))
@@ -395,8 +390,9 @@ class Unit:
             self.line,
             self.spec.schema_at(switch.range.first),
             (self.spec.id, self.instance),
-            self.input.clock_us,
             record_ns,
+            keeps_lanes=self.times.keeps_lanes,
+            keeps_payloads=reading_in(self.spec, switch.range.first, switch.range.last) is not None,
         )
 
     def _show_forms(self) -> None:
@@ -429,9 +425,7 @@ class Unit:
         wakes: list[int | None] = [self.way.wake_us()]
         if self.way.has_room:
             interval_us = self.way.interval_us if isinstance(self.way, Slots) and self.way.range.first < 0 else None
-            wakes.append(self.input.wake_us(now_us, interval_us))
-        if not away:
-            wakes.append(self.input.idle_us(now_us))
+            wakes += [self.input.wake_us(now_us, interval_us), self.input.idle_us(now_us)]
         return min((wake for wake in wakes if wake is not None), default=None)
 
     # --- recovery -----------------------------------------------------------------------------------------------------
@@ -441,6 +435,7 @@ class Unit:
         last = snapshots[-1]
         self.chain.restore(snapshots)
         self.input.restore(snapshots)
+        told = self.times.restore(last)
         self.snapshots.clear()
         self.done_epoch = last.epoch
         self.finished = last.finished
@@ -448,6 +443,8 @@ class Unit:
             output.records_written = written
         self._span.epoch = last.epoch + 1
         self.line.next_id = last.next_id
+        for origin in told:
+            self._tell(origin)
 
     def begin_after(self, epoch: int) -> None:
         """Begin with nothing in a job that goes on after ``epoch``: a unit that the last run did not have."""

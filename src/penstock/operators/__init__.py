@@ -9,6 +9,7 @@ from penstock.operators.base import (
     BatchResult,
     Expansion,
     Form,
+    Lateness,
     Operation,
     Operator,
     Result,
@@ -27,6 +28,7 @@ from penstock.operators.stateless.columns import REST, Filter, Project, Split
 from penstock.operators.stateless.functions import Apply, Function, as_function, op
 from penstock.operators.stateless.lookup import How, Lookup, Table, table
 from penstock.operators.stateless.parse import ParseJson, TimeUnit
+from penstock.operators.stateless.watermark import Watermark
 
 __all__ = [
     "DEAD_LETTERS",
@@ -49,6 +51,7 @@ __all__ = [
     "Function",
     "How",
     "Join",
+    "Lateness",
     "Lookup",
     "Match",
     "Operation",
@@ -67,6 +70,7 @@ __all__ = [
     "Tag",
     "TimeUnit",
     "Tumbling",
+    "Watermark",
     "Window",
     "as_function",
     "check_keys",

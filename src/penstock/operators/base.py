@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
@@ -42,15 +42,12 @@ class Result(msgspec.Struct, gc=False):
         What leaves through the main port.
     sides : dict or None
         Records for the other ports that have any, dead letters among them; None if there are none and nothing failed.
-    event_time_us_max : int or None
-        Largest event time met, by an operation before a window's shuffle.
     failures : Failures or None
         Records that the operation could not handle; None if there are none.
     """
 
     rows: list[Record]
     sides: dict[str, list[Record]] | None = None
-    event_time_us_max: int | None = None
     failures: Failures | None = None
 
 
@@ -59,7 +56,6 @@ class BatchResult(msgspec.Struct):
 
     columns: pa.RecordBatch
     sides: dict[str, list[Record]] | None = None
-    event_time_us_max: int | None = None
     failures: Failures | None = None
     fallbacks: int = 0
     """How many batches the vectorised form could not handle and the loop did."""
@@ -69,12 +65,32 @@ RecordForm = Callable[[list[Record]], Result]
 BatchForm = Callable[[pa.RecordBatch], BatchResult]
 
 
-def result_of(
-    rows: list[Record], sides: dict[str, list[Record]] | None, event_time_us_max: int | None, failures: Failures
-) -> Result:
+def result_of(rows: list[Record], sides: dict[str, list[Record]] | None, failures: Failures) -> Result:
     """The result of a call in which some records failed: their dead letters go through a port of their own."""
     letters = {DEAD_LETTERS: failures.letters} if failures.letters else {}
-    return Result(rows, {**(sides or {}), **letters}, event_time_us_max, failures)
+    return Result(rows, {**(sides or {}), **letters}, failures)
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """When a record is late: when the event time less ``delay_us`` has reached the end of its first window.
+
+    Attributes
+    ----------
+    size_us, slide_us : int
+        The windows; a size of 0 means the moment right after the record itself.
+    """
+
+    size_us: int = 0
+    slide_us: int = 1
+    delay_us: int = 0
+
+    def late_at(self, time_us: Any) -> Any:
+        """The least event time at which a record of this time, or each of an array of them, is late."""
+        if not self.size_us:
+            return time_us + (1 + self.delay_us)
+        before = time_us - self.size_us
+        return before - before % self.slide_us + (self.slide_us + self.size_us + self.delay_us)
 
 
 class Operator:
@@ -84,8 +100,6 @@ class Operator:
     ----------
     process : callable
         The record form: takes the records that have arrived, in order, and returns what came of them.
-    tells_event_time : bool
-        Whether results have the largest event time met: the operation is the one before a window's shuffle.
     late_records : int
         Records that came after their window had closed.
     """
@@ -97,10 +111,8 @@ class Operator:
         schema: Schema,
         output: Schema,
         vectorised: BatchForm | None = None,
-        tells_event_time: bool = False,
     ) -> None:
         self.process = process
-        self.tells_event_time = tells_event_time
         self.late_records = 0
         self._schema = schema
         self._output = output
@@ -121,18 +133,26 @@ class Operator:
         return BatchResult(
             self._output.to_batch(done.rows),
             done.sides,
-            done.event_time_us_max,
             done.failures,
             fallbacks=int(self._vectorised is not None),
         )
 
 
 class StatefulOperator(Operator):
-    """An operation that owns keyed state and follows event time; always in record form."""
+    """An operation that owns keyed state and follows the watermark; always in record form.
+
+    Attributes
+    ----------
+    straggler_us : int or None
+        The watermark of the source partition that the next records come from, where some of them are behind it: they
+        are judged by it, however far the other partitions are. None: all of them are ahead of it.
+    """
+
+    straggler_us: int | None = None
 
     @abstractmethod
-    def advance(self, event_time_us: int) -> list[Record]:
-        """Take note that every input has shown records up to ``event_time_us``; return what that completes."""
+    def advance(self, watermark_us: int) -> list[Record]:
+        """Take note that every input has reached ``watermark_us``; return what that completes."""
 
     @abstractmethod
     def finish(self) -> list[Record]:
@@ -195,6 +215,21 @@ class Operation(ABC):
     def side_ports(self, schema: Schema) -> dict[str, Schema]:
         """Ports beside the main one, with their schemas."""
         del schema
+        return {}
+
+    def column_of(self, column: str, schema: Schema) -> str | None:
+        """The input column that an output column is, unchanged; None: the operation makes it."""
+        del column, schema
+        return None
+
+    @property
+    def readers_of_time(self) -> tuple[tuple[str, Lateness], ...]:
+        """For each input the column whose event time the operation follows, and when a record is late for it."""
+        return ()
+
+    @property
+    def delays_us(self) -> dict[str, int]:
+        """How far the time columns of its results may be behind the watermark that it follows."""
         return {}
 
     def ports(self, schemas: Sequence[Schema], resumed: dict[str, object] | None) -> dict[str, Schema]:

@@ -26,7 +26,6 @@ def compile_loop(
     before: Iterable[str] = (),
     after: Iterable[str] = (),
     sides: str = "None",
-    event_time: str = "None",
 ) -> RecordForm:
     """Compile ``for r in rows: body`` into a function from records to a result.
 
@@ -40,10 +39,10 @@ def compile_loop(
         What the body refers to.
     before, after : iterable of str
         Statements that run once per call, before and after the loop.
-    sides, event_time : str
-        Expressions for what the result says beside its rows, after the loop.
+    sides : str
+        Expression for the records of the other ports, after the loop.
     """
-    beside = "" if sides == event_time == "None" else f", {sides}, {event_time}"
+    beside = "" if sides == "None" else f", {sides}"
     lines = [
         "def process(rows):",
         "    out = []",
@@ -63,7 +62,7 @@ def compile_loop(
         # What is left is always the same iterator: wrapping it once more for every retry would go ever deeper.
         "                it = chain((r,), left)",
         *(f"    {line}" for line in after),
-        f"    if failures is not None: return result_of(out, {sides}, {event_time}, failures)",
+        f"    if failures is not None: return result_of(out, {sides}, failures)",
         f"    return Result(out{beside})",
     ]
     scope: dict[str, Any] = {**namespace, "begin": errors.begin, "chain": chain, "length_hint": length_hint}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from penstock.connectors.base import Sink, Source
 from penstock.errors import InvalidGraph, PenstockError
@@ -72,6 +72,18 @@ class Graph:
     def consumers(self, name: str, port: str) -> list[tuple[Node, Input]]:
         """Return who reads a port."""
         return [(n, e) for n in self.nodes for e in n.inputs if e.node == name and e.port == port]
+
+    def without(self, kind: type[Operation]) -> Graph:
+        """The graph in which steps of a kind that change nothing are left out."""
+        above = {node.name: node.inputs[0] for node in self.nodes if isinstance(node.body, kind)}
+
+        def passed(edge: Input) -> Input:
+            while edge.node in above:
+                edge = replace(above[edge.node], keys=edge.keys)
+            return edge
+
+        kept = (node for node in self.nodes if node.name not in above)
+        return Graph(tuple(replace(node, inputs=tuple(map(passed, node.inputs))) for node in kept), self.ports)
 
     @staticmethod
     def check(nodes: Iterable[Node], sinks: Mapping[str, dict[str, object]] | None = None) -> Graph:

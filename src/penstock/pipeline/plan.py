@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from penstock.connectors.base import Sink, Source
 from penstock.errors import InvalidGraph, NotSerializable
-from penstock.operators import DEAD_LETTER_SCHEMA, DEAD_LETTERS, MAIN, ErrorPolicy, Expansion, Operation
+from penstock.operators import DEAD_LETTER_SCHEMA, DEAD_LETTERS, MAIN, ErrorPolicy, Expansion, Operation, Watermark
+from penstock.pipeline.event_time import EventTimes, Timing
 from penstock.pipeline.graph import Graph, Input, Node, same_place
 from penstock.pipeline.options import Options
 from penstock.types import Schema
@@ -69,6 +70,8 @@ class EdgeSpec:
     schema: Schema
     user_keys: tuple[str, ...]
     """The keys as users name them."""
+    delay_us: int = 0
+    """How far the watermark of a window or join that it leads to trails the event time that it carries."""
 
     def consumers(self, plan: Plan, instance: int) -> list[int]:
         """Instances of the consumer that an instance of the producer sends to."""
@@ -95,6 +98,15 @@ class UnitSpec:
     instances: int
     ops: list[OpSpec] = field(default_factory=list)
     partitions: int = 0
+    timing: Timing | None = None
+    """Where it reads event time off its records, if it does."""
+    lane: int = -1
+    """Number of its first lane: of a partition of its source, or of the result of an instance with state."""
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether it begins with an operation that keeps state."""
+        return bool(self.ops) and self.ops[0].operation.stateful
 
     @property
     def output(self) -> Schema:
@@ -105,7 +117,7 @@ class UnitSpec:
     def movable(self) -> range:
         """Indexes of the operations that can be run in slots: no state; the source (-1) if slots can read it."""
         first = -1 if self.source is not None and self.source.is_split else 0
-        if self.ops and self.ops[0].operation.stateful:
+        if self.is_stateful:
             first = 1
         return range(first, len(self.ops))
 
@@ -148,6 +160,23 @@ class Plan:
         """Edges out of a unit."""
         return [edge for edge in self.edges if edge.producer == unit]
 
+    def lanes(self, unit: int, instance: int) -> frozenset[int]:
+        """The lanes that an instance writes: its partitions, itself if it keeps state, else those that it reads."""
+        spec = self.units[unit]
+        if spec.source is not None:
+            return frozenset(spec.lane + p for p in range(spec.partitions) if p % spec.instances == instance)
+        if spec.is_stateful:
+            return frozenset([spec.lane + instance])
+        edges = ((edge, producer) for edge in self.inputs(unit) for producer in edge.producers(self, instance))
+        return frozenset[int]().union(*(self.lanes(edge.producer, producer) for edge, producer in edges))
+
+    def keeps_lanes(self, unit: int) -> bool:
+        """Whether someone behind a unit, or the unit itself, reads event time off the records of its lanes."""
+        if self.units[unit].timing is not None:
+            return True
+        behind = [each.consumer for each in self.outputs(unit) if not self.units[each.consumer].is_stateful]
+        return any(self.keeps_lanes(each) for each in behind)
+
     @property
     def sinks(self) -> dict[str, Sink]:
         """Every sink by name."""
@@ -169,10 +198,10 @@ class Plan:
         sinks: Mapping[str, dict[str, object]] | None = None,
     ) -> Plan:
         """Lay a checked graph out; ``sinks`` are the sinks' states of the run that is resumed, if one is."""
-        planner = _Planner(graph, options)
-        for node in graph.nodes:
-            planner.place(node)
+        planner = _Planner(graph.without(Watermark), options)
+        planner.place_all()
         planner.place_dead_letters(dead_letters, (sinks or {}).get(DEAD_LETTERS))
+        planner.settle_event_time(graph)
         _check_places(planner.units)
         return Plan(options, planner.units, planner.edges, start_us)
 
@@ -197,8 +226,13 @@ class _Planner:
         self.units: list[UnitSpec] = []
         self.edges: list[EdgeSpec] = []
         self._home: dict[str, tuple[UnitSpec, int]] = {}  # node → its unit and index in the chain
+        self._parts: dict[str, list[tuple[UnitSpec, int]]] = {}  # node → its parts before a shuffle
 
-    def place(self, node: Node) -> None:
+    def place_all(self) -> None:
+        for node in self._graph.nodes:
+            self._place(node)
+
+    def _place(self, node: Node) -> None:
         if node.source is not None:
             self._place_source(node, node.source)
         elif node.body is None:
@@ -249,7 +283,30 @@ class _Planner:
         mode = Mode.SHUFFLE if expansion.keys else Mode.GATHER
         for unit, index in ends:
             self._edge(unit, index, MAIN, target, mode, expansion.keys, between, expansion.user_keys)
+        self._parts[node.name] = ends
         self._home[node.name] = target, 0
+
+    def settle_event_time(self, graph: Graph) -> None:
+        """Find out where event time is read, and number the lanes."""
+        homes = {name: (unit.id, index) for name, (unit, index) in self._home.items()}
+        for node in graph.nodes:
+            if isinstance(node.operation, Watermark):
+                homes[node.name] = homes[node.inputs[0].node]
+        times = EventTimes(graph, homes)
+        for node in graph.nodes:
+            readers = node.operation.readers_of_time if node.operation is not None else ()
+            for edge, (unit, index), (column, lateness) in zip(
+                node.inputs, self._parts.get(node.name, []), readers, strict=bool(readers)
+            ):
+                delay_us, target = times.add(edge, column, lateness, (unit.id, index)), self._home[node.name][0]
+                (into,) = (e for e in self.edges if (e.producer, e.op_index, e.consumer) == (unit.id, index, target.id))
+                self.edges[into.id] = replace(into, delay_us=delay_us)
+        lane = 0
+        for unit in self.units:
+            unit.timing = times.timings.get(unit.id)
+            if unit.source is not None or unit.is_stateful:
+                unit.lane = lane
+                lane += unit.partitions or unit.instances
 
     def _add(self, edge: Input, spec: OpSpec, node: str | None) -> UnitSpec:
         """Append an operation to its producer's chain, or begin a new unit where the chain ends."""

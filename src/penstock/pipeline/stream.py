@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.checks import OneOf
 from penstock.connectors.base import Sink, Source
+from penstock.durations import parse_us
 from penstock.errors import InvalidGraph, InvalidOption, PenstockError, TypeMismatch
 from penstock.expr import Column, col
 from penstock.operators import (
@@ -26,6 +27,7 @@ from penstock.operators import (
     Split,
     Table,
     TimeUnit,
+    Watermark,
     Window,
     as_function,
     check_keys,
@@ -270,10 +272,9 @@ class Stream:
         left_time, right_time : str
             The timestamp columns where their names differ, instead of ``time``; pairs have both.
         lateness : str or number
-            How far behind the newest record of its own side a record may be. One that is further behind, and behind
-            the other side too, is late: counted, not joined. With several partitions the slowest one that is not idle
-            counts. A window over all pairs needs three times ``within`` beside this lateness; over pairs that are made
-            once it needs ``within``, or nothing where both sides have the same ``time`` and ``how`` is ``"inner"``.
+            How far behind the newest record of its own partition a record may be, where the stream does not say that
+            itself (:meth:`with_watermark`). One that is further behind is late: counted, not joined. Windows and joins
+            over the pairs' times wait as long as this join may take, and need no lateness of their own.
         how : {"inner", "left"}
             With ``"left"``, a record of this stream that finds no partner is sent on with nulls, once that is certain.
         match : {"all", "once"}
@@ -300,6 +301,22 @@ class Stream:
         step = make_step(operation, (self._unkeyed._edge, other._unkeyed._edge), name, operation.kind, on_error)
         return Stream(step, MAIN, schema)
 
+    def with_watermark(self, column: str, delay: str | float, *, name: str | None = None) -> Stream:
+        """Declare event time: which column holds it, and how far out of order its records may be.
+
+        The watermark of a source partition trails the largest time that the partition has shown by ``delay``. Windows
+        and joins over this column, anywhere behind, wait for records until the watermarks of all partitions have
+        passed, and need no lateness of their own. A record is late only if it is behind the watermark of its own
+        partition. A partition that has nothing to read for ``idle`` is not waited for.
+
+        Examples
+        --------
+        >>> events.with_watermark("event_time", "1s").key_by("ad").window("10s", on="event_time").count()
+        ... # doctest: +SKIP
+        """
+        operation = Watermark(column, parse_us(delay, option="delay", allow_zero=True))
+        return self._unkeyed._then(operation, name)
+
     def key_by(self, *columns: str) -> KeyedStream:
         """Deal records out by key, so that all records of a key meet in one place, in order."""
         try:
@@ -314,6 +331,7 @@ class Stream:
         on: str | None = None,
         slide: str | float | None = None,
         lateness: str | float = 0,
+        allowed_lateness: str | float = 0,
         emit: str = "close",
     ) -> Grouped:
         """Cut each key's records, or the whole stream where there is no :meth:`key_by` before, into windows.
@@ -325,8 +343,9 @@ class Stream:
             if on is None:
                 raise InvalidOption(option="on", given=on, allowed="the timestamp column", operation="window")
             options: dict[str, Any] = {"on": on, "lateness": lateness, "emit": emit}
+            options["allowed_lateness"] = allowed_lateness
             window = tumbling(window, **options) if slide is None else sliding(window, slide=slide, **options)
-        elif (on, slide, lateness, emit) != (None, None, 0, "close"):
+        elif (on, slide, lateness, allowed_lateness, emit) != (None, None, 0, 0, "close"):
             raise InvalidOption(
                 option="window", given=window, allowed="a size, where on, slide, lateness or emit is given"
             )
@@ -362,6 +381,11 @@ def _columns(columns: tuple[str | Column, ...], named: Mapping[str, Any], operat
 
 class KeyedStream(Stream):
     """A stream dealt out by key."""
+
+    def with_watermark(self, column: str, delay: str | float, *, name: str | None = None) -> KeyedStream:
+        """Declare event time, as :meth:`Stream.with_watermark` does."""
+        made = super().with_watermark(column, delay, name=name)
+        return KeyedStream(made._from, MAIN, made.schema, self._keys)
 
     def count(self, *, name: str | None = None) -> Aggregated:
         """Running count of each key."""

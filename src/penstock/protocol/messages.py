@@ -297,8 +297,10 @@ class Data(_Message, kw_only=True):
     epoch: int
     count: int
     due_us: int
-    event_time_us_max: int | None
-    idle: bool
+    event_time_us: int | None
+    lane: int
+    straggler_us: int | None
+    idle: bool | None
     mark: int
     packed: bool = False
     """The payload is columns, not rows."""

@@ -60,6 +60,24 @@ class Part(msgspec.Struct, array_like=True, kw_only=True):
     count: int
 
 
+class TimesRead(msgspec.Struct, array_like=True):
+    """What the times of a micro-batch are, as the lane that it belongs to needs to know.
+
+    Attributes
+    ----------
+    newest_us : int
+        The largest one.
+    late_at_us : int
+        If its lane had come this far before, some record of it is a straggler.
+    straggles : bool
+        Whether there are stragglers anyway: behind other records of the micro-batch.
+    """
+
+    newest_us: int
+    late_at_us: int
+    straggles: bool
+
+
 class Done(_Message, kw_only=True):
     """A micro-batch is through: frames follow for each part, then for the records that go on, then for the sink."""
 
@@ -70,7 +88,8 @@ class Done(_Message, kw_only=True):
     done_us: int
     source_ns: int
     due_us: int
-    event_time_us_max: int | None
+    times: TimesRead | None
+    """What its records say about event time, if that is read in the range."""
     stages: list[StageFigures]
     parts: list[Part]
     carried: int

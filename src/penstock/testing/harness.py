@@ -30,13 +30,14 @@ class Harness:
         What to test, ``first + second`` for several; every sink is replaced by one that collects.
     inputs : mapping, optional
         Sources by operation name that take the place of the pipeline's own, such as ``ps.records([...], schema=…)``;
-        a plain list of rows is read with the schema of the source it replaces. All rows are due at once, and a
-        watermark moves between blocks of rows, not within one: put ``ps.testing.At("1s")`` into the list before
-        rows that shall come a second after the start, and be late.
+        a plain list of rows is read with the schema of the source it replaces. All rows are due at once: put
+        ``ps.testing.At("1s")`` into the list before rows that shall come a second after the start.
     parallelism : int
         Instances of keyed operations.
     epoch : str
         Interval between commits, in made-up time.
+    idle : str
+        After how long without a record a partition is not waited for, in made-up time.
 
     Examples
     --------
@@ -53,6 +54,7 @@ class Harness:
         inputs: Mapping[str, Source | Iterable[object]] | None = None,
         parallelism: int = 1,
         epoch: str = "1s",
+        idle: str = "2s",
     ) -> None:
         nodes = []
         wanted = dict(inputs or {})
@@ -75,7 +77,7 @@ class Harness:
             known = ", ".join(n.name for n in nodes if isinstance(n.body, Source))
             raise InvalidGraph(f"there is no source '{next(iter(wanted))}'.", hint=f"Sources: {known}.")
         self._dead = memory()
-        options = Options.of(name="test", parallelism=parallelism, epoch=epoch)
+        options = Options.of(name="test", parallelism=parallelism, epoch=epoch, idle=idle)
         self._cluster = Cluster(Plan.of(Graph.check(nodes), options, self._dead))
 
     @property

@@ -7,6 +7,7 @@ from collections import Counter
 import penstock as ps
 from penstock.dataset import Block, Mark
 from penstock.engine.edges import READER, EdgeOutput, LocalInput, Span
+from penstock.engine.event_time import Origin
 from penstock.engine.snapshot import InputState
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
@@ -37,10 +38,12 @@ class Play:
         self.span = Span()
         self._id = 0
 
-    def emit(self, *keys: str, event_time_us: int | None = None, idle: bool = False, mark: Mark = Mark.NONE) -> None:
+    def emit(
+        self, *keys: str, event_time_us: int | None = None, idle: bool | None = None, mark: Mark = Mark.NONE
+    ) -> None:
         self.span.first = self.span.last = self._id
         self._id += 1
-        self.span.due_us, self.span.event_time_us_max, self.span.idle, self.span.mark = 5, event_time_us, idle, mark
+        self.span.due_us, self.span.event_time_us, self.span.idle, self.span.mark = 5, event_time_us, idle, mark
         self.output.emit(self.span, [self.record(key, i) for i, key in enumerate(keys)])
 
     def blocks(self, consumer: int) -> list[Block]:
@@ -84,17 +87,17 @@ def test_a_run_of_empty_blocks_is_covered_by_the_next_one() -> None:
 def test_event_time_of_empty_blocks_is_not_lost() -> None:
     play = Play()
     play.emit("a", event_time_us=50)
-    play.emit("a", event_time_us=40)
+    play.emit("a")
     owner = next(i for i in range(3) if play.blocks(i))
     play.output.announce()
     (block,) = play.blocks((owner + 1) % 3)
-    assert block.event_time_us_max == 50
+    assert block.event_time_us == 50
 
 
-def test_idleness_is_told_at_once_and_once() -> None:
+def test_idleness_is_told_to_all_at_once() -> None:
     play = Play()
     play.emit(idle=True)
-    play.emit(idle=True)
+    play.emit()
     for consumer in range(3):
         assert [each.idle for each in play.blocks(consumer)] == [True]
     play.emit(idle=False)
@@ -105,7 +108,7 @@ def test_an_input_counts_what_it_reads_and_finds_blocks_out_of_order() -> None:
     play = Play(1)
     play.emit("a", "b")
     play.emit("c")
-    source = LocalInput(play.output.logs[0])
+    source = LocalInput(play.output.logs[0], frozenset([0]))
     assert source.queued_records() == 3
     for _ in range(2):
         source.audit(source.pop())
@@ -124,7 +127,11 @@ def test_a_restored_input_goes_on_where_it_stood() -> None:
     log = play.output.logs[0]
     log.read(READER)
     log.consume(READER, 0)
-    source = LocalInput(log, InputState(1, 30, True, False, 1))
-    assert (source.event_time_us, source.idle, source.records_read) == (30, True, 1)
+    source = LocalInput(log, frozenset([0, 1]), 5, InputState(1, 30, [0], False, 1))
+    assert (source.event_time_us, source.is_idle, source.records_read) == (30, False, 1)
+    source.hear(Origin(0, 1, 20, idle=True))
+    assert (source.event_time_us, source.is_idle, source.state().idle_lanes) == (30, True, [0, 1])
+    source.hear(Origin(0, 0, 40, idle=False))
+    assert (source.event_time_us, source.is_idle) == (40, False)
     source.audit(source.pop())
     assert source.disordered_blocks == 0

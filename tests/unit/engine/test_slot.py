@@ -6,6 +6,7 @@ from typing import Any
 
 import penstock as ps
 from penstock.dataset import pack
+from penstock.engine.event_time import Origin
 from penstock.engine.line import Item, Line, Range
 from penstock.engine.slot import LEAVE_US, READY_US, Identity, SlotMachine, State
 from penstock.engine.ways.pool import LOST_US, SlotPool, Work
@@ -242,8 +243,8 @@ class SlowPlay:
             due_us=9 * S,
             sample=False,
         )
-        way = Slots(Range(0, 0), S, self.pool, Line(), self.schema, (0, 0), lambda now_us: now_us)
-        self.pool.submit(Work(do, Item(0, way.range, count, 0, 0, 0, 0, payload=payload), way))
+        way = Slots(Range(0, 0), S, self.pool, Line(), self.schema, (0, 0))
+        self.pool.submit(Work(do, Item(way.range, count, 0, 0, 0, Origin(0, 0), payload=payload), way))
 
     def exchange(self) -> list[tuple[int, int]]:
         """Let messages through in both directions; return attempt and records of results that are accepted."""

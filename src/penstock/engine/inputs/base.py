@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.dataset import Block, Mark
-from penstock.engine.edges import Span
+from penstock.engine.event_time import Origin
 from penstock.engine.lineage import Place
 from penstock.engine.snapshot import InputState, OpCounters, UnitSnapshot
 from penstock.metrics.stats import StatsMessage
@@ -15,8 +15,6 @@ from penstock.types import Record
 
 BLOCK_RECORDS_MAX = 8_192
 
-Holds = Callable[[int], bool]
-"""Whether records of an origin are still under way in the unit."""
 IsFull = Callable[[int], bool]
 
 
@@ -26,22 +24,19 @@ class Taken:
 
     Attributes
     ----------
-    origin : int
-        Index of the input, or partition of the source.
+    origin : Origin
+        Where they come from, and what they say about event time.
     place : tuple or None
         Partition and offset of the first one, of a source.
     block : Block or None
-        The block that they are the end of: what its header says holds from now on. None: more of it follows.
-    is_open : bool
-        False: ``rows`` is empty, and the records are all of ``block``, as they came.
+        The records as they came, where they were not opened: ``rows`` is empty then.
     """
 
     rows: list[Record]
     due_us: int
-    origin: int
+    origin: Origin
     place: Place | None = None
     block: Block | None = None
-    is_open: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +64,10 @@ class Input(ABC):
     def take(self, now_us: int, records_max: int, is_full: IsFull, *, open_blocks: bool) -> Taken | None:
         """Take the next records, or None; with ``open_blocks`` as rows, else blocks may stay as they came."""
 
-    @abstractmethod
-    def passed(self, origin: int, event_time_us: int | None, at_us: int, span: Span) -> None:
-        """Let event time pass: records of an origin, taken at ``at_us``, leave the unit with this newest event time."""
-
-    def entered(self, taken: Taken, now_us: int) -> int | None:
-        """Event time that the inputs have reached, for an operation with state; None: it does not advance."""
-        del taken, now_us
+    def leave(self, origin: Origin) -> int | None:
+        """Let some records leave a unit that keeps no state and reads no event time; return how far it has come."""
+        del origin
         return None
-
-    def clock_us(self, now_us: int) -> int:
-        """The time on the clock on which silence is counted."""
-        return now_us
 
     def wake_up(self, now_us: int) -> None:
         """The unit is at work again."""
@@ -93,13 +80,10 @@ class Input(ABC):
         """The unit can take something again."""
         del now_us
 
-    def watch(self, now_us: int) -> bool:
-        """Look whether the input has fallen silent since; True: that is to be told to those behind the unit."""
+    def watch(self, now_us: int) -> Sequence[Origin]:
+        """Look which lanes have become idle, or are to be waited for again, since the last look."""
         del now_us
-        return False
-
-    def came_back(self, now_us: int) -> None:
-        """What was computed elsewhere is computed here again: silence counts from now on."""
+        return ()
 
     @abstractmethod
     def waiting_records(self, now_us: int) -> int:

@@ -3,7 +3,7 @@
 ==========  =================================================  =====================================================
 mark        when                                               then
 ==========  =================================================  =====================================================
-none        always                                             event time advances to the least of the active inputs
+none        always                                             event time advances to the least of those not idle
 epoch n     some other input has not brought its marker        this input waits (its blocks stay in their log)
 epoch n     every input has brought it or ended                the marker of the unit; all inputs go on behind it
 end         other inputs are still open                        the input no longer counts
@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.dataset import Block, Mark
-from penstock.engine.edges import EdgeInput, Span
-from penstock.engine.inputs.base import Holds, Input, IsFull, Taken
+from penstock.engine.edges import EdgeInput
+from penstock.engine.event_time import Origin
+from penstock.engine.inputs.base import Input, IsFull, Taken
 from penstock.engine.snapshot import InputState, UnitSnapshot
 from penstock.types import Record, Schema
 
@@ -25,26 +26,13 @@ BLOCKS_PER_TURN = 64
 
 
 class Logs(Input):
-    """Reads the instances of other units.
-
-    Parameters
-    ----------
-    tells : bool
-        Event time is read off the records in this unit, which is before a shuffle.
-    keeps_state : bool
-        The unit's first operation keeps state: event time passes where records enter.
-    """
+    """Reads the instances of other units."""
 
     turns = BLOCKS_PER_TURN
 
-    def __init__(
-        self, logs: list[EdgeInput], schema: Schema, idle_us: int, holds: Holds, *, tells: bool, keeps_state: bool
-    ) -> None:
+    def __init__(self, logs: list[EdgeInput], schema: Schema, *, keeps_state: bool) -> None:
         self.logs = logs
         self._schema = schema
-        self._idle_us = idle_us
-        self._holds = holds
-        self._tells = tells
         self._keeps_state = keeps_state
         self._turn = 0
         self._rest: tuple[int, Block, list[Record]] | None = None
@@ -53,7 +41,7 @@ class Logs(Input):
         # An instance that nobody sends to (fewer producers than instances) has nothing to wait for.
         self._mark = Mark.END if not logs else Mark.NONE
         self._open = len(logs)
-        self._shown_us = 0
+        self._was_idle = self.is_idle
 
     # --- records and markers ------------------------------------------------------------------------------------------
 
@@ -81,14 +69,12 @@ class Logs(Input):
             block = each.pop()
             each.audit(block)
             if not open_blocks:
-                self._over(index, block)
-                return Taken([], block.due_us, index, block=block, is_open=False)
+                return Taken([], block.due_us, self._over(index, block), block=block)
             rows = block.as_rows(self._schema) if block.count else []
             if len(rows) > records_max:
                 self._rest, self._at = (index, block, rows), 0
                 return self._take_rest(index, block, rows, records_max)
-            self._over(index, block)
-            return Taken(rows, block.due_us, index, block=block)
+            return Taken(rows, block.due_us, self._over(index, block))
         return None
 
     def _take_rest(self, index: int, block: Block, rows: list[Record], records_max: int) -> Taken:
@@ -96,16 +82,18 @@ class Logs(Input):
         piece = rows[self._at : self._at + records_max]
         self._at += len(piece)
         if self._at < len(rows):
-            return Taken(piece, block.due_us, index)
+            return Taken(piece, block.due_us, Origin(index, block.lane, straggler_us=block.straggler_us))
         self._rest = None
-        self._over(index, block)
-        return Taken(piece, block.due_us, index, block=block)
+        return Taken(piece, block.due_us, self._over(index, block))
 
-    def _over(self, index: int, block: Block) -> None:
-        """All of a block is taken: its marker counts."""
-        source = self.logs[index]
-        if block.mark is Mark.NONE:
-            return
+    def _over(self, index: int, block: Block) -> Origin:
+        """All of a block is taken: what its origin says holds from now on."""
+        if block.mark is not Mark.NONE:
+            self._take_mark(self.logs[index], block)
+        ends = block.mark is Mark.END
+        return Origin(index, block.lane, block.event_time_us, block.straggler_us, block.idle, ends)
+
+    def _take_mark(self, source: EdgeInput, block: Block) -> None:
         if block.mark is Mark.END:
             source.ended = True
             self._open -= 1
@@ -118,56 +106,72 @@ class Logs(Input):
 
     # --- event time ---------------------------------------------------------------------------------------------------
 
-    def entered(self, taken: Taken, now_us: int) -> int | None:
-        block, source = taken.block, self.logs[taken.origin]
-        if block is None:
+    def enter(self, origin: Origin) -> int | None:
+        """Let records enter an operation with state; return the watermark that the inputs have reached if it is new."""
+        source = self.logs[origin.input]
+        before_us = source.event_time_us
+        source.hear(origin)
+        if source.event_time_us == before_us and origin.idle is None and not origin.ends:
             return None
-        source.idle = block.idle
-        if not self._keeps_state:
-            return None
-        source.saw_event_time(block.event_time_us_max)
-        return self._event_time_us(now_us)
-
-    def passed(self, origin: int, event_time_us: int | None, at_us: int, span: Span) -> None:
-        span.event_time_us_max = event_time_us
-        if self._tells and not self._keeps_state:
-            source = self.logs[origin]
-            if event_time_us is not None:
-                source.shown_us = at_us
-            source.saw_event_time(event_time_us)
-            span.event_time_us_max = self._event_time_us(at_us)
-        # What is still under way came before its input fell silent.
-        span.idle = all((each.idle or each.ended) and not self._is_away(i) for i, each in enumerate(self.logs))
-        if self._tells:
-            # Whoever waits for this unit's event time must not wait for ever when filters or keys leave it none.
-            if span.event_time_us_max is not None or not self._shown_us:
-                self._shown_us = at_us
-            span.idle = span.idle or at_us - self._shown_us >= self._idle_us
-
-    def _is_away(self, index: int) -> bool:
-        return not self._keeps_state and self._holds(index)
-
-    def _event_time_us(self, now_us: int) -> int | None:
-        """Least event time of the inputs that count; None while one of them has shown none."""
-        reached: int | None = None
-        for i, each in enumerate(self.logs):
-            if (each.ended or each.idle) and not self._is_away(i):
+        reached_us: int | None = None
+        for each in self.logs:
+            if each.is_idle:
                 continue
-            if not self._keeps_state:
-                # Event time is read off the records here: an input whose records show none for a while does not count.
-                each.shown_us = each.shown_us or now_us
-                if now_us - each.shown_us >= self._idle_us:
-                    continue
             if each.event_time_us is None:
                 return None
-            if reached is None or each.event_time_us < reached:
-                reached = each.event_time_us
-        return reached
+            watermark_us = each.event_time_us - each.delay_us
+            if reached_us is None or watermark_us < reached_us:
+                reached_us = watermark_us
+        return reached_us
 
-    def came_back(self, now_us: int) -> None:
-        self._shown_us = self._shown_us and now_us
+    @property
+    def is_idle(self) -> bool:
+        """Whether all inputs are idle."""
+        return all(each.is_idle for each in self.logs)
+
+    @property
+    def idle_lanes(self) -> list[tuple[int, int]]:
+        """Input and number of lanes that are idle on all inputs that they come by."""
+        return [
+            (index, lane)
+            for index, source in enumerate(self.logs)
+            for lane in sorted(source.idle_lanes)
+            if all(lane in each.idle_lanes for each in self.logs if lane in each.lanes)
+        ]
+
+    def idle_change(self) -> bool | None:
+        """Whether all inputs have become idle since the last look, or no longer are; None: it is as it was."""
+        is_idle = self.is_idle
+        if is_idle is self._was_idle:
+            return None
+        self._was_idle = is_idle
+        return is_idle
+
+    def leave(self, origin: Origin) -> int | None:
+        source = self.logs[origin.input]
+        if origin.idle is not None:
+            origin.idle = self._lane_change(source, origin)
+        source.hear(origin)
+        if len(self.logs) == 1:
+            return source.event_time_us
+        reached_us: int | None = None
         for each in self.logs:
-            each.shown_us = each.shown_us and now_us
+            if each.is_idle:
+                continue
+            if each.event_time_us is None:
+                return None
+            if reached_us is None or each.event_time_us < reached_us:
+                reached_us = each.event_time_us
+        return reached_us
+
+    def _lane_change(self, source: EdgeInput, origin: Origin) -> bool | None:
+        """What is to be told of a lane: it may come by several inputs, and is idle when it is so on all of them."""
+        lane = origin.lane
+        others = [lane in each.idle_lanes for each in self.logs if each is not source and lane in each.lanes]
+        was_idle = lane in source.idle_lanes and all(others)
+        source.hear(origin)
+        is_idle = lane in source.idle_lanes and all(others)
+        return None if is_idle is was_idle else is_idle
 
     # --- snapshots and figures ----------------------------------------------------------------------------------------
 
@@ -186,7 +190,8 @@ class Logs(Input):
     def refresh(self, states: list[InputState]) -> None:
         if not self._keeps_state:
             for state, each in zip(states, self.logs, strict=True):
-                state.event_time_us = each.event_time_us
+                state.event_time_us, state.idle_lanes = each.event_time_us, sorted(each.idle_lanes)
 
     def restore(self, snapshots: Sequence[UnitSnapshot]) -> None:
         self._open = sum(not each.ended for each in self.logs)
+        self._was_idle = self.is_idle

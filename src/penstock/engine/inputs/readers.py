@@ -8,12 +8,11 @@ import pyarrow as pa
 
 from penstock.connectors.base import SourceReader
 from penstock.dataset import Mark
-from penstock.engine.edges import Span
-from penstock.engine.inputs.base import Holds, Input, IsFull, Stretch, Taken
+from penstock.engine.event_time import Origin
+from penstock.engine.inputs.base import Input, IsFull, Stretch, Taken
 from penstock.engine.snapshot import OpCounters, UnitSnapshot
 from penstock.metrics import OpStats
 from penstock.metrics.stats import StatsMessage
-from penstock.metrics.times import later
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.protocol import slots as s
 
@@ -24,15 +23,16 @@ STRETCH_RECORDS_MIN = 256
 class Readers(Input):
     """Reads an instance's share of a source's partitions.
 
-    A source is idle when it could have read for `idle` and found nothing. Time during which the process stood still, or
-    the unit had no room, does not count: `clock_us` leaves it out.
+    A partition is idle when it could have been read for `idle` and nothing was there, or when it has ended. Time during
+    which the process stood still, or the unit had no room, does not count.
     """
 
-    def __init__(self, spec: UnitSpec, instance: int, plan: Plan, holds: Holds, *, tells: bool) -> None:
+    def __init__(self, spec: UnitSpec, instance: int, plan: Plan) -> None:
         assert spec.source is not None
         self._spec = spec
         self._instance = instance
         self._source = spec.source
+        self._lane = spec.lane
         self._start_us = plan.start_us
         self.readers: dict[int, SourceReader] = {
             p: self._source.reader(p, spec.partitions, plan.start_us)
@@ -42,8 +42,6 @@ class Readers(Input):
         self.stats = OpStats(spec.name, "record")
         self.turns = len(self.readers)
         self._partitions = list(self.readers.items())
-        self._holds = holds
-        self._tells = tells
         self._idle_us = plan.options.idle_us
         self._linger_us = plan.options.linger_us
         self._epoch: int | None = None
@@ -60,11 +58,12 @@ class Readers(Input):
         self._cuts: dict[int, int] = {}
         """By partition: when, among all cuts, it had its last one."""
         self._cut = 0
-        # Event time and silence.
-        self._active_us = 0
-        self._is_idle = False
-        self._shown: dict[int, tuple[int, int | None]] = dict.fromkeys(self.readers, (plan.start_us, None))
-        """By partition: when it last showed an event time (the start counts), and the largest one."""
+        # Silence. A partition is waited for from the first look on: a restored one has been silent for its recovery.
+        self._heard_us: dict[int, int] = {}
+        """By partition: when it last had something to read, on the clock that leaves stalls out."""
+        self._idle: set[int] = set()
+        self._watch_us = 0
+        """When there is nothing to see before."""
         self._blocked_us: int | None = None
         self._stalled_us = 0
         """How long the unit could not read, for want of room, of slots or of the processor."""
@@ -100,7 +99,6 @@ class Readers(Input):
         del open_blocks
         if self._paused or now_us < self._not_before_us:
             return None
-        self._begin_reading(now_us)
         while self._turn < len(self._partitions):
             partition, reader = self._partitions[self._turn]
             self._turn += 1
@@ -113,7 +111,7 @@ class Readers(Input):
                 continue
             self._read_on = self._read_on or len(batch.rows) == records_max
             self._end_round(now_us)
-            return Taken(batch.rows, batch.due_us, partition, (partition, offset))
+            return Taken(batch.rows, batch.due_us, self.origin(partition, now_us), (partition, offset))
         self._end_round(now_us)
         return None
 
@@ -130,7 +128,6 @@ class Readers(Input):
         """Cut what is due into at most ``room`` stretches, shared out over the slots; they are not read here."""
         if self._paused:
             return []
-        self._begin_reading(now_us)
         due = {partition: reader.due_records(now_us) or 0 for partition, reader in self.readers.items()}
         self._ended = not any(due.values()) and all(r.wake_us(now_us) is None for r in self.readers.values())
         is_full = any(records >= records_max for records in due.values())
@@ -161,42 +158,35 @@ class Readers(Input):
         reader.close()
         return read.columns, read.due_us
 
-    # --- event time and silence ---------------------------------------------------------------------------------------
+    # --- silence ------------------------------------------------------------------------------------------------------
 
-    def clock_us(self, now_us: int) -> int:
-        return now_us - self._stalled_us
+    def origin(self, partition: int, now_us: int) -> Origin:
+        """What goes with records of a partition: it is not idle."""
+        self._heard_us[partition] = now_us - self._stalled_us
+        if partition in self._idle:
+            self._idle.remove(partition)
+            return Origin(partition, self._lane + partition, idle=False)
+        return Origin(partition, self._lane + partition)
 
-    def passed(self, origin: int, event_time_us: int | None, at_us: int, span: Span) -> None:
-        if not self._tells or event_time_us is not None:
-            # Records that a filter takes out before the window tell no event time, and must not hold it back for ever.
-            self._active_us = at_us
-            self._is_idle = False
-        span.event_time_us_max = self._event_time_us(origin, at_us, event_time_us)
-        span.idle = self._is_idle
-
-    def _event_time_us(self, partition: int, now_us: int, newest: int | None) -> int | None:
-        """Least event time of the partitions that have shown one lately; None while one may still show its first."""
-        if len(self.readers) == 1 or not self._tells:
-            return newest
-        if newest is not None:
-            self._shown[partition] = now_us, later(self._shown[partition][1], newest)
-        reached: int | None = None
-        for each, (shown_us, event_time_us) in self._shown.items():
-            if now_us - shown_us >= self._idle_us or self._has_ended(each, now_us):
+    def watch(self, now_us: int) -> Sequence[Origin]:
+        if now_us < self._watch_us or self._paused or self._blocked_us is not None:
+            return ()
+        changes, clock_us = [], now_us - self._stalled_us
+        soonest_us = clock_us + self._idle_us
+        for partition, reader in self.readers.items():
+            if partition in self._idle:
                 continue
-            if event_time_us is None:
-                return None
-            reached = event_time_us if reached is None else min(reached, event_time_us)
-        return reached
-
-    def _has_ended(self, partition: int, now_us: int) -> bool:
-        return not self._holds(partition) and self.readers[partition].wake_us(now_us) is None
-
-    def _begin_reading(self, now_us: int) -> None:
-        """Wait for partitions from the first read on: a restored source has been silent for its recovery."""
-        if not self._active_us:
-            self._active_us = heard_us = self.clock_us(now_us)
-            self._shown = {p: (max(heard_us, shown_us), seen_us) for p, (shown_us, seen_us) in self._shown.items()}
+            wake_us = reader.wake_us(now_us)
+            heard_us = self._heard_us.setdefault(partition, clock_us)
+            if wake_us is not None and wake_us <= now_us:
+                heard_us = self._heard_us[partition] = clock_us
+            if wake_us is None or clock_us - heard_us >= self._idle_us:
+                self._idle.add(partition)
+                changes.append(Origin(partition, self._lane + partition, idle=True))
+            else:
+                soonest_us = min(soonest_us, heard_us + self._idle_us)
+        self._watch_us = soonest_us + self._stalled_us
+        return changes
 
     def wake_up(self, now_us: int) -> None:
         """Find out whether the process stood still: then this is much later than it was to be woken up."""
@@ -205,7 +195,7 @@ class Readers(Input):
         self._awaited_us = now_us
 
     def _stall(self, stalled_us: int) -> None:
-        # Short ones are the rhythm of a full unit, in which a partition that shows no event time is found out too.
+        # Short ones are the rhythm of a full unit.
         self._stalled_us += stalled_us if 4 * stalled_us >= self._idle_us else 0
 
     def block(self, now_us: int) -> None:
@@ -216,16 +206,6 @@ class Readers(Input):
         if self._blocked_us is not None:
             self._stall(now_us - self._blocked_us)
             self._blocked_us = None
-
-    def came_back(self, now_us: int) -> None:
-        self._active_us = 0
-        self._begin_reading(now_us)
-
-    def watch(self, now_us: int) -> bool:
-        if self._is_idle or self._paused or not self._active_us:
-            return False
-        self._is_idle = self.clock_us(now_us) - self._active_us >= self._idle_us
-        return self._is_idle
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -243,9 +223,9 @@ class Readers(Input):
         return max(min(wakes, default=now_us), not_before_us)
 
     def idle_us(self, now_us: int) -> int | None:
-        if self._is_idle or self._paused:
+        if self._paused or len(self._idle) == len(self.readers):
             return None
-        return max(self._active_us + self._stalled_us + self._idle_us, now_us + 1)
+        return max(self._watch_us, now_us + 1)
 
     def awaits(self, wake_us: int | None, now_us: int) -> None:
         # Where nothing is awaited only a message brings work: whenever that comes, it is not too late.

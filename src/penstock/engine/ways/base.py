@@ -9,6 +9,7 @@ from penstock.engine.line import Range
 
 if TYPE_CHECKING:
     from penstock.engine.chain import Passed
+    from penstock.engine.event_time import Origin
     from penstock.engine.inputs import Stretch, Taken
 
 
@@ -49,7 +50,7 @@ class Way(ABC):
     def take(self, taken: Taken, entered: Passed, now_us: int) -> None:
         """Take what the operations before the range have made of some records."""
 
-    def take_stretch(self, stretch: Stretch, now_us: int) -> None:
+    def take_stretch(self, stretch: Stretch, origin: Origin, now_us: int) -> None:
         """Take positions of a source that are to be read there; only where the range begins at the source."""
         raise NotImplementedError(f"{type(self).__name__} reads no source")
 
@@ -61,11 +62,6 @@ class Way(ABC):
     def flush(self, now_us: int) -> None:
         """Make items of all that has gathered: a marker comes, or another way takes over."""
         del now_us
-
-    def holds(self, origin: int) -> bool:
-        """Whether records of an input have gathered here and are not in the line yet."""
-        del origin
-        return False
 
     def wake_us(self) -> int | None:
         """When something will have gathered long enough."""

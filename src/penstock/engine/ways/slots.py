@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.dataset import Block, join_columns, pack
+from penstock.engine.event_time import Origin
 from penstock.engine.line import Item, Line, Range, Result, Sides
 from penstock.engine.ways.base import Way
 from penstock.engine.ways.pool import SlotPool, Work
+from penstock.metrics.times import later
 from penstock.protocol import slots as s
 from penstock.types import Schema
 
@@ -34,6 +35,7 @@ class Gathering:
 
     since_us: int
     place: Place | None
+    origin: Origin
     blocks: list[Block] = field(default_factory=list)
     count: int = 0
     due_us: int = 0
@@ -52,10 +54,12 @@ class Slots(Way):
 
     Parameters
     ----------
-    clock_us : callable
-        The input's clock, on which silence is counted; an item is stamped with it.
     record_ns : float
         What a record has cost in the range so far; 0 where that is not known.
+    keeps_lanes : bool
+        Lanes are not mixed in a micro-batch: event time is read off its records, here or behind.
+    keeps_payloads : bool
+        The unit may have to run an item although a slot has.
     """
 
     def __init__(
@@ -66,8 +70,10 @@ class Slots(Way):
         line: Line,
         schema: Schema,
         target: tuple[int, int],
-        clock_us: Callable[[int], int],
         record_ns: float = 0.0,
+        *,
+        keeps_lanes: bool = False,
+        keeps_payloads: bool = False,
     ) -> None:
         self.range = range
         self.until = max(range.first, 0)
@@ -76,12 +82,14 @@ class Slots(Way):
         # Of slow operations even the first micro-batch must not be so large that its slot is given up for lost.
         fitting = int(1000 * ITEM_WORK_US / record_ns) if record_ns > 0.0 else _FIRST_ITEM_RECORDS
         self.records_max = max(1, min(fitting, _FIRST_ITEM_RECORDS))
-        self._gathering: dict[int, Gathering] = {}
+        self._gathering: dict[tuple[int, int], Gathering] = {}
+        """By input, and lane where they are kept apart."""
         self._pool = pool
         self._line = line
         self._schema = schema
         self._unit, self._instance = target
-        self._clock_us = clock_us
+        self._keeps_lanes = keeps_lanes
+        self._keeps_payloads = keeps_payloads
 
     @property
     def room(self) -> int:
@@ -103,18 +111,22 @@ class Slots(Way):
         return bool(self._gathering)
 
     def is_full(self, origin: int) -> bool:
-        held = self._gathering.get(origin)
-        return held is not None and held.count >= self.records_max
-
-    def holds(self, origin: int) -> bool:
-        return origin in self._gathering
+        return any(each == origin and held.count >= self.records_max for (each, _), held in self._gathering.items())
 
     def take(self, taken: Taken, entered: Passed, now_us: int) -> None:
-        held = self._gathering.get(taken.origin)
+        origin, block = taken.origin, taken.block
+        key = origin.input, origin.lane if self._keeps_lanes else -1
+        held = self._gathering.get(key)
+        if held is not None and origin.straggler_us is not None:
+            self._cut(key, now_us)  # stragglers begin an item, as they begin a block
+            held = None
         if held is None:
-            held = self._gathering[taken.origin] = Gathering(now_us, taken.place)
-        block = taken.block
-        if block is None or taken.is_open:
+            held = self._gathering[key] = Gathering(now_us, taken.place, origin)
+        else:
+            origin.straggler_us = held.origin.straggler_us
+            origin.event_time_us = later(held.origin.event_time_us, origin.event_time_us)
+            held.origin = origin
+        if block is None:
             block = Block(0, 0, 0, entered.rows or None, None, len(entered.rows), taken.due_us)
         held.blocks.append(block)
         held.count += block.count
@@ -123,42 +135,39 @@ class Slots(Way):
             held.due_us = block.due_us
         for port, rows in entered.sides.items():
             held.sides.setdefault(port, []).extend(rows)
+        if origin.idle is not None or origin.ends:
+            # What is said of a lane or an input holds behind these records, and not behind those of the next block.
+            self._cut(key, now_us)
 
-    def take_stretch(self, stretch: Stretch, now_us: int) -> None:
+    def take_stretch(self, stretch: Stretch, origin: Origin, now_us: int) -> None:
         place = stretch.partition, stretch.offset
-        self._send(Item(
-            self._line.number(), self.range, stretch.count, 0, stretch.since_us, now_us, stretch.partition, place,
-            seen_us=self._clock_us(now_us),
-        ))  # fmt: skip
+        self._send(Item(self.range, stretch.count, 0, stretch.since_us, now_us, origin, place))
 
     def cut(self, now_us: int) -> bool:
         ripe = [
-            origin
-            for origin, held in self._gathering.items()
+            key
+            for key, held in self._gathering.items()
             if held.count >= self.records_max or now_us - held.since_us >= self.interval_us
         ]
-        for origin in ripe:
+        for key in ripe:
             if self.room <= 0:
-                return origin != ripe[0]
-            self._cut(origin, now_us)
+                return key != ripe[0]
+            self._cut(key, now_us)
         return bool(ripe)
 
     def flush(self, now_us: int) -> None:
-        for origin in list(self._gathering):
-            self._cut(origin, now_us)
+        for key in list(self._gathering):
+            self._cut(key, now_us)
 
     def wake_us(self) -> int | None:
         if not self._gathering or self.room <= 0:
             return None
         return min(held.since_us for held in self._gathering.values()) + self.interval_us
 
-    def _cut(self, origin: int, now_us: int) -> None:
+    def _cut(self, key: tuple[int, int], now_us: int) -> None:
         """Send a gathering out as one micro-batch; one without records is complete at once."""
-        held = self._gathering.pop(origin)
-        item = Item(
-            self._line.number(), self.range, held.count, held.due_us, held.came_us, now_us, origin, held.place,
-            held.sides, seen_us=self._clock_us(now_us),
-        )  # fmt: skip
+        held = self._gathering.pop(key)
+        item = Item(self.range, held.count, held.due_us, held.came_us, now_us, held.origin, held.place, held.sides)
         if held.count:
             item.payload = pack(join_columns(held.blocks, self._schema))
             if len(item.payload) > ITEM_BYTES_MAX:
@@ -196,7 +205,8 @@ class Slots(Way):
     def on_result(self, item: Item, result: Result) -> None:
         """A slot has computed an item: learn how many records are about the work, and the weight, of one."""
         item.result = result
-        item.payload = None
+        if not self._keeps_payloads:
+            item.payload = None
         count, took_us = item.count, max(1, result.done.done_us - result.done.began_us)
         size_bytes = max(1, sum(map(len, result.payloads)))
         fitting = max(1, min(count * ITEM_WORK_US // took_us, count * ITEM_BYTES_MAX // size_bytes))

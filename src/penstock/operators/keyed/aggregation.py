@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from penstock.errors import InvalidOption
-from penstock.operators.base import Expansion, Operation
+from penstock.operators.base import Expansion, Lateness, Operation
 from penstock.operators.keyed.aggregates import Aggregate
 from penstock.operators.keyed.combine import Combine
 from penstock.operators.keyed.reduce import LATE, Reduce
@@ -44,6 +44,14 @@ class Aggregation(Operation):
                 *(Field(name, aggregate.output(schema)) for name, aggregate in self.aggregates),
             )
         )
+
+    @property
+    def readers_of_time(self) -> tuple[tuple[str, Lateness], ...]:
+        return ((self.window.on, self.window.lateness),) if self.window else ()
+
+    @property
+    def delays_us(self) -> dict[str, int]:
+        return self.window.delays_us if self.window else {}
 
     def side_ports(self, schema: Schema) -> dict[str, Schema]:
         return {LATE: schema} if self.window else {}

@@ -21,8 +21,6 @@ from penstock.types import TIMESTAMP, Schema
 if TYPE_CHECKING:
     from penstock.operators.keyed.aggregation import Aggregation
 
-_LOW = -(1 << 63)
-
 
 @dataclass(frozen=True)
 class Combine(Operation):
@@ -42,12 +40,10 @@ class Combine(Operation):
 
     def build(self, schema: Schema, errors: Errors) -> Operator:
         output = self.bind(schema)
-        window, event_time = self.of.window, "None"
+        window = self.of.window
         before, body, after = [], [], []
         if window:
-            before.append("top = LOW")
-            body += [*pane_source(window), "if t > top: top = t"]
-            event_time = "None if top == LOW else top"
+            body += pane_source(window)
         if self.whole:
             body.append("append(r)")
         else:
@@ -56,10 +52,9 @@ class Combine(Operation):
             body.append(f"g = ({group}{',' if group else ''})")
             body += self.of.accumulate("groups.get(g)", "groups[g]", self.of.of_record(), head="1")
             after.append(f"for g, a in groups.items(): append(P(*g, a[0], {self._packed()}))")
-        names = {**self.of.names, "LOW": _LOW, "no_time": no_time, "P": output.record_type}
-        process = compile_loop(errors.operation, body, names, errors, before=before, after=after, event_time=event_time)
-        vectorised = self._vectorised(output)
-        return Operator(process, schema=schema, output=output, vectorised=vectorised, tells_event_time=True)
+        names = {**self.of.names, "no_time": no_time, "P": output.record_type}
+        process = compile_loop(errors.operation, body, names, errors, before=before, after=after)
+        return Operator(process, schema=schema, output=output, vectorised=self._vectorised(output))
 
     def _packed(self) -> str:
         places = self.of.slot_places(1)
@@ -77,16 +72,13 @@ class Combine(Operation):
 
         def vectorised(batch: pa.RecordBatch) -> BatchResult:
             by = [batch.column(key) for key in keys]
-            event_time_us_max: int | None = None
             if window:
                 times = batch.column(window.on)
                 if times.null_count:
                     raise BadRecord("a window time is null.")
                 micros = times.view(pa.int64()).to_numpy()
                 by.append(pa.array(micros - micros % window.pane_us).view(TIMESTAMP.arrow))
-                event_time_us_max = int(micros.max()) if len(micros) else None
-            columns = batch if whole else partials(by, aggregates, batch, output)
-            return BatchResult(columns, event_time_us_max=event_time_us_max)
+            return BatchResult(batch if whole else partials(by, aggregates, batch, output))
 
         return vectorised
 

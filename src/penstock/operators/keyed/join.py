@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from penstock.checks import OneOf
 from penstock.durations import format_us, parse_us
 from penstock.errors import InvalidGraph, InvalidOption, SchemaError, TypeMismatch
-from penstock.operators.base import Expansion, Operation
-from penstock.operators.keyed.match import Match, Pairing
+from penstock.operators.base import Expansion, Lateness, Operation
+from penstock.operators.keyed.match import Match, Pairing, bucket_us
 from penstock.operators.keyed.tag import Side, Tag
 from penstock.operators.keyed.windows import check_time
 from penstock.operators.keys import check_keys
@@ -62,6 +62,22 @@ class Join(Operation):
                 hint="Rename or leave out one of them with select().",
             )
         return Schema((*left.fields, *added))
+
+    @property
+    def readers_of_time(self) -> tuple[tuple[str, Lateness], ...]:
+        lateness = Lateness(delay_us=self.lateness_us)
+        return (self.left_time, lateness), (self.right_time, lateness)
+
+    @property
+    def delays_us(self) -> dict[str, int]:
+        # A pair is made when the second of its records is there, which is not late; the first is within reach of it.
+        first_us = self.lateness_us + self.within_us
+        if self.how is How.LEFT:
+            # One without a partner is let go by buckets of time.
+            first_us += bucket_us(self.within_us)
+        if self.left_time == self.right_time:
+            return {self.left_time: self.lateness_us if self.how is How.INNER else first_us}
+        return {self.left_time: first_us, self.right_time: first_us}
 
     def expand(self, schemas: Sequence[Schema], read: Collection[str]) -> Expansion:
         del read

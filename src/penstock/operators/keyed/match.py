@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.operators.base import BatchKind, Operation, Operator, RecordForm, StatefulOperator
 from penstock.operators.errors import Errors
-from penstock.operators.keyed.match_once import MatchOnceOperator
+from penstock.operators.keyed.match_once import MatchOnceOperator, watermark_source
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
 from penstock.operators.stateless.lookup import How
@@ -28,6 +28,11 @@ BUCKETS = 8
 _LOW = -(1 << 63)
 
 
+def bucket_us(within_us: int) -> int:
+    """How long a bucket is."""
+    return max(1, within_us // BUCKETS)
+
+
 class Pairing(Enum):
     """How many pairs of a join a record may be in: all that there are, or one, which uses it up."""
 
@@ -39,7 +44,7 @@ class Pairing(Enum):
 class Match(Operation):
     """After the shuffle: owns the state, pairs records, counts what is late; always on the record path.
 
-    With W the event time that every input has reached, less the lateness: a record whose time is before W is late,
+    With W the watermark that every input has reached, less the lateness: a record whose time is before W is late,
     counted and not joined; a record is dropped once W has passed its time by more than ``within``. A partner that
     came later than that would be late itself, so the results are all pairs of the records that are not late,
     however the two sides are interleaved. Where each record may be in one pair only, the order of time decides which.
@@ -110,7 +115,7 @@ class MatchOperator(StatefulOperator):
         self._outer = of.how is How.LEFT
         self._rows: dict[int, Record] = {}
         self._sides: tuple[dict[Any, dict[int, Record]], dict[Any, dict[int, Record]]] = ({}, {})
-        self._bucket_us = max(1, of.within_us // BUCKETS)
+        self._bucket_us = bucket_us(of.within_us)
         self._buckets: dict[int, list[int]] = {}
         self._first_bucket = _LOW
         self._unmatched: set[int] = set()
@@ -165,11 +170,11 @@ class MatchOperator(StatefulOperator):
             "unmatched": self._unmatched,
             "matched": self._matched,
         }
-        before = ["watermark_us = op.watermark_us", "n = op.next_number"]
+        before = [*watermark_source(self._of.lateness_us), "n = op.next_number"]
         return compile_loop(errors.operation, body, names, errors, before=before, after=["op.next_number = n"])
 
-    def advance(self, event_time_us: int) -> list[Record]:
-        watermark_us = event_time_us - self._of.lateness_us
+    def advance(self, watermark_us: int) -> list[Record]:
+        watermark_us -= self._of.lateness_us
         if watermark_us <= self.watermark_us:
             return []
         self.watermark_us = watermark_us

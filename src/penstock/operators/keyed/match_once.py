@@ -105,7 +105,7 @@ class MatchOnceOperator(StatefulOperator):
     def _compile_arrival(self, errors: Errors) -> RecordForm:
         body = ["if r._t < watermark_us: op.late_records += 1", "else:", "    rows_held[n] = r", "    n += 1"]
         names = {"op": self, "rows_held": self._rows}
-        before = ["watermark_us = op.watermark_us", "n = op.next_number"]
+        before = [*watermark_source(self._of.lateness_us), "n = op.next_number"]
         return compile_loop(errors.operation, body, names, errors, before=before, after=["op.next_number = n"])
 
     def _compile(self, left: Schema, right: Schema, output: Schema, errors: Errors) -> dict[str, Any]:
@@ -194,8 +194,8 @@ class MatchOnceOperator(StatefulOperator):
             aging.popleft()
         self.oldest_us = _HIGH
 
-    def advance(self, event_time_us: int) -> list[Record]:
-        watermark_us = event_time_us - self._of.lateness_us
+    def advance(self, watermark_us: int) -> list[Record]:
+        watermark_us -= self._of.lateness_us
         if watermark_us <= self.watermark_us:
             return []
         self.watermark_us = watermark_us
@@ -261,6 +261,15 @@ class MatchOnceOperator(StatefulOperator):
         heapify(self._ahead)
         # What came out of it then is part of the output already.
         self.expire(self.watermark_us - self._of.within_us, [])
+
+
+def watermark_source(lateness_us: int) -> list[str]:
+    """Statements that find the watermark before which the records of a call are late."""
+    straggler = f"op.straggler_us - {lateness_us}"
+    return [
+        "watermark_us = op.watermark_us",
+        f"if op.straggler_us is not None: watermark_us = max(watermark_us, {straggler})",
+    ]
 
 
 def _order_source(columns: list[tuple[str, DataType]], scope: dict[str, Any]) -> str:

@@ -41,7 +41,7 @@ def spread_source(
     return [
         "todo = []",
         "for u in starts(w):",
-        "    if u <= closed.until_us: continue",
+        "    if u <= until_us: continue",
         *(f"    {line}" for line in made),
         "    s = windows.get(u)",
         "    a = None if s is None else s.get(k)",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +73,7 @@ _decode_state = msgspec.msgpack.Decoder(ReduceState).decode
 
 @dataclass(slots=True)
 class _Closed:
-    """Windows that start at or before ``until_us`` are closed; ``late_records`` came for them."""
+    """Windows that start at or before ``until_us`` are closed and forgotten; ``late_records`` came for them."""
 
     until_us: int = _LOW
     late_records: int = 0
@@ -120,20 +120,29 @@ class ReduceOperator(StatefulOperator):
             body += pane_source(window) if whole else ["w = r._w"]
         if isinstance(window, Sliding):
             body += [key, *spread_source([each for _, each in of.aggregates], of.slot_places(0), values)]
-            body += ["if starts(w)[0] <= closed.until_us:", *(f"    {line}" for line in count)]
+            body += ["if starts(w)[0] <= until_us:", *(f"    {line}" for line in count)]
         else:
             if window:
-                body += ["if w <= closed.until_us:", *(f"    {line}" for line in count), "    continue"]
+                body += ["if w <= until_us:", *(f"    {line}" for line in count), "    continue"]
                 body += ["s = windows.get(w)", "if s is None: s = windows[w] = {}"]
             else:
                 body += ["s = only"]
             body += [key, *of.accumulate("s.get(k)", "s[k]", values)]
             body.append(f"touched[{'w' if window else '0'}, k] = a")
         before, after, sides = ["touched = {}"], ["changed.update(touched)"], "None"
+        if window:
+            before += ["until_us = closed.until_us"]
+            before += ["if op.straggler_us is not None: until_us = max(until_us, closed_until_us(op.straggler_us))"]
         if update:
             after.append(f"for (w, k), a in touched.items(): append(row(k, {'w' if window else 'None'}, a))")
+        elif window is not None and window.allowed_lateness_us:
+            # What comes for a window that has closed and is kept makes its result anew.
+            after.append(f"closed_us = closed.until_us + {window.allowed_lateness_us}")
+            after.append("out += [row(k, w, a) for (w, k), a in touched.items() if w <= closed_us]")
         names: dict[str, object] = {
             **of.names,
+            "op": self,
+            "closed_until_us": self._forgotten_us,
             "closed": self._closed,
             "windows": self._windows,
             "changed": self._changed,
@@ -166,17 +175,24 @@ class ReduceOperator(StatefulOperator):
         row: Callable[[Any, int | None, list[Any]], Record] = scope["row"]
         return row
 
-    def advance(self, event_time_us: int) -> list[Record]:
+    def _forgotten_us(self, watermark_us: int) -> int:
+        """The last start of the windows that are closed and not kept any longer at a watermark."""
+        window = self._of.window
+        assert window is not None
+        return watermark_us - window.size_us - window.lateness_us - window.allowed_lateness_us
+
+    def advance(self, watermark_us: int) -> list[Record]:
         window = self._of.window
         if window is None:
             return []
-        watermark_us = event_time_us - window.lateness_us
-        until_us = watermark_us - window.size_us
-        if until_us <= self._closed.until_us:
+        until_us, before_us = self._forgotten_us(watermark_us), self._closed.until_us
+        if until_us <= before_us:
             return []
         self._closed.until_us = until_us
-        due = sorted(start for start in self._windows if start <= until_us)
-        return self._close(due)
+        kept_us = window.allowed_lateness_us
+        rows = self._results(start for start in self._windows if before_us < start - kept_us <= until_us)
+        self._forget(start for start in self._windows if start <= until_us)
+        return rows
 
     def snapshot(self, full: bool) -> bytes:
         if full:
@@ -208,19 +224,29 @@ class ReduceOperator(StatefulOperator):
             self._closed.until_us, self._closed.late_records = state.closed_until_us, state.late_records
 
     def finish(self) -> list[Record]:
-        return self._close(sorted(self._windows)) if self._of.window else []
+        window = self._of.window
+        if window is None:
+            return []
+        closed_us = self._closed.until_us + window.allowed_lateness_us
+        rows = self._results(start for start in self._windows if start > closed_us)
+        self._forget(self._windows)
+        return rows
 
-    def _close(self, starts: list[int]) -> list[Record]:
+    def _forget(self, starts: Iterable[int]) -> None:
+        for start in sorted(starts):
+            del self._windows[start]
+            self._gone.append(start)
+
+    def _results(self, starts: Iterable[int]) -> list[Record]:
+        """Results of windows that close, in order of time."""
         window = self._of.window
         assert window is not None
+        if window.emit is Emit.UPDATE:
+            return []
         out: list[Record] = []
-        for start in starts:
-            groups = self._windows.pop(start)
-            self._gone.append(start)
-            if window.emit is Emit.UPDATE:
-                continue
+        for start in sorted(starts):
             try:
-                out += [self._row(key, start, slots) for key, slots in groups.items()]
+                out += [self._row(key, start, slots) for key, slots in self._windows[start].items()]
             except PenstockError as error:
                 raise error.at(self._errors.operation) from None
             except Exception as error:

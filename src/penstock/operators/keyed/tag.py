@@ -20,8 +20,6 @@ from penstock.types import Schema
 if TYPE_CHECKING:
     from penstock.operators.keyed.join import Join
 
-_LOW = -(1 << 63)
-
 
 class Side(Enum):
     """Where a record of a join comes from."""
@@ -66,14 +64,11 @@ class Tag(Operation):
         nulls = ["None"] * (len(output) - 2 - len(self.of.keys) - len(own))
         right = self.side is Side.RIGHT
         values = [str(right), *(f"r.{key}" for key in self.of.keys), "t", *(nulls + own if right else own + nulls)]
-        body = [f"t = r.{self._time}", f"if t is None: no_time({self._time!r})", "if t > top: top = t"]
+        body = [f"t = r.{self._time}", f"if t is None: no_time({self._time!r})"]
         body += [f"if r.{key} is None: continue" for key in self._needed]
         body.append(f"append(U({', '.join(values)}))")
-        names = {"LOW": _LOW, "U": output.record_type, "no_time": _no_time}
-        event_time = "None if top == LOW else top"
-        process = compile_loop(errors.operation, body, names, errors, before=["top = LOW"], event_time=event_time)
-        vectorised = self._vectorised(schema, output)
-        return Operator(process, schema=schema, output=output, vectorised=vectorised, tells_event_time=True)
+        process = compile_loop(errors.operation, body, {"U": output.record_type, "no_time": _no_time}, errors)
+        return Operator(process, schema=schema, output=output, vectorised=self._vectorised(schema, output))
 
     def _vectorised(self, schema: Schema, output: Schema) -> BatchForm:
         time, needed, keys = self._time, self._needed, self.of.keys
@@ -83,11 +78,8 @@ class Tag(Operation):
         others = others[: len(others) - len(own)] if right else others[len(own) :]
 
         def vectorised(batch: pa.RecordBatch) -> BatchResult:
-            event_time_us_max: int | None = None
             if batch.column(time).null_count:
                 raise BadRecord("a join's time is null.")
-            if batch.num_rows:
-                event_time_us_max = pc.max(batch.column(time).cast(pa.int64())).as_py()
             for key in needed:
                 if batch.column(key).null_count:
                     batch = batch.filter(pc.is_valid(batch.column(key)))
@@ -96,8 +88,7 @@ class Tag(Operation):
             nulls = [pa.nulls(count, field.type.arrow) for field in others]
             tags = [pa.array(np.full(count, right)), *(batch.column(key) for key in keys), batch.column(time)]
             columns = [*tags, *(nulls + mine if right else mine + nulls)]
-            made = pa.RecordBatch.from_arrays(columns, schema=output.arrow)
-            return BatchResult(made, event_time_us_max=event_time_us_max)
+            return BatchResult(pa.RecordBatch.from_arrays(columns, schema=output.arrow))
 
         return vectorised
 

@@ -6,10 +6,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from enum import Enum
 from math import gcd
+from typing import Any
 
 from penstock.checks import OneOf
 from penstock.durations import format_us, parse_us
 from penstock.errors import InvalidOption, TypeMismatch
+from penstock.operators.base import Lateness
 from penstock.types import TIMESTAMP, Field, Schema
 
 OVERLAP_MAX = 1_000
@@ -33,11 +35,17 @@ class Window(ABC):
     on: str
     lateness_us: int = 0
     emit: Emit = Emit.CLOSE
+    allowed_lateness_us: int = field(default=0, kw_only=True)
 
     @property
     @abstractmethod
     def pane_us(self) -> int:
         """Length of the pieces that no window divides: all records of a piece are in the same windows."""
+
+    @property
+    @abstractmethod
+    def lateness(self) -> Lateness:
+        """When a record is late."""
 
     def check(self, schema: Schema) -> None:
         """Check that the time column is one."""
@@ -48,8 +56,16 @@ class Window(ABC):
         """Columns that a window adds to its results."""
         return Field("window_start", TIMESTAMP, False), Field("window_end", TIMESTAMP, False)
 
+    @property
+    def delays_us(self) -> dict[str, int]:
+        """How far the columns that it adds may be behind the watermark."""
+        delay_us = self.lateness_us + self.allowed_lateness_us
+        return {"window_start": delay_us + self.size_us, "window_end": delay_us}
+
     def _told(self, kind: str) -> str:
-        return f"{kind} on {self.on}, lateness {format_us(self.lateness_us) if self.lateness_us else '0'}"
+        late = f"lateness {format_us(self.lateness_us) if self.lateness_us else '0'}"
+        kept = f", kept {format_us(self.allowed_lateness_us)}" if self.allowed_lateness_us else ""
+        return f"{kind} on {self.on}, {late}{kept}"
 
 
 @dataclass(frozen=True)
@@ -59,6 +75,10 @@ class Tumbling(Window):
     @property
     def pane_us(self) -> int:
         return self.size_us
+
+    @property
+    def lateness(self) -> Lateness:
+        return Lateness(self.size_us, self.size_us, self.lateness_us + self.allowed_lateness_us)
 
     def __str__(self) -> str:
         return self._told(f"tumbling {format_us(self.size_us)}")
@@ -73,6 +93,10 @@ class Sliding(Window):
     @property
     def pane_us(self) -> int:
         return gcd(self.size_us, self.slide_us)
+
+    @property
+    def lateness(self) -> Lateness:
+        return Lateness(self.size_us, self.slide_us, self.lateness_us + self.allowed_lateness_us)
 
     def starts(self, time_us: int) -> range:
         """Starts of the windows that a time is in, the oldest first."""
@@ -91,7 +115,14 @@ def check_time(schema: Schema, column: str, what: str) -> None:
         raise TypeMismatch(what=f"{what} '{column}' is {found.ddl}.", hint="Declare or cast it as timestamp.")
 
 
-def tumbling(size: str | float, *, on: str, lateness: str | float = 0, emit: str = "close") -> Tumbling:
+def tumbling(
+    size: str | float,
+    *,
+    on: str,
+    lateness: str | float = 0,
+    allowed_lateness: str | float = 0,
+    emit: str = "close",
+) -> Tumbling:
     """Windows of a fixed size over event time, aligned to the epoch.
 
     Results have the columns ``window_start`` (in the window) and ``window_end`` (the first moment after it) after
@@ -105,19 +136,37 @@ def tumbling(size: str | float, *, on: str, lateness: str | float = 0, emit: str
     on : str
         The timestamp column.
     lateness : str or number
-        How far behind the newest record a record may be: the watermark trails the largest event time by this
-        much, a window closes when the watermark reaches its end, and what comes later for it is late: counted,
-        not in the result, and sent to ``.late`` if something reads that. With several partitions the slowest
-        one that is not idle counts.
+        How far behind the newest record of its partition a record may be, where the stream does not say that itself
+        (:meth:`Stream.with_watermark`): the watermark trails the largest event time by this much. A window closes when
+        the watermark reaches its end. What is behind the watermark of its own partition then is late: counted, not in
+        the result, and sent to ``.late`` if something reads that. With several partitions the slowest one that is not
+        idle counts.
+    allowed_lateness : str or number
+        How long a window is kept after it has closed. What comes for it then is not late: it makes the result anew,
+        and that is sent on too.
     emit : {"close", "update"}
         One result when the window closes, or the value so far after every change.
     """
-    lateness_us = parse_us(lateness, option="lateness", allow_zero=True)
-    return Tumbling(parse_us(size, option="size"), on, lateness_us, OneOf(Emit).read("emit", emit))
+    return Tumbling(parse_us(size, option="size"), on, **_closing(lateness, allowed_lateness, emit))
+
+
+def _closing(lateness: str | float, allowed_lateness: str | float, emit: str) -> dict[str, Any]:
+    """Read the options that say when windows close, and what is sent on."""
+    return {
+        "lateness_us": parse_us(lateness, option="lateness", allow_zero=True),
+        "allowed_lateness_us": parse_us(allowed_lateness, option="allowed_lateness", allow_zero=True),
+        "emit": OneOf(Emit).read("emit", emit),
+    }
 
 
 def sliding(
-    size: str | float, *, slide: str | float, on: str, lateness: str | float = 0, emit: str = "close"
+    size: str | float,
+    *,
+    slide: str | float,
+    on: str,
+    lateness: str | float = 0,
+    allowed_lateness: str | float = 0,
+    emit: str = "close",
 ) -> Sliding:
     """Windows of a fixed size over event time that overlap: one starts at every multiple of ``slide``.
 
@@ -132,7 +181,7 @@ def sliding(
         Length, such as ``"10s"``.
     slide : str or number
         How far apart windows start: at most the size, and at least a thousandth of it.
-    on, lateness, emit
+    on, lateness, allowed_lateness, emit
         As for :func:`tumbling`.
 
     Examples
@@ -145,5 +194,4 @@ def sliding(
     if not size_us <= slide_us * OVERLAP_MAX <= size_us * OVERLAP_MAX:
         allowed = f"at most the size, {format_us(size_us)}, and at least 1/{OVERLAP_MAX} of it"
         raise InvalidOption(option="slide", given=slide, allowed=allowed)
-    lateness_us = parse_us(lateness, option="lateness", allow_zero=True)
-    return Sliding(size_us, on, lateness_us, OneOf(Emit).read("emit", emit), slide_us=slide_us)
+    return Sliding(size_us, on, **_closing(lateness, allowed_lateness, emit), slide_us=slide_us)

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import InvalidOption, TypeMismatch
 from penstock.expr import Column, col, infer, predicate_source, record_source, vectorise
+from penstock.expr.column import Op
 from penstock.operators.base import MAIN, BatchResult, Operation, Operator
 from penstock.operators.errors import DEAD_LETTERS, Errors
 from penstock.operators.loop import compile_loop
@@ -38,6 +39,10 @@ class Filter(Operation):
     def bind(self, schema: Schema) -> Schema:
         _check_condition(self.condition, schema)
         return schema
+
+    def column_of(self, column: str, schema: Schema) -> str:
+        del schema
+        return column
 
     def build(self, schema: Schema, errors: Errors) -> Operator:
         names: dict[str, object] = {}
@@ -80,6 +85,13 @@ class Project(Operation):
             raise InvalidOption(option="columns", given=(), allowed="at least one column")
         return self._resolved(schema)[1]
 
+    def column_of(self, column: str, schema: Schema) -> str | None:
+        columns, output = self._resolved(schema)
+        made = columns[output.names.index(column)]
+        while made.op is Op.ALIAS:
+            (made,) = made.args
+        return str(made.payload) if made.op is Op.REF else None
+
     def build(self, schema: Schema, errors: Errors) -> Operator:
         columns, output = self._resolved(schema)
         names: dict[str, object] = {"T": output.record_type}
@@ -111,6 +123,10 @@ class Split(Operation):
                 raise InvalidOption(option="branch name", given=name, allowed=f"any name but {', '.join(_TAKEN)}")
             _check_condition(condition, schema)
         return schema
+
+    def column_of(self, column: str, schema: Schema) -> str:
+        del schema
+        return column
 
     def side_ports(self, schema: Schema) -> dict[str, Schema]:
         return {**{name: schema for name, _ in self.branches}, REST: schema}

@@ -111,6 +111,9 @@ class Lookup(Operation):
             )
         return Schema((*schema.fields, *self._added()))
 
+    def column_of(self, column: str, schema: Schema) -> str | None:
+        return column if column in schema else None
+
     def build(self, schema: Schema, errors: Errors) -> Operator:
         output = self._output(schema)
         added = [f.name for f in self._added()]

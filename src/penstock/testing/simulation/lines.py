@@ -73,13 +73,15 @@ def _complete(worker: WorkerView) -> set[int]:
 
 
 def _check_line(unit: UnitView) -> list[int]:
-    """Check that the line's ids follow each other; return the micro-batches that are away."""
+    """Check that micro-batches are in line in the order in which they were cut; return those that are away."""
     away: list[int] = []
-    next_id: int | None = None
+    before = 0
     for each in unit.line:
-        if next_id is not None and each.id != next_id:
-            raise Violation(f"{unit.name}: {each.id} is in line behind {next_id - 1}")
-        next_id = each.id + 1
-        if isinstance(each, Item) and not each.is_complete:
+        if not isinstance(each, Item) or not each.number:
+            continue
+        if each.number <= before:
+            raise Violation(f"{unit.name}: {each.number} is in line behind {before}")
+        before = each.number
+        if not each.is_complete:
             away.append(each.number)
     return away

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.engine.event_time import Origin
 from penstock.engine.line import Item, Line, Range
 from penstock.engine.ways.pool import DEPTH, LOST_US, MISSED_US, SlotPool, Work
 from penstock.engine.ways.slots import Slots
@@ -20,11 +21,11 @@ def ready(slot: int, group: int = 1, incarnation: int | None = None, holds: list
 
 
 def way(pool: SlotPool) -> Slots:
-    return Slots(Range(0, 1), 1000, pool, Line(), Schema.parse("n bigint"), (0, 0), lambda now_us: now_us)
+    return Slots(Range(0, 1), 1000, pool, Line(), Schema.parse("n bigint"), (0, 0))
 
 
 def work(pool: SlotPool, of: Slots, payload: bytes | None = None) -> Work:
-    item = Item(0, of.range, 10, 0, 0, 0, 0, payload=payload)
+    item = Item(of.range, 10, 0, 0, 0, Origin(0, 0), payload=payload)
     do = s.Do(
         slot=0,
         worker=3,

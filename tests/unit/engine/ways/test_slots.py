@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from penstock.dataset import Block
 from penstock.engine.chain import Passed
+from penstock.engine.event_time import Origin
 from penstock.engine.inputs import Stretch, Taken
 from penstock.engine.line import Item, Line, Range, Result
 from penstock.engine.ways.pool import SlotPool
@@ -26,7 +29,7 @@ def done(number: int, took_us: int = 0) -> s.Done:
         done_us=1000 + took_us,
         source_ns=0,
         due_us=5,
-        event_time_us_max=None,
+        times=None,
         stages=[],
         parts=[],
         carried=0,
@@ -41,19 +44,19 @@ class Play:
         self.pool = SlotPool(0, 7)
         self.pool.on_ready(s.Ready(group=1, slot=0, incarnation=100, endpoint="tcp://100"))
         self.line = Line()
-        self.way = Slots(Range(0, 1), 50 * MS, self.pool, self.line, SCHEMA, (0, 0), lambda now_us: now_us, record_ns)
+        self.way = Slots(Range(0, 1), 50 * MS, self.pool, self.line, SCHEMA, (0, 0), record_ns)
 
     @property
     def items(self) -> list[Item]:
         return list(self.line.items)
 
-    def gather(self, origin: int, count: int, now_us: int, due_us: int = 5) -> None:
+    def gather(self, source: int, count: int, now_us: int, due_us: int = 5, **said: Any) -> None:
         rows = [SCHEMA.record_type(n) for n in range(count)]
-        self.way.take(Taken(rows, due_us, origin), Passed(rows), now_us)
+        self.way.take(Taken(rows, due_us, Origin(source, source, **said)), Passed(rows), now_us)
 
     def finish(self, count: int, took_us: int, size_bytes: int = 1) -> int:
         """Have a micro-batch computed; return how large the next may be."""
-        self.way.take_stretch(Stretch(0, 0, count, 0), 0)
+        self.way.take_stretch(Stretch(0, 0, count, 0), Origin(0, 0), 0)
         item = self.items[-1]
         self.pool.send(0)
         self.pool.receive(done(item.number, took_us), [bytes(size_bytes)])
@@ -105,13 +108,11 @@ def test_a_micro_batch_is_cut_when_it_is_full_or_old() -> None:
     assert not play.way.is_full(0)
     assert play.way.wake_us() == 1000 + 50 * MS
     assert play.way.cut(2000)
-    assert [item.origin for item in play.items] == [1]
+    assert [item.origin.input for item in play.items] == [1]
     assert not play.way.cut(3000)
-    assert (play.way.holds(0), play.way.holds(1)) == (True, False)
-    assert (play.line.holds(0), play.line.holds(1)) == (False, True)
     assert play.way.cut(1000 + 50 * MS)
     item = play.items[-1]
-    assert (item.id, item.count, item.due_us) == (1, 6, 2)
+    assert (item.origin.input, item.count, item.due_us) == (0, 6, 2)
     assert item.came_us == 11_000, "when its records came, on average"
     assert not play.way.gathers
 
@@ -121,13 +122,26 @@ def test_a_marker_takes_all_that_has_gathered_along() -> None:
     play.gather(0, 1, 1000)
     play.gather(1, 1, 1000)
     play.way.flush(1001)
-    assert [(item.id, item.origin) for item in play.items] == [(0, 0), (1, 1)]
+    assert [item.origin.input for item in play.items] == [0, 1]
+
+
+def test_stragglers_begin_a_micro_batch_and_what_is_said_of_a_lane_ends_one() -> None:
+    play = Play()
+    play.gather(0, 2, 1000, event_time_us=10)
+    play.gather(0, 1, 1001, event_time_us=12)
+    play.gather(0, 1, 1002, straggler_us=12)
+    play.gather(0, 3, 1003, event_time_us=15)
+    play.gather(0, 0, 1004, idle=True)
+    play.gather(0, 4, 1005)
+    play.way.flush(1006)
+    told = [(each.count, each.origin.event_time_us, each.origin.straggler_us, each.origin.idle) for each in play.items]
+    assert told == [(3, 12, None, None), (4, 15, 12, True), (4, None, None, None)]
 
 
 def test_blocks_that_nothing_was_done_to_stay_as_they_came() -> None:
     play = Play()
     block = Block(4, 4, 1, [SCHEMA.record_type(1)], None, 1, 5)
-    play.way.take(Taken([], 5, 0, block=block, is_open=False), Passed([]), 0)
+    play.way.take(Taken([], 5, Origin(0, 0), block=block), Passed([]), 0)
     play.way.flush(1)
     assert play.items[0].count == 1
 
@@ -142,7 +156,7 @@ def test_what_has_no_records_needs_no_slot() -> None:
 
 def test_results_of_the_past_are_not_taken() -> None:
     play = Play()
-    play.way.take_stretch(Stretch(0, 0, 5, 0), 0)
+    play.way.take_stretch(Stretch(0, 0, 5, 0), Origin(0, 0), 0)
     play.pool.send(0)
     play.way.forget()
     play.pool.receive(done(play.items[0].number), [])
@@ -153,8 +167,8 @@ def test_results_of_the_past_are_not_taken() -> None:
 def test_room_is_what_slots_take_and_the_line_holds() -> None:
     play = Play()
     assert play.way.room == 2
-    play.way.take_stretch(Stretch(0, 0, 5, 0), 0)
-    play.way.take_stretch(Stretch(0, 5, 5, 0), 0)
+    play.way.take_stretch(Stretch(0, 0, 5, 0), Origin(0, 0), 0)
+    play.way.take_stretch(Stretch(0, 5, 5, 0), Origin(0, 0), 0)
     assert play.way.room == 0
     for item in play.items:
         item.result = Result(done(item.number), ())
@@ -163,9 +177,9 @@ def test_room_is_what_slots_take_and_the_line_holds() -> None:
 
 def test_what_no_slot_is_there_for_is_given_back() -> None:
     play = Play()
-    play.way.take_stretch(Stretch(0, 0, 5, 0), 0)
+    play.way.take_stretch(Stretch(0, 0, 5, 0), Origin(0, 0), 0)
     play.pool.send(0)
-    play.way.take_stretch(Stretch(0, 5, 5, 0), 0)
+    play.way.take_stretch(Stretch(0, 5, 5, 0), Origin(0, 0), 0)
     play.way.recall()
     assert [each.given_back for each in play.items] == [False, False], "a slot has it, or will"
     play.pool.on_group_ended(1)
@@ -175,7 +189,7 @@ def test_what_no_slot_is_there_for_is_given_back() -> None:
 
 def test_what_slots_are_lost_with_too_often_is_given_back() -> None:
     play = Play()
-    play.way.take_stretch(Stretch(0, 0, 5, 0), 0)
+    play.way.take_stretch(Stretch(0, 0, 5, 0), Origin(0, 0), 0)
     for group in range(1, 4):
         play.pool.send(0)
         assert not play.pool.give_back_lost()

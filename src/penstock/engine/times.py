@@ -1,0 +1,183 @@
+"""Event time in a unit instance: it comes with records, passes the chain with them, and leaves with results.
+
+What a unit does with it depends on what the unit is:
+
+================  ==================================================  ==============================================
+unit              where records enter                                 where results leave
+================  ==================================================  ==============================================
+reads it          records are cut before stragglers, once they come   their lane has come so far; the least of the
+                  to the operation before which their time is known   lanes that are waited for
+keeps state       the watermark of the inputs advances the state;     the watermark that the state has reached; one
+                  stragglers are judged by that of their lane         lane, idle when all inputs are
+neither           nothing                                             the least of the inputs that are not idle
+================  ==================================================  ==============================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.dataset import Mark
+from penstock.engine.chain import Chain, Passed
+from penstock.engine.edges import Span
+from penstock.engine.event_time import Lanes, Origin, Reading
+from penstock.engine.inputs import Input, Logs, Taken
+from penstock.engine.lineage import Place
+from penstock.engine.snapshot import LaneState, UnitSnapshot
+from penstock.pipeline.plan import Plan, UnitSpec
+from penstock.protocol.slots import TimesRead
+
+Pieces = Sequence[tuple[Passed, Origin]]
+
+
+class Times:
+    """Runs records through a chain, and lets event time pass with them."""
+
+    def __init__(self, plan: Plan, spec: UnitSpec, instance: int, chain: Chain, source: Input) -> None:
+        self._chain = chain
+        self._input = source
+        self._state = source if chain.stateful is not None and isinstance(source, Logs) else None
+        self._own_lane = spec.lane + instance
+        self._reached_us: int | None = None
+        self._reading = Reading(spec.timing) if spec.timing is not None else None
+        self._lanes: Lanes | None = None
+        if self._reading is not None:
+            if self._state is not None:
+                ids = [(0, self._own_lane)]
+            elif isinstance(source, Logs):
+                ids = [(index, lane) for index, each in enumerate(source.logs) for lane in each.lanes]
+            else:
+                ids = [(lane - spec.lane, lane) for lane in plan.lanes(spec.id, instance)]
+            options = plan.options
+            self._lanes = Lanes(ids, epochs_max=1 + -(-options.idle_us // options.epoch_us))
+        self.keeps_lanes = plan.keeps_lanes(spec.id)
+        """Whether portions of different lanes must not be mixed."""
+
+    def enter(self, taken: Taken, until: int | None) -> Pieces:
+        """Run records through the operations before ``until``; return what came of them, cut before stragglers."""
+        rows, origin, state = taken.rows, taken.origin, self._state
+        if state is None:
+            if self._reading is not None:  # what came with the records is of another event time
+                origin.event_time_us = origin.straggler_us = None
+            head = Passed(rows)
+            return self.run(head, taken.due_us, origin, 0, until, taken.place) if rows else [(Passed([]), origin)]
+        chain, stop = self._chain, self._stop(0, until)
+        assert chain.stateful is not None
+        head = Passed([])
+        if rows:
+            if origin.straggler_us is not None:
+                chain.stateful.straggler_us = origin.straggler_us - state.logs[origin.input].delay_us
+            head = chain.push(rows, taken.due_us, 0, stop)
+            chain.stateful.straggler_us = None
+        reached_us = state.enter(origin)
+        if reached_us is not None and (self._reached_us is None or reached_us > self._reached_us):
+            self._reached_us = reached_us
+            head.add(chain.advance(reached_us, taken.due_us, stop))
+        else:
+            reached_us = None
+        own = Origin(0, self._own_lane, reached_us, None, state.idle_change())
+        return self._run_on(head, taken.due_us, own, stop, until)
+
+    def finish(self, due_us: int, until: int | None) -> Pieces:
+        """The input has ended: return what the state still had."""
+        stop = self._stop(0, until)
+        rest = self._chain.advance(None, due_us, stop)
+        if not rest.rows and not rest.sides:
+            return []
+        return self._run_on(rest, due_us, Origin(0, self._own_lane), stop, until)
+
+    def run(
+        self, head: Passed, due_us: int, origin: Origin, first: int, until: int | None, place: Place | None
+    ) -> Pieces:
+        """Run records that have come to operation ``first`` on, up to ``until``."""
+        stop = self._stop(first, until)
+        if stop is None or stop > first:
+            head = self._chain.push(head.rows, due_us, first, stop, place)
+        return self._run_on(head, due_us, origin, stop, until, place)
+
+    def _stop(self, first: int, until: int | None) -> int | None:
+        """Where to stop to read times, between two operations; ``until`` if they are not read between them."""
+        at = self._reading.index if self._reading is not None else -1
+        return at if at >= first and (until is None or at < until) else until
+
+    def _run_on(
+        self,
+        head: Passed,
+        due_us: int,
+        origin: Origin,
+        stop: int | None,
+        until: int | None,
+        place: Place | None = None,
+    ) -> Pieces:
+        """Read times of what has come to operation ``stop``, cut it before stragglers, and run it on."""
+        reading, lanes = self._reading, self._lanes
+        if reading is None or lanes is None or stop is None or stop != reading.index or stop == until:
+            return [(head, origin)]
+        origin.event_time_us = None
+        if not head.rows:
+            return [(head, origin)]
+        lane = lanes.lane(origin)
+        pieces, newest_us = reading.cut(head.rows, lane.entered_us)
+        lane.entered_us = newest_us
+        results: list[tuple[Passed, Origin]] = []
+        at = 0
+        for i, (straggler_us, rows) in enumerate(pieces):
+            if place is not None and at:
+                place = (place[0], place[1] + at) if stop == 0 else None
+            at = len(rows)
+            passed = self._chain.push(rows, due_us, stop, until, place)
+            reached_us = pieces[i + 1][0] if i + 1 < len(pieces) else newest_us
+            if not i:
+                passed.sides = {**head.sides, **passed.sides}
+            told = Origin(origin.input, origin.lane, reached_us, straggler_us, None if i else origin.idle)
+            results.append((passed, told))
+        results[-1][1].ends = origin.ends
+        return results
+
+    def read_away(self, origin: Origin, times: TimesRead | None) -> bool:
+        """Take what a slot has read off an item's records; False: there are stragglers, so it must be run here."""
+        if self._lanes is None or times is None:
+            return True
+        lane = self._lanes.lane(origin)
+        if times.straggles or (lane.entered_us is not None and times.late_at_us <= lane.entered_us):
+            return False
+        if lane.entered_us is None or times.newest_us > lane.entered_us:
+            lane.entered_us = times.newest_us
+        origin.event_time_us = lane.entered_us
+        return True
+
+    def leave(self, origin: Origin, span: Span) -> None:
+        """Let some records leave the unit: say what goes with them."""
+        if self._lanes is not None:
+            span.event_time_us = self._lanes.leave(origin)
+        elif self._state is not None:
+            span.event_time_us = origin.event_time_us
+        else:
+            span.event_time_us = self._input.leave(origin)
+        span.lane, span.straggler_us, span.idle = origin.lane, origin.straggler_us, origin.idle
+
+    @property
+    def event_time_us(self) -> int | None:
+        """How far the unit has come, where it reads that itself."""
+        return self._lanes.event_time_us if self._lanes is not None else None
+
+    def on_marker(self, mark: Mark) -> Sequence[Origin]:
+        """A marker is about to leave the unit: return what is to be told before."""
+        if mark is Mark.END:
+            # Whoever reads other units too must not wait for this one.
+            return [Origin(0, self._own_lane, idle=True)] if self._state is not None else ()
+        return self._lanes.on_marker() if self._lanes is not None else ()
+
+    def state(self) -> list[LaneState]:
+        """How far the lanes have come, at a marker that leaves the unit."""
+        return self._lanes.state() if self._lanes is not None else []
+
+    def restore(self, snapshot: UnitSnapshot) -> Sequence[Origin]:
+        """Go on from a snapshot; return what is to be told of idle lanes, which those behind wait for again."""
+        source = self._input
+        if self._state is not None:
+            return [Origin(0, self._own_lane, idle=True)] if self._state.is_idle else []
+        idle = source.idle_lanes if isinstance(source, Logs) else []
+        if self._lanes is not None:
+            return self._lanes.restore(snapshot.lanes, idle)
+        return [Origin(origin, lane, idle=True) for origin, lane in idle]
