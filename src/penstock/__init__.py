@@ -3,7 +3,7 @@
 from penstock.connectors import console, fields, files, foreach, generator, json_files, memory, rates, records, sqlite
 from penstock.errors import PenstockError
 from penstock.expr import coalesce, col, lit, when
-from penstock.operators import op, table, tumbling
+from penstock.operators import op, session, table, tumbling
 from penstock.operators.keyed import aggregates as agg
 from penstock.pipeline.stream import Pipeline, Stream, stream
 from penstock.runtime.job import Job, run, start
@@ -32,6 +32,7 @@ __all__ = [
     "rates",
     "records",
     "run",
+    "session",
     "sqlite",
     "start",
     "stream",

@@ -276,3 +276,44 @@ def test_a_window_that_is_kept_makes_its_result_anew(parallelism: int) -> None:
     harness.run()
     assert [(row["window_start"], row["count"]) for row in harness.rows()] == [(0, 2), (0, 3), (10 * S, 2)]
     assert harness.count("count", "late") == 1
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+def sessions_on_time(partitions: list[Rows], gap_us: int, delay_us: int) -> tuple[Counter[tuple[Any, ...]], int]:
+    """Sessions of what is not behind the watermark of its own partition, and how much is."""
+    kept, late = [], 0
+    for rows in partitions:
+        newest: int | None = None
+        for k, _, at in plain(rows):
+            if newest is not None and at < newest - delay_us:
+                late += 1
+            else:
+                kept.append((k, at))
+            newest = at if newest is None else max(newest, at)
+    found: list[list[Any]] = []
+    for k, at in sorted(kept):
+        if found and found[-1][0] == k and at <= found[-1][2]:
+            found[-1][2:] = at + gap_us, found[-1][3] + 1
+        else:
+            found.append([k, at, at + gap_us, 1])
+    return Counter(tuple(each) for each in found), late
+
+
+@pytest.mark.parametrize("forms", ["record", "batch"])
+@pytest.mark.parametrize("between", [BETWEEN[each] for each in ("chained", "merge", "shuffle")])
+def test_sessions_are_those_of_what_is_on_time(between: Callable[[ps.Stream], ps.Stream], forms: str) -> None:
+    partitions = disordered(11, 3)
+    declared = between(source(partitions).with_watermark("at", "4s"))
+    sink = ps.memory()
+    sessions = declared.key_by("k").window(ps.session("700ms", on="at")).count()
+    options = Options.of(parallelism=2, epoch="200ms", idle="1h", forms=forms, slots=2)
+    cluster = Cluster(Plan.of(sessions.to(sink).graph(), options))
+    cluster.run_until(1 << 62)
+    expected, late = sessions_on_time(partitions, 700_000, 4 * S)
+    assert late > 20
+    assert len(expected) > 40
+    assert Counter((row.k, row.window_start, row.window_end, row.count) for row in sink.rows) == expected
+    figures = [each for worker in cluster.workers for each in worker.figures()]
+    assert sum(each.late for each in figures if each.operation == "count") == late

@@ -99,13 +99,16 @@ class Reading:
         int or None
             How far the lane has come with them.
         """
-        times = known = list(map(self._time, rows))
+        times = list(map(self._time, rows))
         reached = _LOW if newest_us is None else newest_us
-        if None in times:  # whoever needs the time will say so
+        try:
+            low, high = min(times), max(times)
+        except TypeError:  # some are null: whoever needs the time will say so
             known = [time for time in times if time is not None]
-            if not known:
-                return [(None, rows)], newest_us
-        low, newest = min(known), max(*known, reached)
+            low, high = min(known, default=None), max(known, default=None)
+        if low is None or high is None:
+            return [(None, rows)], newest_us
+        newest = max(high, reached)
         if self._late_at(low) > newest:
             return [(None, rows)], newest
         pieces: list[Piece] = []

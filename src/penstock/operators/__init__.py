@@ -22,7 +22,17 @@ from penstock.operators.keyed.join import Join, join
 from penstock.operators.keyed.match import Match, Pairing
 from penstock.operators.keyed.reduce import LATE, Reduce
 from penstock.operators.keyed.tag import Side, Tag
-from penstock.operators.keyed.windows import OVERLAP_MAX, Emit, Sliding, Tumbling, Window, sliding, tumbling
+from penstock.operators.keyed.windows import (
+    OVERLAP_MAX,
+    Emit,
+    Session,
+    Sliding,
+    Tumbling,
+    Window,
+    session,
+    sliding,
+    tumbling,
+)
 from penstock.operators.keys import Partitioner, check_keys
 from penstock.operators.stateless.columns import REST, Filter, Project, Split
 from penstock.operators.stateless.functions import Apply, Function, as_function, op
@@ -62,6 +72,7 @@ __all__ = [
     "Project",
     "Reduce",
     "Result",
+    "Session",
     "Side",
     "Sliding",
     "Split",
@@ -76,6 +87,7 @@ __all__ = [
     "check_keys",
     "join",
     "op",
+    "session",
     "sliding",
     "table",
     "tumbling",

@@ -13,7 +13,7 @@ from penstock.operators.base import Expansion, Lateness, Operation
 from penstock.operators.keyed.aggregates import Aggregate
 from penstock.operators.keyed.combine import Combine
 from penstock.operators.keyed.reduce import LATE, Reduce
-from penstock.operators.keyed.windows import Sliding, Window
+from penstock.operators.keyed.windows import Session, Sliding, Window
 from penstock.operators.keys import check_keys
 from penstock.types import BIGINT, TIMESTAMP, Field, Schema
 
@@ -76,7 +76,13 @@ class Aggregation(Operation):
 
     @property
     def needs_records(self) -> bool:
-        """Whether the records themselves must travel: panes of a block would tell only the order within each."""
+        """Whether the records themselves must travel.
+
+        A session is known where all of a key's records meet. Of sliding windows, panes of a block would tell only the
+        order within each.
+        """
+        if isinstance(self.window, Session):
+            return True
         return isinstance(self.window, Sliding) and any(aggregate.ordered for _, aggregate in self.aggregates)
 
     def expand(self, schemas: Sequence[Schema], read: Collection[str]) -> Expansion:
@@ -90,12 +96,12 @@ class Aggregation(Operation):
         by = f" by {', '.join(self.keys)}" if self.keys else ""
         return f"{what}{by}{f'; {self.window}' if self.window else ''}"
 
-    def slot_places(self, first: int) -> list[tuple[str, ...]]:
-        """Places in the accumulator list ``a`` that each aggregate's slots take, counted from ``first``."""
+    def slot_places(self, first: int, name: str = "a") -> list[tuple[str, ...]]:
+        """Places in an accumulator list that each aggregate's slots take, counted from ``first``."""
         places = []
         for _, aggregate in self.aggregates:
             n = len(aggregate.of_record())
-            places.append(tuple(f"a[{first + j}]" for j in range(n)))
+            places.append(tuple(f"{name}[{first + j}]" for j in range(n)))
             first += n
         return places
 

@@ -13,7 +13,8 @@ from penstock.operators.base import BatchKind, Operation, Operator, RecordForm, 
 from penstock.operators.errors import Errors, describe_error, user_traceback
 from penstock.operators.keyed.aggregates import Custom
 from penstock.operators.keyed.panes import no_time, pane_source, spread_source
-from penstock.operators.keyed.windows import Emit, Sliding
+from penstock.operators.keyed.sessions import SessionOperator
+from penstock.operators.keyed.windows import Emit, Session, Sliding
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
 from penstock.types import Record, Schema
@@ -46,6 +47,8 @@ class Reduce(Operation):
         return {LATE: self.input} if self.whole else {}
 
     def build(self, schema: Schema, errors: Errors) -> Operator:
+        if isinstance(self.of.window, Session):
+            return SessionOperator(self.of, schema, errors, LATE)
         return ReduceOperator(self, schema, errors)
 
     def describe(self) -> str:

@@ -108,6 +108,26 @@ class Sliding(Window):
         return self._told(f"sliding {format_us(self.size_us)} every {format_us(self.slide_us)}")
 
 
+@dataclass(frozen=True)
+class Session(Window):
+    """Windows that hold records of which each is at most a gap, the ``size_us``, away from another one."""
+
+    @property
+    def pane_us(self) -> int:
+        return 1
+
+    @property
+    def lateness(self) -> Lateness:
+        return Lateness(delay_us=self.lateness_us)
+
+    @property
+    def delays_us(self) -> dict[str, int]:
+        return {"window_end": self.lateness_us}  # how far back a session may begin nobody knows
+
+    def __str__(self) -> str:
+        return self._told(f"sessions with gaps above {format_us(self.size_us)}")
+
+
 def check_time(schema: Schema, column: str, what: str) -> None:
     """Check that a column holds event time; ``what`` names it in the error."""
     found = schema.field(column).type
@@ -157,6 +177,29 @@ def _closing(lateness: str | float, allowed_lateness: str | float, emit: str) ->
         "allowed_lateness_us": parse_us(allowed_lateness, option="allowed_lateness", allow_zero=True),
         "emit": OneOf(Emit).read("emit", emit),
     }
+
+
+def session(gap: str | float, *, on: str, lateness: str | float = 0) -> Session:
+    """Windows as long as records of a key keep coming: one closes when none has come for more than ``gap``.
+
+    Results have the columns ``window_start`` (the time of the first record) and ``window_end`` (that of the last one,
+    and the gap) after the key, and are sent on when the watermark has passed the end. A record that is behind the
+    watermark of its own partition is late: counted, in no session, and sent to ``.late`` if something reads that.
+
+    Parameters
+    ----------
+    gap : str or number
+        How far apart the times of two records may be at most to be in the same session, such as ``"30m"``.
+    on : str
+        The timestamp column.
+    lateness : str or number
+        As for :func:`tumbling`.
+
+    Examples
+    --------
+    >>> clicks.key_by("user").window(ps.session("30m", on="time")).count()  # doctest: +SKIP
+    """
+    return Session(parse_us(gap, option="gap"), on, parse_us(lateness, option="lateness", allow_zero=True))
 
 
 def sliding(
