@@ -590,3 +590,27 @@ def test_a_stall_is_not_taken_for_silence() -> None:
     figures = {each.operation: each for worker in cluster.workers for each in worker.figures()}
     assert figures["count"].late == 0
     assert sum(row.count for row in sink.rows) == 4000
+
+
+@WIDTHS
+@pytest.mark.parametrize("window", [None, "5s"])
+def test_a_value_for_every_record_is_one_for_every_record(parallelism: int, window: str | None) -> None:
+    """Records of a key come together in blocks, in which the count changes several times."""
+    rows = events(300, keys=5)
+    keyed = source(rows=paced(rows, every=100)).key_by("k")
+    counted = keyed.count(emit="every") if window is None else keyed.window(window, on="at", emit="every").count()
+    first = counted.filter(ps.col("count") == 1)
+    pipeline = counted.to(ps.memory(), name="all") + first.to(ps.memory(), name="first")
+    harness = Harness(pipeline, parallelism=parallelism)
+    harness.run()
+    found = defaultdict(list)
+    for row in harness.rows("all"):
+        found[row["k"], row.get("window_start")].append(row["count"])
+    groups = Counter((k, None if window is None else at - at % (5 * S)) for k, _, at in rows)
+    assert found == {group: list(range(1, n + 1)) for group, n in groups.items()}
+    assert len(harness.rows("first")) == len(groups)
+
+
+def test_without_a_window_nothing_closes() -> None:
+    with pytest.raises(PenstockError, match="without a window nothing closes"):
+        source(rows=[]).key_by("k").count(emit="close")

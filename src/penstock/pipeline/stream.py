@@ -17,6 +17,7 @@ from penstock.operators import (
     REST,
     Aggregation,
     Apply,
+    Emit,
     Filter,
     Function,
     How,
@@ -351,9 +352,20 @@ class Stream:
             )
         return Grouped(self._unkeyed, self._keys, window)
 
-    def aggregate(self, *, name: str | None = None, on_error: str = "fail", **aggregates: Aggregate) -> Aggregated:
-        """Aggregate each key, or the whole stream; the result so far is sent on after every change."""
-        return Grouped(self._unkeyed, self._keys, None).aggregate(name=name, on_error=on_error, **aggregates)
+    def aggregate(
+        self, *, name: str | None = None, on_error: str = "fail", emit: str = "change", **aggregates: Aggregate
+    ) -> Aggregated:
+        """Aggregate each key, or the whole stream, without windows: the value so far is sent on.
+
+        With ``emit="change"`` that is when it has changed, at most once for each key and block of records: how often
+        depends on how records happen to come together, the last value of each key does not. With ``emit="every"`` it is
+        for every record, so that each value comes once (a running count comes by 1, 2, 3 …), which costs more.
+        """
+        running = Emit.read(emit)
+        if running is Emit.CLOSE:
+            allowed = "change or every: without a window nothing closes"
+            raise InvalidOption(option="emit", given=emit, allowed=allowed, operation=name or "aggregate")
+        return Grouped(self._unkeyed, self._keys, None, running).aggregate(name=name, on_error=on_error, **aggregates)
 
     def to(self, sink: Sink, *, name: str | None = None, dead_letters: Sink | None = None) -> Pipeline:
         """End the stream in a sink; ``dead_letters`` takes the bad records of operations with that policy."""
@@ -387,16 +399,18 @@ class KeyedStream(Stream):
         made = super().with_watermark(column, delay, name=name)
         return KeyedStream(made._from, MAIN, made.schema, self._keys)
 
-    def count(self, *, name: str | None = None) -> Aggregated:
-        """Running count of each key."""
-        made = self.aggregate(name=name, count=agg.count())
+    def count(self, *, name: str | None = None, emit: str = "change") -> Aggregated:
+        """Running count of each key; ``emit`` as in :meth:`Stream.aggregate`."""
+        made = self.aggregate(name=name, emit=emit, count=agg.count())
         return made if name else made._named("count")
 
 
 class Grouped:
     """Records grouped by key and window, waiting for their aggregates."""
 
-    def __init__(self, stream: Stream, keys: tuple[str, ...], window: Window | None) -> None:
+    def __init__(
+        self, stream: Stream, keys: tuple[str, ...], window: Window | None, running: Emit = Emit.CHANGE
+    ) -> None:
         if window is not None and not isinstance(window, Window):
             raise TypeMismatch(
                 what=f"{window!r} is not a window.",
@@ -406,6 +420,7 @@ class Grouped:
         self._stream = stream
         self._keys = keys
         self._window = window
+        self._running = running
 
     def aggregate(self, *, name: str | None = None, on_error: str = "fail", **aggregates: Aggregate) -> Aggregated:
         """Compute several aggregates: ``aggregate(n=ps.agg.count(), total=ps.agg.sum("price"))``."""
@@ -419,7 +434,7 @@ class Grouped:
                     operation=name or "aggregate",
                     hint="Use ps.agg.sum(…) and the like.",
                 )
-        operation = Aggregation(self._keys, tuple(aggregates.items()), self._window)
+        operation = Aggregation(self._keys, tuple(aggregates.items()), self._window, self._running)
         made = self._stream._then(operation, name, on_error)
         return Aggregated(made._from, MAIN, made.schema, late_schema=self._stream.schema if self._window else None)
 

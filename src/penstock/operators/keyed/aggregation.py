@@ -13,7 +13,7 @@ from penstock.operators.base import Expansion, Lateness, Operation
 from penstock.operators.keyed.aggregates import Aggregate
 from penstock.operators.keyed.combine import Combine
 from penstock.operators.keyed.reduce import LATE, Reduce
-from penstock.operators.keyed.windows import Session, Sliding, Window
+from penstock.operators.keyed.windows import Emit, Session, Sliding, Window
 from penstock.operators.keys import check_keys
 from penstock.types import BIGINT, TIMESTAMP, Field, Schema
 
@@ -25,6 +25,8 @@ class Aggregation(Operation):
     keys: tuple[str, ...]
     aggregates: tuple[tuple[str, Aggregate], ...]
     window: Window | None = None
+    running: Emit = Emit.CHANGE
+    """What a running aggregate sends on."""
     kind = "aggregate"
     stateful = True
 
@@ -53,6 +55,11 @@ class Aggregation(Operation):
     def delays_us(self) -> dict[str, int]:
         return self.window.delays_us if self.window else {}
 
+    @property
+    def emit(self) -> Emit:
+        """When results are sent on."""
+        return self.window.emit if self.window else self.running
+
     def side_ports(self, schema: Schema) -> dict[str, Schema]:
         return {LATE: schema} if self.window else {}
 
@@ -78,10 +85,10 @@ class Aggregation(Operation):
     def needs_records(self) -> bool:
         """Whether the records themselves must travel.
 
-        A session is known where all of a key's records meet. Of sliding windows, panes of a block would tell only the
-        order within each.
+        A session is known where all of a key's records meet, and so are the results for every record. Of sliding
+        windows, panes of a block would tell only the order within each.
         """
-        if isinstance(self.window, Session):
+        if isinstance(self.window, Session) or self.emit is Emit.EVERY:
             return True
         return isinstance(self.window, Sliding) and any(aggregate.ordered for _, aggregate in self.aggregates)
 

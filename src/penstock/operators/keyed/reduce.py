@@ -113,7 +113,7 @@ class ReduceOperator(StatefulOperator):
 
     def _compile(self, whole: bool, errors: Errors) -> RecordForm:
         of, window = self._of, self._of.window
-        update = window is None or window.emit is Emit.UPDATE
+        emit = of.emit
         body = []
         count = ["closed.late_records += 1", "late.append(r)"] if whole else ["closed.late_records += r._n"]
         keys = of.keys if whole else of.partial_keys()
@@ -123,6 +123,8 @@ class ReduceOperator(StatefulOperator):
             body += pane_source(window) if whole else ["w = r._w"]
         if isinstance(window, Sliding):
             body += [key, *spread_source([each for _, each in of.aggregates], of.slot_places(0), values)]
+            if emit is Emit.EVERY:
+                body.append("for u, *_ in todo: append(row(k, u, windows[u][k]))")
             body += ["if starts(w)[0] <= until_us:", *(f"    {line}" for line in count)]
         else:
             if window:
@@ -132,13 +134,15 @@ class ReduceOperator(StatefulOperator):
                 body += ["s = only"]
             body += [key, *of.accumulate("s.get(k)", "s[k]", values)]
             body.append(f"touched[{'w' if window else '0'}, k] = a")
+            if emit is Emit.EVERY:
+                body.append(f"append(row(k, {'w' if window else 'None'}, a))")
         before, after, sides = ["touched = {}"], ["changed.update(touched)"], "None"
         if window:
             before += ["until_us = closed.until_us"]
             before += ["if op.straggler_us is not None: until_us = max(until_us, closed_until_us(op.straggler_us))"]
-        if update:
+        if emit is Emit.CHANGE:
             after.append(f"for (w, k), a in touched.items(): append(row(k, {'w' if window else 'None'}, a))")
-        elif window is not None and window.allowed_lateness_us:
+        elif emit is Emit.CLOSE and window is not None and window.allowed_lateness_us:
             # What comes for a window that has closed and is kept makes its result anew.
             after.append(f"closed_us = closed.until_us + {window.allowed_lateness_us}")
             after.append("out += [row(k, w, a) for (w, k), a in touched.items() if w <= closed_us]")
@@ -244,7 +248,7 @@ class ReduceOperator(StatefulOperator):
         """Results of windows that close, in order of time."""
         window = self._of.window
         assert window is not None
-        if window.emit is Emit.UPDATE:
+        if window.emit is not Emit.CLOSE:
             return []
         out: list[Record] = []
         for start in sorted(starts):

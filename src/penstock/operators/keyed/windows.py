@@ -19,12 +19,19 @@ OVERLAP_MAX = 1_000
 
 
 class Emit(Enum):
-    """When a window's result is sent on."""
+    """When the result of a group is sent on."""
 
     CLOSE = "close"
     """Once, when the watermark passes the window's end."""
-    UPDATE = "update"
-    """After every change, with the value so far."""
+    CHANGE = "change"
+    """When it has changed, with the value so far: at most once for each block of records, which may change it often."""
+    EVERY = "every"
+    """For every record, with the value so far."""
+
+    @staticmethod
+    def read(given: str) -> Emit:
+        """Read the option; ``"update"`` is another word for ``"change"``."""
+        return OneOf(Emit).read("emit", "change" if given == "update" else given)
 
 
 @dataclass(frozen=True)
@@ -164,8 +171,9 @@ def tumbling(
     allowed_lateness : str or number
         How long a window is kept after it has closed. What comes for it then is not late: it makes the result anew,
         and that is sent on too.
-    emit : {"close", "update"}
-        One result when the window closes, or the value so far after every change.
+    emit : {"close", "change", "every"}
+        One result when the window closes; or the value so far, whenever it has changed (at most once for each block of
+        records, in which it may change several times), or for every record.
     """
     return Tumbling(parse_us(size, option="size"), on, **_closing(lateness, allowed_lateness, emit))
 
@@ -175,7 +183,7 @@ def _closing(lateness: str | float, allowed_lateness: str | float, emit: str) ->
     return {
         "lateness_us": parse_us(lateness, option="lateness", allow_zero=True),
         "allowed_lateness_us": parse_us(allowed_lateness, option="allowed_lateness", allow_zero=True),
-        "emit": OneOf(Emit).read("emit", emit),
+        "emit": Emit.read(emit),
     }
 
 
