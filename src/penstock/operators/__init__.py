@@ -18,6 +18,7 @@ from penstock.operators.base import (
 from penstock.operators.errors import DEAD_LETTER_SCHEMA, DEAD_LETTERS, ErrorPolicy, Errors
 from penstock.operators.keyed.aggregation import Aggregation
 from penstock.operators.keyed.combine import Combine
+from penstock.operators.keyed.distinct import DropDuplicates
 from penstock.operators.keyed.join import Join, join
 from penstock.operators.keyed.match import Match, Pairing
 from penstock.operators.keyed.reduce import LATE, Reduce
@@ -52,6 +53,7 @@ __all__ = [
     "BatchKind",
     "BatchResult",
     "Combine",
+    "DropDuplicates",
     "Emit",
     "ErrorPolicy",
     "Errors",

@@ -17,6 +17,7 @@ from penstock.operators import (
     REST,
     Aggregation,
     Apply,
+    DropDuplicates,
     Emit,
     Filter,
     Function,
@@ -317,6 +318,38 @@ class Stream:
         """
         operation = Watermark(column, parse_us(delay, option="delay", allow_zero=True))
         return self._unkeyed._then(operation, name)
+
+    def drop_duplicates(
+        self,
+        *columns: str,
+        on: str | None = None,
+        within: str | float | None = None,
+        name: str | None = None,
+        on_error: str = "fail",
+    ) -> Stream:
+        """Let the first record of each key pass, and drop those that come after it with the same key.
+
+        Parameters
+        ----------
+        *columns : str
+            The key; all columns where none is named.
+        on, within : str, str or number
+            The timestamp column, and how far from a record that has passed another one with its key is still a
+            duplicate. Keys are forgotten when the watermark has passed them by that; records behind the watermark of
+            their own partition are late: counted and dropped. Without these, every key is held for as long as the job
+            runs.
+
+        Examples
+        --------
+        >>> events.with_watermark("at", "5s").drop_duplicates("id", on="at", within="10m")  # doctest: +SKIP
+        """
+        if (on is None) != (within is None):
+            raise InvalidOption(
+                option="within", given=within, allowed="together with on, the timestamp column", operation=name
+            )
+        within_us = 0 if within is None else parse_us(within, option="within", allow_zero=True)
+        operation = DropDuplicates(columns or tuple(self.schema.names), on, within_us)
+        return self._unkeyed._then(operation, name, on_error)
 
     def key_by(self, *columns: str) -> KeyedStream:
         """Deal records out by key, so that all records of a key meet in one place, in order."""
