@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import Any
 
 from penstock.connectors.base import Sink, Source
-from penstock.errors import InvalidOption
+from penstock.errors import InvalidOption, TypeMismatch
+from penstock.expr import Column, col
 from penstock.operators import ErrorPolicy, Operation
 from penstock.pipeline.graph import Input, Node
 
@@ -73,3 +76,18 @@ def settle(sinks: tuple[Step, ...]) -> list[Node]:
         )
         for step in ordered
     ]
+
+
+def named_columns(columns: tuple[str | Column, ...], named: Mapping[str, Any], operation: str) -> tuple[Column, ...]:
+    """The columns that `select` or `with_columns` is given, named ones last."""
+
+    def column(value: object) -> Column:
+        if isinstance(value, Column):
+            return value
+        if not isinstance(value, str):
+            raise TypeMismatch(
+                what=f"{value!r} is not a column.", operation=operation, hint="Write ps.lit(…) for a constant."
+            )
+        return col(value)
+
+    return (*map(column, columns), *(column(value).alias(name) for name, value in named.items()))

@@ -10,7 +10,7 @@ from penstock.checks import OneOf
 from penstock.connectors.base import Sink, Source
 from penstock.durations import parse_us
 from penstock.errors import InvalidGraph, InvalidOption, PenstockError, TypeMismatch
-from penstock.expr import Column, col
+from penstock.expr import Column
 from penstock.operators import (
     LATE,
     MAIN,
@@ -39,37 +39,10 @@ from penstock.operators import (
 )
 from penstock.operators.keyed import aggregates as agg
 from penstock.operators.keyed.aggregates import Aggregate
-from penstock.pipeline.graph import Graph, Input, Node, same_place
-from penstock.pipeline.steps import Step, make_step, settle
+from penstock.pipeline.graph import Input
+from penstock.pipeline.pipeline import Pipeline as Pipeline
+from penstock.pipeline.steps import Step, make_step, named_columns
 from penstock.types import Schema
-
-
-class Pipeline:
-    """A complete pipeline, from sources to one or more sinks; made by :meth:`Stream.to`.
-
-    Give it to :func:`penstock.run` or :func:`penstock.start`; several may share sources and run as one job.
-    ``first + second`` is one pipeline with the sinks of both.
-    """
-
-    def __init__(self, sinks: tuple[Step, ...], dead_letters: Sink | None = None) -> None:
-        self._sinks = sinks
-        self.dead_letters = dead_letters
-
-    def __add__(self, other: Pipeline) -> Pipeline:
-        if self.dead_letters and other.dead_letters and not same_place(self.dead_letters, other.dead_letters):
-            raise InvalidGraph(
-                "the pipelines of one job have different sinks for dead letters.",
-                hint="Give them the same one: the bad records of a job go to one place, with their operation's name.",
-            )
-        return Pipeline(self._sinks + other._sinks, self.dead_letters or other.dead_letters)
-
-    def nodes(self) -> list[Node]:
-        """Return the steps with their final names, not checked yet."""
-        return settle(self._sinks)
-
-    def graph(self, sinks: Mapping[str, dict[str, object]] | None = None) -> Graph:
-        """Return the checked graph; ``sinks`` are the sinks' states of the run that is resumed, if one is."""
-        return Graph.check(self.nodes(), sinks)
 
 
 class _Branches(dict[str, "Stream"]):
@@ -137,13 +110,13 @@ class Stream:
         self, *columns: str | Column, name: str | None = None, on_error: str = "fail", **named: Column
     ) -> Stream:
         """Keep or compute columns, in this order; ``total=ps.col("a") + 1`` names a computed one."""
-        return self._then(Project(_columns(columns, named, name or "select")), name, on_error)
+        return self._then(Project(named_columns(columns, named, name or "select")), name, on_error)
 
     def with_columns(
         self, *columns: Column, name: str | None = None, on_error: str = "fail", **named: Column
     ) -> Stream:
         """Add computed columns, or replace those of the same name."""
-        return self._then(Project(_columns(columns, named, name or "with_columns"), keep=True), name, on_error)
+        return self._then(Project(named_columns(columns, named, name or "with_columns"), keep=True), name, on_error)
 
     def parse_json(
         self,
@@ -288,7 +261,6 @@ class Stream:
 
         Examples
         --------
-        >>> clicks.join(views, on="ad", within="10s", time="at", match="once")  # doctest: +SKIP
         >>> clicks.join(views, on="ad", within="10s", left_time="clicked", right_time="viewed")  # doctest: +SKIP
         """
         label = name or "join"
@@ -313,8 +285,7 @@ class Stream:
 
         Examples
         --------
-        >>> events.with_watermark("event_time", "1s").key_by("ad").window("10s", on="event_time").count()
-        ... # doctest: +SKIP
+        >>> events.with_watermark("at", "1s").key_by("ad").window("10s", on="at").count()  # doctest: +SKIP
         """
         operation = Watermark(column, parse_us(delay, option="delay", allow_zero=True))
         return self._unkeyed._then(operation, name)
@@ -409,19 +380,6 @@ class Stream:
                 hint="Use ps.files(…), ps.console() or ps.memory().",
             )
         return Pipeline((make_step(sink, (self._edge,), name, f"to_{sink.kind}"),), dead_letters)
-
-
-def _columns(columns: tuple[str | Column, ...], named: Mapping[str, Any], operation: str) -> tuple[Column, ...]:
-    def column(value: object) -> Column:
-        if isinstance(value, Column):
-            return value
-        if not isinstance(value, str):
-            raise TypeMismatch(
-                what=f"{value!r} is not a column.", operation=operation, hint="Write ps.lit(…) for a constant."
-            )
-        return col(value)
-
-    return (*map(column, columns), *(column(value).alias(name) for name, value in named.items()))
 
 
 class KeyedStream(Stream):
