@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from penstock.connectors.base import Sink
-from penstock.pipeline.stream import Pipeline
+from penstock.pipeline.pipeline import Pipeline
 from penstock.types import Record
 from penstock_bench.files import Own, file_workload
 from penstock_bench.files.loads import costly

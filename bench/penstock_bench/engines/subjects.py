@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock.connectors.base import Sink
 from penstock.demo.scoring import FEATURE_NAMES, HIDDEN_WEIGHTS, OUTPUT_WEIGHTS, SCALE
-from penstock.pipeline.stream import Pipeline
+from penstock.pipeline.pipeline import Pipeline
 from penstock.types import Record
 from penstock_bench.meter.errors import UnknownWorkload
 from penstock_bench.meter.subject import Came, Input, Rate, Subject

@@ -18,7 +18,7 @@ from penstock.connectors.base import Sink
 from penstock.connectors.generator import Generator
 from penstock.connectors.rates import RateSchedule
 from penstock.errors import InvalidOption
-from penstock.pipeline.stream import Pipeline
+from penstock.pipeline.pipeline import Pipeline
 from penstock.types import Record
 from penstock_bench.meter.timeline import Timeline, Times
 from penstock_bench.workloads import Comparison

@@ -14,8 +14,8 @@ from typing import Any
 from penstock.cli.outcome import UserFault
 from penstock.connectors.base import Sink
 from penstock.errors import PenstockError, PipelineFileRefused
+from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Plan
-from penstock.pipeline.stream import Pipeline
 from penstock.runtime.capture import Captured, capturing
 from penstock.runtime.job import plan_of
 

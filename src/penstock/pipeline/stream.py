@@ -40,7 +40,7 @@ from penstock.operators import (
 from penstock.operators.keyed import aggregates as agg
 from penstock.operators.keyed.aggregates import Aggregate
 from penstock.pipeline.graph import Input
-from penstock.pipeline.pipeline import Pipeline as Pipeline
+from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.steps import Step, make_step, named_columns
 from penstock.types import Schema
 

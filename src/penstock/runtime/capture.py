@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from penstock.connectors.base import Sink
-from penstock.pipeline.stream import Pipeline
+from penstock.pipeline.pipeline import Pipeline
 
 
 class Captured(BaseException):

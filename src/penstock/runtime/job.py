@@ -22,8 +22,8 @@ from penstock.errors import InvalidGraph, InvalidOption, TypeMismatch, nearest
 from penstock.metrics import Histogram
 from penstock.operators import Form
 from penstock.pipeline.options import Options
+from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Plan, check_serializable
-from penstock.pipeline.stream import Pipeline
 from penstock.runtime.capture import capture
 from penstock.runtime.checkpoints import CheckpointStore
 from penstock.runtime.driver import Driver

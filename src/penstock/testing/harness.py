@@ -12,8 +12,9 @@ from penstock.durations import parse_us
 from penstock.errors import InvalidGraph, InvalidOption, PenstockError
 from penstock.pipeline.graph import Graph
 from penstock.pipeline.options import Options
+from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Plan
-from penstock.pipeline.stream import Pipeline, Stream
+from penstock.pipeline.stream import Stream
 from penstock.testing.cluster import Cluster
 from penstock.types import record_dict
 

@@ -13,8 +13,8 @@ from penstock.errors import InvalidGraph, NotSerializable
 from penstock.operators import DEAD_LETTERS, Expansion, Filter, Operation, Split
 from penstock.pipeline.graph import Graph, Input, Node
 from penstock.pipeline.options import Options
+from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Mode, Plan, check_serializable
-from penstock.pipeline.stream import Pipeline
 from penstock.types import Schema
 
 SCHEMA = "k string, n bigint, at timestamp"

@@ -13,8 +13,9 @@ from penstock.operators import DEAD_LETTERS, Tumbling
 from penstock.operators.keyed import aggregates as agg
 from penstock.pipeline.graph import Graph
 from penstock.pipeline.options import Options
+from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Plan
-from penstock.pipeline.stream import Pipeline, Stream, stream
+from penstock.pipeline.stream import Stream, stream
 from penstock.testing.simulation.disk import Disk, Ledger
 from penstock.testing.simulation.draws import (
     SILENCE_US,
