@@ -117,8 +117,8 @@ class Slots(Way):
         origin, block = taken.origin, taken.block
         key = origin.input, origin.lane if self._keeps_lanes else -1
         held = self._gathering.get(key)
-        if held is not None and origin.straggler_us is not None:
-            self._cut(key, now_us)  # stragglers begin an item, as they begin a block
+        if held is not None and self._parts(held.origin, origin):
+            self._cut(key, now_us)
             held = None
         if held is None:
             held = self._gathering[key] = Gathering(now_us, taken.place, origin)
@@ -138,6 +138,11 @@ class Slots(Way):
         if origin.idle is not None or origin.ends:
             # What is said of a lane or an input holds behind these records, and not behind those of the next block.
             self._cut(key, now_us)
+
+    @staticmethod
+    def _parts(held: Origin, origin: Origin) -> bool:
+        """Whether records must not be in one item with those before: stragglers are judged by their lane alone."""
+        return origin.straggler_us is not None or (held.straggler_us is not None and held.lane != origin.lane)
 
     def take_stretch(self, stretch: Stretch, origin: Origin, now_us: int) -> None:
         place = stretch.partition, stretch.offset

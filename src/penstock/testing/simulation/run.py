@@ -329,7 +329,8 @@ class Simulation:
         for (name, instance, _), rows in sorted(self.disk.published.items(), key=lambda part: part[0]):
             output[name] += [(instance, _values(record)) for record in rows]
         poison = self.scenario.poison
-        check(self.scenario.shape, [row for row in self.scenario.rows if row[:2] not in poison], output)
+        given = [row for row in self.scenario.rows if row[:2] not in poison]
+        check(self.scenario.shape, given, output, may_idle=self.scenario.may_idle)
         if self.scenario.on_error == "dead_letter":
             check_dead_letters(poison, output[DEAD_LETTERS])
 

@@ -80,6 +80,11 @@ class Scenario:
         return self.seed % 4 == 3
 
     @property
+    def may_idle(self) -> bool:
+        """Whether partitions may be taken for idle."""
+        return self.options.idle_us < HOUR_US
+
+    @property
     def decides(self) -> bool:
         """Whether the control loop is told enough to decide by itself."""
         return self.pins is not None and DECIDING <= self.seed < POISON
@@ -142,8 +147,8 @@ def _of_records(seed: int) -> Scenario:
         name="simulated",
         parallelism=random.choice([1, 2, 2, 2, 3]),
         epoch_us=random.choice([10_000, 30_000, 100_000, 300_000]),
-        # Where no record may be late, no partition may be taken for idle.
-        idle_us=random.choice([50_000, 300_000]) if shape is Shape.LATE else HOUR_US,
+        # Where no record may be late, or it is known which ones are, no partition may be taken for idle.
+        idle_us=random.choice([50_000, HOUR_US]) if shape is Shape.LATE else HOUR_US,
         linger_us=random.choice([500, 5_000]),
         queue_records=random.choice([1, 2, 5, 20, 16_384]),
         silence_us=SILENCE_US,
@@ -253,7 +258,8 @@ def _pipeline(shape: Shape, records: Stream, out: Sink, late: Sink, counts: Sink
         case Shape.WINDOW:
             return records.key_by("key").window(window).aggregate(n=count, total=total).to(out, name="out")
         case Shape.LATE:
-            closed = records.key_by("key").window(window).aggregate(n=count, total=total)
+            mixed = records.key_by("seq").filter(col("seq") >= 0)
+            closed = mixed.key_by("key").window(window).aggregate(n=count, total=total)
             return closed.to(out, name="out") + closed.late.to(late, name="late")
         case Shape.SPLIT:
             branches = records.split(some=col("key") < "k2")
@@ -265,6 +271,7 @@ def _pipeline(shape: Shape, records: Stream, out: Sink, late: Sink, counts: Sink
                 counts, name="counts"
             )
         case Shape.DEEP:
-            closed = records.key_by("key").window(window).aggregate(n=count, total=total)
+            mixed = records.key_by("seq").filter(col("seq") >= 0)
+            closed = mixed.key_by("key").window(window).aggregate(n=count, total=total)
             again = closed.key_by("key").aggregate(n=agg.sum("n"), total=agg.sum("total"))
             return again.to(out, name="out")

@@ -138,6 +138,15 @@ def test_stragglers_begin_a_micro_batch_and_what_is_said_of_a_lane_ends_one() ->
     assert told == [(3, 12, None, None), (4, 15, 12, True), (4, None, None, None)]
 
 
+def test_what_follows_stragglers_in_their_micro_batch_is_of_their_lane() -> None:
+    play = Play()
+    for lane, straggler_us in ((0, None), (1, None), (1, 12), (1, None), (0, None), (1, None)):
+        rows = [SCHEMA.record_type(lane)]
+        play.way.take(Taken(rows, 5, Origin(0, lane, straggler_us=straggler_us)), Passed(rows), 1000)
+    play.way.flush(1001)
+    assert [(each.count, each.origin.straggler_us) for each in play.items] == [(2, None), (2, 12), (2, None)]
+
+
 def test_blocks_that_nothing_was_done_to_stay_as_they_came() -> None:
     play = Play()
     block = Block(4, 4, 1, [SCHEMA.record_type(1)], None, 1, 5)
