@@ -117,6 +117,9 @@ class Files(Sink):
     def state(self) -> dict[str, object]:
         return {"first_part": self._first_part, "directory": str(self._path.absolute())}
 
+    def writes_where(self, state: dict[str, object]) -> bool:
+        return Path(str(state["directory"])).resolve() == self._path.resolve()
+
     def resume(self, state: dict[str, object]) -> None:
         before = Path(str(state.get("directory", self._path)))
         left = [path for path in _listed(before / _PENDING) if path.name != _LOCK]
@@ -265,7 +268,9 @@ class _FilesWriter(SinkWriter):
         self._operation = context.operation
         self._instance = context.instance
         self._first_part = first_part
-        name = re.sub(r"[^A-Za-z0-9_.]", "_", f"{context.job}.{context.operation}")
+        # What a run that can be resumed has left here is not another job's to remove.
+        owner = f".{context.job_id}" if context.is_resumable else ""
+        name = re.sub(r"[^A-Za-z0-9_.]", "_", f"{context.job}.{context.operation}{owner}")
         self._name = f"{name}-{context.instance:04d}"
         # A writer that was replaced may still be running: it must not come upon the files of this one.
         self._token = os.urandom(4).hex()

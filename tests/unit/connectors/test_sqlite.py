@@ -100,6 +100,10 @@ def test_refusals(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("this is no database, but it is long enough to be taken for one" * 20)
     with pytest.raises(SinkFailed, match="text"):
         ps.sqlite(tmp_path / "text", "t", key="k").check(SCHEMA)
-    ps.sqlite(tmp_path / "db", "t", key="k").check(SCHEMA)
+    opened(tmp_path / "db").close()
     with pytest.raises(SinkFailed, match="without a column 'other'"):
         ps.sqlite(tmp_path / "db", "t", key="k").check(Schema.parse("k string, other int"))
+    with pytest.raises(SinkFailed, match=r"its key is not \(n\)"):
+        ps.sqlite(tmp_path / "db", "t", key="n").check(SCHEMA)
+    with pytest.raises(SinkFailed, match="no directory"):
+        ps.sqlite(tmp_path / "none" / "db", "t", key="k").check(SCHEMA)
