@@ -44,15 +44,17 @@ class Sqlite(Sink):
 
     def check(self, schema: Schema) -> None:
         self._check_columns(schema)
+        with _store(self._path, None), closing(sqlite3.connect(":memory:")) as trial:
+            trial.executescript(self._ddl(schema))
         if not self._path.exists():
             folder = self._path.absolute().parent
             if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
                 raise self._refusal(f"'{folder}' is no directory that can be written to", "Check the path.")
             return
         with _store(self._path, None), closing(_look_into(self._path)) as connection:
-            columns = connection.execute(f"PRAGMA table_info({self._table})").fetchall()
+            columns = connection.execute(f'PRAGMA table_info("{self._table}")').fetchall()
             keys = [{row[1] for row in columns if row[5]}]
-            for index in connection.execute(f"PRAGMA index_list({self._table})").fetchall():
+            for index in connection.execute(f'PRAGMA index_list("{self._table}")').fetchall():
                 if index[2]:
                     keys.append({row[2] for row in connection.execute(f'PRAGMA index_info("{index[1]}")')})
         if not columns:
@@ -124,7 +126,7 @@ class Sqlite(Sink):
         key = ", ".join(f'"{name}"' for name in self._key)
         return (
             "BEGIN IMMEDIATE;"
-            f"CREATE TABLE IF NOT EXISTS {self._table} ({columns}, PRIMARY KEY ({key}));"
+            f'CREATE TABLE IF NOT EXISTS "{self._table}" ({columns}, PRIMARY KEY ({key}));'
             f"CREATE TABLE IF NOT EXISTS {_LEDGER} "
             "(job_id TEXT, job TEXT, table_name TEXT, sink TEXT, instance INTEGER, epoch INTEGER, "
             "PRIMARY KEY (job_id, table_name, sink, instance));"
@@ -165,7 +167,7 @@ class _SqliteWriter(BufferedWriter):
         self._at = [schema.names.index(name) for name in key]
         self._connection = _connect(path)
         with _store(path, context.operation):
-            columns = self._connection.execute(f"PRAGMA table_info({table})").fetchall()
+            columns = self._connection.execute(f'PRAGMA table_info("{table}")').fetchall()
         rowid = [row[1] for row in columns if row[5]] == [*key] and len(key) == 1
         self._never_null = [row[1] for row in columns if row[1] in key and (row[3] or (rowid and row[2] == "INTEGER"))]
         """Keys in which a table of the user's own cannot keep a null."""
@@ -174,14 +176,14 @@ class _SqliteWriter(BufferedWriter):
         rest = ", ".join(f'"{name}" = excluded."{name}"' for name in schema.names if name not in key)
         conflict = ", ".join(f'"{name}"' for name in key)
         action = f"DO UPDATE SET {rest}" if rest else "DO NOTHING"
-        self._upsert = f"INSERT INTO {table} ({names}) VALUES ({marks}) ON CONFLICT ({conflict}) {action}"
+        self._upsert = f'INSERT INTO "{table}" ({names}) VALUES ({marks}) ON CONFLICT ({conflict}) {action}'
         # In a key of SQLite every null is another one: rows with a null are looked for instead.
         same = " AND ".join(f'"{name}" IS ?{at + 1}' for name, at in zip(key, self._at, strict=True))
         places = ", ".join(f"?{at + 1}" for at in range(len(schema)))
         setting = ", ".join(f'"{name}" = ?{at + 1}' for at, name in enumerate(schema.names) if name not in key)
-        self._update = f"UPDATE {table} SET {setting} WHERE {same}" if setting else ""
+        self._update = f'UPDATE "{table}" SET {setting} WHERE {same}' if setting else ""
         self._insert = (
-            f"INSERT INTO {table} ({names}) SELECT {places} WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE {same})"
+            f'INSERT INTO "{table}" ({names}) SELECT {places} WHERE NOT EXISTS (SELECT 1 FROM "{table}" WHERE {same})'
         )
 
     def write(self, rows: list[Record]) -> None:
