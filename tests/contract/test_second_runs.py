@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.connectors.base import Sink
+from penstock.connectors.base import Sink, WriterContext
 from penstock.control.resume import anchors, outputs
 from penstock.errors import CheckpointMismatch, SinkFailed
 from penstock.pipeline.explain import explain_plan
@@ -24,6 +24,7 @@ from penstock.runtime.attempts import Attempt
 from penstock.runtime.checkpoints import new_record
 from penstock.runtime.job import plan_of
 from penstock.testing.cluster import Cluster
+from penstock.types import Schema
 
 FOREVER_US = 1 << 62
 
@@ -155,15 +156,24 @@ def test_state_does_not_go_to_an_operation_that_is_fed_by_something_else(tmp_pat
 
 
 def test_a_job_leaves_alone_what_another_one_of_its_name_may_still_publish(tmp_path: Path) -> None:
-    left = run(numbers(0, 10).to(ps.files(tmp_path / "out"), name="out"), checkpoint=tmp_path / "checkpoint")
-    pending = tmp_path / "out" / ".pending"
-    theirs = pending / f"job.out.{left.plan.job_id}-0000-00000009-0123abcd.jsonl"
-    ours = pending / "job.out-0000-00000009-0123abcd.jsonl"
-    for path in (theirs, ours):
-        path.write_text("{}\n")
+    schema = Schema.parse("n bigint, k string")
+
+    def left(context: WriterContext) -> bytes | None:
+        """What a run has prepared and not published when it is killed."""
+        writer = ps.files(tmp_path / "out").writer(schema, context)
+        writer.write([schema.record_type(-1, "theirs")])
+        writer.prepare(1)
+        return writer.snapshot(1)
+
+    theirs = WriterContext("job", "out", 0, 1, "0123456789abcdef", is_resumable=True)
+    snapshot = left(theirs)
+    left(WriterContext("job", "out", 0, 1, "fedcba9876543210"))  # had no checkpoint directory: nobody can go on from it
     run(numbers(0, 10).to(ps.files(tmp_path / "out", existing="append"), name="out"))
-    assert theirs.exists(), "its job can be resumed, and publishes it then"
-    assert not ours.exists(), "nobody can: its job had no checkpoint directory"
+    assert rows_in("files", tmp_path) == Counter(range(10))
+    assert len([path for path in (tmp_path / "out" / ".pending").iterdir() if path.name != "lock"]) == 1
+    successor = ps.files(tmp_path / "out").writer(schema, theirs)
+    successor.restore(1, snapshot)
+    assert rows_in("files", tmp_path) == Counter([*range(10), -1]), "its job was resumed, and published it"
 
 
 def test_planning_and_explaining_create_nothing(tmp_path: Path) -> None:

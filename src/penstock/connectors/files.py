@@ -24,6 +24,8 @@ from penstock.types import Record, Schema
 _PENDING = ".pending"
 _LOCK = "lock"
 _PART = re.compile(r"part-(\d{8,})-\d{4,}\.(jsonl|parquet)")
+_WAITING = re.compile(r"-(\d{8,})-[0-9a-f]+\.(?:jsonl|parquet)$")
+"""A file that is prepared, with its epoch."""
 _BUFFER_BYTES = 256 * 1024
 _ROW_GROUP_RECORDS = 16 * 1024
 
@@ -86,6 +88,9 @@ class Files(Sink):
                 hint='Give existing="append" to keep them, existing="replace" to delete them, or another path.',
             )
         self._first_part = max((int(match[1]) + 1 for match in parts.values()), default=0)
+        # What waits to be published may still be, by the job that left it: under a number below those of this one.
+        waiting = [match for path in _listed(self._path / _PENDING) if (match := _WAITING.search(path.name))]
+        self._first_part += max((int(match[1]) + 1 for match in waiting), default=0)
         if self._existing is Existing.REPLACE:
             self._replaced = tuple(
                 map(str, [*parts, *(each for each in _listed(self._path / _PENDING) if each.name != _LOCK)])
