@@ -162,12 +162,8 @@ class OperationFailed(PenstockError):
 
     code = "OPERATION_FAILED"
 
-    def __init__(self, *, operation: str, cause: str, record: str, user_traceback: str = "") -> None:
-        super().__init__(
-            f"{cause} on record {record}.",
-            operation=operation,
-            hint='To go on past such records give the operation on_error="skip", "retry" or "dead_letter".',
-        )
+    def __init__(self, *, operation: str, cause: str, record: str, user_traceback: str = "", hint: str = "") -> None:
+        super().__init__(f"{cause} on record {record}.", operation=operation, hint=hint)
         self.user_traceback = user_traceback
         self.at_index: int | None = None
         """Which of the records that the operation was given it is about, where it is about one."""
@@ -230,6 +226,27 @@ class CheckpointMismatch(PenstockError):
     """A checkpoint was written by another pipeline."""
 
     code = "CHECKPOINT_MISMATCH"
+
+
+class CheckpointInUse(PenstockError):
+    """Another run holds, or has just used, a checkpoint directory."""
+
+    code = "CHECKPOINT_IN_USE"
+
+    def __init__(self, *, place: str, cause: str, hint: str) -> None:
+        super().__init__(f"the checkpoint in '{place}' {cause}.", hint=hint)
+
+
+class CheckpointFenced(PenstockError):
+    """A newer run has taken a checkpoint directory over: this one may commit nothing more."""
+
+    code = "CHECKPOINT_FENCED"
+
+    def __init__(self, *, place: str, attempt: int, newer: int) -> None:
+        super().__init__(
+            f"run {newer} has taken over the checkpoint in '{place}', so this one, run {attempt}, commits no more.",
+            hint="Let the newer run go on. What this one had not committed is read again there.",
+        )
 
 
 class JavaMissing(PenstockError):

@@ -17,9 +17,9 @@ from penstock.control.events import RecordCommit
 from penstock.control.resume import anchors, outputs
 from penstock.errors import CheckpointMismatch, SinkFailed
 from penstock.pipeline.plan import Plan
-from penstock.runtime.checkpoints import CheckpointStore, new_record
+from penstock.runtime.attempts import Attempt
+from penstock.runtime.checkpoints import new_record
 from penstock.runtime.job import plan_of
-from penstock.runtime.restart import Restart
 from penstock.testing.cluster import Cluster
 
 TOTAL = 2_000
@@ -77,19 +77,21 @@ def planned(pipeline: ps.Pipeline, directory: Path) -> Plan:
 
 
 def run_until_killed(pipeline: ps.Pipeline, directory: Path) -> None:
-    plan = planned(pipeline, directory)
+    attempt = Attempt.begin(planned(pipeline, directory))
+    plan, store = attempt.plan, attempt.store
     cluster = Cluster(plan)
     cluster.commits = Commits()
     with pytest.raises(Killed):
         cluster.run_until(1 << 62)
+    attempt.release()  # as the system does when a process ends
     last = cluster.commits[-1]
-    store = CheckpointStore(plan.options.checkpoint, durable=True)
-    store.create()
     for name, data in cluster.disk.items():
         store.write_snapshot(name, data)
     sinks = {o.name: o.operation.state() for u in plan.units for o in u.ops if isinstance(o.operation, Sink)}
     record = new_record(
         job="restarted",
+        job_id=plan.job_id,
+        attempt=attempt.number,
         epoch=last.epoch,
         generation=last.generation,
         start_us=last.start_us,
@@ -103,14 +105,13 @@ def run_until_killed(pipeline: ps.Pipeline, directory: Path) -> None:
 
 
 def run_to_the_end(pipeline: ps.Pipeline, directory: Path, restarts: int = 1) -> None:
-    plan = planned(pipeline, directory)
     for _ in range(restarts):
-        restart = Restart.of(plan)
-        assert restart is not None
-        resumption = restart.resumption()
-    store = CheckpointStore(plan.options.checkpoint, durable=True)
-    disk = {stored.name: store.read_snapshot(stored) for stored in resumption.snapshots}
-    cluster = Cluster(plan, resumption, disk)
+        attempt = Attempt.begin(planned(pipeline, directory))
+        assert attempt.restart is not None
+        resumption = attempt.restart.resumption()
+        attempt.release()
+    disk = {stored.name: attempt.store.read_snapshot(stored) for stored in resumption.snapshots}
+    cluster = Cluster(attempt.plan, resumption, disk)
     cluster.run_until(1 << 62)
     assert cluster.ended
 
@@ -181,9 +182,8 @@ def test_files_keep_the_format_that_they_were_prepared_in(tmp_path: Path) -> Non
 @pytest.mark.parametrize("make", [direct, branch, keyed, counted])
 def test_a_sink_of_another_kind_under_the_same_name_is_refused(tmp_path: Path, make: Pipeline) -> None:
     run_until_killed(make(ps.files(tmp_path / "out")), tmp_path)
-    plan = planned(make(ps.sqlite(tmp_path / "out.db", "out", key="n")), tmp_path)
     with pytest.raises(CheckpointMismatch, match=r"'out' was files, now sqlite") as refusal:
-        Restart.of(plan)
+        planned(make(ps.sqlite(tmp_path / "out.db", "out", key="n")), tmp_path)
     assert "name=" in str(refusal.value)
     assert "as it was" in str(refusal.value)
 

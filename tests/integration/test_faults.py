@@ -40,7 +40,8 @@ def assert_exact(out: Path, report: Report, rate_eps: float, seconds: float | No
     exact = YAHOO.expected(replay(source, report.start_us, read if seconds is None else None))
     found = YAHOO.compare(exact, read_rows(out), len(read))
     assert found.exact, found
-    assert report.events_in == (sum(read) if source.total is None else source.total)
+    assert report.total is not None
+    assert report.total.events_in == (sum(read) if source.total is None else source.total)
     assert (report.lost, report.duplicated, report.reordered, report.late) == (0, 0, 0, 0)
     assert report.epochs > 0
     assert [path.name for path in (out / ".pending").iterdir() if path.name != "lock"] == []
@@ -261,9 +262,13 @@ def into(directory: Path) -> ps.Pipeline:
 
 def test_a_finished_job_started_again_adds_nothing_and_an_older_checkpoint_is_refused(tmp_path: Path) -> None:
     options = {"checkpoint": tmp_path / "checkpoint", "parallelism": 2, "name": "older", "epoch": "10ms"}
-    for _ in range(2):
+    for run in range(2):
         report = ps.run(into(tmp_path), **options)
-        assert (report.results_out, report.dead_letters) == (100, 1)
+        own = (101, 100, 1) if run == 0 else (0, 0, 0)
+        assert (report.events_in, report.results_out, report.dead_letters) == own, "a run's figures are its own"
+        assert report.total is not None
+        assert (report.total.runs, report.total.events_in, report.total.results_out) == (run + 1, 101, 100)
+        assert (report.latency_ms is None) == (run == 1)
         assert sorted(row["n"] for row in read_rows(tmp_path / "out")) == list(range(100))
         assert len(read_rows(tmp_path / "dead")) == 1
     newest = max((tmp_path / "out").glob("part-*"))

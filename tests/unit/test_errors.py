@@ -29,6 +29,8 @@ EXAMPLES = [
     errors.PoisonRecord(operation="map", losses=2),
     errors.CheckpointDamaged(path="commits/0000000007.json", cause="its checksum is wrong"),
     errors.CheckpointMismatch("the pipeline has changed.", hint="Start anew."),
+    errors.CheckpointInUse(place="checkpoint", cause="is in use by job 'a'", hint="Wait."),
+    errors.CheckpointFenced(place="checkpoint", attempt=1, newer=2),
     errors.PortOccupied(address="127.0.0.1:1"),
 ]
 
@@ -67,7 +69,7 @@ def test_texts() -> None:
     failed = errors.OperationFailed(operation="map", cause="ValueError: x", record="{}", user_traceback="Traceback\n")
     assert str(failed).startswith("Traceback\n[OPERATION_FAILED] operation 'map': ValueError: x on record {}")
     failed.place("events", 3, 4711)
-    assert "x on record {} (source 'events', partition 3, offset 4711). To go on" in str(failed)
+    assert str(failed).endswith("x on record {} (source 'events', partition 3, offset 4711).")
 
 
 def test_the_first_operation_named_stays() -> None:

@@ -57,6 +57,17 @@ def test_every_path_named_in_the_documents_exists() -> None:
             assert (SOURCE / room).is_dir() or (BENCH / room).is_dir(), room
 
 
+def test_every_case_of_reliability_has_a_test_that_is_there_or_is_marked_as_open() -> None:
+    text = (ROOT / "docs" / "recovery.md").read_text().partition("## The cases")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \|$", text, re.MULTILINE)
+    assert [int(number) for number, _, _ in rows] == list(range(1, 37))
+    for number, _, tests in rows:
+        named = re.findall(r"`(tests/[^`]+)::(test_\w+)`", tests)
+        assert named or tests.strip().startswith("open"), f"case {number} names no test and is not open"
+        for path, test in named:
+            assert re.search(rf"^def {test}\(", (ROOT / path).read_text(), re.MULTILINE), f"{path}::{test}"
+
+
 def modules(source: Path) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("path", sorted(source.rglob("*.py")), ids=lambda path: str(path.relative_to(source)))
 

@@ -40,13 +40,16 @@ def chaos(
         out = JsonOut(json)
         seconds = parse_us(duration, option="--for") / 1e6
         every_us = parse_us(kill_every, option="--kill-every")
-        plan = load(file).plan(parallelism=parallelism, checkpoint=checkpoint)
+        with out.aside():
+            loaded = load(file)
+        plan = loaded.plan(parallelism=parallelism, checkpoint=checkpoint)
         Killer.check(plan, every_us)
     with told(Exit.FAILED):
         seed = secrets.randbits(32) if seed is None else seed
         typer.echo(f"seed {seed}", err=True)
         campaign = Campaign(seed, every_us)
-        report = execute(plan, seconds, view=top, meanwhile=Killer(campaign))
+        with out.aside():
+            report = execute(plan, seconds, view=top, meanwhile=Killer(campaign))
         found = campaign.findings(report)
         out.write({**msgspec.to_builtins(report), "chaos": msgspec.to_builtins(found)})
         typer.echo("\n".join([*found.lines, *last_lines(report)]), err=out.standard)

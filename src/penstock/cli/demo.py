@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -68,7 +66,7 @@ def demo(
         with told(Exit.REFUSED):
             shown.plan(Forms.ADAPTIVE, **options)  # whatever is wrong is said before Spark starts
         runs = _runs(shown, ORDER[:1] if quick else ORDER, options, top)
-        with redirect_stdout(sys.stderr) if json_out.standard else nullcontext():
+        with json_out.aside():
             _tell(shown, runs, pictures)
         json_out.write(_document(shown, runs))
         if not all(each.verified.exact for each in runs):

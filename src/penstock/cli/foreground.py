@@ -74,7 +74,7 @@ def attended(
                 meanwhile(job)
 
         report = attend(job, seconds, watch=look)
-    if watch.interrupts and not report.start_us:
+    if watch.interrupts and not report.began_us:
         raise KeyboardInterrupt
     if watch.interrupts > 1:
         print(f"stopped at once; {report.epochs} epochs had been committed", file=sys.stderr)

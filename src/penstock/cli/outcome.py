@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from enum import IntEnum
 from pathlib import Path
 
@@ -95,6 +95,10 @@ class JsonOut:
     def standard(self) -> bool:
         """Whether it is standard output: what people read must go elsewhere then."""
         return self._path == STANDARD_OUTPUT
+
+    def aside(self) -> AbstractContextManager[object]:
+        """Send what anybody prints inside to standard error, if standard output is for the figures alone."""
+        return redirect_stdout(sys.stderr) if self.standard else nullcontext()
 
     def keep(self, figures: object) -> None:
         """Write what there is so far, so that it outlives an interruption; standard output gets the end only."""

@@ -22,7 +22,12 @@ ParallelismOption = Annotated[
     int | None, typer.Option("--parallelism", metavar="N", help="Workers. Default: the number of cores, at most 8.")
 ]
 JsonOption = Annotated[
-    Path | None, typer.Option("--json", metavar="OUT", help="Write the report to this file; - for standard output.")
+    Path | None,
+    typer.Option(
+        "--json",
+        metavar="OUT",
+        help="Write the report to this file; - for standard output, and what else is printed to standard error.",
+    ),
 ]
 CheckpointOption = Annotated[
     Path | None,
@@ -86,7 +91,8 @@ def run(
     with told(Exit.REFUSED):
         out = JsonOut(json)
         pins = read_pins(pin or [])
-        loaded = load(file)
+        with out.aside():
+            loaded = load(file)
         wanted = duration if duration is not None else loaded.duration
         seconds = None if wanted is None else parse_us(wanted, option="--for") / 1e6
         sink = None
@@ -109,7 +115,8 @@ def run(
             metrics=metrics or None,
         )
     with told(Exit.FAILED):
-        report = execute(plan, seconds, view=top)
+        with out.aside():
+            report = execute(plan, seconds, view=top)
         out.write(report)
         typer.echo("\n".join(last_lines(report)), err=out.standard)
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from penstock.errors import InvalidOption
+from penstock.errors import CheckpointMismatch, InvalidOption
 from penstock.operators.base import MAIN, BatchKind
 from penstock.types import Record, Schema
 
@@ -155,6 +155,10 @@ class WriterContext:
     operation: str
     instance: int
     instances: int
+    job_id: str = ""
+    """Tells the job from others of its name. A run that goes on from a checkpoint has that of the run before it."""
+    is_resumable: bool = False
+    """Whether a later run can go on from this one, and publish what it has left."""
 
 
 class SinkWriter(ABC):
@@ -219,8 +223,19 @@ class Sink(ABC):
         if resumed is None:
             self.check(schemas[0])
         else:
-            self.resume(resumed)
+            self.take_up(resumed)
         return {}
+
+    def take_up(self, state: dict[str, object]) -> None:
+        """Go on from the state of the run before, unless a sink of another kind has left it."""
+        before = state.get("kind", self.kind)
+        if before != self.kind:
+            raise CheckpointMismatch(
+                f"sink '{state['operation']}' was {before}, now {self.kind}, "
+                "and what it had prepared at the last commit may not be published yet.",
+                hint=RESUME_ONCE,
+            )
+        self.resume(state)
 
     def check(self, schema: Schema) -> None:
         """Raise a PenstockError if the sink cannot take this schema or place; called before Spark starts."""
@@ -236,7 +251,15 @@ class Sink(ABC):
         return {}
 
     def resume(self, state: dict[str, object]) -> None:
-        """Take the place of `check` in a run that goes on from a checkpoint; ``epoch`` in it is the last one."""
+        """Take the place of `check` in a run that goes on from a checkpoint.
+
+        Beside what `state` has said, ``state`` names the last ``epoch``, the ``job_id`` and the ``operation``.
+        """
+
+    def writes_where(self, state: dict[str, object]) -> bool:
+        """Whether this sink writes where one of that state, and of its own kind, has written."""
+        del state
+        return False
 
     @abstractmethod
     def writer(self, schema: Schema, context: WriterContext) -> SinkWriter:

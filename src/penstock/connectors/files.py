@@ -24,6 +24,8 @@ from penstock.types import Record, Schema
 _PENDING = ".pending"
 _LOCK = "lock"
 _PART = re.compile(r"part-(\d{8,})-\d{4,}\.(jsonl|parquet)")
+_WAITING = re.compile(r"-(\d{8,})-[0-9a-f]+\.(?:jsonl|parquet)$")
+"""A file that is prepared, with its epoch."""
 _BUFFER_BYTES = 256 * 1024
 _ROW_GROUP_RECORDS = 16 * 1024
 
@@ -86,6 +88,9 @@ class Files(Sink):
                 hint='Give existing="append" to keep them, existing="replace" to delete them, or another path.',
             )
         self._first_part = max((int(match[1]) + 1 for match in parts.values()), default=0)
+        # What waits to be published may still be, by the job that left it: under a number below those of this one.
+        waiting = [match for path in _listed(self._path / _PENDING) if (match := _WAITING.search(path.name))]
+        self._first_part += max((int(match[1]) + 1 for match in waiting), default=0)
         if self._existing is Existing.REPLACE:
             self._replaced = tuple(
                 map(str, [*parts, *(each for each in _listed(self._path / _PENDING) if each.name != _LOCK)])
@@ -116,6 +121,9 @@ class Files(Sink):
 
     def state(self) -> dict[str, object]:
         return {"first_part": self._first_part, "directory": str(self._path.absolute())}
+
+    def writes_where(self, state: dict[str, object]) -> bool:
+        return Path(str(state["directory"])).resolve() == self._path.resolve()
 
     def resume(self, state: dict[str, object]) -> None:
         before = Path(str(state.get("directory", self._path)))
@@ -265,7 +273,9 @@ class _FilesWriter(SinkWriter):
         self._operation = context.operation
         self._instance = context.instance
         self._first_part = first_part
-        name = re.sub(r"[^A-Za-z0-9_.]", "_", f"{context.job}.{context.operation}")
+        # What a run that can be resumed has left here is not another job's to remove.
+        owner = f".{context.job_id}" if context.is_resumable else ""
+        name = re.sub(r"[^A-Za-z0-9_.]", "_", f"{context.job}.{context.operation}{owner}")
         self._name = f"{name}-{context.instance:04d}"
         # A writer that was replaced may still be running: it must not come upon the files of this one.
         self._token = os.urandom(4).hex()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -19,9 +19,11 @@ from penstock.types import Record, Schema, TypeKind
 BUSY_S = 30.0
 """How long an instance waits for another one's transaction."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-_LEDGER = "penstock_epochs"
+_LEDGER = "penstock_commits"
+_RESERVED = ("penstock_epochs", _LEDGER)
+# No column is an INTEGER: as the only key, SQLite would take it for the number of the row and make one up for null.
 _TYPES = {
-    TypeKind.BOOLEAN: "INTEGER",
+    TypeKind.BOOLEAN: "BOOLEAN",
     TypeKind.DOUBLE: "REAL",
     TypeKind.STRING: "TEXT",
     TypeKind.BINARY: "BLOB",
@@ -42,28 +44,75 @@ class Sqlite(Sink):
 
     def check(self, schema: Schema) -> None:
         self._check_columns(schema)
-        with _store(self._path, None), closing(_connect(self._path)) as connection, connection:
-            connection.executescript(self._ddl(schema))
-            present = {row[1] for row in connection.execute(f"PRAGMA table_info({self._table})")}
-        missing = [name for name in schema.names if name not in present]
+        with _store(self._path, None), closing(sqlite3.connect(":memory:")) as trial:
+            trial.executescript(self._ddl(schema))
+        if not self._path.exists():
+            folder = self._path.absolute().parent
+            if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+                raise self._refusal(f"'{folder}' is no directory that can be written to", "Check the path.")
+            return
+        with _store(self._path, None), closing(_look_into(self._path)) as connection:
+            columns = connection.execute(f'PRAGMA table_info("{self._table}")').fetchall()
+            keys = [{row[1] for row in columns if row[5]}]
+            for index in connection.execute(f'PRAGMA index_list("{self._table}")').fetchall():
+                if index[2]:
+                    keys.append({row[2] for row in connection.execute(f'PRAGMA index_info("{index[1]}")')})
+        if not columns:
+            return
+        missing = [name for name in schema.names if name not in {row[1] for row in columns}]
+        there, hint = f"table '{self._table}' is there already", "Choose another table, or remove this one."
         if missing:
-            raise SinkFailed(
-                sink=f"sqlite('{self._path}')",
-                cause=f"table '{self._table}' is there already, without a column '{missing[0]}'",
-                hint="Choose another table, or remove this one.",
-            )
+            raise self._refusal(f"{there}, without a column '{missing[0]}'", hint)
+        if set(self._key) not in keys:
+            raise self._refusal(f"{there}, and its key is not ({', '.join(self._key)})", hint)
+
+    def _refusal(self, cause: str, hint: str) -> SinkFailed:
+        return SinkFailed(sink=f"sqlite('{self._path}')", cause=cause, hint=hint)
 
     def state(self) -> dict[str, object]:
         return {"database": str(self._path.absolute()), "table": self._table}
 
+    def writes_where(self, state: dict[str, object]) -> bool:
+        database = Path(str(state["database"]))
+        return (database.resolve(), state["table"]) == (self._path.resolve(), self._table)
+
+    def ports(self, schemas: Sequence[Schema], resumed: dict[str, object] | None) -> dict[str, Schema]:
+        if resumed is not None:
+            self.check(schemas[0])  # the schema may have changed since
+        return super().ports(schemas, resumed)
+
     def resume(self, state: dict[str, object]) -> None:
         before, table = Path(str(state.get("database", self._path))), state.get("table", self._table)
         if (before.exists() and before.resolve() != self._path.resolve()) or table != self._table:
-            raise SinkFailed(
-                sink=f"sqlite('{self._path}')",
-                cause=f"the last run wrote into table '{table}' of '{before}', now it is '{self._table}'",
-                hint=RESUME_ONCE,
+            raise self._refusal(
+                f"the last run wrote into table '{table}' of '{before}', now it is '{self._table}' of '{self._path}'",
+                RESUME_ONCE,
             )
+        epoch = int(str(state["epoch"]))
+        done = self._newest_epoch(str(state["job_id"]), str(state["operation"]))
+        if done is None:
+            raise self._refusal(
+                f"table '{self._table}' is not there any more, and the checkpoint goes on from it",
+                "Put the database back, or begin anew with another checkpoint directory.",
+            )
+        if done > epoch:
+            # Its epochs would be taken for those that are in the table already.
+            raise self._refusal(
+                f"table '{self._table}' has epoch {done} of this job, and the checkpoint ends with epoch {epoch}",
+                "Restore the newest checkpoint, or the database as it was, or begin anew in another table.",
+            )
+
+    def _newest_epoch(self, job_id: str, operation: str) -> int | None:
+        """Newest epoch of a job that is in the table, 0 where there is none; None where there is no table."""
+        if not self._path.exists():
+            return None
+        with _store(self._path, None), closing(_look_into(self._path)) as connection:
+            tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if self._table not in tables:
+                return None
+            newest = f"SELECT max(epoch) FROM {_LEDGER} WHERE job_id = ? AND table_name = ? AND sink = ?"
+            owner = (job_id, self._table, operation)
+            return (connection.execute(newest, owner).fetchone()[0] or 0) if _LEDGER in tables else 0
 
     def _check_columns(self, schema: Schema) -> None:
         for name in self._key:
@@ -73,20 +122,30 @@ class Sqlite(Sink):
                 raise TypeMismatch(what=f"column '{field.name}' is {field.type.ddl}, which SQLite cannot hold.")
 
     def _ddl(self, schema: Schema) -> str:
-        columns = ", ".join(f'"{field.name}" {_TYPES.get(field.type.kind, "INTEGER")}' for field in schema.fields)
+        columns = ", ".join(f'"{field.name}" {_TYPES.get(field.type.kind, "BIGINT")}' for field in schema.fields)
         key = ", ".join(f'"{name}"' for name in self._key)
         return (
-            f"CREATE TABLE IF NOT EXISTS {self._table} ({columns}, PRIMARY KEY ({key}));"
+            "BEGIN IMMEDIATE;"
+            f'CREATE TABLE IF NOT EXISTS "{self._table}" ({columns}, PRIMARY KEY ({key}));'
             f"CREATE TABLE IF NOT EXISTS {_LEDGER} "
-            "(job TEXT, sink TEXT, instance INTEGER, epoch INTEGER, PRIMARY KEY (job, sink, instance));"
+            "(job_id TEXT, job TEXT, table_name TEXT, sink TEXT, instance INTEGER, epoch INTEGER, "
+            "PRIMARY KEY (job_id, table_name, sink, instance));"
+            "COMMIT;"
         )
 
     def writer(self, schema: Schema, context: WriterContext) -> SinkWriter:
+        with _store(self._path, context.operation), closing(_connect(self._path)) as connection:
+            connection.executescript(self._ddl(schema))
         return _SqliteWriter(self._path, self._table, self._key, schema, context)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=BUSY_S, isolation_level="IMMEDIATE")
+
+
+def _look_into(path: Path) -> sqlite3.Connection:
+    """Open a database that is there, to change nothing."""
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=BUSY_S, uri=True)
 
 
 @contextmanager
@@ -103,14 +162,40 @@ class _SqliteWriter(BufferedWriter):
         super().__init__(schema)
         self._path = path
         self._operation = context.operation
-        self._owner = (context.job, context.operation, context.instance)
+        self._job = context.job
+        self._owner = (context.job_id, table, context.operation, context.instance)
+        self._at = [schema.names.index(name) for name in key]
         self._connection = _connect(path)
+        with _store(path, context.operation):
+            columns = self._connection.execute(f'PRAGMA table_info("{table}")').fetchall()
+        rowid = [row[1] for row in columns if row[5]] == [*key] and len(key) == 1
+        self._never_null = [row[1] for row in columns if row[1] in key and (row[3] or (rowid and row[2] == "INTEGER"))]
+        """Keys in which a table of the user's own cannot keep a null."""
         names = ", ".join(f'"{name}"' for name in schema.names)
         marks = ", ".join("?" * len(schema))
         rest = ", ".join(f'"{name}" = excluded."{name}"' for name in schema.names if name not in key)
         conflict = ", ".join(f'"{name}"' for name in key)
         action = f"DO UPDATE SET {rest}" if rest else "DO NOTHING"
-        self._upsert = f"INSERT INTO {table} ({names}) VALUES ({marks}) ON CONFLICT ({conflict}) {action}"
+        self._upsert = f'INSERT INTO "{table}" ({names}) VALUES ({marks}) ON CONFLICT ({conflict}) {action}'
+        # In a key of SQLite every null is another one: rows with a null are looked for instead.
+        same = " AND ".join(f'"{name}" IS ?{at + 1}' for name, at in zip(key, self._at, strict=True))
+        places = ", ".join(f"?{at + 1}" for at in range(len(schema)))
+        setting = ", ".join(f'"{name}" = ?{at + 1}' for at, name in enumerate(schema.names) if name not in key)
+        self._update = f'UPDATE "{table}" SET {setting} WHERE {same}' if setting else ""
+        self._insert = (
+            f'INSERT INTO "{table}" ({names}) SELECT {places} WHERE NOT EXISTS (SELECT 1 FROM "{table}" WHERE {same})'
+        )
+
+    def write(self, rows: list[Record]) -> None:
+        for name in self._never_null:
+            if any(_is_null(getattr(row, name)) for row in rows):
+                raise SinkFailed(
+                    sink=f"sqlite('{self._path}')",
+                    cause=f"a record has no value in '{name}', which the table needs as a key",
+                    hint=f"Leave such records out: filter(ps.col('{name}').is_not_null()).",
+                    operation=self._operation,
+                )
+        super().write(rows)
 
     def commit(self, epoch: int) -> list[Record] | None:
         ready = self._take(epoch)
@@ -119,29 +204,45 @@ class _SqliteWriter(BufferedWriter):
         with _store(self._path, self._operation), self._connection:
             # The ledger is part of the rows' own transaction: an epoch that is asked for again adds nothing.
             done = self._connection.execute(
-                f"SELECT epoch FROM {_LEDGER} WHERE job = ? AND sink = ? AND instance = ?",
+                f"SELECT epoch FROM {_LEDGER} WHERE job_id = ? AND table_name = ? AND sink = ? AND instance = ?",
                 self._owner,
             ).fetchone()
             for prepared, rows in ready:
                 if done is None or prepared > done[0]:
-                    self._connection.executemany(self._upsert, map(msgspec.structs.astuple, rows))
+                    self._put(rows)
             self._connection.execute(
-                f"INSERT INTO {_LEDGER} VALUES (?, ?, ?, ?) "
-                "ON CONFLICT (job, sink, instance) DO UPDATE SET epoch = max(epoch, excluded.epoch)",
-                (*self._owner, ready[-1][0]),
+                f"INSERT INTO {_LEDGER} (job_id, table_name, sink, instance, job, epoch) VALUES (?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT (job_id, table_name, sink, instance) DO UPDATE SET epoch = max(epoch, excluded.epoch)",
+                (*self._owner, self._job, ready[-1][0]),
             )
         return None
 
+    def _put(self, rows: list[Record]) -> None:
+        whole: list[tuple[object, ...]] = []
+        with_null: list[tuple[object, ...]] = []
+        for values in map(msgspec.structs.astuple, rows):
+            (with_null if any(_is_null(values[at]) for at in self._at) else whole).append(values)
+        self._connection.executemany(self._upsert, whole)
+        for values in with_null:
+            if self._update:
+                self._connection.execute(self._update, values)
+            self._connection.execute(self._insert, values)
+
     def close(self) -> None:
         self._connection.close()
+
+
+def _is_null(value: object) -> bool:
+    return value is None or value != value  # SQLite keeps no NaN: it stores null
 
 
 def sqlite(path: str | os.PathLike[str], table: str, *, key: str | tuple[str, ...] | list[str]) -> Sqlite:
     """Keep the newest row of each key in a table of a SQLite file.
 
     Exactly once: an epoch's rows are upserted when it is committed, in one transaction with a ledger of epochs, so that
-    an epoch that is committed again after a crash changes nothing. Rows of one key apply in order. All workers must see
-    the same file, so it is for one machine.
+    an epoch that is committed again after a crash changes nothing. Rows of one key apply in order. The ledger tells
+    jobs apart, also those of one name: a job that begins anew writes all that it has into the table, whatever is there.
+    All workers must see the same file, so it is for one machine.
 
     Parameters
     ----------
@@ -150,10 +251,11 @@ def sqlite(path: str | os.PathLike[str], table: str, *, key: str | tuple[str, ..
     table : str
         The table; made if it is not there, with columns for the stream's.
     key : str or sequence of str
-        Columns that name a row; a later row of the same key replaces the earlier one.
+        Columns that name a row; a later row of the same key replaces the earlier one. Null is a value of its own: there
+        is one row with null in a key (and the same values in the others).
     """
     names = (key,) if isinstance(key, str) else tuple(key)
-    if not isinstance(table, str) or not _NAME.fullmatch(table) or table == _LEDGER:
+    if not isinstance(table, str) or not _NAME.fullmatch(table) or table in _RESERVED:
         raise InvalidOption(option="table", given=table, allowed=f"letters, digits and '_', and not '{_LEDGER}'")
     if not names:
         raise InvalidOption(option="key", given=key, allowed="at least one column")

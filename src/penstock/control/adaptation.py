@@ -51,6 +51,8 @@ class View:
     ending: bool
     peers: list[m.Peer]
     start_us: int
+    began_us: int
+    """When the sources began to read in this run, which the times of reports count from."""
 
 
 class Adaptation(msgspec.Struct):
@@ -88,7 +90,7 @@ class ControlLoop:
         self._slotless_us: int | None = None
         self._alive_us = 0
         self._peers: list[m.Peer] = []
-        self._start_us = 0
+        self._began_us = 0
 
     @property
     def slot_pids(self) -> list[int]:
@@ -180,7 +182,7 @@ class ControlLoop:
         if view.ending or not view.peers:
             return commands  # the workers come first: where places are few, slots must not take theirs
         if view.running:
-            self._peers, self._start_us = view.peers, view.start_us
+            self._peers, self._began_us = view.peers, view.began_us
             commands += self._groups.know(view.peers, view.start_us)
         busy = self._switches.wants_slots
         self._groups.want(2 if busy else 1 if self._may_switch else 0)
@@ -218,7 +220,7 @@ class ControlLoop:
                 'or let the job do without: forms="adaptive" or "record", and no pin to batch form.',
             )
         self._notes.append(f"{now_us / 1e6:.3f} s: batch form is given up: {why}")
-        self._switches.call_back(f"batch form is given up: {why}", (now_us - self._start_us) / 1e6, now_us)
+        self._switches.call_back(f"batch form is given up: {why}", (now_us - self._began_us) / 1e6, now_us)
 
     @property
     def _may_switch(self) -> bool:
@@ -227,7 +229,7 @@ class ControlLoop:
         return any(self._pins.get(name) is not Form.RECORD for name in movable)
 
     def _take(self, decision: WantedSwitch, now_us: int) -> None:
-        at_s = (now_us - self._start_us) / 1e6
+        at_s = (now_us - self._began_us) / 1e6
         if self._options.advise:
             names = list(decision.operations)
             self._advice.append(
@@ -247,7 +249,7 @@ class ControlLoop:
         elif now_us - self._slotless_us >= SLOTLESS_US:
             self._slotless_us = None
             why = self._groups.error or "the cluster has no free place"
-            self._switches.call_back(f"no slots: {why}", (now_us - self._start_us) / 1e6, now_us)
+            self._switches.call_back(f"no slots: {why}", (now_us - self._began_us) / 1e6, now_us)
 
     def _carry_out(self, now_us: int) -> list[Command]:
         everywhere = self._measures.slots_everywhere(len(self._peers))

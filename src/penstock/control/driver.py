@@ -97,7 +97,7 @@ class DriverMachine:
 
     def __init__(self, plan: Plan, now_us: int, cores: int, resumption: Resumption | None = None) -> None:
         self.scheduler = Scheduler(plan, now_us, resumption)
-        self.monitor = Monitor(plan)
+        self.monitor = Monitor(plan, resumed=resumption is not None)
         self.loop = ControlLoop(plan, cores)
         self.ended = False
         self.error: PenstockError | None = None
@@ -146,12 +146,13 @@ class DriverMachine:
         self._schedule(Tick(), now_us)
         scheduler = self.scheduler
         running = scheduler.phase in (Phase.RUNNING, Phase.DRAINING) and not scheduler.recovering
-        ending = scheduler.phase in (Phase.ENDING, Phase.ENDED)
+        ending = scheduler.phase is Phase.ENDING or scheduler.phase.is_over
         peers = [scheduler.peers[worker] for worker in sorted(scheduler.peers)]
+        view = View(running, ending, peers, scheduler.start_us, scheduler.began_us)
         figures = self.monitor.operations() if self._beaten else None
         self._beaten = False
         try:
-            self._obey(self.loop.tick(View(running, ending, peers, scheduler.start_us), figures, now_us))
+            self._obey(self.loop.tick(view, figures, now_us))
         except PenstockError as error:
             self.fail(error)
 
@@ -159,6 +160,7 @@ class DriverMachine:
         """End the job: nothing more is committed."""
         for peer in self.scheduler.peers.values():
             self._tell(self._workers.get(peer.incarnation), m.Stop())
+        self.scheduler.phase = Phase.FAILED
         self._finish(error)
 
     # --- workers ------------------------------------------------------------------------------------------------------
@@ -185,6 +187,8 @@ class DriverMachine:
             case m.Heartbeat() if counts:
                 self.monitor.on_heartbeat(message)
                 self._beaten = True
+            case m.RolledBack(worker=worker, before=before) if counts and before is not None:
+                self.monitor.begin_after(worker, before)
             case m.Deliver() if counts:
                 self._chores.append(Hand(message))
             case _:

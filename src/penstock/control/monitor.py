@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
+from penstock.control.course import Course
 from penstock.control.switches import SwitchReport
 from penstock.metrics import Histogram
 from penstock.metrics.stats import StatsMessage
@@ -78,7 +79,7 @@ class WorkerFigures(msgspec.Struct):
     cpu_cores: float
     rss_mb: float
     cpu_s: float = 0.0
-    """CPU time that the process has used."""
+    """CPU time that its processes have used."""
     rss_mb_now: float = 0.0
     """Resident memory at the last heartbeat; ``rss_mb`` is the highest seen."""
 
@@ -103,6 +104,8 @@ class Status(msgspec.Struct):
     """When the last epoch was committed."""
     start_us: int = 0
     """When the sources' schedules began; 0 before that."""
+    began_us: int = 0
+    """When the sources began to read in this run; 0 before that."""
     heard_us: int = 0
     """Of which moment the figures of operations are: that of the workers' last heartbeats, on average."""
     components_ms: dict[str, float] = msgspec.field(default_factory=dict)
@@ -163,17 +166,15 @@ class _Times:
 
     @staticmethod
     def between(now: _Totals, before: _Totals) -> _Times:
-        """Those between two looks; instances that were built anew in between have begun to count again."""
+        """Those between two looks."""
         count = now.latency.total - before.latency.total
-        if count < 0:
-            before, count = _Totals(), now.latency.total
         if not count:
             return _Times()
         return _Times(
-            max(0, now.entered_us - before.entered_us) / count,
-            max(0, now.left_us - before.left_us) / count,
-            max(0, now.wait_us - before.wait_us) / count,
-            max(0, now.schedule_us - before.schedule_us) / count,
+            (now.entered_us - before.entered_us) / count,
+            (now.left_us - before.left_us) / count,
+            (now.wait_us - before.wait_us) / count,
+            (now.schedule_us - before.schedule_us) / count,
         )
 
 
@@ -206,9 +207,20 @@ def _before(plan: Plan) -> dict[str, str]:
 
 
 class Monitor:
-    """Keeps the last two heartbeats of every worker and answers with figures."""
+    """Keeps the last two heartbeats of every worker and answers with figures, which are those of this run.
 
-    def __init__(self, plan: Plan) -> None:
+    Parameters
+    ----------
+    resumed : bool
+        Whether the run goes on from a checkpoint: a worker counts once it has said what it begins with.
+    """
+
+    def __init__(self, plan: Plan, *, resumed: bool = False) -> None:
+        self._course = Course()
+        self._silent = set(range(plan.workers)) if resumed else set()
+        """Workers that have not said yet what they begin with."""
+        self._cpu_us: dict[int, int] = {}
+        """What the processes of each worker that are gone have used."""
         self._kinds = _kinds(plan)
         self._from = _before(plan)
         self._sources = {unit.name for unit in plan.units if unit.source is not None}
@@ -221,11 +233,35 @@ class Monitor:
     def on_heartbeat(self, heartbeat: m.Heartbeat) -> None:
         """Take a worker's figures."""
         worker = heartbeat.worker
-        if worker in self._last:
-            self._before[worker] = self._last[worker]
+        if worker in self._silent:
+            return
+        last = self._last.get(worker)
+        if last is not None and last.incarnation != heartbeat.incarnation:
+            self._cpu_us[worker] = last.cpu_us  # with those before it
+        heartbeat = msgspec.structs.replace(
+            heartbeat,
+            stats=[self._course.take(heartbeat.incarnation, each) for each in heartbeat.stats],
+            cpu_us=heartbeat.cpu_us + self._cpu_us.get(worker, 0),
+        )
+        if last is not None:
+            self._before[worker] = last
         self._first.setdefault(worker, heartbeat)
         self._last[worker] = heartbeat
         self._rss_mb_max[worker] = max(self._rss_mb_max.get(worker, 0.0), heartbeat.rss_bytes / 1e6)
+
+    def begin_after(self, worker: int, before: Sequence[StatsMessage]) -> None:
+        """Take what a worker's instances have counted in the runs before this one."""
+        self._course.begin_after(before)
+        self._silent.discard(worker)
+
+    def before(self, operations: Collection[str]) -> int:
+        """Records that came to these operations in the runs before this one."""
+        return self._course.records_before(operations)
+
+    @property
+    def sources(self) -> set[str]:
+        """Names of the sources."""
+        return self._sources
 
     def _totals(self, heartbeats: Iterable[m.Heartbeat]) -> dict[str, _Totals]:
         by_name: dict[str, list[StatsMessage]] = {name: [] for name in self._kinds}
@@ -345,7 +381,7 @@ class Monitor:
         return figures
 
     def events_in(self) -> int:
-        """Records that the sources have read."""
+        """Records that the sources have read in this run."""
         totals = self._totals(self._last.values())
         return sum(totals[name].records_in for name in self._sources)
 

@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from penstock.connectors.base import RESUME_ONCE, Sink
+from penstock.connectors.base import Sink
 from penstock.errors import CheckpointMismatch
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
+
+
+def check_name(before: str, now: str, place: str) -> None:
+    """Refuse a checkpoint of a job that has another name."""
+    if before != now:
+        raise CheckpointMismatch(
+            f"the checkpoint in '{place}' is of job '{before}', and this is job '{now}'.",
+            hint=f"Give name='{before}' to go on with that job, or a checkpoint directory of its own to this one.",
+        )
+
+
+def check_renamed(before: Mapping[str, dict[str, object]], now: Mapping[str, Sink]) -> None:
+    """Refuse a sink under a new name where one that is gone has written: what that one prepared would be lost.
+
+    Parameters
+    ----------
+    before : mapping
+        State of each sink of the run before, with its kind.
+    """
+    for old, state in before.items():
+        if old in now:
+            continue
+        for new, sink in now.items():
+            if new not in before and sink.kind == state["kind"] and sink.writes_where(state):
+                raise CheckpointMismatch(
+                    f"it writes where sink '{old}' did, which is gone.",
+                    operation=new,
+                    hint=f"Keep the name, .to(…, name='{old}'), or give the new sink a place of its own.",
+                )
 
 
 class Anchor(msgspec.Struct, frozen=True):
@@ -25,23 +54,33 @@ class Anchor(msgspec.Struct, frozen=True):
     may_go: bool
     """Whether a pipeline without it can be resumed: a source or a sink that nobody wants any more."""
     is_sink: bool = False
+    sources: list[str] = []
+    """What it is made of: names of the sources upstream."""
 
 
 def anchors(plan: Plan) -> list[Anchor]:
     """What a checkpoint of this plan depends on."""
     found = []
     for unit in plan.units:
+        fed = sorted(_sources(plan, unit.id))
         if unit.source is not None:
             signature = f"{unit.source.kind} of {unit.partitions} partitions ({unit.source.schema.ddl})"
-            found.append(Anchor(unit.name, unit.id, unit.instances, signature, True))
+            found.append(Anchor(unit.name, unit.id, unit.instances, signature, True, False, fed))
         for spec in unit.ops:
             if spec.operation.state_signature is not None:
                 signature = f"{spec.operation.state_signature} → ({spec.output.ddl})"
-                found.append(Anchor(spec.name, unit.id, unit.instances, signature, False))
+                found.append(Anchor(spec.name, unit.id, unit.instances, signature, False, False, fed))
             elif spec.sink is not None and not any(anchor.unit == unit.id for anchor in found):
                 # Its last output may be prepared, committed, and not visible yet.
-                found.append(Anchor(spec.name, unit.id, unit.instances, spec.operation.kind, True, True))
+                found.append(Anchor(spec.name, unit.id, unit.instances, spec.operation.kind, True, True, fed))
     return found
+
+
+def _sources(plan: Plan, unit: int) -> set[str]:
+    """Names of the sources that a unit's records come from."""
+    if plan.units[unit].source is not None:
+        return {plan.units[unit].name}
+    return {name for edge in plan.inputs(unit) for name in _sources(plan, edge.producer)}
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -64,12 +103,11 @@ def outputs(plan: Plan) -> list[Output]:
     ]
 
 
-def carried(stored: Iterable[Output], units: dict[int, int], plan: Plan, place: str) -> list[tuple[Output, Sink]]:
+def carried(stored: Iterable[Output], units: dict[int, int], plan: Plan) -> list[tuple[Output, Sink]]:
     """Return the sinks of the last run whose prepared output no instance of this plan would find.
 
-    They are in another unit than before, or in a unit of another number of instances, or their schema has changed. A
-    sink that is of another kind is refused: it cannot publish what the other one has prepared. One that is gone is not
-    wanted any more.
+    They are in another unit than before, or in a unit of another number of instances, or their schema has changed. One
+    that is of another kind was refused when it was planned, and one that is gone is not wanted any more.
 
     Parameters
     ----------
@@ -83,13 +121,6 @@ def carried(stored: Iterable[Output], units: dict[int, int], plan: Plan, place: 
         new = present.get(old.name)
         if new is None:
             continue
-        if new.kind != old.kind:
-            raise CheckpointMismatch(
-                f"the checkpoint in '{place}' does not fit this pipeline: sink '{old.name}' was {old.kind}, now "
-                f"{new.kind}, and what it had prepared at the last commit may not be published yet.",
-                operation=old.name,
-                hint=RESUME_ONCE,
-            )
         stays = units.get(old.unit) == new.unit and (old.instances, old.schema) == (new.instances, new.schema)
         if not stays:
             found.append((old, sinks[old.name]))
@@ -98,16 +129,25 @@ def carried(stored: Iterable[Output], units: dict[int, int], plan: Plan, place: 
 
 def match(stored: Iterable[Anchor], plan: Plan, place: str) -> dict[int, int]:
     """Return which unit of the plan each stored unit has become, or raise CheckpointMismatch naming the difference."""
+    stored = list(stored)
     present = {anchor.name: anchor for anchor in anchors(plan)}
+    known = {anchor.name for anchor in stored}
     units: dict[int, int] = {}
     problems = []
     for old in stored:
         new = present.get(old.name)
         if new is None:
+            like = [each for each in present.values() if each.signature == old.signature and each.name not in known]
             if not old.may_go:
                 problems.append(f"operation '{old.name}' held state and is gone")
+            elif like and not old.is_sink:
+                # It would be read from its beginning again.
+                problems.append(f"source '{old.name}' is gone, and '{like[0].name}' is new and like it")
         elif old.is_sink and (new.signature, new.instances) != (old.signature, old.instances):
             pass  # nothing but its prepared output is at stake, which `carried` sees to
+        elif not old.may_go and not set(new.sources) & set(old.sources):
+            was, now = ("', '".join(each.sources) for each in (old, new))
+            problems.append(f"'{old.name}' was made of '{was}', now of '{now}'")
         elif new.signature != old.signature:
             problems.append(f"'{old.name}' was {old.signature}, now {new.signature}")
         elif new.instances != old.instances:
@@ -117,7 +157,8 @@ def match(stored: Iterable[Anchor], plan: Plan, place: str) -> dict[int, int]:
     if problems:
         raise CheckpointMismatch(
             f"the checkpoint in '{place}' does not fit this pipeline: {'; '.join(problems)}.",
-            hint="Run the pipeline as it was, with the same parallelism, or give it a checkpoint directory of its own.",
+            hint="Run the pipeline as it was, with the same names and the same parallelism, "
+            "or give it a checkpoint directory of its own.",
         )
     return units
 

@@ -5,7 +5,7 @@ phase        event                                  commands                    
 ===========  =====================================  ==============================================  ===========
 STARTING     Register, not yet from everyone        —                                               STARTING
 STARTING     Register, now from everyone            Start to all                                    RUNNING
-STARTING     Tick after the start timeout           Finish(error)                                   ENDED
+STARTING     Tick after the start timeout           Finish(error)                                   FAILED
 RUNNING      Tick, interval over, none pending      BeginEpoch(n) to all                            RUNNING
 RUNNING      EpochWanted, none pending              BeginEpoch(n) to all                            RUNNING
 any live     EpochDone(n) from everyone             RecordCommit(n)                                 same
@@ -19,9 +19,9 @@ ENDING       Stopped from everyone                  Finish                      
 any live     Register of a known worker (it died)   Start to it, Rollback to the others             recovering
 recovering   RolledBack from everyone               Resume to all; BeginEpoch, Drain, Commit again  as before
 recovering   Register of a known worker             a new recovery of both losses                   recovering
-any live     Failed                                 Stop to all, Finish(error)                      ENDED
+any live     Failed                                 Stop to all, Finish(error)                      FAILED
 any live     Tick, a worker silent too long         Replace(worker)                                 same
-any          HostEnded                              Finish(error), or Finish in ENDING              ENDED
+any          HostEnded                              Finish(error), or Finish in ENDING              FAILED, ENDED
 any          StopRequested                          Stop to all, Finish                             ENDED
 ===========  =====================================  ==============================================  ===========
 
@@ -69,6 +69,12 @@ class Phase(Enum):
     DRAINING = "draining"
     ENDING = "ending"
     ENDED = "ended"
+    FAILED = "failed"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job has come to its end, well or not."""
+        return self in (Phase.ENDED, Phase.FAILED)
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,8 @@ class Scheduler:
         self.refused_messages = 0
         self.start_us = resumption.start_us if resumption else 0
         """When the sources' schedules began."""
+        self.began_us = 0
+        """When the sources began to read in this run; 0 before that."""
         self.peers: dict[int, m.Peer] = {}
         self.epoch_us_last = 0
         """How long the last epoch took from its beginning to its commit."""
@@ -161,7 +169,7 @@ class Scheduler:
 
     def handle(self, event: Event, now_us: int) -> list[Command]:
         """Advance by one event."""
-        if self.phase is Phase.ENDED:
+        if self.phase.is_over:
             return []
         match event:
             case FromWorker(message=message):
@@ -192,7 +200,7 @@ class Scheduler:
 
     def _stop(self, error: PenstockError | None) -> list[Command]:
         commands = self._everyone(m.Stop())
-        self.phase = Phase.ENDED
+        self.phase = Phase.ENDED if error is None else Phase.FAILED
         return [*commands, Finish(error)]
 
     def _drain(self, now_us: int) -> list[Command]:
@@ -272,7 +280,7 @@ class Scheduler:
         self._epoch_us = now_us
         if self._resumed:
             return self._recover(everything(self._plan), set(self.peers))
-        self.start_us = now_us + START_DELAY_US
+        self.start_us = self.began_us = now_us + START_DELAY_US
         return self._all(
             m.Start(
                 peers=self._peers(), start_us=self.start_us, generation=self.generation, restore=None, careful=False
@@ -326,6 +334,7 @@ class Scheduler:
         if self._waiting_rollback:
             return []
         self._recovering.clear()
+        self.began_us = self.began_us or now_us
         commands = self._all(m.Resume(generation=self.generation))
         if self.phase is Phase.ENDING:
             return commands + self._all(m.Commit(epoch=self.committed_epoch, final=True))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from penstock.control.monitor import Status
 from penstock.dashboard.numbers import human, measure, span
-from penstock.runtime.report import Report
+from penstock.runtime.report import Latency, Report, Totals
 
 
 def progress(status: Status, sources: set[str], sinks: set[str], measured: list[str]) -> str:
     """One line on a running job, given the names of its sources and sinks and where latency is taken."""
     read = [each for each in status.operations if each.name in sources]
     written = [each for each in status.operations if each.name in sinks]
-    seen = [each for each in status.operations if each.name in measured and each.in_eps > 0]
+    seen = [each for each in status.operations if each.name in measured and each.in_eps > 0 and each.p99_ms > 0]
     parts = [
         f"{status.job} {status.phase} {span(status.uptime_s)}",
         f"in {human(sum(each.records_in for each in read))} ({human(sum(each.in_eps for each in read))}/s)",
@@ -26,7 +26,6 @@ def progress(status: Status, sources: set[str], sinks: set[str], measured: list[
 
 def last_lines(report: Report) -> list[str]:
     """The outcome of a finished job."""
-    latency = report.latency_ms
     rate = f"   ({human(report.events_in / report.seconds)}/s)" if report.seconds else ""
     rows = [
         ("events in", f"{report.events_in:,}{rate}"),
@@ -37,12 +36,26 @@ def last_lines(report: Report) -> list[str]:
         ("late", f"{report.late:,}"),
         *([("skipped", f"{report.skipped:,}")] if report.skipped else []),
         ("dead letters", f"{report.dead_letters:,}"),
-        ("latency", f"p50 {measure(latency.p50)} ms   p99 {measure(latency.p99)} ms   max {measure(latency.max)} ms"),
+        ("latency", _latency(report.latency_ms)),
         *([("made of", "   ".join(parts))] if (parts := _components(report)) else []),
         ("switches", _switches(report)),
         ("seconds", f"{report.seconds:.1f}"),
+        *([("in all runs", _total(report.total))] if report.total is not None and report.total.runs > 1 else []),
     ]
     return [f"{name:<13} {value}" for name, value in rows]
+
+
+def _latency(latency: Latency | None) -> str:
+    if latency is None:
+        return "not measured: no records came"
+    return f"p50 {measure(latency.p50)} ms   p99 {measure(latency.p99)} ms   max {measure(latency.max)} ms"
+
+
+def _total(total: Totals) -> str:
+    return (
+        f"{total.events_in:,} in   {total.results_out:,} out   "
+        f"{span(total.seconds)} since the first of {total.runs:,} starts"
+    )
 
 
 def _components(report: Report) -> list[str]:

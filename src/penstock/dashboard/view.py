@@ -35,6 +35,7 @@ _PHASE_STYLES = {
     Phase.DRAINING.value: "yellow",
     Phase.ENDING.value: "yellow",
     Phase.ENDED.value: "dim",
+    Phase.FAILED.value: "red",
 }
 _FORM_STYLES = {Form.RECORD.value: "cyan", Form.BATCH.value: "bold magenta"}
 _ARROWS = {Form.RECORD.value: "↓", Form.BATCH.value: "↑"}
@@ -136,7 +137,7 @@ def _row(each: OperationFigures) -> tuple[Text | str, ...]:
     if not each.records_in:
         queue = human(each.queue_records) if each.queue_records else _NOTHING
         return (name, form, *([_NOTHING] * 3), queue, *([_NOTHING] * 3))
-    recent = each.in_eps > 0
+    recent = each.in_eps > 0 and each.p99_ms > 0
     return (
         name,
         form,

@@ -12,7 +12,7 @@ from penstock.control.switches import SwitchReport
 from penstock.errors import InvalidOption
 from penstock.metrics import Histogram
 from penstock.runtime.job import Job
-from penstock.runtime.report import Report, measured_operations
+from penstock.runtime.report import Latency, Report, measured_operations
 
 WARM_UP_S = 1.0
 """The calm time is judged from here on: caches and connections are new before."""
@@ -171,11 +171,12 @@ class Sampler(Generic[L]):
             for each in after
             if drained and each.at_s >= drained[0] and calm_p99_ms and each.p99_ms <= NORMAL_FACTOR * calm_p99_ms
         ]
+        latency = report.latency_ms or Latency(0.0, 0.0, 0.0, 0.0, 0.0)
         return BurstFigures(
             forms=forms,
-            p50_ms=report.latency_ms.p50,
-            p99_ms=report.latency_ms.p99,
-            max_ms=report.latency_ms.max,
+            p50_ms=latency.p50,
+            p99_ms=latency.p99,
+            max_ms=latency.max,
             calm_p99_ms=calm_p99_ms,
             burst_p99_ms=self._burst_p99_ms(),
             backlog_max=max((each.backlog_records for each in self.samples), default=0),

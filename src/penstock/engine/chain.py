@@ -108,7 +108,10 @@ class Chain:
     def _stage(self, spec: OpSpec, plan: Plan) -> Stage:
         if spec.sink is None:
             return Stage.of(spec)
-        context = WriterContext(plan.options.name, spec.name, self._instance, self._unit.instances)
+        instances, options = self._unit.instances, plan.options
+        context = WriterContext(
+            options.name, spec.name, self._instance, instances, plan.job_id, is_resumable=options.durable
+        )
         writer = spec.sink.writer(spec.schema, context)
         return Stage(spec.name, SinkOperator(spec.name, spec.sink.kind, writer, spec.schema), errors_of(spec))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from penstock.dataset import ChannelId
 from penstock.engine.chain import ClockNs
 from penstock.engine.channels import Channels, PeerFrames
@@ -61,6 +63,8 @@ class Share:
         self._channels = Channels(plan, incarnation)
         self._outputs: dict[tuple[int, int], EdgeOutput] = {}
         self._units: dict[InstanceId, Unit] = {}
+        self._built: dict[InstanceId, int] = {}
+        """In which generation each was built."""
         self._pool = SlotPool(worker, incarnation)
         self._held: frozenset[InstanceId] = frozenset()
         """Instances of the whole job that are being recovered: they, and what is sent to them, wait for Resume."""
@@ -95,9 +99,7 @@ class Share:
         if message.generation:
             self._held = frozenset(restore.instances)
             self._recovering = True
-            self._to_driver.append(
-                m.RolledBack(worker=self.worker, incarnation=self.incarnation, generation=message.generation)
-            )
+            self._tell_restored(restore)
 
     def roll_back(self, message: m.Rollback, snapshots: Snapshots) -> None:
         """Build what a recovery concerns anew; the rest goes on."""
@@ -108,8 +110,12 @@ class Share:
         self._finished = False
         self._epoch_pending = None
         self._rebuild(self._held, message.restore.epoch, snapshots, message.restore.renumber)
+        self._tell_restored(message.restore)
+
+    def _tell_restored(self, restore: m.Restore) -> None:
+        before, generation = self.figures() if restore.renumber else None, self._channels.generation
         self._to_driver.append(
-            m.RolledBack(worker=self.worker, incarnation=self.incarnation, generation=message.generation)
+            m.RolledBack(worker=self.worker, incarnation=self.incarnation, generation=generation, before=before)
         )
 
     def _rebuild(self, instances: frozenset[InstanceId], epoch: int, snapshots: Snapshots, renumber: bool) -> None:
@@ -164,6 +170,7 @@ class Share:
         logs = None
         if unit.source is None:
             logs = self._inputs(unit, i, (state[-1].inputs or None) if state else None, instances)
+        self._built[unit.id, i] = self._channels.generation
         made = self._units[unit.id, i] = Unit(unit, i, self._plan, logs, outputs, self._clock_ns, self._pool)
         if state:
             made.restore(state)
@@ -413,7 +420,11 @@ class Share:
 
     def figures(self) -> list[StatsMessage]:
         """Figures of every operation here."""
-        return [each for unit in self.units for each in unit.figures()]
+        return [
+            msgspec.structs.replace(each, built=self._built[key])
+            for key, unit in self._units.items()
+            for each in unit.figures()
+        ]
 
     def pulse(self, now_us: int) -> m.Pulse:
         """How busy the instances here are."""

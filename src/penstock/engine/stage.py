@@ -30,4 +30,4 @@ class Stage:
 
 def errors_of(spec: OpSpec) -> Errors:
     """The error policy of an operation, under the name that users know."""
-    return Errors(spec.display, spec.on_error)
+    return Errors(spec.display, spec.on_error, can_choose=spec.sink is None)

@@ -34,6 +34,8 @@ class StatsMessage(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Of that, spent on the way of a micro-batch to a slot and in its queue."""
     fallbacks: int = 0
     """Batches that the vectorised form could not handle and the loop did."""
+    built: int = 0
+    """Generation in which the instance was built: what no snapshot holds, latencies above all, counts from then on."""
 
 
 class OpStats:

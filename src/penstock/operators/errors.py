@@ -65,6 +65,17 @@ class Errors:
 
     operation: str
     policy: ErrorPolicy = ErrorPolicy.FAIL
+    can_choose: bool = True
+    """Whether users can give it another policy; sinks have none."""
+
+    @property
+    def advice(self) -> str:
+        """What to do about a record that has failed the job."""
+        if not self.can_choose:
+            return ""
+        if self.policy is ErrorPolicy.RETRY:
+            return 'Every retry failed. To go on past such records give the operation on_error="skip" or "dead_letter".'
+        return 'To go on past such records give the operation on_error="skip", "retry" or "dead_letter".'
 
     def begin(self) -> Failures:
         """Begin to handle the bad records of one call; the generated loops do when the first record raises."""
@@ -129,6 +140,7 @@ class Failures:
             cause=describe_error(error),
             record=record_text(record),
             user_traceback=user_traceback(error),
+            hint=self._errors.advice,
         )
         failed.at_index, failed.on_record = index, record
         raise failed from error

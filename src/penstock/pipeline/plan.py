@@ -135,6 +135,18 @@ class UnitSpec:
 
 
 @dataclass(frozen=True)
+class Basis:
+    """What a checkpoint directory held when the job was planned; its start finds out whether it still does."""
+
+    job_id: str = ""
+    """Identity of the job that has been there, if one has committed anything."""
+    attempt: int = 0
+    """Which run wrote the newest commit record."""
+    begun: int = 0
+    """Which run has begun last."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """Everything a worker needs to know."""
 
@@ -142,6 +154,9 @@ class Plan:
     units: list[UnitSpec]
     edges: list[EdgeSpec]
     start_us: int = 0
+    job_id: str = ""
+    """Tells this job from every other one, also of the same name; runs that go on from a checkpoint share it."""
+    basis: Basis = Basis()
 
     @property
     def workers(self) -> int:
@@ -349,7 +364,7 @@ class _Planner:
         if state is None:
             sink.check(DEAD_LETTER_SCHEMA)
         else:
-            sink.resume(state)
+            sink.take_up(state)
         target = self._unit(DEAD_LETTERS, DEAD_LETTER_SCHEMA, 1)
         target.ops.append(OpSpec(DEAD_LETTERS, sink, DEAD_LETTER_SCHEMA, DEAD_LETTER_SCHEMA))
         for unit, index, _ in dead:

@@ -185,7 +185,7 @@ class Stream:
         kind = OneOf(How).read("how", how, operation=name or "lookup")
         return self._then(Lookup(table, on, kind), name, on_error)
 
-    def split(self, *, name: str | None = None, **branches: Column) -> Mapping[str, Stream]:
+    def split(self, *, name: str | None = None, on_error: str = "fail", **branches: Column) -> Mapping[str, Stream]:
         """Send each record to the branch of the first condition that is true, else to ``rest``.
 
         Every named branch has to lead to a sink; what goes to ``rest`` is dropped if nobody takes it.
@@ -196,7 +196,7 @@ class Stream:
         >>> parts["views"], parts["rest"]                       # doctest: +SKIP
         """
         operation = Split(tuple(branches.items()))
-        step = self._then(operation, name)._from
+        step = self._then(operation, name, on_error)._from
         return _Branches({port: Stream(step, port, self.schema) for port in (*branches, REST)})
 
     def merge(self, *others: Stream, name: str | None = None) -> Stream:
@@ -390,9 +390,9 @@ class KeyedStream(Stream):
         made = super().with_watermark(column, delay, name=name)
         return KeyedStream(made._from, MAIN, made.schema, self._keys)
 
-    def count(self, *, name: str | None = None, emit: str = "change") -> Aggregated:
+    def count(self, *, name: str | None = None, on_error: str = "fail", emit: str = "change") -> Aggregated:
         """Running count of each key; ``emit`` as in :meth:`Stream.aggregate`."""
-        made = self.aggregate(name=name, emit=emit, count=agg.count())
+        made = self.aggregate(name=name, on_error=on_error, emit=emit, count=agg.count())
         return made if name else made._named("count")
 
 
@@ -429,36 +429,36 @@ class Grouped:
         made = self._stream._then(operation, name, on_error)
         return Aggregated(made._from, MAIN, made.schema, late_schema=self._stream.schema if self._window else None)
 
-    def _one(self, word: str, aggregate: Aggregate) -> Aggregated:
-        return self._aggregate(None, "fail", {word: aggregate})._named(word)
+    def _one(self, word: str, aggregate: Aggregate, on_error: str) -> Aggregated:
+        return self._aggregate(None, on_error, {word: aggregate})._named(word)
 
-    def count(self) -> Aggregated:
+    def count(self, *, on_error: str = "fail") -> Aggregated:
         """Number of records."""
-        return self._one("count", agg.count())
+        return self._one("count", agg.count(), on_error)
 
-    def sum(self, column: str) -> Aggregated:
+    def sum(self, column: str, *, on_error: str = "fail") -> Aggregated:
         """Sum of a column."""
-        return self._one("sum", agg.sum(column))
+        return self._one("sum", agg.sum(column), on_error)
 
-    def min(self, column: str) -> Aggregated:
+    def min(self, column: str, *, on_error: str = "fail") -> Aggregated:
         """Smallest value of a column."""
-        return self._one("min", agg.min(column))
+        return self._one("min", agg.min(column), on_error)
 
-    def max(self, column: str) -> Aggregated:
+    def max(self, column: str, *, on_error: str = "fail") -> Aggregated:
         """Largest value of a column."""
-        return self._one("max", agg.max(column))
+        return self._one("max", agg.max(column), on_error)
 
-    def mean(self, column: str) -> Aggregated:
+    def mean(self, column: str, *, on_error: str = "fail") -> Aggregated:
         """Mean of a column."""
-        return self._one("mean", agg.mean(column))
+        return self._one("mean", agg.mean(column), on_error)
 
-    def first(self, column: str) -> Aggregated:
+    def first(self, column: str, *, on_error: str = "fail") -> Aggregated:
         """First value of a column to arrive."""
-        return self._one("first", agg.first(column))
+        return self._one("first", agg.first(column), on_error)
 
-    def last(self, column: str) -> Aggregated:
+    def last(self, column: str, *, on_error: str = "fail") -> Aggregated:
         """Last value of a column to arrive."""
-        return self._one("last", agg.last(column))
+        return self._one("last", agg.last(column), on_error)
 
 
 class Aggregated(Stream):

@@ -89,6 +89,8 @@ class RolledBack(_Message, kw_only=True):
     worker: int
     incarnation: int
     generation: int
+    before: list[StatsMessage] | None = None
+    """Where a run begins from a checkpoint: what the runs before it have counted."""
 
 
 class EpochWanted(_Message, kw_only=True):

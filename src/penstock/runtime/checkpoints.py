@@ -1,7 +1,7 @@
 """Snapshots and commit records on disk: written whole or not at all, checked when read; workers and the driver use it.
 
-``snapshots/NAME`` is a worker's; ``commits/EPOCH.json`` is the driver's, the last write of an epoch: what it names is
-all there.
+``snapshots/NAME`` is a worker's; ``commits/RUN-EPOCH.json`` is the driver's, the last write of an epoch: what it names
+is all there. ``runs/RUN`` says that a run has begun; see `runtime/attempts.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.errors import CheckpointDamaged
 from penstock.protocol import messages as m
 from penstock.runtime.places import open_place
 
-_FORMAT = 2
+_FORMAT = 3
 KEPT_COMMITS = 2
 
 
@@ -26,6 +26,10 @@ class CommitRecord(msgspec.Struct):
 
     format: int
     job: str
+    job_id: str
+    """Drawn when the job began with nothing, and kept by every run that goes on from it."""
+    attempt: int
+    """Which run of the job has written this: the fencing token."""
     epoch: int
     generation: int
     start_us: int
@@ -53,6 +57,7 @@ class CheckpointStore:
     def __init__(self, path: str, *, durable: bool) -> None:
         self._snapshots = open_place(path, "snapshots", durable=durable)
         self._commits = open_place(path, "commits", durable=durable)
+        self._runs = open_place(path, "runs", durable=durable)
         self._needed: deque[set[str]] = deque(maxlen=KEPT_COMMITS)
         """Names of the snapshots that each of the kept commits needs."""
 
@@ -60,6 +65,20 @@ class CheckpointStore:
         """Make the directories."""
         self._snapshots.create()
         self._commits.create()
+        self._runs.create()
+
+    def claim(self, attempt: int) -> bool:
+        """Begin a run under a number that no other has; False where there is one, or a newer one."""
+        if not self._runs.claim(f"{attempt:06d}", b"begun\n") or self.newest_attempt() > attempt:
+            return False
+        for name in self._runs.names():
+            if name.isdigit() and int(name) < attempt:
+                self._runs.remove(name)
+        return True
+
+    def newest_attempt(self) -> int:
+        """Number of the run that has begun last; 0 before there was any."""
+        return max((int(name) for name in self._runs.names() if name.isdigit()), default=0)
 
     def write_snapshot(self, name: str, data: bytes) -> int:
         """Store a snapshot and return its checksum."""
@@ -80,10 +99,10 @@ class CheckpointStore:
     def write_commit(self, record: CommitRecord) -> None:
         """Make an epoch count."""
         packed = msgspec.json.encode(record)
-        self._commits.write(f"{record.epoch:010d}.json", b"%08x\n%b\n" % (crc32(packed), packed))
+        self._commits.write(f"{record.attempt:06d}-{record.epoch:010d}.json", b"%08x\n%b\n" % (crc32(packed), packed))
 
     def last_commit(self) -> CommitRecord | None:
-        """Return the newest commit record, or None in a new directory; a damaged one is refused by name."""
+        """Return the newest record of the newest run, or None in a new directory; a damaged one is refused by name."""
         names = self._commits.names()
         if not names:
             return None
@@ -98,6 +117,10 @@ class CheckpointStore:
         if record.format != _FORMAT:
             raise CheckpointDamaged(path=path, cause=f"it is of format {record.format}, not {_FORMAT}")
         return record
+
+    def keep(self, record: CommitRecord) -> None:
+        """Count a record of a run before among those that are kept, with what it needs."""
+        self._needed.append({stored.name for stored in record.snapshots})
 
     def clean(self, needed: Iterable[m.Stored], epoch: int) -> None:
         """Remove commit records but the newest, and snapshots of committed epochs that none of the kept ones needs."""
@@ -114,6 +137,8 @@ class CheckpointStore:
 def new_record(
     *,
     job: str,
+    job_id: str,
+    attempt: int,
     epoch: int,
     generation: int,
     start_us: int,
@@ -124,7 +149,9 @@ def new_record(
     outputs: list[Output],
 ) -> CommitRecord:
     """Make a record in the present format."""
-    return CommitRecord(_FORMAT, job, epoch, generation, start_us, final, anchors, sinks, snapshots, outputs)
+    return CommitRecord(
+        _FORMAT, job, job_id, attempt, epoch, generation, start_us, final, anchors, sinks, snapshots, outputs
+    )
 
 
 def _epoch_of(name: str) -> int | None:

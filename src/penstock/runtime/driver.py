@@ -17,8 +17,8 @@ from penstock.control.resume import anchors, outputs
 from penstock.control.scheduler import Phase, Resumption
 from penstock.errors import PenstockError
 from penstock.metrics import Histogram
-from penstock.pipeline.plan import Plan
-from penstock.runtime.checkpoints import CheckpointStore, new_record
+from penstock.runtime.attempts import Attempt
+from penstock.runtime.checkpoints import new_record
 from penstock.runtime.clock import now_us
 from penstock.runtime.connections import Connections
 from penstock.runtime.report import measured_operations
@@ -38,7 +38,7 @@ class Driver:
 
     def __init__(
         self,
-        plan: Plan,
+        attempt: Attempt,
         node: Node,
         replace: Callable[[int], None],
         submit: Callable[[Submit], None],
@@ -48,11 +48,10 @@ class Driver:
         self._submit = submit
         self.ended = threading.Event()
         self.first_result_us: int | None = None
-        self._plan = plan
+        self._attempt = attempt
+        self._plan = plan = attempt.plan
         self._node = node
         self._connections = Connections(node, plan.options.slots or plan.workers)
-        self._store = CheckpointStore(plan.options.checkpoint, durable=plan.options.durable)
-        self._store.create()
         self._anchors, self._outputs = anchors(plan), outputs(plan)
         cores = (os.cpu_count() or 1) if plan.options.master.startswith("local") else 1 << 20
         self._machine = DriverMachine(plan, now_us(), cores, resumption)
@@ -95,6 +94,16 @@ class Driver:
     def start_us(self) -> int:
         """When the sources' schedules began."""
         return self._machine.scheduler.start_us
+
+    @property
+    def began_us(self) -> int:
+        """When the sources began to read in this run; 0 before that."""
+        return self._machine.scheduler.began_us
+
+    @property
+    def runs(self) -> int:
+        """How often the job was started, this time included."""
+        return max(1, self._attempt.number)
 
     @property
     def monitor(self) -> Monitor:
@@ -142,6 +151,7 @@ class Driver:
                 committed_us=self._committed_us,
                 slots=machine.loop.slot_pids,
                 start_us=scheduler.start_us,
+                began_us=scheduler.began_us,
                 heard_us=monitor.heard_us,
                 components_ms=monitor.components_ms(self._measured[0], operations) if self._measured else {},
                 group_size=done.group_size,
@@ -212,9 +222,11 @@ class Driver:
                 self._submit(chore)
 
     def _record(self, command: RecordCommit) -> None:
-        self._store.write_commit(
+        self._attempt.commit(
             new_record(
                 job=self._plan.options.name,
+                job_id=self._plan.job_id,
+                attempt=self._attempt.number,
                 epoch=command.epoch,
                 generation=command.generation,
                 start_us=command.start_us,
@@ -228,7 +240,7 @@ class Driver:
         with self._lock:
             self._machine.handle(CommitRecorded(command.epoch), now_us())
         self._committed_us = now_us()
-        self._store.clean(command.snapshots, command.epoch)
+        self._attempt.store.clean(command.snapshots, command.epoch)
 
 
 def _recent(notes: Sequence[str], now: int) -> str:

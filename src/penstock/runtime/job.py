@@ -17,22 +17,22 @@ from penstock.control.adaptation import Adaptation, checked_operations
 from penstock.control.events import DrainRequested, FormsPinned, GroupJobEnded, HostEnded, StopRequested
 from penstock.control.groups import Submit
 from penstock.control.monitor import Status
+from penstock.control.resume import check_name, check_renamed
 from penstock.durations import parse_us
 from penstock.errors import InvalidGraph, InvalidOption, TypeMismatch, nearest
 from penstock.metrics import Histogram
-from penstock.operators import Form
+from penstock.operators import DEAD_LETTERS, Form
 from penstock.pipeline.options import Options
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Plan, check_serializable
+from penstock.runtime.attempts import Attempt, look
 from penstock.runtime.capture import capture
-from penstock.runtime.checkpoints import CheckpointStore
 from penstock.runtime.driver import Driver
 from penstock.runtime.host import Assignment
 from penstock.runtime.interrupts import Acknowledge, taken_interrupts
 from penstock.runtime.metrics_out.exporter import Exporter
 from penstock.runtime.metrics_out.samples import OutletFigures
 from penstock.runtime.report import Report, make_report
-from penstock.runtime.restart import Restart
 from penstock.runtime.spark import GroupJobs, Hosting, close_session, open_session
 from penstock.runtime.transport import LOOPBACK, Keys, Node
 
@@ -59,9 +59,17 @@ def plan_of(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: A
         if name not in known:
             raise InvalidOption(option=name, given=value, allowed=", ".join(known), hint=nearest(name, known))
     checked = Options.of(**options)
-    last = CheckpointStore(checked.checkpoint, durable=True).last_commit() if checked.durable else None
-    sinks = {name: {**state, "epoch": last.epoch} for name, state in last.sinks.items()} if last else None
-    plan = Plan.of(whole.graph(sinks), checked, dead_letters or whole.dead_letters, sinks=sinks)
+    last, basis = look(checked)
+    sinks = None
+    if last is not None:
+        check_name(last.job, checked.name, checked.checkpoint)
+        told = {"epoch": last.epoch, "job_id": last.job_id}
+        kinds = {output.name: output.kind for output in last.outputs}
+        sinks = {n: {**state, **told, "operation": n, "kind": kinds[n]} for n, state in last.sinks.items()}
+        dead = dead_letters or whole.dead_letters
+        own = {node.name: node.sink for node in whole.nodes() if node.sink is not None}
+        check_renamed(sinks, {**own, **({DEAD_LETTERS: dead} if dead is not None else {})})
+    plan = replace(Plan.of(whole.graph(sinks), checked, dead_letters or whole.dead_letters, sinks=sinks), basis=basis)
     for form in Form:
         checked_operations(plan, [name for name, pinned in checked.pins if pinned is form], form)
     from pyspark.cloudpickle import dumps
@@ -78,14 +86,20 @@ class Job:
         if not plan.options.checkpoint:
             self._scratch = tempfile.TemporaryDirectory(prefix=f"penstock-{plan.options.name}-")
             plan = replace(plan, options=replace(plan.options, checkpoint=self._scratch.name))
-        self._plan = plan
-        restart = Restart.of(plan)
+        self._attempt = Attempt.begin(plan)
+        self._plan = plan = self._attempt.plan
+        restart = self._attempt.restart
         self._keys = Keys.create()
-        self._exporter = Exporter(plan)
+        try:
+            self._exporter = Exporter(plan)
+        except BaseException:
+            self._attempt.release()
+            raise
         try:
             self._session = open_session(plan.options.master, plan.workers, plan.options.name)
         except BaseException:
             self._exporter.close()
+            self._attempt.release()
             raise
         self._closed = threading.Lock()
         self._sinks = list(plan.sinks.values())
@@ -97,7 +111,7 @@ class Job:
             resumption = restart.resumption() if restart is not None else None
             host = socket.gethostbyname(self._session.conf.get("spark.driver.host") or LOOPBACK)
             self._node = Node(self._keys, host)
-            self._driver = Driver(self._plan, self._node, self._replace_worker, self._submit_group, resumption)
+            self._driver = Driver(self._attempt, self._node, self._replace_worker, self._submit_group, resumption)
             assignment = Assignment(self._node.endpoint, self._keys, host if _is_loopback(host) else "")
             self._hosting = Hosting(
                 self._session, self._plan, assignment, lambda error: self._driver.post(HostEnded(error))
@@ -113,6 +127,7 @@ class Job:
                 sink.release()
             close_session()
             self._exporter.close()
+            self._attempt.release()
             raise
         self._driver.start()
         self._exporter.start(self._driver.status, self._driver.latency_us)
@@ -138,6 +153,11 @@ class Job:
     def start_us(self) -> int:
         """When the sources' schedules began; 0 before that."""
         return self._driver.start_us
+
+    @property
+    def began_us(self) -> int:
+        """When the sources began to read in this run; 0 before that."""
+        return self._driver.began_us
 
     @property
     def run_id(self) -> str:
@@ -219,7 +239,7 @@ class Job:
                 return
             self._open = False
             self._exporter.close()
-            unfinished = self._hasty or self._driver.error is not None or not self.start_us
+            unfinished = self._hasty or self._driver.error is not None or not self.began_us
             unfinished = unfinished or self._hosting.has_replaced
             deadline = monotonic() + (STOP_S if unfinished else END_S)
             while not (ended := self._hosting.join(JOIN_S)) and monotonic() < deadline:
@@ -236,6 +256,7 @@ class Job:
             close_session()
             for sink in self._sinks:
                 sink.release()
+            self._attempt.release()
             if self._scratch is not None:
                 self._scratch.cleanup()
 
@@ -324,7 +345,7 @@ def attend(job: Job, seconds: float | None = None, *, watch: Callable[[int], Non
     with taken_interrupts(job.drain, job.stop) as interrupts:
         while (report := job.wait(0.1)) is None:
             watch(len(interrupts))
-            if seconds is not None and drain_at is None and job.start_us:
+            if seconds is not None and drain_at is None and job.began_us:
                 drain_at = monotonic() + seconds
             if drain_at is not None and monotonic() >= drain_at:
                 job.drain()

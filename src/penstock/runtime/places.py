@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from penstock.errors import InvalidOption
 
@@ -20,6 +22,10 @@ class Place(ABC):
     @abstractmethod
     def write(self, name: str, data: bytes) -> None:
         """Write a file so that it is there whole or not at all, also after a crash."""
+
+    @abstractmethod
+    def claim(self, name: str, data: bytes) -> bool:
+        """Write a file that must be new; False if it is there already, which of two writers one is told."""
 
     @abstractmethod
     def read(self, name: str) -> bytes:
@@ -56,6 +62,20 @@ class Directory(Place):
                 file.flush()
                 os.fsync(file.fileno())
         temporary.replace(self._root / name)
+        self._sync()
+
+    def claim(self, name: str, data: bytes) -> bool:
+        try:
+            with (self._root / name).open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except FileExistsError:
+            return False
+        self._sync()
+        return True
+
+    def _sync(self) -> None:
         if self._durable:
             descriptor = os.open(self._root, os.O_RDONLY)
             try:
@@ -98,6 +118,13 @@ class ObjectStore(Place):
     def write(self, name: str, data: bytes) -> None:
         self._files.pipe_file(f"{self._root}/{name}", data)
 
+    def claim(self, name: str, data: bytes) -> bool:
+        try:
+            self._files.pipe_file(f"{self._root}/{name}", data, mode="create")
+        except FileExistsError:
+            return False
+        return True
+
     def read(self, name: str) -> bytes:
         data: bytes = self._files.cat_file(f"{self._root}/{name}")
         return data
@@ -121,3 +148,38 @@ def open_place(root: str, name: str, *, durable: bool) -> Place:
     if "://" in root:
         return ObjectStore(f"{root.rstrip('/')}/{name}")
     return Directory(Path(root) / name, durable=durable)
+
+
+_HELD = (errno.EWOULDBLOCK, errno.EACCES)
+
+
+def lock_place(root: str, holder: str) -> IO[str] | None:
+    """Lock a directory for one process, until it closes the file or ends, however it ends.
+
+    Returns
+    -------
+    file or None
+        None where there are no locks: in an object store, or on a network file system without them.
+
+    Raises
+    ------
+    BlockingIOError
+        When another process has it; its text is what that one gave as ``holder``.
+    """
+    if "://" in root:
+        return None
+    Path(root).mkdir(parents=True, exist_ok=True)
+    file = (Path(root) / "lock").open("a+", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.seek(0)
+        other = file.read().strip()
+        file.close()
+        if error.errno in _HELD:
+            raise BlockingIOError(other) from None
+        return None
+    file.truncate(0)
+    file.write(f"{holder}\n")
+    file.flush()
+    return file

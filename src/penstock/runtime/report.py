@@ -26,20 +26,34 @@ class Latency(msgspec.Struct):
     max: float
 
     @staticmethod
-    def of(histogram: Histogram) -> Latency:
-        """Read the percentiles of a histogram of microseconds."""
+    def of(histogram: Histogram) -> Latency | None:
+        """Read the percentiles of a histogram of microseconds; None where nothing was measured."""
+        if not histogram.total:
+            return None
         p50, p90, p99, p999 = (histogram.quantile(q) / 1000 for q in (0.5, 0.9, 0.99, 0.999))
         return Latency(p50, p90, p99, p999, histogram.maximum / 1000)
 
 
+class Totals(msgspec.Struct):
+    """A job since it began with nothing, over all of its runs."""
+
+    runs: int
+    """Times that it was started."""
+    seconds: float
+    """Since the first start, the time between runs included."""
+    events_in: int
+    results_out: int
+
+
 class Report(msgspec.Struct):
-    """A finished job in figures.
+    """A finished run in figures; ``total`` has those of all runs, where the job goes on from a checkpoint.
 
     ``lost`` and ``duplicated`` compare, over every edge, the records written with the records read; ``reordered``
     counts blocks that were taken out of order. Latency counts from a record's scheduled time to the update of the last
-    stateful operation, or to the sink where there is none. ``offsets`` says for every source how far each partition
-    was read: together with ``start_us`` it tells exactly which input the results are made of. ``recoveries`` counts how
-    often lost workers were built anew from the last commit.
+    stateful operation, or to the sink where there is none; a record that is replayed after a loss counts again.
+    ``offsets`` says for every source how far each partition was read, over all runs: together with ``start_us`` it
+    tells exactly which input the results are made of. ``recoveries`` counts how often instances were built anew from
+    snapshots, at the start of a run that goes on from a checkpoint too.
     """
 
     job: str
@@ -52,7 +66,8 @@ class Report(msgspec.Struct):
     late: int
     skipped: int
     dead_letters: int
-    latency_ms: Latency
+    latency_ms: Latency | None
+    """None where no record came to where it is taken."""
     measured_at: str
     epochs: int
     start_us: int
@@ -66,6 +81,9 @@ class Report(msgspec.Struct):
     components_ms: dict[str, float] = msgspec.field(default_factory=dict)
     """Where the mean latency of the measured operation went: out, wait, schedule, process, transmit."""
     adaptation: Adaptation | None = None
+    began_us: int = 0
+    """When this run began to read; ``start_us`` is when the first one did."""
+    total: Totals | None = None
 
 
 def measured_operations(plan: Plan) -> list[str]:
@@ -87,12 +105,14 @@ def make_report(plan: Plan, driver: Driver) -> Report:
     sinks = plan.sinks.keys() - {"dead_letters"}
     status = driver.status()
     adaptation = driver.adaptation()
-    first = driver.first_result_us
+    first, began_us = driver.first_result_us, driver.began_us
+    events_in = driver.monitor.events_in()
+    results_out = sum(each.records_in for each in operations if each.name in sinks)
     return Report(
         job=plan.options.name,
-        seconds=max(0.0, (status.at_us - driver.start_us) / 1e6) if driver.start_us else 0.0,
-        events_in=driver.monitor.events_in(),
-        results_out=sum(each.records_in for each in operations if each.name in sinks),
+        seconds=_seconds(began_us, status.at_us),
+        events_in=events_in,
+        results_out=results_out,
         lost=audit.lost,
         duplicated=audit.duplicated,
         reordered=audit.reordered,
@@ -104,7 +124,7 @@ def make_report(plan: Plan, driver: Driver) -> Report:
         epochs=status.epoch,
         start_us=driver.start_us,
         offsets=driver.monitor.offsets(),
-        first_result_s=(first - driver.start_us) / 1e6 if first and driver.start_us else None,
+        first_result_s=_seconds(began_us, first) if first and began_us else None,
         operations=operations,
         workers=status.workers,
         audit=audit,
@@ -112,7 +132,18 @@ def make_report(plan: Plan, driver: Driver) -> Report:
         recoveries=status.recoveries,
         components_ms=_components(driver, measured),
         adaptation=adaptation,
+        began_us=began_us,
+        total=Totals(
+            runs=driver.runs,
+            seconds=_seconds(driver.start_us, status.at_us),
+            events_in=events_in + driver.monitor.before(driver.monitor.sources),
+            results_out=results_out + driver.monitor.before(sinks),
+        ),
     )
+
+
+def _seconds(since_us: int, until_us: int) -> float:
+    return max(0, until_us - since_us) / 1e6 if since_us else 0.0
 
 
 def _components(driver: Driver, measured: list[str]) -> dict[str, float]:

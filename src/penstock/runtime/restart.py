@@ -11,7 +11,7 @@ from contextlib import closing
 import msgspec
 
 from penstock.connectors.base import Sink, WriterContext
-from penstock.control.resume import Output, carried, match, moved
+from penstock.control.resume import Output, carried, check_name, match, moved
 from penstock.control.scheduler import Resumption
 from penstock.engine.snapshot import decode_snapshot, encode_snapshot
 from penstock.errors import PenstockError, SinkFailed
@@ -22,34 +22,25 @@ from penstock.types import Schema
 
 
 class Restart:
-    """The last commit of another run, and what this run's plan makes of it."""
+    """The last commit of another run, and what this run's plan makes of it.
+
+    Raises
+    ------
+    CheckpointMismatch
+        When the pipeline does not fit; the difference is named.
+    """
 
     def __init__(self, store: CheckpointStore, last: CommitRecord, plan: Plan) -> None:
         self._store = store
         self._last = last
         place = plan.options.checkpoint
+        check_name(last.job, plan.options.name, place)
         self._units = match(last.anchors, plan, place)
-        self._carried = carried(last.outputs, self._units, plan, place)
+        self._carried = carried(last.outputs, self._units, plan)
 
-    @staticmethod
-    def of(plan: Plan) -> Restart | None:
-        """Judge the plan's checkpoint directory.
-
-        Returns
-        -------
-        Restart or None
-            None where there is nothing to go on from.
-
-        Raises
-        ------
-        CheckpointMismatch
-            When the pipeline does not fit; the difference is named.
-        """
-        if not plan.options.durable:
-            return None
-        store = CheckpointStore(plan.options.checkpoint, durable=True)
-        last = store.last_commit()
-        return Restart(store, last, plan) if last is not None else None
+    def go_on_from(self, last: CommitRecord) -> None:
+        """Take a later commit of the same run instead."""
+        self._last = last
 
     def resumption(self) -> Resumption:
         """Publish what no worker would, and return what the scheduler goes on from; the sinks must be claimed."""
@@ -80,7 +71,8 @@ class Restart:
     def _publish(self, output: Output, sink: Sink, instance: int, held: bytes | None) -> None:
         """Make visible what an instance of a sink had prepared; doing it again after a crash changes nothing."""
         epoch, schema = self._last.epoch, Schema.parse(output.schema)
-        context = WriterContext(self._last.job, output.name, instance, output.instances)
+        last, instances = self._last, output.instances
+        context = WriterContext(last.job, output.name, instance, instances, last.job_id, is_resumable=True)
         try:
             with closing(sink.writer(schema, context)) as writer:
                 writer.restore(epoch, held)

@@ -19,6 +19,7 @@ from penstock.control.monitor import OperationFigures, Status, WorkerFigures
 from penstock.errors import InvalidOption
 from penstock.operators import Form
 from penstock.pipeline.options import Forms
+from penstock.pipeline.plan import Plan
 from penstock.runtime import job
 from penstock.runtime.status import StatusFile
 
@@ -273,3 +274,26 @@ def test_our_own_faults_are_told_in_two_lines(capsys: pytest.CaptureFixture[str]
         _ = 1 / 0
     assert caught.value.exit_code == Exit.FAILED
     assert capsys.readouterr().err.startswith("internal error: ZeroDivisionError")
+
+
+def test_with_json_on_standard_output_everything_else_is_on_standard_error(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text(PIPELINE.replace("ps.memory()", "ps.console()") + "print('loaded')\n")
+
+    def execute(plan: Plan, seconds: float | None, *, view: bool) -> dict[str, int]:
+        (sink,) = plan.sinks.values()
+        schema = plan.units[0].schema
+        sink.deliver([schema.record_type(7)], schema)
+        print("by a function")
+        return {"events_in": 1}
+
+    module = sys.modules["penstock.cli.run"]
+    monkeypatch.setattr(module, "execute", execute)
+    monkeypatch.setattr(module, "last_lines", lambda report: ["the end"])
+    result = call("run", file, "--json", "-")
+    assert result.exit_code == 0, result.output
+    assert msgspec.json.decode(result.stdout) == {"events_in": 1}
+    assert result.stderr.splitlines() == ["loaded", "n=7", "by a function", "the end"]
+    plain = call("run", file)
+    assert plain.stdout.splitlines() == ["loaded", "n=7", "by a function", "the end"]

@@ -83,7 +83,7 @@ class Play:
             self.tick()
 
     def tick(self, *, peers: bool = True, ending: bool = False) -> None:
-        view = View(self.running, ending, PEERS if peers else [], START_US)
+        view = View(self.running, ending, PEERS if peers else [], START_US, START_US)
         self.take(self.loop.tick(view, None, self.now_us))
 
     def up(self, group: int) -> None:

@@ -6,6 +6,9 @@ import penstock as ps
 from penstock.control.driver import Connect, DriverMachine, Hand
 from penstock.control.events import GroupJobEnded, RecordCommit, Replace, StopRequested
 from penstock.control.groups import Submit
+from penstock.control.scheduler import Resumption
+from penstock.errors import SparkFailed
+from penstock.metrics import OpStats
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
@@ -18,11 +21,11 @@ S = 1_000_000
 class Play:
     """The machine of a job with two workers, and the far ends of its links."""
 
-    def __init__(self) -> None:
+    def __init__(self, resumption: Resumption | None = None) -> None:
         source = ps.generator({"n": ps.fields.sequence()}, rate=10, format="columns")
         plan = Plan.of(ps.stream("in", source).to(ps.memory()).graph(), Options.of(parallelism=2))
         self.now_us = 1_000 * S
-        self.machine = DriverMachine(plan, self.now_us, 2)
+        self.machine = DriverMachine(plan, self.now_us, 2, resumption)
         self.links: dict[int, Link] = {}
         self.chores: list[object] = []
         self._heard: dict[int, list[object]] = {}
@@ -156,3 +159,28 @@ def test_an_error_of_the_shell_ends_the_job_and_is_kept() -> None:
     play.machine.fail(failed)
     assert play.machine.error is failed
     assert m.Stop() in play.heard(10)
+
+
+def test_a_job_that_fails_ends_as_failed_and_one_that_is_stopped_as_ended() -> None:
+    for told in (SparkFailed("no."), None):
+        play = Play()
+        for worker in (0, 1):
+            play.register(worker, 10 + worker)
+        if told is not None:
+            play.machine.fail(told)
+        else:
+            play.machine.handle(StopRequested(), play.now_us)
+        assert play.machine.ended
+        assert play.machine.error is told
+        assert play.machine.scheduler.phase.value == ("ended" if told is None else "failed")
+
+
+def test_what_a_worker_begins_with_reaches_the_monitor() -> None:
+    play = Play(Resumption(1, 1_000 * S, 0))
+    for worker in (0, 1):
+        play.register(worker, 10 + worker)
+    for worker in (0, 1):
+        before = [OpStats("in", "record").message(0, worker)]
+        play.say(10 + worker, m.RolledBack(worker=worker, incarnation=10 + worker, generation=1, before=before))
+    play.say(10, play.heartbeat(10, 1_001 * S, 7))
+    assert play.machine.monitor.offsets() == {"in": [7]}

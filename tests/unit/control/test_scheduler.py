@@ -177,7 +177,7 @@ def test_workers_that_do_not_come_up() -> None:
     assert isinstance(error, SparkFailed)
     assert "1 of 2 workers" in str(error)
     assert sent(commands) == [(0, m.Stop())]
-    assert driver.scheduler.phase is Phase.ENDED
+    assert driver.scheduler.phase is Phase.FAILED
 
 
 def test_a_job_that_is_started_again_restores_everything_from_its_last_commit() -> None:
@@ -697,8 +697,9 @@ class Rules:
         for command in commands:
             assert not self.finished, "nothing is ordered after the end"
             match command:
-                case Finish():
+                case Finish(error=error):
                     self.finished += 1
+                    assert scheduler.phase is (Phase.ENDED if error is None else Phase.FAILED)
                 case RecordCommit(epoch=epoch):
                     assert not (was_recovering and scheduler.recovering)
                     assert epoch > self.recorded, "an epoch is recorded once"
@@ -720,7 +721,7 @@ class Rules:
                     assert generation == scheduler.generation
                     assert not scheduler.recovering
         self.begun = max(self.begun, scheduler.begun_epoch)
-        assert (scheduler.phase is Phase.ENDED) == bool(self.finished)
+        assert scheduler.phase.is_over == bool(self.finished)
         assert scheduler.generation >= before
         if not self.finished:
             assert scheduler.wake_us(self.driver.now_us) <= self.driver.now_us + ALIVE_US
@@ -815,3 +816,27 @@ def test_a_job_whose_workers_answer_comes_to_its_end(
             if not inbox[worker] and not (drained and durable):
                 finish(worker)
     assert driver.scheduler.phase is Phase.ENDED
+
+
+def test_a_run_begins_when_its_sources_do_and_a_resumed_one_when_everything_is_restored() -> None:
+    driver = Driver()
+    assert driver.scheduler.began_us == 0
+    for worker in (0, 1):
+        driver.register(worker)
+    assert driver.scheduler.began_us == driver.scheduler.start_us > 0
+    first_us = driver.scheduler.start_us
+    resumed = Driver(resumption=Resumption(3, first_us, 0))
+    resumed.now_us = first_us + 3_600_000_000
+    for worker in (0, 1):
+        resumed.register(worker)
+    assert (resumed.scheduler.start_us, resumed.scheduler.began_us) == (first_us, 0)
+    for worker in (0, 1):
+        resumed.worker(m.RolledBack(worker=worker, incarnation=1, generation=resumed.scheduler.generation), after_us=5)
+    began_us = resumed.scheduler.began_us
+    assert began_us == first_us + 3_600_000_010
+    resumed.register(1, incarnation=2)
+    for worker, incarnation in ((0, 1), (1, 2)):
+        generation = resumed.scheduler.generation
+        resumed.worker(m.RolledBack(worker=worker, incarnation=incarnation, generation=generation), after_us=5)
+    assert not resumed.scheduler.recovering
+    assert resumed.scheduler.began_us == began_us, "a loss later on changes nothing about that"

@@ -37,9 +37,11 @@ def write(store: CheckpointStore, epoch: int, data: bytes = b"state", *, full: b
     return m.Stored(unit=unit, instance=0, epoch=epoch, full=full, name=name, crc=store.write_snapshot(name, data))
 
 
-def record(epoch: int, *snapshots: m.Stored) -> CommitRecord:
+def record(epoch: int, *snapshots: m.Stored, attempt: int = 1) -> CommitRecord:
     return new_record(
         job="job",
+        job_id="ab12",
+        attempt=attempt,
         epoch=epoch,
         generation=2,
         start_us=5,
@@ -73,7 +75,7 @@ def test_a_missing_or_damaged_snapshot_is_named(store: CheckpointStore, root: Pa
 def test_a_half_written_file_has_another_name(store: CheckpointStore, root: Path) -> None:
     """A process that died in the middle leaves its temporary file, which nobody reads."""
     store.write_commit(record(1))
-    (root / "commits" / "0000000002.json.tmp").write_bytes(b"0")
+    (root / "commits" / "000001-0000000002.json.tmp").write_bytes(b"0")
     last = store.last_commit()
     assert last is not None
     assert last.epoch == 1
@@ -84,6 +86,21 @@ def test_the_newest_commit_counts(store: CheckpointStore) -> None:
     for epoch in (1, 2, 10):
         store.write_commit(record(epoch, write(store, epoch)))
     assert store.last_commit() == record(10, write(store, 10))
+
+
+def test_what_a_newer_run_has_committed_counts_more_than_a_later_epoch_of_an_older_one(store: CheckpointStore) -> None:
+    for attempt, epoch in ((1, 8), (2, 7), (1, 9), (1, 10)):
+        store.write_commit(record(epoch, attempt=attempt))
+    last = store.last_commit()
+    assert last is not None
+    assert (last.attempt, last.epoch) == (2, 7)
+
+
+def test_a_run_has_a_number_of_its_own(store: CheckpointStore) -> None:
+    assert store.newest_attempt() == 0
+    assert [store.claim(attempt) for attempt in (1, 1, 2, 3)] == [True, False, True, True]
+    assert store.newest_attempt() == 3
+    assert not store.claim(2), "its mark was removed, and yet there is a newer run"
 
 
 def test_a_new_directory_has_no_commit(tmp_path: Path) -> None:
@@ -101,7 +118,7 @@ def test_a_new_directory_has_no_commit(tmp_path: Path) -> None:
 )
 def test_a_damaged_commit_record_is_named(store: CheckpointStore, root: Path, damage: Any, says: str) -> None:
     store.write_commit(record(1))
-    path = root / "commits" / "0000000001.json"
+    path = root / "commits" / "000001-0000000001.json"
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(CheckpointDamaged, match=f"{path}.*{says}"):
         store.last_commit()
@@ -135,7 +152,7 @@ def test_cleaning_keeps_what_the_last_commit_needs_and_what_is_under_way(store: 
         assert (root / "snapshots" / name_of(epoch + 1, 2)).exists()
         commits = sorted((root / "commits").iterdir())
         assert [path.name for path in commits] == [
-            f"{kept:010d}.json" for kept in range(max(1, epoch - KEPT_COMMITS + 1), epoch + 1)
+            f"000001-{kept:010d}.json" for kept in range(max(1, epoch - KEPT_COMMITS + 1), epoch + 1)
         ]
     names = {path.name for path in (root / "snapshots").iterdir()}
     assert name_of(3) not in names, "before the whole one"

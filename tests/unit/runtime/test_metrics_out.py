@@ -54,7 +54,8 @@ def status(**changes: object) -> Status:
     given |= {
         "components_ms": {"out": 0.25, "process": 1.0},
         "workers": [WorkerFigures(0, 42, 0.5, 120.0, 3.25, 100.0)],
-        "start_us": 1_700_000_000_000_000,
+        "start_us": 1_600_000_000_000_000,
+        "began_us": 1_700_000_000_000_000,
     }
     return Status(**{**given, **changes})
 

@@ -46,7 +46,7 @@ def lines_of(snapshot: Snapshot) -> bytes:
             "reason": _text(each.reason),
         }
         switched = {**common, "to": each.to, "advised": str(snapshot.advised).lower()}
-        lines.append(_line(SWITCH, switched, fields, snapshot.start_us + int(each.at_s * 1e6)))
+        lines.append(_line(SWITCH, switched, fields, snapshot.began_us + int(each.at_s * 1e6)))
     return "\n".join([*lines, ""]).encode()
 
 

@@ -73,7 +73,7 @@ class Snapshot(msgspec.Struct):
     points: list[Point]
     switches: list[SwitchReport]
     """Those since the last snapshot."""
-    start_us: int
+    began_us: int
     """What the switches' times count from."""
     advised: bool
     """Whether the switches are advice only."""
@@ -150,7 +150,7 @@ class Sampler:
             tags=self.tags,
             points=points,
             switches=status.switches[-new:] if new > 0 else [],
-            start_us=status.start_us,
+            began_us=status.began_us,
             advised=status.advise,
             latency=_buckets(self._latency_told),
         )
