@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import socket
-import sys
 import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 
 from penstock_bench.engines.inputs import prepare
+from penstock_bench.engines.launch import START_S_MAX, feeding
 from penstock_bench.engines.plain import Plain
-from penstock_bench.engines.program import Program
-from penstock_bench.engines.socket_run import START_S_MAX
 from penstock_bench.meter.engine import Rate, RunOptions
 from penstock_bench.meter.evaluate import evaluate
 from penstock_bench.meter.rows import Check
@@ -32,8 +30,7 @@ def generator_limit(subject: Subject) -> Check:
         began = time.monotonic()
         prepared = prepare(subject, given, time.time_ns() // 1000, directory, 1)
         made_s = time.monotonic() - began
-        command = [sys.executable, "-m", "penstock_bench.engines.feeder", name, "1", "at-once", "close"]
-        with Program("generator", command, directory / "feeder.log", messages=True) as feeder:
+        with feeding(directory, 1, "at-once") as feeder:
             port = feeder.message("port", START_S_MAX)
             began = time.monotonic()
             with socket.create_connection(("127.0.0.1", port)) as connection:

@@ -6,12 +6,12 @@ import platform
 import sys
 from typing import ClassVar
 
-from penstock_bench.engines.socket_run import FOREIGN, Launch, run_fed
-from penstock_bench.meter.engine import Engine, Observation, Rate, RunOptions, cannot
+from penstock_bench.engines.launch import FOREIGN, Launch, Launched
+from penstock_bench.meter.engine import Rate, RunOptions, cannot
 from penstock_bench.meter.subject import Subject
 
 
-class Plain(Engine):
+class Plain(Launched):
     """One process, one loop, a dictionary."""
 
     name = "plain"
@@ -23,8 +23,5 @@ class Plain(Engine):
     def supports(self, subject: Subject) -> str | None:
         return cannot(subject, ("window", "join"))
 
-    def run(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Observation:
-        launch = Launch(
-            commands=[[sys.executable, "-m", "programs.run_plain"]], environment={"PYTHONPATH": str(FOREIGN)}
-        )
-        return run_fed(self.label, subject, rate, seconds, options, launch)
+    def launch(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Launch:
+        return Launch([[sys.executable, "-m", "programs.run_plain"]], environment={"PYTHONPATH": str(FOREIGN)})

@@ -14,13 +14,13 @@ SETTINGS = {"trigger": "as fast as possible", "spark.sql.shuffle.partitions": SH
 
 
 @contextmanager
-def open_spark(master: str = "local[2]", settings: Mapping[str, str] | None = None) -> Iterator[Any]:
+def open_spark(master: str, settings: Mapping[str, str]) -> Iterator[Any]:
     """Start Spark with its own settings, but for those named here and in ``settings``."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master)
-    for name, value in (settings or {}).items():
+    for name, value in settings.items():
         builder = builder.config(name, value)
     session = (
         builder.config("spark.sql.shuffle.partitions", SHUFFLE_PARTITIONS)

@@ -16,4 +16,7 @@ WORKLOADS: dict[str, Workload[Any]] = {
 SERVED: dict[str, Workload[Any]] = {LOOKUP.name: LOOKUP}
 """Workloads that need a server beside them, which `engines/redis_server.py` runs; all others need nothing."""
 
-__all__ = ["SERVED", "WORKLOADS", "Comparison", "Workload", "replay"]
+AT_SINK: dict[str, Workload[Any]] = {YAHOO.name: YAHOO_UPDATES}
+"""What is counted at the sink in the place of a workload whose rows come too seldom for that."""
+
+__all__ = ["AT_SINK", "SERVED", "WORKLOADS", "Comparison", "Workload", "replay"]

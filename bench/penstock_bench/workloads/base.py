@@ -94,6 +94,10 @@ class Workload(Generic[E]):
         The exact result for given input records, computed without Penstock's operators.
     compare : callable
         Compares the exact result with the rows of the output, of a source with so many partitions.
+    yields : float
+        Results of an event, on average: what its rows, or its counts, add up to.
+    group : tuple of str
+        Columns that name the group of a row that holds a running ``count``; empty where each row is one result.
     """
 
     name: str
@@ -103,6 +107,8 @@ class Workload(Generic[E]):
     build: Callable[[ps.Stream], ps.Stream]
     expected: Callable[[Iterable[Record]], E]
     compare: Callable[[E, Iterable[Row], int], Comparison]
+    yields: float = 1.0
+    group: tuple[str, ...] = ()
 
     def source(self, rate: Rate, **input: Unpack[Input]) -> Generator:
         """Build the input; equal arguments give equal records, so a result can be checked after the run.
@@ -205,6 +211,18 @@ def compare_rows(
         wrong=wrong,
         reordered=reordered,
     )
+
+
+def by_number(
+    column: str | None, same: Callable[[Any, Any], bool] = lambda left, right: left == right
+) -> Callable[[Mapping[int, Any], Iterable[Row], int], Comparison]:
+    """Compare a column of rows by the number of their input record; without a column the number is all there is."""
+
+    def compare(exact: Mapping[int, Any], rows: Iterable[Row], partitions: int) -> Comparison:
+        got = ((row["number"], None if column is None else row[column]) for row in rows)
+        return compare_rows(exact, got, partitions, same)
+
+    return compare
 
 
 def time_us(value: int | str) -> int:

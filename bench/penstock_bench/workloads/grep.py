@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import penstock as ps
 from penstock.types import Record
-from penstock_bench.workloads.base import Comparison, Row, Workload, compare_rows
+from penstock_bench.workloads.base import Workload, by_number
 from penstock_bench.workloads.text import SENTENCE_WORDS, VOCABULARY
 
 NEEDLE = "penstock"
@@ -22,11 +22,6 @@ def expected(records: Iterable[Record]) -> dict[int, str]:
     return {record.number: record.line for record in records if NEEDLE in record.line.split(" ")}
 
 
-def compare(exact: dict[int, str], rows: Iterable[Row], partitions: int) -> Comparison:
-    """Compare lines by their number."""
-    return compare_rows(exact, ((row["number"], row["line"]) for row in rows), partitions)
-
-
 GREP = Workload(
     name="grep",
     title="lines that hold a word that is in 1 % of them",
@@ -38,5 +33,6 @@ GREP = Workload(
     format="columns",
     build=_build,
     expected=expected,
-    compare=compare,
+    compare=by_number("line"),
+    yields=1 - (1 - 1 / len(VOCABULARY)) ** SENTENCE_WORDS,
 )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from itertools import islice
 
 import numpy as np
 
 from penstock.demo.scoring import FEATURE_NAMES, FIELDS, exact_scores, score
 from penstock.types import Record
-from penstock_bench.workloads.base import REPLAY_RECORDS, Comparison, Row, Workload, compare_rows
+from penstock_bench.workloads.base import REPLAY_RECORDS, Workload, by_number
 
 
 def expected(records: Iterable[Record]) -> dict[int, float]:
@@ -23,16 +24,6 @@ def expected(records: Iterable[Record]) -> dict[int, float]:
     return scores
 
 
-def compare(exact: dict[int, float], rows: Iterable[Row], partitions: int) -> Comparison:
-    """Compare scores by the number of the event; the libraries' exponentials differ in the last bits."""
-    return compare_rows(
-        exact,
-        ((row["number"], row["score"]) for row in rows),
-        partitions,
-        same=lambda left, right: math.isclose(left, right, rel_tol=1e-12),
-    )
-
-
 SCORING = Workload(
     name="scoring",
     title="a neural network of 8 x 32 x 1, called for every event",
@@ -40,5 +31,6 @@ SCORING = Workload(
     format="columns",
     build=lambda events: events.map(score),
     expected=expected,
-    compare=compare,
+    # The libraries' exponentials differ in the last bits.
+    compare=by_number("score", partial(math.isclose, rel_tol=1e-12)),
 )

@@ -54,4 +54,6 @@ WORDCOUNT = Workload(
     build=_build,
     expected=expected,
     compare=compare,
+    yields=SENTENCE_WORDS,
+    group=("word",),
 )

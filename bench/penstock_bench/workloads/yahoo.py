@@ -30,6 +30,7 @@ from penstock_bench.workloads.base import (
 CAMPAIGNS = 100
 ADS_PER_CAMPAIGN = 10
 WINDOW_MS = 10_000
+EVENT_TYPES = ("view", "click", "purchase")
 
 Numbers = npt.NDArray[np.int64]
 Windows = dict[tuple[str, int], int]
@@ -49,7 +50,7 @@ FIELDS = {
     "page_id": ps.fields.choice(_ids("page", 100)),
     "ad_id": ps.fields.choice(list(CAMPAIGN_OF_AD)),
     "ad_type": ps.fields.choice(["banner", "modal", "sponsored-search", "mail", "mobile"]),
-    "event_type": ps.fields.choice(["view", "click", "purchase"]),
+    "event_type": ps.fields.choice(EVENT_TYPES),
     "event_time": ps.fields.event_time(unit="ms"),
     "ip_address": "1.2.3.4",
 }
@@ -156,4 +157,6 @@ YAHOO_UPDATES = replace(
     title="views of ads by campaign in windows of 10 s; a row whenever a count changes",
     build=partial(build, emit="update"),
     compare=compare_changed,
+    yields=1 / len(EVENT_TYPES),
+    group=("campaign_id", "window_start"),
 )
