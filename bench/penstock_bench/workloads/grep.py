@@ -35,4 +35,7 @@ GREP = Workload(
     expected=expected,
     compare=by_number("line"),
     yields=1 - (1 - 1 / len(VOCABULARY)) ** SENTENCE_WORDS,
+    columns=("number", "line"),
+    line=lambda record: b"%d\t%b" % (record.number, record.line.encode()),
+    program=lambda: {"needle": NEEDLE},
 )

@@ -104,4 +104,8 @@ LOOKUP = Workload(
     build=lambda events: events.map(enrich(address())),
     expected=expected,
     compare=by_number("segment"),
+    columns=("number", "segment"),
+    line=lambda record: b"%d,%d" % (record.number, record.user),
+    program=lambda: {"redis": address()},
+    not_in_sql="Redis is asked by a function in Python, which SQL does not call",
 )

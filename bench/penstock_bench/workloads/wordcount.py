@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 import penstock as ps
 from penstock.types import Record
-from penstock_bench.workloads.base import Comparison, Row, Workload, compare_updates
+from penstock_bench.workloads.base import Comparison, Numbers, Row, Workload, compare_updates
 from penstock_bench.workloads.text import SENTENCE_WORDS, VOCABULARY
 
 
@@ -40,6 +41,15 @@ def expected(records: Iterable[Record]) -> dict[str, int]:
     return dict(counts)
 
 
+def due(records: Iterable[Record], times_us: Numbers) -> dict[tuple[Any, ...], Numbers]:
+    """Scheduled times of the sentences that each word is in."""
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for record, time_us in zip(records, times_us.tolist(), strict=True):
+        for word in record.value.split(" "):
+            found[word].append(time_us)
+    return {(word,): np.array(times, np.int64) for word, times in found.items()}
+
+
 def compare(exact: dict[str, int], rows: Iterable[Row], partitions: int) -> Comparison:
     """Compare the last count of each word; what is lost or duplicated is counted in words, ten to a record."""
     del partitions
@@ -56,4 +66,7 @@ WORDCOUNT = Workload(
     compare=compare,
     yields=SENTENCE_WORDS,
     group=("word",),
+    columns=("word", "count"),
+    line=lambda record: record.value.encode(),
+    due=due,
 )
