@@ -19,7 +19,7 @@ import msgspec
 from penstock_bench.engines import RunOptions, subject
 from penstock_bench.engines.launch import Launch
 from penstock_bench.engines.spark import Spark, launched
-from penstock_bench.engines.standalone import executors, python_workers, standalone
+from penstock_bench.engines.spark_session import executors, python_workers, standalone
 from penstock_bench.meter.engine import Rate
 from penstock_bench.meter.rows import Check, ResultRow
 from penstock_bench.meter.runner import measure, new_run

@@ -11,7 +11,7 @@ import pytest
 from penstock_bench.engines import Observation, Output, RunOptions, Subject, subject
 from penstock_bench.meter.evaluate import Evaluation, backlog_of, evaluate
 from penstock_bench.meter.timeline import NEVER_US
-from penstock_bench.workloads.grep import NEEDLE
+from penstock_bench.workloads.text import NEEDLE
 
 RATE, SECONDS, START_US, EVENT_START_US = 1_000.0, 4.0, 50_000_000, 20_000_000
 OPTIONS = RunOptions(warm_up_s=1.0)
