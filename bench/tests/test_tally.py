@@ -48,6 +48,9 @@ def test_the_rate_is_that_of_the_time_asked_for() -> None:
     found = Counted.of([(3_000_000, 30), (1_000_000, 10), (2_000_000, 20)], yields=0.5)
     assert found.events.tolist() == [20, 60, 120]
     assert found.rate_eps(1_000_000, 3_000_000) == 50.0
+    # From one output to another, however the time asked for lies to them.
+    assert found.rate_eps(500_000, 3_900_000) == 50.0
+    assert found.rate_eps(1_500_000, 2_500_000) == 0.0
     assert found.rate_eps(4_000_000, 5_000_000) == 0.0
     assert Counted.of([], yields=1.0).rate_eps(0, 1_000_000) == 0.0
 

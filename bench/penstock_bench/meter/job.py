@@ -33,6 +33,8 @@ WARM_UP_S = 4.0
 """Run at the same rate and checked, but not measured: slots come up and costs are sampled in this time."""
 SETTLE_S = 5.0
 """Before a capacity is measured: forms have changed, micro-batches have their size."""
+FLOWING_US, FLOWING_S_MAX = 1_000_000, 20.0
+"""Results flow that have come in so long a time; and how long they are waited for."""
 BACKLOG_S_MAX = 0.25
 """A rate is sustained while less than so many seconds of input are due and not out at its end."""
 TRIAL_SETTLE_S, TRIAL_S, TRIAL_FACTOR, LOOKS = 2.5, 2.5, 1.2, 10
@@ -245,6 +247,11 @@ def carry(
     """Offer more than can be carried, and count at the sink what gets through."""
     with _tallied(workload, offered_eps, parallelism, forms, **options) as (run, tally):
         run.warm_up(settle_s)
+        # On a busy machine slots need longer to come up: not before results flow.
+        deadline_s = run.at_s + FLOWING_S_MAX
+        while not tally.counted().rate_eps(now_us() - FLOWING_US, now_us()) and run.at_s < deadline_s:
+            time.sleep(POLL_S)
+        run.processes.restart()
         began_us = now_us()
         time.sleep(seconds)
         ended_us, cores, switches = now_us(), run.processes.cpu_cores, len(run.job.adaptation().switches)

@@ -67,9 +67,13 @@ class Counted:
         return found
 
     def rate_eps(self, first_us: int, end_us: int) -> float:
-        """Events per second whose result came out in this time."""
-        first, last = self.out(np.array([first_us, end_us]))
-        return float(last - first) * 1e6 / max(1, end_us - first_us)
+        """Events per second whose result came out in this time, from one output to another."""
+        inside = np.flatnonzero((self.at_us >= first_us) & (self.at_us <= end_us))
+        if len(inside) < 2 or self.at_us[inside[0]] == self.at_us[inside[-1]]:
+            return 0.0
+        ends = self.at_us[inside[[0, -1]]]
+        (events,), (took_us,) = np.diff(self.out(ends)), np.diff(ends)
+        return float(events) * 1e6 / float(took_us)
 
 
 class Tally(Sink):

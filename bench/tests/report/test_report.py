@@ -204,12 +204,13 @@ def test_a_place_without_results_is_refused_with_the_reason(tmp_path: Path) -> N
 
 
 def test_results_that_older_versions_wrote_can_still_be_reported(tmp_path: Path) -> None:
-    source = ROOT / "benchmarks" / "results" / "compare-yahoo.json"
-    (tmp_path / "compare-yahoo.json").write_bytes(source.read_bytes())
+    source = ROOT / "benchmarks" / "results" / "studies" / "rates.json"
+    assert b'"rss_mb"' in source.read_bytes()
+    (tmp_path / "rates.json").write_bytes(source.read_bytes())
     page, figures, skipped = write(tmp_path, tmp_path / "out")
     assert figures
     assert not skipped
-    assert "Benchmarks: compare-yahoo" in page.read_text()
+    assert "Latency at fixed rates" in page.read_text()
 
 
 def test_panels_with_words_of_their_own_have_legends_of_their_own() -> None:
