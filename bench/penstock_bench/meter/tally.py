@@ -90,6 +90,9 @@ class Tally(Sink):
         return _TallyWriter(unique_log(str(self._directory), at_once=True), Growth(self._group))
 
     def stager(self, schema: Schema, operation: str) -> Stager:
+        if self._group:
+            # Only the worker sees all rows of a group.
+            return super().stager(schema, operation)
         # Nothing is promised of these rows, so a slot may count them itself; it makes rows of them as any sink would.
         writer = _TallyWriter(unique_log(str(self._directory), at_once=True), Growth(self._group))
 
@@ -113,7 +116,8 @@ class _TallyWriter(SinkWriter):
         self._log.row(b"%d" % self._growth.take(rows))
 
     def adopt(self, staged: bytes, schema: Schema) -> None:
-        """The slot has counted them."""
+        if staged:  # else the slot has counted them
+            super().adopt(staged, schema)
 
     def close(self) -> None:
         self._log.close()
