@@ -26,7 +26,7 @@ app = typer.Typer(
 
 RATE_EPS_MAX = 100_000_000.0
 PARALLELISM_MAX = 64
-WIDTH_WITHOUT_TERMINAL = 100
+WIDTH_WITHOUT_TERMINAL = 130
 STUDIES_DIRECTORY = Path("benchmarks/results/studies")
 
 WorkloadArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A workload file, JSON or YAML.")]

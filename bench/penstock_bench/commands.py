@@ -10,7 +10,7 @@ from rich.console import Console
 
 from penstock.errors import InvalidOption
 from penstock_bench.engines import Engine, RunOptions, Subject
-from penstock_bench.engines.limits import generator_limit, meter_floor
+from penstock_bench.engines.plain import generator_limit, meter_floor
 from penstock_bench.meter.engine import Rate
 from penstock_bench.meter.rows import Check, ResultRow, Results
 from penstock_bench.meter.runner import interleaved, measure, new_run, results_of

@@ -16,9 +16,9 @@ from penstock.demo import scoring as model
 from penstock.errors import InvalidOption
 from penstock.operators import Aggregation, Combine, Errors, Operation
 from penstock.types import Record
-from penstock_bench.workloads import SERVED, WORKLOADS, Comparison, Workload, lookup, replay, scoring, wordcount, yahoo
+from penstock_bench.workloads import SERVED, WORKLOADS, Comparison, Workload, lookup, replay, scoring, text, yahoo
 from penstock_bench.workloads.base import time_us
-from penstock_bench.workloads.grep import GREP, NEEDLE
+from penstock_bench.workloads.text import GREP, NEEDLE
 
 _START_US = 1_700_000_000_000_000
 _TOTAL = 3_000
@@ -127,7 +127,7 @@ def test_window_that_closes_twice_or_late() -> None:
     assert _compare(yahoo.YAHOO, lambda rows: rows.append(stray)) == Comparison(wrong=1)
 
 
-@pytest.mark.parametrize("workload", [yahoo.YAHOO_UPDATES, wordcount.WORDCOUNT], ids=lambda w: w.name)
+@pytest.mark.parametrize("workload", [yahoo.YAHOO_UPDATES, text.WORDCOUNT], ids=lambda w: w.name)
 def test_running_counts(workload: Workload[Any]) -> None:
     exact = _rows(workload)
     ends = [i for i, row in enumerate(exact[1:]) if row["count"] == 1 and exact[i]["count"] > 2]
@@ -169,7 +169,7 @@ def test_yahoo_result_in_plain_python() -> None:
 
 
 def test_sentences_have_ten_words_and_few_match() -> None:
-    assert all(len(record.value.split(" ")) == 10 for record in _records(wordcount.WORDCOUNT))
+    assert all(len(record.value.split(" ")) == 10 for record in _records(text.WORDCOUNT))
     assert 10 <= len(GREP.expected(_records(GREP))) <= 60
 
 
@@ -187,7 +187,7 @@ def test_scores_in_plain_python() -> None:
 
 @pytest.mark.parametrize(
     ("workload", "function", "flat"),
-    [(scoring.SCORING, model.score, False), (wordcount.WORDCOUNT, wordcount.words, True)],
+    [(scoring.SCORING, model.score, False), (text.WORDCOUNT, text.words, True)],
     ids=["scoring", "wordcount"],
 )
 def test_forms_of_functions_agree_to_the_bit(workload: Workload[Any], function: Any, flat: bool) -> None:

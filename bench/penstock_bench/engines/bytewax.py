@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from typing import ClassVar
 
 from penstock_bench.engines.environments import EngineEnvironment, InEnvironment
-from penstock_bench.engines.socket_run import FOREIGN, Launch, run_fed
-from penstock_bench.meter.engine import Observation, Rate, RunOptions, cannot
+from penstock_bench.engines.launch import FOREIGN, Launch
+from penstock_bench.meter.engine import Rate, RunOptions, cannot
 from penstock_bench.meter.subject import Subject
 
 ENVIRONMENT = EngineEnvironment("bytewax", ("bytewax==0.21.1", "orjson>=3.10", "numpy>=2", "redis>=5.3"))
@@ -27,21 +27,15 @@ class Bytewax(InEnvironment):
     def supports(self, subject: Subject) -> str | None:
         return cannot(subject, ("window", "join"))
 
-    def run(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Observation:
+    def launch(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Launch:
         workers = options.parallelism if self.variant == "processes" else 1
-
         command = [ENVIRONMENT.python, "-m", "bytewax.run", "programs.run_bytewax:flow"]
         commands = [command]
         if workers > 1:
             addresses = ";".join(_free_addresses(workers))
             commands = [[*command, "-i", str(i), "-a", addresses] for i in range(workers)]
-        launch = Launch(
-            commands,
-            specification={"workers": workers},
-            environment={"PYTHONPATH": str(FOREIGN)},
-            connections=workers,
-        )
-        return run_fed(self.label, subject, rate, seconds, options, launch)
+        environment = {"PYTHONPATH": str(FOREIGN)}
+        return Launch(commands, {"workers": workers}, environment, connections=workers)
 
 
 def _free_addresses(count: int) -> list[str]:

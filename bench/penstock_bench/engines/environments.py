@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from penstock_bench.meter.engine import Engine
+from penstock_bench.engines.launch import Launched
 from penstock_bench.meter.errors import EnvironmentFailed
 
 READY = "penstock-ready.json"
@@ -111,7 +111,7 @@ class EngineEnvironment:
         return done.stdout
 
 
-class InEnvironment(Engine):
+class InEnvironment(Launched):
     """An engine that has an environment of its own, made before its first run."""
 
     environment: ClassVar[EngineEnvironment]

@@ -63,7 +63,7 @@ def send(connection: socket.socket, directory: Path, partition: int, start_us: i
     return sent
 
 
-def serve(directory: Path, partitions: int, lead_s: float | None, *, hold: bool = False) -> None:
+def serve(directory: Path, partitions: int, lead_s: float | None) -> None:
     """Wait for the engine's connections, then send; tells its progress in lines of JSON on standard output.
 
     The schedule starts ``lead_s`` after the last connection; None: everything is due at once.
@@ -83,8 +83,7 @@ def serve(directory: Path, partitions: int, lead_s: float | None, *, hold: bool 
 
     def run(p: int) -> None:
         results[p] = send(connections[p], directory, p, start_us, paced)
-        if not hold:
-            connections[p].shutdown(socket.SHUT_WR)
+        connections[p].shutdown(socket.SHUT_WR)
 
     threads = [threading.Thread(target=run, args=(p,)) for p in range(partitions)]
     for thread in threads:
@@ -93,12 +92,7 @@ def serve(directory: Path, partitions: int, lead_s: float | None, *, hold: bool 
         thread.join()
     done = [each for each in results if each is not None]
     lags_us = sorted(lag for each in done for lag in each.lags_us)
-    _tell(
-        sent=sum(each.records for each in done),
-        ended_us=max((each.ended_us for each in done), default=0),
-        lag_p99_us=lags_us[int(0.99 * (len(lags_us) - 1))] if lags_us else 0,
-        complete=len(done) == partitions,
-    )
+    _tell(lag_p99_us=lags_us[int(0.99 * (len(lags_us) - 1))] if lags_us else 0)
     # An engine may take the end of its input for the end of its work: the one who started us says when that is.
     sys.stdin.read()
 
@@ -108,9 +102,9 @@ def _tell(**what: object) -> None:
 
 
 def main() -> None:
-    """Arguments: directory, partitions, seconds until the start or ``at-once``, ``hold`` or ``close``."""
-    directory, partitions, lead, end = sys.argv[1:]
-    serve(Path(directory), int(partitions), None if lead == "at-once" else float(lead), hold=end == "hold")
+    """Arguments: directory, partitions, seconds until the start or ``at-once``."""
+    directory, partitions, lead = sys.argv[1:]
+    serve(Path(directory), int(partitions), None if lead == "at-once" else float(lead))
 
 
 if __name__ == "__main__":

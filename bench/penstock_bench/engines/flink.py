@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 from penstock.durations import parse_us
 from penstock_bench.engines.environments import EngineEnvironment, InEnvironment
 from penstock_bench.engines.file_subject import FileSubject
-from penstock_bench.engines.socket_run import FOREIGN, Launch, run_fed
-from penstock_bench.meter.engine import Observation, Output, Rate, RunOptions, cannot, no_java
+from penstock_bench.engines.launch import FOREIGN, Launch
+from penstock_bench.meter.engine import Output, Rate, RunOptions, cannot, no_java
 from penstock_bench.meter.subject import Subject
 
 ENVIRONMENT = EngineEnvironment("flink", ("apache-flink==2.3.0",))
@@ -84,7 +84,7 @@ class Flink(InEnvironment):
             found["python.fn-execution.bundle.time"] = str(max(bundle_us // 1000, 1))
         return found
 
-    def run(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Observation:
+    def launch(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Launch:
         configuration = self.configuration(options)
         launch = Launch(
             commands=[[ENVIRONMENT.python, "-m", "programs.run_flink"]],
@@ -92,12 +92,11 @@ class Flink(InEnvironment):
             environment=_environment(),
             lead_s=LEAD_S[self.variant],
             dealt=1 if self.variant == "sql" else options.parallelism,
+            settings=configuration,
         )
         if self.variant == "sql":
-            launch = replace(launch, read=lambda directory: read_printed(directory / "program-0.log", subject))
-        found = run_fed(self.label, subject, rate, seconds, options, launch)
-        found.settings.update(configuration)
-        return found
+            return replace(launch, read=lambda directory: read_printed(directory / "program-0.log", subject))
+        return launch
 
 
 def _environment() -> Mapping[str, str]:

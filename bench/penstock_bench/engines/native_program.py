@@ -6,14 +6,14 @@ Results leave through a sink that stamps them as soon as they come, without wait
 from __future__ import annotations
 
 import json
-import sys
+import os
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 import penstock as ps
-from penstock_bench.engines.native import decode_rate
+from penstock.connectors.rates import RateSchedule
 from penstock_bench.engines.subjects import subject
 from penstock_bench.meter.stamped import Stamped
 
@@ -22,23 +22,16 @@ POLL_S = 0.05
 
 def run(spec: dict[str, Any]) -> None:
     """Run a specification to its end; tells when the schedule began in a line of JSON."""
-    wanted = subject(spec["workload"])
+    wanted = subject(spec["reference"])
     sink = Stamped(Path(spec["out"]), wanted.columns, wanted.constants)
-    rate = decode_rate(spec["rate"])
+    rate = msgspec.convert(spec["rate"], RateSchedule | None)
     pipeline = wanted.pipeline(rate, spec["seconds"], sink, seed=spec["seed"])
     with ps.start(pipeline, name="bench", parallelism=spec["parallelism"], **spec["options"]) as job:
         while not job.start_us and job.wait(POLL_S) is None:
             pass
         print(json.dumps({"start_us": job.start_us}), flush=True)
-        report = job.wait()
-    assert report is not None
-    Path(spec["out"], "report.json").write_bytes(msgspec.json.encode(report))
-
-
-def main() -> None:
-    """Argument: the path of the specification."""
-    run(json.loads(Path(sys.argv[1]).read_text()))
+        job.wait()
 
 
 if __name__ == "__main__":
-    main()
+    run(json.loads(Path(os.environ["PENSTOCK_SPEC"]).read_text()))

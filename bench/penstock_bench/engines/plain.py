@@ -1,17 +1,30 @@
-"""The engine that is none: the workload as one loop in Python; what it measures is the meter's own floor."""
+"""The engine that is none, one loop in Python, and what the meter can do: the generator's limit, the least latency."""
 
 from __future__ import annotations
 
 import platform
+import socket
 import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
-from penstock_bench.engines.socket_run import FOREIGN, Launch, run_fed
-from penstock_bench.meter.engine import Engine, Observation, Rate, RunOptions, cannot
+from penstock_bench.engines.inputs import prepare
+from penstock_bench.engines.launch import FOREIGN, START_S_MAX, Launch, Launched, feeding
+from penstock_bench.meter.engine import Rate, RunOptions, cannot
+from penstock_bench.meter.evaluate import evaluate
+from penstock_bench.meter.rows import Check
 from penstock_bench.meter.subject import Subject
 
+LIMIT_RECORDS = 200_000
+FLOOR_S = 2.0
+FLOOR_WARM_UP_S = 1.0
+RECEIVE_BYTES = 1 << 20
 
-class Plain(Engine):
+
+class Plain(Launched):
     """One process, one loop, a dictionary."""
 
     name = "plain"
@@ -23,8 +36,53 @@ class Plain(Engine):
     def supports(self, subject: Subject) -> str | None:
         return cannot(subject, ("window", "join"))
 
-    def run(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Observation:
-        launch = Launch(
-            commands=[[sys.executable, "-m", "programs.run_plain"]], environment={"PYTHONPATH": str(FOREIGN)}
-        )
-        return run_fed(self.label, subject, rate, seconds, options, launch)
+    def launch(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Launch:
+        return Launch([[sys.executable, "-m", "programs.run_plain"]], environment={"PYTHONPATH": str(FOREIGN)})
+
+
+def generator_limit(subject: Subject) -> Check:
+    """Measure how fast prepared events go over loopback to a reader that throws them away."""
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
+        directory = Path(name)
+        given = subject.input(LIMIT_RECORDS, None, total=LIMIT_RECORDS)
+        began = time.monotonic()
+        prepared = prepare(subject, given, time.time_ns() // 1000, directory, 1)
+        made_s = time.monotonic() - began
+        with feeding(directory, 1, "at-once") as feeder:
+            port = feeder.message("port", START_S_MAX)
+            began = time.monotonic()
+            with socket.create_connection(("127.0.0.1", port)) as connection:
+                buffer = bytearray(RECEIVE_BYTES)
+                while connection.recv_into(buffer):
+                    pass
+                sent_s = time.monotonic() - began
+    return Check(
+        name="limit of the generator",
+        value=round(prepared.events / sent_s),
+        unit="events/s",
+        target="above every rate that is measured",
+        met=True,
+        detail={
+            "how": "lines made beforehand, sent over loopback to a reader that throws them away",
+            "made_eps": round(prepared.events / made_s),
+        },
+    )
+
+
+def meter_floor(subject: Subject, rate: Rate, options: RunOptions) -> Check:
+    """Measure the latency of the workload as one loop in Python, over the same socket and into the same log."""
+    short = replace(options, warm_up_s=FLOOR_WARM_UP_S, settings={})
+    observed = Plain().run(subject, rate, FLOOR_S, short)
+    found = evaluate(subject, observed, rate, FLOOR_S, short)
+    return Check(
+        name="floor of the meter",
+        value=found.latency.quantile(0.5) / 1000,
+        unit="ms",
+        target="below what is measured",
+        met=found.sustained,
+        detail={
+            "p99_ms": found.latency.quantile(0.99) / 1000,
+            "rate_eps": round(found.events / (FLOOR_WARM_UP_S + FLOOR_S)),
+            "how": "no engine: one loop in Python from the same socket to the same log",
+        },
+    )

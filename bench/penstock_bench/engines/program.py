@@ -88,7 +88,9 @@ class Program:
                 continue
             if key in message:
                 return message[key]
-        raise EngineFailed(engine=self._engine, what=f"gave no '{key}' within {timeout_s:g} s", log=self.log())
+        # The others may say why: a feeder waits for an engine that does not connect.
+        told = "\n".join(each.log() for each in (self, *others))
+        raise EngineFailed(engine=self._engine, what=f"gave no '{key}' within {timeout_s:g} s", log=told)
 
     def ask(self, word: str, timeout_s: float) -> Any:
         """Give it a word on its standard input, and return the message of that name."""

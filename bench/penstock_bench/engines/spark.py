@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from importlib.metadata import version
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from penstock.durations import parse_us
 from penstock_bench.engines.file_subject import FileSubject
-from penstock_bench.engines.socket_run import Launch, run_fed
+from penstock_bench.engines.launch import Launch, Launched
 from penstock_bench.engines.spark_session import SHUFFLE_PARTITIONS
-from penstock_bench.meter.engine import Engine, Observation, Rate, RunOptions, cannot, no_java
+from penstock_bench.meter.engine import Rate, RunOptions, cannot, no_java
 from penstock_bench.meter.subject import Subject
 
 REAL_TIME_BATCH = "5s"
@@ -26,7 +27,7 @@ many a batch."""
 _NO_LOADS = "it runs built-in functions only; spark:python has them"
 
 
-class Spark(Engine):
+class Spark(Launched):
     """Micro-batches from Spark's in-memory source; each batch is stored by the driver."""
 
     name = "spark"
@@ -52,13 +53,11 @@ class Spark(Engine):
             reason = f"'{subject.once[0]}' pairs every message once, which no join of SQL does"
         return reason or cannot(subject, ("window", "join"), loads=_NO_LOADS)
 
-    def run(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Observation:
+    def launch(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Launch:
         trigger_us = parse_us(options.settings.get("trigger", "0s"), option="trigger", allow_zero=True)
         trigger = f"{trigger_us // 1000} milliseconds" if trigger_us else ""
-        launch = _launch(self.variant, trigger, closing=True)
-        found = run_fed(self.label, subject, rate, seconds, options, launch)
-        found.settings.update(_settings(trigger or "as fast as possible", options.parallelism))
-        return found
+        master = f"local[{options.parallelism}]"
+        return launched(self.variant, trigger, master, trigger or "as fast as possible", closing=True)
 
 
 class SparkRealTime(Spark):
@@ -75,25 +74,33 @@ class SparkRealTime(Spark):
             reason = "Real-Time Mode does not read one source for several branches"
         return reason or cannot(subject, loads=_NO_LOADS)
 
-    def run(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Observation:
+    def launch(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Launch:
         batch_us = parse_us(options.settings.get("batch", REAL_TIME_BATCH), option="batch")
         trigger = f"{batch_us // 1000} milliseconds"
-        found = run_fed(self.label, subject, rate, seconds, options, _launch("real-time", trigger, closing=False))
-        found.settings.update(_settings(f"realTime={trigger}", options.parallelism + 2))
-        found.notes.append("fed through Spark's LowLatencyMemoryStream: its only other source for this mode is Kafka")
-        found.notes.append("no watermark (not allowed there): windows are kept for ever")
-        return found
+        # All stages run at once, so each of their tasks needs a core: one for the source, the others after the shuffle.
+        master = f"local[{options.parallelism + 2}]"
+        notes = (
+            "fed through Spark's LowLatencyMemoryStream: its only other source for this mode is Kafka",
+            "no watermark (not allowed there): windows are kept for ever",
+        )
+        return launched("real-time", trigger, master, f"realTime={trigger}", notes=notes)
 
 
-def _settings(trigger: str, cores: int) -> dict[str, object]:
-    master = {"spark.master": f"local[{cores}]", "spark.sql.shuffle.partitions": SHUFFLE_PARTITIONS}
-    return {"trigger": trigger, **master, "spark.driver.memory": "2g", **SETTINGS}
-
-
-def _launch(variant: str, trigger: str, *, closing: bool) -> Launch:
+def launched(
+    variant: str,
+    trigger: str,
+    master: str,
+    told: str,
+    settings: Mapping[str, str] | None = None,
+    **more: Any,
+) -> Launch:
+    """How `spark_program` is started; ``settings`` come on top of those that all runs have."""
+    settings = {**SETTINGS, **(settings or {})}
+    sized = {"spark.master": master, "spark.sql.shuffle.partitions": SHUFFLE_PARTITIONS, "spark.driver.memory": "2g"}
     return Launch(
         commands=[[sys.executable, "-m", "penstock_bench.engines.spark_program"]],
-        specification={"variant": variant, "trigger": trigger, "settings": SETTINGS},
-        closing=closing,
+        specification={"variant": variant, "trigger": trigger, "master": master, "settings": settings},
         lead_s=2.0,
+        settings={"trigger": told, **sized, **settings},
+        **more,
     )

@@ -1,7 +1,8 @@
 """Structured Streaming as a program of its own, with its own JVM and Spark's own settings; `spark` starts it.
 
-Both take Spark's own in-memory sources: its socket source takes time with the square of a batch's size, and Real-Time
-Mode does not read from it. Micro-batches are stored in the driver; Real-Time Mode stamps rows behind the last operator.
+Lines come through Spark's own in-memory sources, or lie ready in files: its socket source takes time with the square of
+a batch's size, and Real-Time Mode does not read from it. Micro-batches are stored in the driver; Real-Time Mode stamps
+rows behind the last operator.
 """
 
 from __future__ import annotations
@@ -40,37 +41,41 @@ def _micro_batches(spec: dict[str, Any]) -> None:
         log.rows([json.dumps(list(row)).encode() for row in rows])
         log.flush()
 
-    with open_spark(f"local[{spec['parallelism']}]", spec["settings"]) as spark:
-        _prime(spark, spec)
-        source = _MemorySource(spark, spec["port"], "runtime.MemoryStream", spec["parallelism"])
-        rows, mode = _rows(spark, source.lines, spec, watermark=True)
-        writer = rows.writeStream.outputMode(mode)
-        if spec["trigger"]:
-            writer = writer.trigger(processingTime=spec["trigger"])
-        checkpoint = str(Path(spec["out"]) / "checkpoint")
-        running = writer.option("checkpointLocation", checkpoint).foreachBatch(store).start()
-        threading.Thread(target=source.feed, daemon=True).start()
-        while not source.ended:
-            time.sleep(POLL_S)
-            _check(running)
-        # Also the batch without data, which brings out what the last watermark has closed.
-        running.processAllAvailable()
-        running.stop()
+    with open_spark(spec["master"], spec["settings"]) as spark:
+        if "files" in spec:
+            lines = spark.readStream.format("text").option("maxFilesPerTrigger", spec["files_per_batch"])
+            writer = _writer(spark, lines.load(spec["files"]), spec, "checkpoint").trigger(availableNow=True)
+            writer.foreachBatch(store).start().awaitTermination()
+        else:
+            _from_socket(spark, spec, store)
     log.close()
 
 
-def _prime(spark: Any, spec: dict[str, Any]) -> None:
-    """Run the same query over some lines and throw its rows away: an engine that is up has compiled its query."""
+def _from_socket(spark: Any, spec: dict[str, Any], store: Any) -> None:
     with (Path(spec["out"]) / LINES.format(0)).open("rb") as file:
         lines = [line.rstrip(b"\n") for line in islice(file, PRIME_LINES)]
-    source = _MemorySource(spark, 0, "runtime.MemoryStream", spec["parallelism"])
-    source.add(lines)
-    rows, mode = _rows(spark, source.lines, spec, watermark=True)
-    writer = rows.writeStream.outputMode(mode).trigger(availableNow=True)
-    checkpoint = str(Path(spec["out"]) / "primed")
-    writer.option("checkpointLocation", checkpoint).foreachBatch(
-        lambda batch, _: batch.collect()
-    ).start().awaitTermination()
+    # The same query over some lines, its rows thrown away: an engine that is up has compiled its query.
+    first = _MemorySource(spark, 0, "runtime.MemoryStream", spec["parallelism"])
+    first.add(lines)
+    writer = _writer(spark, first.lines, spec, "primed").trigger(availableNow=True)
+    writer.foreachBatch(lambda batch, _: batch.collect()).start().awaitTermination()
+    source = _MemorySource(spark, spec["port"], "runtime.MemoryStream", spec["parallelism"])
+    writer = _writer(spark, source.lines, spec, "checkpoint")
+    if spec["trigger"]:
+        writer = writer.trigger(processingTime=spec["trigger"])
+    running = writer.foreachBatch(store).start()
+    threading.Thread(target=source.feed, daemon=True).start()
+    while not source.ended:
+        time.sleep(POLL_S)
+        _check(running)
+    # Also the batch without data, which brings out what the last watermark has closed.
+    running.processAllAvailable()
+    running.stop()
+
+
+def _writer(spark: Any, lines: Any, spec: dict[str, Any], checkpoint: str) -> Any:
+    rows, mode = _rows(spark, lines, spec, watermark=True)
+    return rows.writeStream.outputMode(mode).option("checkpointLocation", str(Path(spec["out"]) / checkpoint))
 
 
 class _RealTimeWriter:
@@ -124,8 +129,7 @@ class _MemorySource:
 
 
 def _real_time(spec: dict[str, Any]) -> None:
-    # All stages run at once, so each of their tasks needs a slot: one for the source, the others behind the shuffle.
-    with open_spark(f"local[{spec['parallelism'] + 2}]", spec["settings"]) as spark:
+    with open_spark(spec["master"], spec["settings"]) as spark:
         source = _MemorySource(spark, spec["port"], "sources.LowLatencyMemoryStream", 1)
         rows, _ = _rows(spark, source.lines, spec, watermark=False)
         running = (
@@ -155,7 +159,7 @@ def _rows(spark: Any, lines: Any, spec: dict[str, Any], *, watermark: bool) -> t
     if spec["workload"] == "file":
         if spec["variant"] == "python":
             return spark_files.query_in_python(lines, spec), "append"
-        return spark_files.query(lines, spec, watermark=watermark), "append"
+        return spark_files.query(spark, lines, spec, watermark=watermark), "append"
     variant = "sql" if spec["variant"] == "real-time" else spec["variant"]
     return query(spark, lines, spec["workload"], variant, watermark=watermark), "update"
 
@@ -165,11 +169,6 @@ def _check(running: Any) -> None:
         raise running.exception()
 
 
-def main() -> None:
-    """Run the query of a specification until all events are stored."""
-    spec = json.loads(Path(os.environ["PENSTOCK_SPEC"]).read_text())
-    (_real_time if spec["variant"] == "real-time" else _micro_batches)(spec)
-
-
 if __name__ == "__main__":
-    main()
+    given = json.loads(Path(os.environ["PENSTOCK_SPEC"]).read_text())
+    (_real_time if given["variant"] == "real-time" else _micro_batches)(given)

@@ -13,7 +13,7 @@ import pyarrow.json
 
 from penstock.demo.scoring import FEATURE_NAMES, score
 from penstock_bench.workloads import lookup
-from penstock_bench.workloads.grep import NEEDLE
+from penstock_bench.workloads.text import NEEDLE
 from penstock_bench.workloads.yahoo import CAMPAIGN_OF_AD, WINDOW_MS
 
 WINDOW_US = WINDOW_MS * 1000

@@ -1,12 +1,15 @@
-"""The file format as types: sources, transformations, sinks; `load` fills them, `schema` publishes them.
+"""The file format as types: sources, transformations, sinks; `load` fills them.
+
+Run as a program it prints the JSON Schema of workload files, as published in benchmarks/workload.schema.json.
 
 Descriptions are part of the format: the JSON Schema says them about a field, and errors say them as what is allowed.
 """
 
 from __future__ import annotations
 
+import sys
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -292,3 +295,23 @@ class Document(Head, kw_only=True):
     sources: dict[str, Source] | list[Source]
     transformations: dict[str, AnyTransformation] | list[AnyTransformation] = msgspec.field(default_factory=dict)
     sinks: Annotated[list[Name], Meta(min_length=1, description="names of the streams that are the result")]
+
+
+def workload_schema() -> dict[str, Any]:
+    """Return the schema: what `load` accepts, but for the connections between the parts."""
+    made = msgspec.json.schema(Document)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Penstock workload file",
+        **{key: value for key, value in made.items() if key != "$ref"},
+        "$ref": made["$ref"],
+    }
+
+
+def schema_text() -> str:
+    """Return the schema as the file has it."""
+    return msgspec.json.format(msgspec.json.encode(workload_schema()), indent=2).decode() + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(schema_text())

@@ -27,11 +27,6 @@ class WindowTiming:
     slide_us: int
     lateness_us: int
 
-    def starts_us(self, time_us: int) -> range:
-        """Starts of the windows that a time is in."""
-        newest_us = time_us - time_us % self.slide_us
-        return range(newest_us, time_us - self.size_us, -self.slide_us)
-
 
 def timing_of(transformation: AnyTransformation, path: str, problems: list[Problem]) -> WindowTiming | int | None:
     """Return a window's timing, a join's time to live in microseconds, or None where there is nothing to time."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Unpack
@@ -56,7 +56,7 @@ class FileWorkload(Workload[Expected]):
     The rates of several sources keep their proportions: a number given for the rate is what they have together.
     """
 
-    description: Description
+    description: Description = field(kw_only=True)
 
     def sources(self, rate: Rate | Own = Own.FILE, **input: Unpack[Input]) -> dict[str, Generator]:
         """Build the generators of all sources, by name; the parameters are those of :meth:`source`."""

@@ -10,7 +10,7 @@ import numpy as np
 from penstock.metrics import Histogram
 from penstock_bench.meter.engine import Observation, Rate, RunOptions
 from penstock_bench.meter.subject import Came, Subject
-from penstock_bench.meter.timeline import NEVER_US, Times
+from penstock_bench.meter.timeline import NEVER_US, Timeline, Times
 from penstock_bench.workloads import Comparison
 
 GROWTH_MAX = 0.03
@@ -40,6 +40,9 @@ class Evaluation:
     """Events per second whose result came out in the measured time."""
     backlog: Backlog
     found: Comparison
+    timeline: Timeline
+    start_us: int
+    """When the schedule began."""
 
     @property
     def sustained(self) -> bool:
@@ -65,6 +68,8 @@ def evaluate(subject: Subject, observation: Observation, rate: Rate, seconds: fl
         throughput_eps=float(seen / share / seconds) if share else 0.0,
         backlog=backlog_of(timeline.due_us, timeline.seen_us, first_us, end_us),
         found=found,
+        timeline=timeline,
+        start_us=observation.start_us,
     )
 
 

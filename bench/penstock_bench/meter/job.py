@@ -15,23 +15,28 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 import penstock as ps
 from penstock.control.monitor import Status
 from penstock.metrics import Histogram
+from penstock.runtime.clock import now_us
 from penstock.runtime.report import Report
 from penstock_bench.meter.processes import Processes
 from penstock_bench.meter.rows import OperationRow, ResultRow, latency_fields, mean_ms_of
 from penstock_bench.meter.search import search
-from penstock_bench.workloads import Comparison, Workload, replay
+from penstock_bench.meter.tally import Tally
+from penstock_bench.workloads import AT_SINK, Comparison, Workload, replay
 
 POLL_S = 0.1
 WARM_UP_S = 4.0
 """Run at the same rate and checked, but not measured: slots come up and costs are sampled in this time."""
 SETTLE_S = 5.0
 """Before a capacity is measured: forms have changed, micro-batches have their size."""
+FLOWING_US, FLOWING_S_MAX = 1_000_000, 20.0
+"""Results flow that have come in so long a time; and how long they are waited for."""
 BACKLOG_S_MAX = 0.25
-"""A rate is sustained while the backlog at its end is less than so many seconds of input."""
+"""A rate is sustained while less than so many seconds of input are due and not out at its end."""
 TRIAL_SETTLE_S, TRIAL_S, TRIAL_FACTOR, LOOKS = 2.5, 2.5, 1.2, 10
 """Of the search for the highest rate that is sustained, around what was carried under overload. A trial begins at half
 its rate: what has gathered before slots are up could not be worked off near the limit."""
@@ -239,29 +244,33 @@ def carry(
     settle_s: float = SETTLE_S,
     **options: Any,
 ) -> ResultRow:
-    """Offer more than can be carried, and count what gets through."""
-    pipeline = workload.pipeline(offered_eps, ps.foreach(discard))
-    with running(pipeline, parallelism=parallelism, forms=forms, **options) as run:
+    """Offer more than can be carried, and count at the sink what gets through."""
+    with _tallied(workload, offered_eps, parallelism, forms, **options) as (run, tally):
         run.warm_up(settle_s)
-        first, began_us = run.read()
+        # On a busy machine slots need longer to come up: not before results flow.
+        deadline_s = run.at_s + FLOWING_S_MAX
+        while not tally.counted().rate_eps(now_us() - FLOWING_US, now_us()) and run.at_s < deadline_s:
+            time.sleep(POLL_S)
+        run.processes.restart()
+        began_us = now_us()
         time.sleep(seconds)
-        last, ended_us = run.read()
-        cores, switches = run.processes.cpu_cores, len(run.job.adaptation().switches)
+        ended_us, cores, switches = now_us(), run.processes.cpu_cores, len(run.job.adaptation().switches)
         run.end()
-    took_s = max(1, ended_us - began_us) / 1e6
+        carried_eps = tally.counted().rate_eps(began_us, ended_us)
+    took_s = (ended_us - began_us) / 1e6
     return ResultRow(
         workload=workload.name,
         engine="penstock",
         form=forms,
         rate=offered_eps,
         seconds=round(took_s, 2),
-        events=last - first,
-        capacity_eps=round((last - first) / took_s),
+        events=round(carried_eps * took_s),
+        capacity_eps=round(carried_eps),
         cpu_cores=round(cores, 3),
         pss_mb=round(run.processes.memory_mb, 1),
         warm_up_s=settle_s,
         settings={"workers": parallelism, **options},
-        note=f"overload; {switches} switches",
+        note=f"overload, counted at the sink; {switches} switches",
     )
 
 
@@ -271,17 +280,15 @@ def sustain(workload: Workload[Any], carried_eps: float, parallelism: int, forms
 
     def sustains(rate: float) -> bool:
         schedule = ps.rates.steps([(TRIAL_SETTLE_S, rate / 2), (3600, rate)])
-        with running(workload.pipeline(schedule, ps.foreach(discard)), parallelism=parallelism, forms=forms) as run:
+        with _tallied(workload, schedule, parallelism, forms) as (run, tally):
             run.warm_up(TRIAL_SETTLE_S)
-            time.sleep(max(0.0, TRIAL_S - LOOKS * POLL_S))
-            # The least of several looks: a backlog that comes and goes with micro-batches does not grow.
-            looks = []
-            for _ in range(LOOKS):
-                time.sleep(POLL_S)
-                looks.append(waiting(run.job.status()))
-            backlog = min(looks)
+            time.sleep(TRIAL_S)
             cores = run.processes.cpu_cores
+            # The least of several looks: a backlog that comes and goes with micro-batches does not grow.
+            looks_us = now_us() - np.arange(LOOKS) * round(POLL_S * 1e6)
             run.end()
+            due = np.array([schedule.due(at_us) for at_us in (looks_us - run.job.start_us).tolist()])
+            backlog = int((due - tally.counted().out(looks_us)).min())
         if backlog <= rate * BACKLOG_S_MAX:
             told.append((rate, cores, run.processes.memory_mb))
             return True
@@ -302,6 +309,18 @@ def sustain(workload: Workload[Any], carried_eps: float, parallelism: int, forms
         pss_mb=round(memory_mb, 1),
         note=f"{len(found.trials)} trials of {TRIAL_S:g} s, around {carried_eps:,.0f}/s{above}",
     )
+
+
+@contextmanager
+def _tallied(
+    workload: Workload[Any], rate: Any, parallelism: int, forms: str, **options: Any
+) -> Iterator[tuple[Run, Tally]]:
+    """Run a workload into a sink that counts what comes."""
+    shown = AT_SINK.get(workload.name, workload)
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
+        tally = Tally(Path(directory), shown)
+        with running(shown.pipeline(rate, tally), parallelism=parallelism, forms=forms, **options) as run:
+            yield run, tally
 
 
 class Step(msgspec.Struct):

@@ -31,10 +31,19 @@ def memory_mb(process: psutil.Process) -> float:
 
 
 class Processes:
-    """Samples the process tree while it is open; without ``memory`` it costs next to nothing itself."""
+    """Samples the process tree while it is open.
 
-    def __init__(self, *, memory: bool = True) -> None:
+    Parameters
+    ----------
+    memory : bool
+        Read memory too; without, it costs next to nothing itself.
+    apart : bool
+        Leave out processes that run already, such as the Spark of a study that measures another engine.
+    """
+
+    def __init__(self, *, memory: bool = True, apart: bool = False) -> None:
         self._memory = memory
+        self._left_out = {each.pid for each in psutil.Process().children(recursive=True)} if apart else set[int]()
         self.memory_mb = 0.0
         """The most that all had together."""
         self._roles: dict[int, str] = {}
@@ -109,6 +118,8 @@ class Processes:
         with self._lock:
             together_mb = 0.0
             for process in [own, *own.children(recursive=True)]:
+                if process.pid in self._left_out:
+                    continue
                 try:
                     times = process.cpu_times()
                     self._cpu_s[process.pid] = times.user + times.system

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -123,7 +123,7 @@ class Subject(ABC):
     """
 
     name: str
-    columns: ClassVar[tuple[str, ...]]
+    columns: tuple[str, ...]
     constants: Mapping[str, str] = {}
     stateful: tuple[str, ...] = ()
     loads: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -29,13 +29,15 @@ DEFINITION = (
 NEVER_US = 1 << 62
 
 Times = npt.NDArray[np.int64]
+Group = tuple[Any, ...]
+"""What a row counts: a campaign and its window, a word, the number of a line."""
 
 
 class Shown(NamedTuple):
     """A row of the output: a group's count, and when it could be seen."""
 
     at_us: int
-    group: tuple[str, int]
+    group: Group
     total: int
 
 
@@ -62,7 +64,7 @@ class Timeline:
     """NEVER_US for those that were not."""
 
     @staticmethod
-    def of(due_us: Mapping[tuple[str, int], Times], shown: Iterable[Shown]) -> Timeline:
+    def of(due_us: Mapping[Group, Times], shown: Iterable[Shown]) -> Timeline:
         """Find out when each event was seen.
 
         Parameters
@@ -72,7 +74,7 @@ class Timeline:
         shown : iterable of Shown
             The rows, in any order. Rows that come again after a failure show nothing new.
         """
-        rows: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        rows: dict[Group, list[tuple[int, int]]] = {}
         for each in shown:
             rows.setdefault(each.group, []).append((each.at_us, each.total))
         due, seen = [], []

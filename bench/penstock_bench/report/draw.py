@@ -17,6 +17,8 @@ from penstock_bench.report.words import number
 DPI = 130
 PANEL_INCHES = (4.3, 3.1)
 BAR_INCHES = 0.34
+FEW_BARS = 3
+"""A panel has room for at least so many bars: one alone would fill it."""
 FEW_DECADES = 50.0
 LABELS_APART = 1.12
 """A bar's number stands this far behind it on a logarithmic axis."""
@@ -185,13 +187,17 @@ def _bars(axes: Any, panel: Bars) -> None:
         shift = end * (LABELS_APART - 1) if panel.log else highest * 0.02
         runs = f"  ({bar.runs} runs)" if bar.runs > 1 else ""
         axes.text(end + shift, y, f"{number(bar.value)}{runs}", va="center", fontsize=8.5)
-    axes.set_yticks(range(len(panel.bars)), [bar.label for bar in panel.bars])
-    axes.tick_params(axis="y", length=0, labelcolor=theme.INK)
-    axes.invert_yaxis()
+    _from_the_top(axes, [bar.label for bar in panel.bars])
     _format(axes.xaxis, panel.log)
     axes.grid(axis="x")
     axes.spines["left"].set_visible(False)
     axes.set_xlabel(panel.x_label)
+
+
+def _from_the_top(axes: Any, labels: Sequence[str]) -> None:
+    axes.set_yticks(range(len(labels)), labels)
+    axes.tick_params(axis="y", length=0, labelcolor=theme.INK)
+    axes.set_ylim(max(len(labels), FEW_BARS) - 0.5, -0.5)
 
 
 def _groups(axes: Any, panel: Groups) -> None:
@@ -218,9 +224,7 @@ def _stack(axes: Any, panel: Stack) -> None:
     for y, total in enumerate(totals):
         axes.text(total + highest * 0.02, y, number(total), va="center", fontsize=8.5)
     axes.set_xlim(0, highest * 1.2)
-    axes.set_yticks(range(len(panel.wholes)), panel.wholes)
-    axes.tick_params(axis="y", length=0, labelcolor=theme.INK)
-    axes.invert_yaxis()
+    _from_the_top(axes, panel.wholes)
     _format(axes.xaxis, False)
     axes.grid(axis="x")
     axes.spines["left"].set_visible(False)

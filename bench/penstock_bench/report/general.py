@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from penstock_bench.meter.rows import ResultRow, Results
@@ -43,13 +44,13 @@ def at_a_rate(rows: Sequence[ResultRow]) -> list[ResultRow]:
 
 
 def latency_over_rate(rows: Sequence[ResultRow], slug: str) -> Figure | None:
-    """Latency against the offered rate, p50 and p99, for each workload; nothing if all have one rate only."""
+    """Latency against the offered rate, p50 and p99, for each workload of which a form or engine has several rates."""
     measured = at_a_rate(rows)
     panels: list[Lines] = []
     for workload in _workloads(measured):
         own = [row for row in measured if row.workload == workload]
         rates = sorted({row.rate or 0.0 for row in own})
-        if len(rates) < 2:
+        if len({(label(row), row.rate) for row in own}) == len({label(row) for row in own}):
             continue
         panels += [_over_rate(workload, own, rates, q) for q in ("p50", "p99")]
     if not panels:
@@ -99,7 +100,8 @@ def distributions(rows: Sequence[ResultRow], slug: str) -> list[Figure]:
             rates = [rates[0], rates[len(rates) // 2], rates[-1]]
         panels = [_distribution(f"{number(rate)} events/s", [row for row in own if row.rate == rate]) for rate in rates]
         caption = "Share of the events whose result had come after so many milliseconds; the x axis is logarithmic."
-        found.append(Figure(f"{slug}-{workload}", f"Distribution of latency: {workload}", caption, panels))
+        name = re.sub(r"[^\w.-]+", "-", workload)
+        found.append(Figure(f"{slug}-{name}", f"Distribution of latency: {workload}", caption, panels))
     return found
 
 

@@ -17,7 +17,6 @@ from penstock_bench.studies.dynamism import Dynamism
 from penstock_bench.studies.traces import find_traces
 
 PARALLELISM_MAX = 64
-TABLE_COLUMNS = 130
 
 
 def check(names: list[str], options: StudyOptions) -> None:
@@ -49,7 +48,7 @@ def run_study(name: str, options: StudyOptions, out: Path, console: Console) -> 
     finally:
         close_session()
     say("")
-    console.print(rows_table(results.rows), width=None if console.is_terminal else TABLE_COLUMNS)
+    console.print(rows_table(results.rows))
     say("")
     for line in _findings(results):
         say(line)

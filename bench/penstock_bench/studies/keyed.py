@@ -78,6 +78,7 @@ def counting(keys: int, zipf: float | None = None) -> Workload[dict[int, int]]:
         build=build,
         expected=expected,
         compare=_compare,
+        group=("key",),
     )
 
 

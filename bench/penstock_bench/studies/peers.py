@@ -1,28 +1,24 @@
-"""Structured Streaming beside our own runs, where a study has a place for it and was asked to.
-
-What it carries is measured in a process of its own (this module, run as a program), on lines that lie ready in files,
-so that no generator limits it.
-"""
+"""Structured Streaming beside our own runs, where a study has a place for it and was asked to."""
 
 from __future__ import annotations
 
-import sys
+import json
 import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from penstock_bench.engines import RunOptions, open_engine, subject
-from penstock_bench.engines.spark_queries import query
-from penstock_bench.engines.spark_session import open_spark
-from penstock_bench.meter.apart import apart, tell
+from penstock_bench.engines.program import Program
+from penstock_bench.engines.spark import launched
 from penstock_bench.meter.processes import Processes
 from penstock_bench.meter.rows import ResultRow
 from penstock_bench.meter.runner import measure, new_run
+from penstock_bench.meter.stamped import read_outputs
 from penstock_bench.meter.subject import Came
+from penstock_bench.meter.tally import counted
 from penstock_bench.report.words import number
 from penstock_bench.studies.base import Desk
+from penstock_bench.workloads import AT_SINK, WORKLOADS
 
 ENGINES = ("penstock:adaptive", "spark:sql")
 SHORT_WARM_UP_S = 4.0
@@ -33,6 +29,7 @@ FILE_RECORDS = 100_000
 EVENT_START_US = 1_700_000_000_000_000
 SCHEDULE_EPS = 1e6
 """Of the times in the events; the files are read as fast as it goes."""
+RUN_S_MAX = 600.0
 
 
 def latency_beside(desk: Desk, workload: str, rate: float, seconds: float) -> None:
@@ -55,58 +52,51 @@ def outside(workload: str) -> str:
 
 
 def carried_from_files(desk: Desk, workload: str) -> None:
-    """Measure the throughput of its query on input that lies ready in files."""
+    """Measure what its query carries of input that lies ready in files, so that no generator limits it."""
     events, files = FILES[workload] if not desk.options.quick else (QUICK_EVENTS, (1,))
     for each in files[-1:] if desk.options.short else files:
-        desk.add(apart("penstock_bench.studies.peers", workload, str(events), str(each), kind=ResultRow))
+        desk.add(from_files(workload, events, each, desk.options.parallelism))
 
 
-def from_files(name: str, events: int, files_per_batch: int, variant: str = "sql", cores: int = 2) -> ResultRow:
-    """Measure the events per second of the second half of the micro-batches; the first half compiles and warms up."""
-    workload = subject(name)
-    given = workload.input(SCHEDULE_EPS, None, total=events)
-    with open_spark(f"local[{cores}]") as spark, tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
-        files = Path(directory) / "input"
-        files.mkdir()
+def from_files(name: str, events: int, files_per_batch: int, cores: int) -> ResultRow:
+    """Count at the sink the events of the second half of the micro-batches; the first half compiles and warms up."""
+    wanted = subject(name)
+    given = wanted.input(SCHEDULE_EPS, None, total=events)
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as text, Processes(apart=True) as processes:
+        directory = Path(text)
+        (directory / "input").mkdir()
         for first in range(0, events, FILE_RECORDS):
             records = given.records(first, FILE_RECORDS, EVENT_START_US)
-            (files / f"{first:09}.txt").write_bytes(b"".join(workload.line(each) + b"\n" for each in records))
-        lines = spark.readStream.format("text").option("maxFilesPerTrigger", files_per_batch).load(str(files))
-        rows: list[tuple[int, list[Any]]] = []
-        done_us: list[int] = []
-
-        def store(batch: Any, batch_id: int) -> None:
-            del batch_id
-            found = batch.collect()
-            done_us.append(time.time_ns() // 1000)
-            rows.extend((done_us[-1], list(row)) for row in found)
-
-        with Processes() as processes:
-            asked = query(spark, lines, workload.specification()["workload"], variant, watermark=True)
-            running = asked.writeStream.outputMode("update").trigger(availableNow=True).foreachBatch(store)
-            running.option("checkpointLocation", str(Path(directory) / "checkpoint")).start().awaitTermination()
-            cores_used = processes.cpu_cores
-    batch_events, warm = FILE_RECORDS * files_per_batch, len(done_us) // 2
-    took_s = (done_us[-1] - done_us[warm]) / 1e6
-    # One file after the other, each read by one task: there is no order among the rows of a micro-batch.
-    rows.sort(key=lambda row: (row[0], row[1][0] if isinstance(row[1][0], int) else 0))
-    _, found = workload.judge(given, Came(rows, 0, EVENT_START_US))
+            lines = b"".join(wanted.line(each) + b"\n" for each in records)
+            (directory / "input" / f"{first:09}.txt").write_bytes(lines)
+        launch = launched("sql", "", f"local[{cores}]", "available now")
+        told = {**wanted.specification(), **launch.specification, "out": text, "parallelism": cores}
+        told |= {"files": str(directory / "input"), "files_per_batch": files_per_batch}
+        (directory / "spec.json").write_text(json.dumps(told))
+        environment = {"PENSTOCK_SPEC": str(directory / "spec.json")}
+        with Program("spark:sql", launch.commands[0], directory / "log", environment=environment) as program:
+            processes.restart()
+            program.wait(RUN_S_MAX)
+            usages = processes.usages()
+        outputs = read_outputs(directory)
+    came = sorted({output.out_us for output in outputs})
+    warm_us, end_us = came[len(came) // 2], came[-1]
+    _, found = wanted.judge(given, Came([(each.out_us, each.values) for each in outputs], 0, EVENT_START_US))
+    batch_events = FILE_RECORDS * files_per_batch
+    eps = counted(outputs, wanted.columns, AT_SINK.get(name, WORKLOADS[name])).rate_eps(warm_us, end_us)
     return ResultRow(
-        workload=workload.name,
+        workload=wanted.name,
         engine="spark",
         form="batch",
         rate=None,
-        seconds=took_s,
+        seconds=(end_us - warm_us) / 1e6,
         events=events,
-        sustained_eps=round(batch_events * (len(done_us) - 1 - warm) / took_s),
-        cpu_cores=round(cores_used, 3),
-        pss_mb=round(processes.memory_mb, 1),
+        capacity_eps=round(eps),
+        cpu_cores=round(sum(each.cpu_cores for each in usages), 3),
+        pss_mb=round(sum(each.memory_mb or 0.0 for each in usages), 1),
         lost=found.lost,
         duplicated=found.duplicated + found.wrong,
-        variant=variant,
-        note=f"Structured Streaming, {variant}, batches of {batch_events:,} events ready in files, first half cut",
+        variant="sql",
+        settings=dict(launch.settings),
+        note=f"Structured Streaming, batches of {batch_events:,} events ready in files, first half cut",
     )
-
-
-if __name__ == "__main__":
-    tell(from_files(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

@@ -49,7 +49,8 @@ class Short(Study):
     settings: ClassVar = {
         "warm_up_s": WARM_UP_SHORT_S,
         "epoch": "1s",
-        "search": f"trials of {TRIAL_S:g} s; sustained: backlog below {BACKLOG_S_MAX:g} s of input",
+        "search": f"trials of {TRIAL_S:g} s; sustained: less than {BACKLOG_S_MAX:g} s of input due and not at the sink",
+        "carried": "counted at the sink, ours and Structured Streaming's alike",
         "spark": SETTINGS,
     }
 
@@ -95,11 +96,11 @@ def ratios(results: Results) -> Iterator[Check]:
     if batch is not None:
         met = batch >= BATCH_EPS_MIN
         yield Check("yahoo: sustained in batch form", batch, "events/s", f"at least {BATCH_EPS_MIN:,.0f}", met)
-    theirs = best("sustained_eps", "yahoo", "spark")
-    yield from _ratio("yahoo: sustained in batch form against Structured Streaming's best", batch, theirs, 4.0)
+    batch, theirs = best("capacity_eps", "yahoo", form=BATCH), best("capacity_eps", "yahoo", "spark")
+    yield from _ratio("yahoo: carried in batch form against Structured Streaming's best", batch, theirs, 4.0)
     for name in ("wordcount", "grep"):
-        ours, theirs = (best("sustained_eps", name, engine) for engine in ("penstock", "spark"))
-        yield from _ratio(f"{name}: sustained in the better form against Structured Streaming", ours, theirs, 1.0)
+        ours, theirs = (best("capacity_eps", name, engine) for engine in ("penstock", "spark"))
+        yield from _ratio(f"{name}: carried in the better form against Structured Streaming", ours, theirs, 1.0)
     carried = {form: best("capacity_eps", "scoring", form=form) for form in (RECORD, BATCH)}
     yield from _ratio("scoring: carried in batch form against record form", carried[BATCH], carried[RECORD], 10.0)
     for rate in (4_000.0, 20_000.0):

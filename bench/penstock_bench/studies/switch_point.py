@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
-from itertools import pairwise, repeat
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 import penstock as ps
+from penstock_bench.foreign.programs.loads import spin, spins_per_second
 from penstock_bench.meter.job import Step, climb
 from penstock_bench.meter.rows import Check, Claim, Results
 from penstock_bench.report.chart import Band, Cell, Cells, Figure, Line, Lines
@@ -31,7 +31,6 @@ STEP_S, QUICK_STEP_S = 4.0, 2.0
 BAND = 0.10
 RIGHT_MIN = 0.95
 OPERATION = "work"
-_TRIALS, _LOOPS = 5, 200_000
 
 
 class Case(msgspec.Struct):
@@ -60,31 +59,18 @@ class Case(msgspec.Struct):
         return self.adaptive_ms is not None and self.adaptive_ms <= (1 + BAND) * best_ms
 
 
-def loops_per_us() -> float:
-    """How often an empty loop goes round in a microsecond of this machine; the fastest of some trials."""
-    best_ns = math.inf
-    for _ in range(_TRIALS):
-        began_ns = time.perf_counter_ns()
-        for _ in repeat(None, _LOOPS):
-            pass
-        best_ns = min(best_ns, time.perf_counter_ns() - began_ns)
-    return _LOOPS / best_ns * 1000
-
-
-def synthetic(cost_us: float, rounds_per_us: float) -> Workload[Any]:
+def synthetic(cost_us: float) -> Workload[Any]:
     """Build an operation that computes for so long per record, and a twentieth of that in batch form."""
-    rounds = round(cost_us * rounds_per_us)
+    rounds = round(cost_us * spins_per_second() / 1e6)
 
     @ps.op(schema="number bigint not null")
     def work(record: Any) -> tuple[int]:
-        for _ in repeat(None, rounds):
-            pass
+        spin(rounds)
         return (record.number,)
 
     @work.batch
     def _work_batch(records: pa.RecordBatch) -> pa.RecordBatch:
-        for _ in repeat(None, rounds * records.num_rows // GAIN):
-            pass
+        spin(rounds * records.num_rows // GAIN)
         return records
 
     return Workload(
@@ -112,12 +98,11 @@ class SwitchPoint(Study):
     )
 
     def run(self, desk: Desk) -> None:
-        rounds_per_us = loops_per_us()
         quick, parallelism = desk.options.quick, desk.options.parallelism
         step_s = desk.seconds(STEP_S, QUICK_STEP_S)
         steps: dict[str, dict[str, list[Step]]] = {}
         for cost_us in COSTS_US[1:2] if quick else COSTS_US:
-            workload = synthetic(cost_us, rounds_per_us)
+            workload = synthetic(cost_us)
             desk.tell(f"{cost_us:g} µs: what the record form carries")
             offered_eps = 3 * parallelism * 1e6 / cost_us
             row = desk.add(desk.carry(workload, RECORD, STEP_S, offered_eps=offered_eps))

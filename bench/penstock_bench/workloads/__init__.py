@@ -3,11 +3,10 @@
 from typing import Any
 
 from penstock_bench.workloads.base import Comparison, Workload, replay
-from penstock_bench.workloads.grep import GREP
 from penstock_bench.workloads.identity import IDENTITY
 from penstock_bench.workloads.lookup import LOOKUP
 from penstock_bench.workloads.scoring import SCORING
-from penstock_bench.workloads.wordcount import WORDCOUNT
+from penstock_bench.workloads.text import GREP, WORDCOUNT
 from penstock_bench.workloads.yahoo import YAHOO, YAHOO_UPDATES
 
 WORKLOADS: dict[str, Workload[Any]] = {
@@ -16,4 +15,7 @@ WORKLOADS: dict[str, Workload[Any]] = {
 SERVED: dict[str, Workload[Any]] = {LOOKUP.name: LOOKUP}
 """Workloads that need a server beside them, which `engines/redis_server.py` runs; all others need nothing."""
 
-__all__ = ["SERVED", "WORKLOADS", "Comparison", "Workload", "replay"]
+AT_SINK: dict[str, Workload[Any]] = {YAHOO.name: YAHOO_UPDATES}
+"""What is counted at the sink in the place of a workload whose rows come too seldom for that."""
+
+__all__ = ["AT_SINK", "SERVED", "WORKLOADS", "Comparison", "Workload", "replay"]

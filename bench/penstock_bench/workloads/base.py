@@ -8,6 +8,9 @@ from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
+import numpy as np
+import numpy.typing as npt
+
 import penstock as ps
 from penstock.connectors.base import Sink
 from penstock.connectors.draws import FieldSpec
@@ -21,6 +24,7 @@ REPLAY_RECORDS = 16_384
 """Records made again at a time when the input is replayed for the expected result."""
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
 
+Numbers = npt.NDArray[np.int64]
 Rate = float | RateSchedule | None
 Row = Mapping[str, Any]
 """A row of the output: what ``Harness.rows()`` and ``Memory.dicts()`` give, or a line of the files sink."""
@@ -94,6 +98,20 @@ class Workload(Generic[E]):
         The exact result for given input records, computed without Penstock's operators.
     compare : callable
         Compares the exact result with the rows of the output, of a source with so many partitions.
+    yields : float
+        Results of an event, on average: what its rows, or its counts, add up to.
+    group : tuple of str
+        Columns that name the group of a row that holds a running ``count``; empty where each row is one result.
+    columns : tuple of str
+        Columns of a row that leaves an engine: the group and the count, or the number of the record and more.
+    line : callable
+        The line that another engine reads for a record, without its end; None where no other engine has a program.
+    program : callable
+        What the programs of other engines are told.
+    due : callable
+        Scheduled times, ascending, of the records that count in each group; None where each row is one result.
+    not_in_sql : str or None
+        Why it cannot be written in SQL.
     """
 
     name: str
@@ -103,6 +121,13 @@ class Workload(Generic[E]):
     build: Callable[[ps.Stream], ps.Stream]
     expected: Callable[[Iterable[Record]], E]
     compare: Callable[[E, Iterable[Row], int], Comparison]
+    yields: float = 1.0
+    group: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    line: Callable[[Record], bytes] | None = None
+    program: Callable[[], dict[str, Any]] = dict
+    due: Callable[[Iterable[Record], Numbers], dict[tuple[Any, ...], Numbers]] | None = None
+    not_in_sql: str | None = None
 
     def source(self, rate: Rate, **input: Unpack[Input]) -> Generator:
         """Build the input; equal arguments give equal records, so a result can be checked after the run.
@@ -205,6 +230,18 @@ def compare_rows(
         wrong=wrong,
         reordered=reordered,
     )
+
+
+def by_number(
+    column: str | None, same: Callable[[Any, Any], bool] = lambda left, right: left == right
+) -> Callable[[Mapping[int, Any], Iterable[Row], int], Comparison]:
+    """Compare a column of rows by the number of their input record; without a column the number is all there is."""
+
+    def compare(exact: Mapping[int, Any], rows: Iterable[Row], partitions: int) -> Comparison:
+        got = ((row["number"], None if column is None else row[column]) for row in rows)
+        return compare_rows(exact, got, partitions, same)
+
+    return compare
 
 
 def time_us(value: int | str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import penstock as ps
 from penstock.types import Record
-from penstock_bench.workloads.base import Comparison, Row, Workload, compare_rows
+from penstock_bench.workloads.base import Workload, by_number
 
 
 def expected(records: Iterable[Record]) -> dict[int, None]:
@@ -14,11 +14,7 @@ def expected(records: Iterable[Record]) -> dict[int, None]:
     return {record.number: None for record in records}
 
 
-def compare(exact: dict[int, None], rows: Iterable[Row], partitions: int) -> Comparison:
-    """Compare records by their number, which is all there is to them."""
-    return compare_rows(exact, ((row["number"], None) for row in rows), partitions)
-
-
+compare = by_number(None)
 IDENTITY = Workload(
     name="identity",
     title="numbered records, unchanged",

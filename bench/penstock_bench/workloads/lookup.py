@@ -17,7 +17,7 @@ import penstock as ps
 from penstock.errors import PenstockError
 from penstock.operators import Function
 from penstock.types import Record
-from penstock_bench.workloads.base import Comparison, Row, Workload, compare_rows
+from penstock_bench.workloads.base import Workload, by_number
 
 ADDRESS = "PENSTOCK_REDIS"
 """The environment variable that names the server, as host:port."""
@@ -96,11 +96,6 @@ def expected(records: Iterable[Record]) -> dict[int, str | None]:
     return {record.number: SEGMENT_OF_USER.get(record.user) for record in records}
 
 
-def compare(exact: dict[int, str | None], rows: Iterable[Row], partitions: int) -> Comparison:
-    """Compare segments by the number of the event."""
-    return compare_rows(exact, ((row["number"], row["segment"]) for row in rows), partitions)
-
-
 LOOKUP = Workload(
     name="lookup",
     title="a user's segment from Redis, one round trip for every event or every micro-batch",
@@ -108,5 +103,9 @@ LOOKUP = Workload(
     format="columns",
     build=lambda events: events.map(enrich(address())),
     expected=expected,
-    compare=compare,
+    compare=by_number("segment"),
+    columns=("number", "segment"),
+    line=lambda record: b"%d,%d" % (record.number, record.user),
+    program=lambda: {"redis": address()},
+    not_in_sql="Redis is asked by a function in Python, which SQL does not call",
 )

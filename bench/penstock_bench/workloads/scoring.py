@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from itertools import islice
+from operator import attrgetter
 
 import numpy as np
 
-from penstock.demo.scoring import FEATURE_NAMES, FIELDS, exact_scores, score
+from penstock.demo.scoring import FEATURE_NAMES, FIELDS, HIDDEN_WEIGHTS, OUTPUT_WEIGHTS, SCALE, exact_scores, score
 from penstock.types import Record
-from penstock_bench.workloads.base import REPLAY_RECORDS, Comparison, Row, Workload, compare_rows
+from penstock_bench.workloads.base import REPLAY_RECORDS, Workload, by_number
+
+_features = attrgetter("number", *FEATURE_NAMES)
 
 
 def expected(records: Iterable[Record]) -> dict[int, float]:
@@ -23,16 +27,6 @@ def expected(records: Iterable[Record]) -> dict[int, float]:
     return scores
 
 
-def compare(exact: dict[int, float], rows: Iterable[Row], partitions: int) -> Comparison:
-    """Compare scores by the number of the event; the libraries' exponentials differ in the last bits."""
-    return compare_rows(
-        exact,
-        ((row["number"], row["score"]) for row in rows),
-        partitions,
-        same=lambda left, right: math.isclose(left, right, rel_tol=1e-12),
-    )
-
-
 SCORING = Workload(
     name="scoring",
     title="a neural network of 8 x 32 x 1, called for every event",
@@ -40,5 +34,10 @@ SCORING = Workload(
     format="columns",
     build=lambda events: events.map(score),
     expected=expected,
-    compare=compare,
+    # The libraries' exponentials differ in the last bits.
+    compare=by_number("score", partial(math.isclose, rel_tol=1e-12)),
+    columns=("number", "score"),
+    line=lambda record: b",".join(b"%d" % value for value in _features(record)),
+    program=lambda: {"hidden": HIDDEN_WEIGHTS, "output": OUTPUT_WEIGHTS, "scale": SCALE},
+    not_in_sql="its model is a function in Python, which SQL does not call",
 )

@@ -11,6 +11,7 @@ import pytest
 from penstock_bench.engines import Observation, Output, RunOptions, Subject, subject
 from penstock_bench.meter.evaluate import Evaluation, backlog_of, evaluate
 from penstock_bench.meter.timeline import NEVER_US
+from penstock_bench.workloads.text import NEEDLE
 
 RATE, SECONDS, START_US, EVENT_START_US = 1_000.0, 4.0, 50_000_000, 20_000_000
 OPTIONS = RunOptions(warm_up_s=1.0)
@@ -23,16 +24,15 @@ def perfect(wanted: Any, delay_us: int = 0) -> list[Output]:
     outputs = []
     for i, record in enumerate(source.replay(EVENT_START_US)):
         due_us = np.array([START_US + int(source.times_us[i])])
-        words = record.value.split(" ") if wanted.name == "wordcount" else None
-        for group in wanted.due([record], due_us) if words is None else words:
-            counts[group] += 1
-            if wanted.name == "grep":
-                values = [record.number, record.line]
-            elif wanted.name == "wordcount":
-                values = [group, counts[group]]
-            else:
-                values = [*group, counts[group]]
-            outputs.append(Output(int(due_us[0]) + delay_us, values))
+        if wanted.name == "grep":
+            found = [[record.number, record.line]] if NEEDLE in record.line.split(" ") else []
+        else:
+            found = []
+            for group, times_us in wanted.workload.due([record], due_us).items():
+                for _ in times_us:
+                    counts[group] += 1
+                    found.append([*group, counts[group]])
+        outputs += [Output(int(due_us[0]) + delay_us, values) for values in found]
     return outputs
 
 

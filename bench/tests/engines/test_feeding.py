@@ -100,3 +100,13 @@ def test_a_program_that_says_nothing_is_not_waited_for_for_ever(tmp_path: Path) 
         with pytest.raises(EngineFailed, match=r"gave no 'port' within 0\.2 s"):
             one.message("port", 0.2)
         assert not one.wait(0.01)
+
+
+def test_who_is_waited_for_says_why_the_other_is_silent(tmp_path: Path) -> None:
+    silent = Program("test", [sys.executable, "-c", "import sys; sys.stdin.read()"], tmp_path / "silent", messages=True)
+    text = "import sys; print('no executor yet', flush=True); sys.stdin.read()"
+    with silent, Program("slow", [sys.executable, "-c", text], tmp_path / "slow") as slow:
+        while "no executor yet" not in slow.log():
+            time.sleep(0.01)
+        with pytest.raises(EngineFailed, match="no executor yet"):
+            silent.message("start_us", 0.1, slow)

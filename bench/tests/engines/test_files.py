@@ -10,9 +10,10 @@ import pytest
 
 from penstock_bench.engines import open_engine, subject
 from penstock_bench.engines.file_subject import FileSubject
+from penstock_bench.engines.spark_files import SparkFile
 from penstock_bench.files.loads import costs
 from penstock_bench.files.model import Loads
-from penstock_bench.foreign.programs import flink_files
+from penstock_bench.foreign.programs.flink_sql import FlinkFile
 from penstock_bench.foreign.programs.queries import Counting, query
 from penstock_bench.meter.subject import Came
 
@@ -160,10 +161,12 @@ def test_the_line_that_closes_windows_belongs_to_no_message() -> None:
     assert FileSubject(str(FILES / "finch-stateless.json")).closing(0) is None
 
 
-def test_flinks_views_follow_the_graph(tmp_path: Path) -> None:
+def test_views_in_sql_follow_the_graph(tmp_path: Path) -> None:
     path = tmp_path / "two.json"
     path.write_text(json.dumps(TWO))
-    views, select = flink_files.statements(subject(str(path)).specification(), "NOW()")
+    spec = subject(str(path)).specification() | {"end_us": 1}
+    flink, spark = FlinkFile(spec), SparkFile(spec, watermark=True)
+    views, sinks = flink.views()
     assert [name for name, _ in views] == [f"stream{i}" for i in range(7)]
     assert views[2][1].count("UNION ALL") == 1
     # rate_ratio 2.3: two copies of every message, and a third one of some.
@@ -172,4 +175,9 @@ def test_flinks_views_follow_the_graph(tmp_path: Path) -> None:
     assert "HOP(TABLE stream3" in views[4][1]
     assert "FROM stream0 l JOIN stream4 r" in views[5][1]
     assert "TUMBLE(TABLE stream5" in views[6][1]
-    assert [part.split()[-1] for part in select.split(" UNION ALL ")] == ["stream6", "stream4", "stream3"]
+    assert [part.split()[-1] for part in flink.result(sinks).split(" UNION ALL ")] == ["stream6", "stream4", "stream3"]
+    theirs, same = spark.views()
+    assert same == sinks
+    assert "explode(slice(array(" in theirs[3][1]
+    assert "window(rt, '600000 microseconds', '200000 microseconds')" in theirs[4][1]
+    assert theirs[5][1].replace(spark.interval(21_000), flink.interval(21_000)) == views[5][1]

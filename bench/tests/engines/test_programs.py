@@ -13,7 +13,7 @@ import pytest
 from penstock.errors import InvalidOption
 from penstock_bench.engines import RunOptions, subject
 from penstock_bench.engines.flink import Flink, read_printed
-from penstock_bench.engines.socket_run import FOREIGN
+from penstock_bench.engines.launch import FOREIGN
 from penstock_bench.foreign.programs.outlog import OutLog
 from penstock_bench.foreign.programs.queries import Counting, query
 from penstock_bench.meter.stamped import read_outputs

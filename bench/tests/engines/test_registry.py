@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
+import msgspec
 import pytest
 
 from penstock.connectors import rates
+from penstock.connectors.rates import RateSchedule
 from penstock.errors import InvalidOption
 from penstock_bench.engines import Engine, RunOptions, engine_names, open_engine, subject
-from penstock_bench.engines.native import Penstock, decode_rate, encode_rate
+from penstock_bench.engines.native import Penstock
 from penstock_bench.engines.registry import engine_class
 from penstock_bench.engines.subjects import subject_names
 from penstock_bench.meter.errors import NotSupported, UnknownEngine, UnknownWorkload
@@ -96,5 +100,6 @@ def test_an_engine_that_cannot_is_refused_with_its_reason(monkeypatch: pytest.Mo
 
 def test_a_schedule_survives_the_way_into_another_process() -> None:
     schedule = rates.burst(base=10, peak=100, every="10s", length="2s", first="1s")
-    assert decode_rate(encode_rate(schedule)).times_us(0, 500).tolist() == schedule.times_us(0, 500).tolist()
-    assert decode_rate(encode_rate(250)).time_us(250) == 1_000_000
+    for rate, wanted in ((schedule, schedule), (250.0, rates.constant(250)), (None, None)):
+        told = Penstock("record").launch(subject("grep"), rate, 1.0, RunOptions()).specification["rate"]
+        assert msgspec.convert(json.loads(json.dumps(told)), RateSchedule | None) == wanted

@@ -16,9 +16,8 @@ from penstock.cli import app
 from penstock.cli.outcome import Exit
 from penstock_bench.files.distributions import Kind
 from penstock_bench.files.load import load
-from penstock_bench.files.model import OPERATORS, Document
+from penstock_bench.files.model import OPERATORS, Document, schema_text, workload_schema
 from penstock_bench.files.problems import WorkloadRefused
-from penstock_bench.files.schema import schema_text, workload_schema
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted((ROOT / "benchmarks" / "workloads").glob("*.json"))
@@ -107,7 +106,7 @@ def test_check_needs_no_java() -> None:
 
 def test_the_published_schema_is_that_of_the_model() -> None:
     published = ROOT / "benchmarks" / "workload.schema.json"
-    assert published.read_text() == schema_text(), f"renew {published.name}: run penstock_bench.files.schema"
+    assert published.read_text() == schema_text(), f"renew {published.name}: run penstock_bench.files.model"
 
 
 def test_the_schema_has_all_operators_and_distributions() -> None:

@@ -10,7 +10,10 @@ import pytest
 import yaml
 
 from penstock_bench.files import Description, WorkloadRefused, describe, load
+from penstock_bench.files.chance import PRIME
 from penstock_bench.files.layout import Place
+from penstock_bench.files.program import specification
+from penstock_bench.foreign.programs.stages import Step
 
 ROOT = Path(__file__).parents[3]
 COMMONS = "org.apache.commons.math3.distribution"
@@ -180,8 +183,8 @@ def test_the_probability_of_a_filter_is_that_of_dropping(tmp_path: Path) -> None
 )
 def test_windows(tmp_path: Path, params: dict[str, Any], starts: list[int]) -> None:
     window = {"operator": "window", "input": "s1", "params": params}
-    timing = loaded(tmp_path, transformations={"t1": window}).layout.window("t1")
-    assert sorted(each // 1_000_000 for each in timing.starts_us(9_000_000)) == starts
+    (step,) = specification(loaded(tmp_path, transformations={"t1": window}))["steps"]
+    assert sorted(each // 1_000_000 for each in Step(step, PRIME).starts_us(9_000_000)) == starts
 
 
 @pytest.mark.parametrize("operator", ["tumbling_window", "sliding_window"])

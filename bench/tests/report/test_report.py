@@ -12,7 +12,7 @@ from penstock.metrics import Histogram
 from penstock_bench.meter.rows import Check, Header, ResultRow, Results, cdf_of, mean_ms_of
 from penstock_bench.page import write
 from penstock_bench.report import draw, general, tables
-from penstock_bench.report.chart import Bars, Figure, Line, Lines, Stack
+from penstock_bench.report.chart import Bar, Bars, Figure, Line, Lines, Stack
 from penstock_bench.report.load import NothingToReport, load
 from penstock_bench.report.losses import losses
 from penstock_bench.report.theme import colour, css_variables
@@ -204,12 +204,13 @@ def test_a_place_without_results_is_refused_with_the_reason(tmp_path: Path) -> N
 
 
 def test_results_that_older_versions_wrote_can_still_be_reported(tmp_path: Path) -> None:
-    source = ROOT / "benchmarks" / "results" / "latest.json"
-    (tmp_path / "latest.json").write_bytes(source.read_bytes())
+    source = ROOT / "benchmarks" / "results" / "studies" / "rates.json"
+    assert b'"rss_mb"' in source.read_bytes()
+    (tmp_path / "rates.json").write_bytes(source.read_bytes())
     page, figures, skipped = write(tmp_path, tmp_path / "out")
     assert figures
     assert not skipped
-    assert "Benchmarks: latest" in page.read_text()
+    assert "Latency at fixed rates" in page.read_text()
 
 
 def test_panels_with_words_of_their_own_have_legends_of_their_own() -> None:
@@ -225,3 +226,28 @@ def test_panels_with_words_of_their_own_have_legends_of_their_own() -> None:
     shared = draw._draw(Figure("shared", "Shared", "", [panel("record", "batch"), panel("record")]))
     assert len(shared.legends) == 1
     assert not any(axes.get_legend() for axes in shared.axes)
+
+
+def at(workload: str, form: str, rate: float) -> ResultRow:
+    row = ResultRow(workload=workload, engine="penstock", form=form, rate=rate, seconds=1.0, events=1, p50_ms=1.0)
+    row.p99_ms, row.cdf = 2.0, [(0.5, 1.0), (1.0, 2.0)]
+    return row
+
+
+def test_latency_over_rate_needs_several_rates_of_one_form() -> None:
+    alone = [at("grep", "record", 4e3), at("grep", "adaptive", 1e5)]
+    assert general.latency_over_rate(alone, "x") is None
+    several = general.latency_over_rate([*alone, at("yahoo", "record", 4e3), at("yahoo", "record", 2e4)], "x")
+    assert several is not None
+    assert [panel.title for panel in several.panels] == ["yahoo: p50", "yahoo: p99"]
+
+
+def test_names_of_figures_can_be_referred_to() -> None:
+    (figure,) = general.distributions([at("yahoo, engines", "record", 4e3)], "latest")
+    assert figure.slug == "latest-yahoo-engines"
+
+
+def test_a_bar_alone_is_no_thicker_than_others() -> None:
+    drawn = draw._draw(Figure("one", "One", "", [Bars("one", "x", [Bar("a", "record", 1.0)])]))
+    low, high = drawn.axes[0].get_ylim()
+    assert abs(high - low) == draw.FEW_BARS

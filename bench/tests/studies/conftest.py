@@ -124,11 +124,11 @@ def course(form: str, scene: Scene) -> Course:
 
 
 def _short_rows() -> list[ResultRow]:
-    spark = {"engine": "spark", "capacity_eps": None, "rate": None}
+    spark = {"engine": "spark", "rate": None}
     beside = [at_rate("adaptive", 4e3, "yahoo, engines"), at_rate("batch", 4e3, "yahoo, engines", engine="spark")]
     scored = [carried(form, eps, "scoring") for form, eps in (("record", 1e5), ("adaptive", 2e6), ("batch", 2e6))]
-    counted = [carried("batch", 0, "wordcount", capacity_eps=None, rate=None, sustained_eps=2e6)]
-    theirs = [carried("batch", 0, "wordcount", **spark, sustained_eps=4e5)]
+    counted = [carried("batch", 2e6, "wordcount")]
+    theirs = [carried("batch", 4e5, "wordcount", **spark)]
     return [*_rows("rates"), *_rows("throughput"), *beside, *scored, *counted, *theirs]
 
 
@@ -144,7 +144,7 @@ def _rows(name: str) -> list[ResultRow]:
         eps = {"record": 500e3, "adaptive": 1.5e6, "batch": 1.48e6}
         rows = [carried(form, eps[form] * (1 + run / 50)) for form in FORMS for run in range(3)]
         best = [carried(form, 0, capacity_eps=None, rate=None, sustained_eps=eps[form] * 0.9) for form in FORMS]
-        return [*rows, *best, carried("batch", 0, engine="spark", capacity_eps=None, sustained_eps=300e3)]
+        return [*rows, *best, carried("batch", 300e3, engine="spark", rate=None)]
     if name == "scale":
         pairs = [(form, workers) for workers in (1, 2, 4) for form in ("record", "batch")]
         rows = [carried(form, 300e3 * min(workers, 2), settings={"workers": workers}) for form, workers in pairs]

@@ -10,8 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli import app
-from penstock.cli.outcome import Exit
+from penstock.cli.outcome import Exit, JsonOut
+from penstock_bench.cli import _console
 from penstock_bench.meter.rows import Results
+from penstock_bench.report.presentation import rows_table
 from penstock_bench.studies import STUDIES
 
 runner = CliRunner()
@@ -57,3 +59,11 @@ def test_a_report_says_where_it_is_and_what_it_left_out(made: Callable[[str], Re
     assert f"{tmp_path / 'report' / 'report.html'} and 1 figure\n" in done.output
     assert "left out: else.json" in done.output
     assert (tmp_path / "report" / "figures" / "scale.png").exists()
+
+
+def test_the_table_of_a_study_is_whole_where_there_is_no_terminal(made: Callable[[str], Results]) -> None:
+    console = _console(JsonOut(None))
+    with console.capture() as shown:
+        console.print(rows_table(made("short").rows))
+    assert "sustained/s" in shown.get()
+    assert "…" not in shown.get()

@@ -15,7 +15,7 @@ import bytewax.operators as op  # type: ignore[import-not-found]
 
 from .graph import Routes, stateful, targets
 from .messages import Message, parse, row
-from .stages import stage
+from .stages import Keys
 
 INSTANCES_PER_WORKER = 4
 """Instances of a step with state: more of them are spread more evenly over the workers, but cost more marks."""
@@ -76,7 +76,7 @@ class _Stage(op.StatefulBatchLogic):  # type: ignore[misc]
         # It is not told which instance it is.
         self._sender = uuid.uuid4().hex
         self._ways = _Ways(spec, targets(spec, [step["name"]]))
-        self._stage = stage(step, spec["prime"], self._ways.routes.emit((step["name"], 0)))
+        self._stage = Keys(step, spec["prime"], self._ways.routes.emit((step["name"], 0)))
         self._senders = senders
         self._marks_us: dict[str, int] = {}
         self._now_us = 0

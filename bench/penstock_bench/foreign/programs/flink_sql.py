@@ -4,12 +4,57 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyflink.table import Schema, StreamTableEnvironment  # type: ignore[import-not-found]
-
-from . import flink_files
+from .sql import Dialect
 
 # Printed last, so that it is taken when the row is complete; milliseconds are all that Flink SQL has.
 _NOW = "CAST(CURRENT_ROW_TIMESTAMP() AS STRING)"
+_RESULTS = "sink STRING, k STRING, v STRING, t BIGINT, id BIGINT, out_at STRING"
+
+
+class FlinkFile(Dialect):
+    """A workload file."""
+
+    def interval(self, time_us: int) -> str:
+        seconds, milliseconds = divmod(time_us // 1000, 1000)
+        time = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{milliseconds:03}"
+        return f"INTERVAL '0 {time}' DAY TO SECOND(3)"
+
+    def modify(self, step: dict[str, Any], read: str) -> str:
+        copies = [self.copy(step, numbers, read) for numbers in step["relabels"]]
+        last = copies.pop()
+        if step["below"]:
+            copies.append(f"{last} WHERE {self.draw(step)} < {step['below']}")
+        return " UNION ALL ".join(copies)
+
+    def windows(self, step: dict[str, Any], read: str) -> str:
+        size, slide = self.interval(step["size_us"]), self.interval(step["slide_us"])
+        table = f"HOP(TABLE {read}, DESCRIPTOR(rt), {slide}, {size})"
+        if size == slide:
+            table = f"TUMBLE(TABLE {read}, DESCRIPTOR(rt), {size})"
+        start_us = "(EXTRACT(EPOCH FROM window_start) * 1000 + EXTRACT(MILLISECOND FROM window_start)) * 1000"
+        return (
+            f"SELECT k, COUNT(*) AS n, MIN(id) AS least, {start_us} AS start_us, window_time AS rt "
+            f"FROM TABLE({table}) GROUP BY k, window_start, window_end, window_time"
+        )
+
+    def result(self, sinks: list[tuple[str, str]]) -> str:
+        """The query of all results."""
+        return " UNION ALL ".join(f"SELECT '{sink}', k, v, t, id, {_NOW} FROM {view}" for sink, view in sinks)
+
+
+def schema(builder: Any) -> Any:
+    """Describe the lines: the columns of a message, with a watermark just behind the newest."""
+    part = "SPLIT_INDEX(f0, '\t', {})"
+    return (
+        builder.column("f0", "STRING")
+        .column_by_expression("id", f"CAST({part.format(0)} AS BIGINT)")
+        .column_by_expression("t", f"CAST({part.format(1)} AS BIGINT)")
+        .column_by_expression("k", part.format(2))
+        .column_by_expression("v", part.format(3))
+        .column_by_expression("rt", f"TO_TIMESTAMP_LTZ(CAST({part.format(1)} AS BIGINT) / 1000, 3)")
+        .watermark("rt", "rt - INTERVAL '0.001' SECOND")
+        .build()
+    )
 
 
 def statements(spec: dict[str, Any]) -> tuple[str, str]:
@@ -53,15 +98,18 @@ def statements(spec: dict[str, Any]) -> tuple[str, str]:
 
 def run_sql(environment: Any, lines: Any, spec: dict[str, Any]) -> None:
     """Run the query of a specification; every change of a row is printed to standard output."""
+    from pyflink.table import Schema, StreamTableEnvironment  # type: ignore[import-not-found]
+
     tables = StreamTableEnvironment.create(environment)
     for name, value in spec["configuration"].items():
         tables.get_config().set(name, value)
     if spec["workload"] == "file":
-        tables.create_temporary_view("lines", lines, flink_files.schema(Schema.new_builder()))
-        views, select = flink_files.statements(spec, _NOW)
+        tables.create_temporary_view("lines", lines, schema(Schema.new_builder()))
+        file = FlinkFile(spec)
+        views, sinks = file.views()
         for name, query in views:
             tables.execute_sql(f"CREATE TEMPORARY VIEW {name} AS {query}")
-        columns = flink_files.COLUMNS
+        columns, select = _RESULTS, file.result(sinks)
     else:
         tables.create_temporary_view("lines", tables.from_data_stream(lines).alias("line"))
         columns, select = statements(spec)

@@ -10,7 +10,7 @@ from typing import Any
 
 from .loads import Burner
 from .messages import Emit, Message
-from .stages import Stage, stage
+from .stages import Keys
 
 Place = tuple[str, int]
 """An output of a source or a step."""
@@ -125,10 +125,10 @@ class Graph:
     """
 
     def __init__(self, spec: dict[str, Any], out: Callable[[str, Message], None]) -> None:
-        self._stages: dict[str, Stage] = {}
+        self._stages: dict[str, Keys] = {}
         self._routes = Routes(spec, out, lambda name, side, message: self._stages[name].put(side, message))
         for step in stateful(spec):
-            self._stages[step["name"]] = stage(step, spec["prime"], self._routes.emit((step["name"], 0)))
+            self._stages[step["name"]] = Keys(step, spec["prime"], self._routes.emit((step["name"], 0)))
 
     def put(self, message: Message) -> None:
         """Take a message of a source."""

@@ -35,6 +35,6 @@ class OutLog:
         self._file.close()
 
 
-def unique_log(directory: str) -> OutLog:
+def unique_log(directory: str, *, at_once: bool = False) -> OutLog:
     """Open a log for one of several writers that cannot tell which one it is, as in Flink's thread mode."""
-    return OutLog(directory, f"{os.getpid()}-{uuid.uuid4().hex[:8]}")
+    return OutLog(directory, f"{os.getpid()}-{uuid.uuid4().hex[:8]}", at_once=at_once)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from .calls import lookups, scores
 from .graph import Graph
 from .messages import END_US, parse, row
 
@@ -48,9 +47,9 @@ def query(spec: dict[str, Any]) -> Query:
     if name == "grep":
         return Stateless(_matches(spec["needle"]))
     if name == "scoring":
-        return Stateless(scores(spec["hidden"], spec["output"], spec["scale"]))
+        return Stateless(_scores(spec["hidden"], spec["output"], spec["scale"]))
     if name == "lookup":
-        return Stateless(lookups(spec["redis"]))
+        return Stateless(_lookups(spec["redis"]))
     if name == "file":
         return _graph(spec)
     raise ValueError(f"there is no query for workload {name!r}")
@@ -106,5 +105,37 @@ def _matches(needle: str) -> Callable[[bytes], Iterable[bytes]]:
         if word not in text or word not in text.split(b" "):
             return ()
         return (b"[%b,%b]" % (number, json.dumps(text.decode()).encode()),)
+
+    return rows
+
+
+def _scores(
+    hidden_weights: list[list[int]], output_weights: list[int], scale: int
+) -> Callable[[bytes], Iterable[bytes]]:
+    """Score the features of a line with a network of one hidden layer; weights are in units of 1 / ``scale``."""
+    import numpy as np
+
+    w1, w2 = np.array(hidden_weights) / scale, np.array(output_weights) / scale
+
+    def rows(line: bytes) -> Iterable[bytes]:
+        number, *features = line.split(b",")
+        hidden = np.maximum(np.array(list(map(int, features))) / scale @ w1, 0.0)
+        score = float(1.0 / (1.0 + np.exp(-(hidden @ w2))))
+        return (b"[%b,%b]" % (number, repr(score).encode()),)
+
+    return rows
+
+
+def _lookups(address: str) -> Callable[[bytes], Iterable[bytes]]:
+    """Ask Redis for the segment of a line's user, with a round trip for each."""
+    import redis
+
+    host, _, port = address.rpartition(":")
+    client: Any = redis.Redis(host=host, port=int(port))  # Connects when it is first asked.
+
+    def rows(line: bytes) -> Iterable[bytes]:
+        number, _, user = line.partition(b",")
+        found = client.get(b"user:%b" % user)
+        return (b"[%b,%b]" % (number, json.dumps(found and found.decode()).encode()),)
 
     return rows

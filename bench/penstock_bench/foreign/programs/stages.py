@@ -1,19 +1,24 @@
-"""The steps of workload files that keep state, in plain Python: windows, and joins of both kinds of pairing.
+"""The steps of workload files that keep state, written once: windows, and joins of both kinds of pairing.
 
-A stage is told how far time has come; until then messages may come in any order. `graph` and Bytewax keep their state
-in stages; Flink keeps it itself and shares the rules: how results are made, and which message pairs with which.
+A stage works on one key at a time. Its state is a few maps from whole numbers, which whoever runs it keeps: Flink in
+its own state, all others in `Keys`. A stage asks to be called when a millisecond is over: when every message before the
+next one has come. Until then messages may come in any order.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from heapq import heappop, heappush
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from .messages import Emit, Message
 
 LEFT, RIGHT = 0, 1
+MS_US = 1_000
+Timer = Callable[[int], None]
+"""Takes a millisecond since the epoch."""
 
 
 class Step:
@@ -46,158 +51,167 @@ class Step:
         return (self._a * x % self._prime + self._b * y + self._c) % self._prime
 
 
-class Waiting(Protocol):
-    """Messages of one key that wait for a partner, in order. All are of one side: else two of them had paired."""
-
-    def first(self) -> tuple[int, Message] | None:
-        """Return the one that has waited longest, and its side."""
-
-    def pop(self) -> None:
-        """Take it away."""
-
-    def push(self, side: int, message: Message) -> None:
-        """Let one more wait."""
-
-
-def pair_once(side: int, message: Message, waiting: Waiting, ttl_us: int) -> Message | None:
-    """Return the partner of the next message in order, which is then used up as well; without one it waits."""
-    first = waiting.first()
-    while first is not None and first[1].time_us < message.time_us - ttl_us:
-        waiting.pop()
-        first = waiting.first()
-    if first is None or first[0] == side:
-        waiting.push(side, message)
-        return None
-    waiting.pop()
-    return first[1]
-
-
 class Stage(ABC):
-    """A step with state, for all the keys that it is given."""
+    """A step with state; ``maps`` is how many maps it needs for a key."""
+
+    maps: ClassVar[int]
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
 
     @abstractmethod
-    def put(self, side: int, message: Message) -> None:
-        """Take a message of an input."""
+    def put(self, state: Sequence[Any], side: int, message: Message, timer: Timer) -> Iterable[Message]:
+        """Take a message of an input; return what comes of it."""
 
     @abstractmethod
-    def advance(self, time_us: int) -> None:
-        """Let time go on: no message before this time will come."""
+    def reach(self, state: Sequence[Any], key: str, time_ms: int, timer: Timer) -> Iterable[Message]:
+        """A millisecond that was asked for is over."""
 
 
-def stage(step: dict[str, Any], prime: int, emit: Emit) -> Stage:
-    """Return the stage of a step; results go to ``emit``."""
+def stage_of(step: dict[str, Any], prime: int) -> Stage:
+    """Return the stage of a step."""
     numbers = Step(step, prime)
     if step["do"] == "window":
-        return _Window(numbers, emit)
-    return _JoinOnce(numbers, emit) if step["match"] == "once" else _JoinAll(numbers, emit)
+        return _Window(numbers)
+    return _JoinOnce(numbers) if step["match"] == "once" else _JoinAll(numbers)
 
 
 class _Window(Stage):
-    """Messages of each key in windows; the windows that have ended are counted out in the order of their ends."""
+    """Number and least id of each window that is open, by its start; counted out just before its end."""
 
-    def __init__(self, step: Step, emit: Emit) -> None:
-        self._step = step
-        self._emit = emit
-        self._open: dict[int, dict[str, list[int]]] = {}
-        """Number and least id of each key, by the start of the window."""
+    maps = 1
 
-    def put(self, side: int, message: Message) -> None:
+    def put(self, state: Sequence[Any], side: int, message: Message, timer: Timer) -> Iterable[Message]:
         for start_us in self._step.starts_us(message.time_us):
-            keys = self._open.setdefault(start_us, {})
-            found = keys.get(message.key)
+            found = state[0].get(start_us)
             if found is None:
-                keys[message.key] = [1, message.id]
-            else:
-                found[0] += 1
-                found[1] = min(found[1], message.id)
+                timer(-(-(start_us + self._step.size_us) // MS_US) - 1)
+            count, least_id = found or (0, message.id)
+            state[0].put(start_us, (count + 1, min(least_id, message.id)))
+        return ()
 
-    def advance(self, time_us: int) -> None:
-        for start_us in sorted(start for start in self._open if start + self._step.size_us <= time_us):
-            for key, (count, least_id) in self._open.pop(start_us).items():
-                self._emit(self._step.count(key, start_us, count, least_id))
+    def reach(self, state: Sequence[Any], key: str, time_ms: int, timer: Timer) -> Iterable[Message]:
+        ended_us = (time_ms + 1) * MS_US - self._step.size_us
+        for start_us in sorted(start for start in state[0].keys() if start <= ended_us):  # noqa: SIM118 (no dict)
+            counted = state[0].get(start_us)
+            state[0].remove(start_us)
+            yield self._step.count(key, start_us, *counted)
 
 
 class _JoinAll(Stage):
-    """All pairs of messages of one key that are at most a time to live apart."""
+    """All pairs at most a time to live apart: both sides, by the millisecond after which no partner can come."""
 
-    def __init__(self, step: Step, emit: Emit) -> None:
-        self._step = step
-        self._emit = emit
-        self._sides: tuple[defaultdict[str, deque[Message]], ...] = (defaultdict(deque), defaultdict(deque))
-        self._now_us = self._swept_us = 0
+    maps = 2
 
-    def put(self, side: int, message: Message) -> None:
-        self._sides[side][message.key].append(message)
-        ttl_us = self._step.ttl_us
-        others = self._sides[1 - side].get(message.key)
-        if not others:
-            return
-        self._expire(others)
-        for other in others:
-            if abs(other.time_us - message.time_us) <= ttl_us:
-                self._emit(self._step.pair(side, message, other))
+    def put(self, state: Sequence[Any], side: int, message: Message, timer: Timer) -> Iterable[Message]:
+        until_ms = (message.time_us + self._step.ttl_us) // MS_US
+        found = state[side].get(until_ms)
+        if found is None:
+            timer(until_ms)
+        state[side].put(until_ms, [*(found or ()), tuple(message)])
+        return [
+            self._step.pair(side, message, other)
+            for messages in state[1 - side].values()
+            for other in (Message(*each) for each in messages)
+            if abs(other.time_us - message.time_us) <= self._step.ttl_us
+        ]
 
-    def advance(self, time_us: int) -> None:
-        self._now_us = time_us
-        if time_us - self._swept_us > self._step.ttl_us:
-            # Keys of which nothing comes any more would stay for ever.
-            self._swept_us = time_us
-            for keys in self._sides:
-                for messages in keys.values():
-                    self._expire(messages)
-                for key in [key for key, messages in keys.items() if not messages]:
-                    del keys[key]
-
-    def _expire(self, messages: deque[Message]) -> None:
-        oldest_us = self._now_us - self._step.ttl_us
-        while messages and messages[0].time_us < oldest_us:
-            messages.popleft()
+    def reach(self, state: Sequence[Any], key: str, time_ms: int, timer: Timer) -> Iterable[Message]:
+        for messages in state:
+            messages.remove(time_ms)
+        return ()
 
 
 class _JoinOnce(Stage):
-    """Every message pairs at most once; they are taken in the order of time, side, value and id."""
+    """Every message pairs at most once; they are taken in the order of time, side, value and id.
 
-    def __init__(self, step: Step, emit: Emit) -> None:
-        self._step = step
-        self._emit = emit
-        self._early: list[tuple[int, int, str, int, str]] = []
-        """A heap of messages whose turn has not come: time, side, value, id, key."""
-        self._waiting: defaultdict[str, _Line] = defaultdict(_Line)
-        self._swept_us = 0
+    Kept are messages by the millisecond in which their turn comes, and those that wait for a partner, numbered. All
+    that wait are of one side: else two of them had paired.
+    """
+
+    maps = 2
+    _ENDS = -1
+    """Where the numbers of the first that waits and of the next one stand."""
+
+    def put(self, state: Sequence[Any], side: int, message: Message, timer: Timer) -> Iterable[Message]:
+        time_ms = message.time_us // MS_US
+        found = state[0].get(time_ms)
+        if found is None:
+            timer(time_ms)
+        state[0].put(time_ms, [*(found or ()), (message.time_us, side, message.value, message.id)])
+        return ()
+
+    def reach(self, state: Sequence[Any], key: str, time_ms: int, timer: Timer) -> Iterable[Message]:
+        early, waiting = state
+        turn = sorted(early.get(time_ms) or ())
+        if turn:
+            early.remove(time_ms)
+        for time_us, side, value, id_ in turn:
+            message = Message(key, value, time_us, id_)
+            self._drop(waiting, time_us - self._step.ttl_us)
+            first, end = waiting.get(self._ENDS) or (0, 0)
+            if first < end and waiting.get(first)[0] != side:
+                other = Message(*waiting.get(first)[1])
+                self._pop(waiting)
+                yield self._step.pair(side, message, other)
+            else:
+                waiting.put(end, (side, tuple(message)))
+                waiting.put(self._ENDS, (first, end + 1))
+                # By then its time to live is over: a key of which nothing comes any more leaves nothing behind.
+                timer((time_us + self._step.ttl_us) // MS_US + 1)
+        self._drop(waiting, time_ms * MS_US - self._step.ttl_us)
+
+    def _drop(self, waiting: Any, oldest_us: int) -> None:
+        """Nobody waits any longer who came before this time."""
+        while (ends := waiting.get(self._ENDS)) is not None and Message(*waiting.get(ends[0])[1]).time_us < oldest_us:
+            self._pop(waiting)
+
+    def _pop(self, waiting: Any) -> None:
+        first, end = waiting.get(self._ENDS)
+        waiting.remove(first)
+        if first + 1 == end:
+            waiting.remove(self._ENDS)
+        else:
+            waiting.put(self._ENDS, (first + 1, end))
+
+
+class Held(dict[int, Any]):
+    """A map in memory, with the words of Flink's."""
+
+    put = dict.__setitem__
+
+    def remove(self, key: int) -> None:
+        """Forget a key, if it is there."""
+        self.pop(key, None)
+
+
+class Keys:
+    """A step with state for all the keys that it is given, in memory; results go to ``emit``."""
+
+    def __init__(self, step: dict[str, Any], prime: int, emit: Emit) -> None:
+        self._stage, self._emit = stage_of(step, prime), emit
+        self._keys: dict[str, list[Held]] = {}
+        self._timers: list[tuple[int, str]] = []
 
     def put(self, side: int, message: Message) -> None:
-        heappush(self._early, (message.time_us, side, message.value, message.id, message.key))
+        """Take a message of an input."""
+        state = self._keys.get(message.key)
+        if state is None:
+            state = self._keys[message.key] = [Held() for _ in range(self._stage.maps)]
+        for made in self._stage.put(state, side, message, partial(self._timer, message.key)):
+            self._emit(made)
 
     def advance(self, time_us: int) -> None:
-        early = self._early
-        while early and early[0][0] < time_us:
-            at_us, side, value, id_, key = heappop(early)
-            message = Message(key, value, at_us, id_)
-            other = pair_once(side, message, self._waiting[key], self._step.ttl_us)
-            if other is not None:
-                self._emit(self._step.pair(side, message, other))
-        if time_us - self._swept_us > self._step.ttl_us:
-            self._swept_us = time_us
-            oldest_us = time_us - self._step.ttl_us
-            for key in [key for key, line in self._waiting.items() if line.ends_before(oldest_us)]:
-                del self._waiting[key]
+        """Let time go on: no message before this time will come."""
+        while self._timers and (self._timers[0][0] + 1) * MS_US <= time_us:
+            time_ms, key = heappop(self._timers)
+            state = self._keys.get(key)
+            if state is None:
+                continue
+            for made in self._stage.reach(state, key, time_ms, partial(self._timer, key)):
+                self._emit(made)
+            if not any(state):
+                del self._keys[key]
 
-
-class _Line:
-    """Those who wait, in memory."""
-
-    def __init__(self) -> None:
-        self._messages: deque[tuple[int, Message]] = deque()
-
-    def first(self) -> tuple[int, Message] | None:
-        return self._messages[0] if self._messages else None
-
-    def pop(self) -> None:
-        self._messages.popleft()
-
-    def push(self, side: int, message: Message) -> None:
-        self._messages.append((side, message))
-
-    def ends_before(self, time_us: int) -> bool:
-        """Whether nobody waits who came at this time or later."""
-        return not self._messages or self._messages[-1][1].time_us < time_us
+    def _timer(self, key: str, time_ms: int) -> None:
+        heappush(self._timers, (time_ms, key))
