@@ -28,6 +28,8 @@ EXAMPLES = [
     errors.ProtocolError("no."),
     errors.PoisonRecord(operation="map", losses=2),
     errors.CheckpointDamaged(path="commits/0000000007.json", cause="its checksum is wrong"),
+    errors.CheckpointNotShared(directory="/ck", machine="there"),
+    errors.SessionRefused(["it is too small"]),
     errors.CheckpointMismatch("the pipeline has changed.", hint="Start anew."),
     errors.PortOccupied(address="127.0.0.1:1"),
 ]
