@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+from planting import Change, Mutation, Nursery, Patch, find
+
+from penstock.control import presence
 from penstock.control.driver import DriverMachine
+from penstock.control.events import Send
+from penstock.control.presence import Presence
+from penstock.control.scheduler import Phase, Scheduler
+from penstock.protocol import messages as m
 from penstock.testing.simulation.faults import Action, Fault
 from penstock.testing.simulation.network import Weather
 from penstock.testing.simulation.oracle import Shape
 from penstock.testing.simulation.run import Simulation
-from penstock.testing.simulation.scenario import Scenario
+from penstock.testing.simulation.scenario import CAPACITY, Scenario
 from penstock.testing.simulation.world import START_US
 
 S = 1_000_000
@@ -66,3 +74,57 @@ def test_a_cluster_that_shrinks_again_and_again() -> None:
     outcome = Simulation(long).run()
     assert outcome.recoveries >= 15
     assert outcome.orders == 0, "Spark starts lost tasks again by itself"
+
+
+# --- planted bugs -----------------------------------------------------------------------------------------------------
+
+planted = Nursery()
+
+
+@planted.planted
+def a_worker_is_ordered_once_per_silence(patch: Patch) -> None:
+    original = Presence.tick
+
+    def tick(self: Presence, wanted: set[int], now_us: int) -> list[Any]:
+        for each in self._workers.values():
+            if each.state is presence.State.ORDERED and now_us - each.ordered_us > self._silence_us:
+                each.state, each.heard_us = presence.State.PRESENT, each.ordered_us
+        return original(self, wanted, now_us)
+
+    patch.setattr(Presence, "tick", tick)
+
+
+@planted.planted
+def whoever_registers_counts(patch: Patch) -> None:
+    original = Presence.on_register
+
+    def on_register(self: Presence, worker: int, order: int, now_us: int) -> Any:
+        each = self._workers[worker]
+        if each.state is presence.State.PRESENT:
+            each.order = order
+        return original(self, worker, order, now_us)
+
+    patch.setattr(Presence, "on_register", on_register)
+
+
+def slow(scenario: Scenario) -> Scenario | None:
+    """No fault but a slow start."""
+    return replace(scenario, faults=[]) if scenario.start_us_last and scenario.options.parallelism > 1 else None
+
+
+@planted.planted_with(slow)
+def workers_that_wait_for_their_start_hear_nothing(patch: Patch) -> None:
+    original = Scheduler._on_tick
+
+    def on_tick(self: Scheduler, now_us: int) -> list[Any]:
+        starting = self.phase is Phase.STARTING
+        commands = original(self, now_us)
+        return [c for c in commands if not (starting and isinstance(c, Send) and isinstance(c.message, m.Alive))]
+
+    patch.setattr(Scheduler, "_on_tick", on_tick)
+
+
+@planted.parameters
+def test_a_planted_bug_is_found(mutation: Mutation, change: Change, monkeypatch: Patch) -> None:
+    seeds = range(CAPACITY, CAPACITY + 10_000)
+    find(mutation, change, seeds, monkeypatch, lambda outcome: bool(outcome.injected) or not outcome.orders)

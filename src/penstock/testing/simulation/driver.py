@@ -214,13 +214,16 @@ class DriverProcess:
         if not pin.back and not pin.free:
             self.handle(FormsPinned(tuple(names[first : last + 1]), Form.BATCH))
 
-    def _on_register(self, message: m.Register, known: list[int]) -> None:
-        peer = self.machine.scheduler.peers.get(message.worker)
+    def _on_register(self, message: m.Register) -> None:
+        known, peer = self._incarnations[message.worker], self.machine.scheduler.peers.get(message.worker)
         if peer is None or message.incarnation in known:
             return
         if peer.incarnation != message.incarnation:
             self._simulation.dismissed.add(message.incarnation)
             return
+        former = [each for each in self._simulation.processes.values() if each.incarnation in known[-1:]]
+        if former and former[0].order != message.order and message.worker not in self._orders and not self.finished:
+            raise Violation(f"{message} takes the place of {former[0].name}, which nobody has missed")
         known.append(message.incarnation)
         if self._orders.get(message.worker) == message.order:
             del self._orders[message.worker]
@@ -233,11 +236,10 @@ class DriverProcess:
         message: m.FromWorker | None = None
         if frames[0] == Kind.WORKER.value and len(frames) > 2:
             message = m.decode_from_worker(frames[2])
+            self._incarnations.setdefault(message.worker, [])
         self.machine.receive(frames, self._world.now_us)
-        if message is not None:
-            known = self._incarnations.setdefault(message.worker, [])
-            if isinstance(message, m.Register):
-                self._on_register(message, known)
+        if isinstance(message, m.Register):
+            self._on_register(message)
         if isinstance(message, m.Register) and scheduler.recovering:
             self._simulation.reach(Moment.REGISTERED, None)
         elif (
