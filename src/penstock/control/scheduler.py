@@ -274,11 +274,7 @@ class Scheduler:
         if known is not None and known.incarnation == message.incarnation:
             return []
         if message.worker not in self._waiting_stop:
-            # Its work is done and committed; Spark started its task again for nothing.
-            self.peers[message.worker] = m.Peer(
-                worker=message.worker, incarnation=message.incarnation, endpoint=message.endpoint
-            )
-            return [Send(message.worker, m.Stop())]
+            return [Dismiss(message.incarnation)]  # its work is done and committed; Spark started its task for nothing
         counts, commands = self._presence.on_register(message.worker, message.order, now_us)
         if not counts:
             return [Dismiss(message.incarnation)]

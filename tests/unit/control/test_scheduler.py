@@ -717,7 +717,7 @@ def test_a_worker_that_stops_instead_of_rolling_back_is_not_waited_for() -> None
 def test_a_worker_that_comes_back_after_its_end_is_not_needed() -> None:
     driver = Driver.ending_recorded()
     driver.worker(m.Stopped(worker=1, incarnation=1))
-    assert sent(driver.register(1, incarnation=2)) == [(1, m.Stop())]
+    assert driver.register(1, incarnation=2) == [Dismiss(2)]
     assert not driver.scheduler.recovering
     assert finish_of(driver.worker(m.Stopped(worker=0, incarnation=1))) is None
 

@@ -222,7 +222,7 @@ class DriverProcess:
             self._simulation.dismissed.add(message.incarnation)
             return
         former = [each for each in self._simulation.processes.values() if each.incarnation in known[-1:]]
-        if former and former[0].order != message.order and message.worker not in self._orders and not self.finished:
+        if former and former[0].order != message.order and message.worker not in self._orders:
             raise Violation(f"{message} takes the place of {former[0].name}, which nobody has missed")
         known.append(message.incarnation)
         if self._orders.get(message.worker) == message.order:
