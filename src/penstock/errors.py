@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 
@@ -249,6 +249,18 @@ class CheckpointFenced(PenstockError):
         )
 
 
+class CheckpointNotShared(PenstockError):
+    """A worker does not see the directory for snapshots."""
+
+    code = "CHECKPOINT_NOT_SHARED"
+
+    def __init__(self, *, directory: str, machine: str) -> None:
+        super().__init__(
+            f"a worker on '{machine}' does not see '{directory}', where the driver keeps snapshots and commits.",
+            hint='Give checkpoint= a directory that all machines share, or a URL ("s3://…").',
+        )
+
+
 class JavaMissing(PenstockError):
     """No usable Java was found for Spark."""
 
@@ -259,6 +271,18 @@ class SparkFailed(PenstockError):
     """Spark could not start or ended the job."""
 
     code = "SPARK"
+
+
+class SessionRefused(PenstockError):
+    """A Spark session of the user's cannot host a job."""
+
+    code = "SPARK_SESSION"
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(
+            f"the job cannot run in the Spark session of this program: {'; '.join(problems)}.",
+            hint="Or stop that session before the job starts: Penstock then starts one that fits.",
+        )
 
 
 class WorkerFailed(PenstockError):

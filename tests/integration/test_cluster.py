@@ -41,8 +41,7 @@ limit = float(seconds) if seconds else None
 pipeline = WORKLOADS[workload].pipeline(float(rate), ps.files(directory + "/out"), seconds=limit)
 job = ps.start(pipeline, checkpoint=directory + "/checkpoint", name="cluster", **msgspec.json.decode(options))
 def obey():
-    if sys.stdin.readline().strip() == "drain":
-        job.drain()
+    {"drain": job.drain, "stop": job.stop}[sys.stdin.readline().strip()]()
 threading.Thread(target=obey, daemon=True).start()
 def tell(**what):
     print(msgspec.json.encode(what).decode(), flush=True)
@@ -53,6 +52,7 @@ while (report := job.wait(0.1)) is None:
         recoveries=status.recoveries,
         workers=[each.pid for each in status.workers],
         slots=status.slots,
+        waiting=status.waiting,
         forms={each.name: each.form for each in status.operations},
         groups=[each.group for each in job.adaptation().groups],
     )
@@ -91,6 +91,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         **os.environ,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
+        "PENSTOCK_SPARK_UNAUTHENTICATED": "1",
         "SPARK_CONF_DIR": str(tmp_path),
         "SPARK_DAEMON_JAVA_OPTS": JVM,
     }
@@ -143,7 +144,7 @@ def running(
 ) -> Iterator[subprocess.Popen[str]]:
     """The program with a job of its own; it is gone afterwards, however the test ends."""
     arguments = [workload, str(directory), str(RATE), seconds, json.dumps({"master": cluster.master, **options})]
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, *arguments]
+    command = [sys.executable, "-c", PROGRAM, *arguments]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=cluster.environment
     ) as process:
@@ -168,6 +169,24 @@ def until(told: Iterator[Told], condition: Callable[[Told], bool], what: str) ->
             return each
         assert monotonic() < deadline, f"waited in vain until {what}; last: {each}"
     raise AssertionError(f"the job failed before {what}")
+
+
+def order(job: subprocess.Popen[str], what: str) -> None:
+    assert job.stdin is not None
+    job.stdin.write(f"{what}\n")
+    job.stdin.flush()
+
+
+def test_fewer_cores_than_workers_are_said_before_the_start(cluster: Cluster, tmp_path: Path) -> None:
+    with running(cluster, "yahoo", tmp_path, str(SECONDS), parallelism=6) as job:
+        told = said(job)
+        needed = "cores: 6 are needed, the cluster offers 4"
+        now = until(told, lambda now: needed in now["waiting"], "the missing cores are named")
+        assert now["waiting"][0].endswith("of 6 to start")
+        order(job, "stop")
+        report = list(told)[-1]["report"]
+        assert job.wait(60) == 0
+    assert report["events_in"] == 0
 
 
 def test_an_executor_is_lost_and_nothing_else(cluster: Cluster, tmp_path: Path) -> None:
@@ -210,9 +229,7 @@ def test_an_executor_with_a_worker_and_a_slot_is_lost_in_batch_form(cluster: Clu
 
         again = until(told, made_good, "another group has done its work")
         until(told, lambda now: now["epoch"] > again["epoch"] + 1, "more epochs are committed")
-        assert job.stdin is not None
-        job.stdin.write("drain\n")
-        job.stdin.flush()
+        order(job, "drain")
         report = list(told)[-1]["report"]
         assert job.wait(60) == 0
     read = report["offsets"]["events"]

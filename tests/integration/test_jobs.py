@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import penstock as ps
-from penstock.errors import OperationFailed, SinkFailed
+from penstock.errors import CheckpointNotShared, OperationFailed, SinkFailed
 from penstock_bench.workloads import WORKLOADS, replay
 
 pytestmark = pytest.mark.spark
@@ -164,6 +164,13 @@ def test_a_killed_worker_is_replaced_and_nothing_is_lost(eventually) -> None:
     assert sorted(row.n for row in sink.rows) == list(range(total))
     assert (report.events_in, report.lost, report.duplicated, report.reordered) == (total, 0, 0, 0)
     eventually(lambda: not psutil.pid_exists(killed) or psutil.Process(killed).status() == psutil.STATUS_ZOMBIE)
+
+
+def test_workers_that_do_not_see_the_drivers_directory_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.runtime.job.leave_sign", lambda checkpoint: "/nowhere/sign-0")
+    numbers = ps.stream("numbers", ps.records([(1,), (2,)], schema="n bigint"))
+    with pytest.raises(CheckpointNotShared, match=r"'/nowhere'.* a URL"):
+        ps.run(numbers.to(ps.memory()), parallelism=2, name="unshared")
 
 
 def test_two_jobs_share_one_spark() -> None:

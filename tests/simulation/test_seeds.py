@@ -14,15 +14,16 @@ from penstock.dataset import Log
 from penstock.testing.simulation import Outcome, Violation, simulate
 from penstock.testing.simulation.faults import SWITCH_MOMENTS, Action, Moment
 from penstock.testing.simulation.oracle import Shape
-from penstock.testing.simulation.scenario import DECIDING, POISON, SWITCHING
+from penstock.testing.simulation.scenario import CAPACITY, DECIDING, POISON, SWITCHING
 
 CHUNK = 100
 OF_RECORDS = range(1_200)
 SWITCHED = range(SWITCHING, SWITCHING + 600)
 DECIDED = range(DECIDING, DECIDING + 100)
 POISONED = range(POISON, POISON + 100)
-SEEDS = [*OF_RECORDS, *SWITCHED, *DECIDED, *POISONED]
-AGAIN = [3, 44, 268, 850, SWITCHING + 7, SWITCHING + 32, DECIDING + 1, POISON + 2]
+SHORT_OF_CORES = range(CAPACITY, CAPACITY + 100)
+SEEDS = [*OF_RECORDS, *SWITCHED, *DECIDED, *POISONED, *SHORT_OF_CORES]
+AGAIN = [3, 44, 268, 850, SWITCHING + 7, SWITCHING + 32, DECIDING + 1, POISON + 2, CAPACITY + 1]
 FOUND = [22_915, 43_206]
 """Beyond the range, and once failed: an epoch was delivered again under the next one's name; a window was overrun."""
 
@@ -93,6 +94,12 @@ def test_records_have_killed_workers_and_slots() -> None:
     assert all(outcome.careful >= 2 for outcome in ended)
     assert sum(outcome.slot_losses >= 3 for outcome in ended) > len(ended) / 10, "slots before the worker"
     assert {outcome.scenario.on_error for outcome in ended} == {"skip", "dead_letter", "fail"}
+
+
+def test_workers_were_ordered_again_and_those_that_nobody_needed_were_dismissed() -> None:
+    ended = those(SHORT_OF_CORES)
+    assert sum(outcome.orders for outcome in ended) > len(ended) / 2
+    assert sum(outcome.dismissed for outcome in ended) > len(ended) / 10
 
 
 @pytest.mark.parametrize("seed", AGAIN)

@@ -28,6 +28,8 @@ EXAMPLES = [
     errors.ProtocolError("no."),
     errors.PoisonRecord(operation="map", losses=2),
     errors.CheckpointDamaged(path="commits/0000000007.json", cause="its checksum is wrong"),
+    errors.CheckpointNotShared(directory="/ck", machine="there"),
+    errors.SessionRefused(["it is too small"]),
     errors.CheckpointMismatch("the pipeline has changed.", hint="Start anew."),
     errors.CheckpointInUse(place="checkpoint", cause="is in use by job 'a'", hint="Wait."),
     errors.CheckpointFenced(place="checkpoint", attempt=1, newer=2),

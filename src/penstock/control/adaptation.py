@@ -88,6 +88,10 @@ class ControlLoop:
         self._calibrations: dict[int, tuple[int, int]] = {}
         """By unit: when the next sample is asked for, and how long after it the one after that."""
         self._slotless_us: int | None = None
+        self._unserved_us: int | None = None
+        """Since when operations are to be in batch form, and no slot is up."""
+        self._without = False
+        """Whether batch form is given up."""
         self._alive_us = 0
         self._peers: list[m.Peer] = []
         self._began_us = 0
@@ -119,6 +123,13 @@ class ControlLoop:
             self._measures.calibrated(Form.BATCH),
             self._groups.given_up,
         )
+
+    def waits(self, now_us: int) -> list[str]:
+        """What is waited for, in words: slots, where operations are to be in batch form and none is up for a while."""
+        if self._unserved_us is None or now_us - self._unserved_us < SLOTLESS_US:
+            return []
+        why = self._groups.error or "the cluster has no free core for them"
+        return [f"slots for the batch form, until then records are handled one by one: {why}"]
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -193,6 +204,11 @@ class ControlLoop:
         if not view.running:
             self._slotless_us = None
             return commands  # while workers start the first slots do so too; in a recovery nothing changes form
+        wanted = not self._options.advise and (busy or Form.BATCH in self._pins.values())
+        if not wanted or self._groups.up or self._groups.given_up is not None:
+            self._unserved_us = None
+        elif self._unserved_us is None:
+            self._unserved_us = now_us
         if self._groups.given_up is not None:
             self._do_without(self._groups.given_up, now_us)
         if now_us - self._control_us < CONTROL_US:
@@ -211,8 +227,9 @@ class ControlLoop:
         for unit in self._plan.units:
             for index in unit.movable:
                 self._pins[unit.name_at(index)] = Form.RECORD
-        if self._notes:
+        if self._without:
             return
+        self._without = True
         if Form.BATCH in settled_pins(self._plan).values():
             raise WorkerFailed(
                 f"the batch form is unavailable: {why}.",

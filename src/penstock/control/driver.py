@@ -5,12 +5,13 @@ It joins the scheduler, the monitor, the control loop and the links to workers a
 =====================  ==============================================================================================
 event                  who hears of it, in this order
 =====================  ==============================================================================================
-Register               the link to the process that it replaces is given a Stop; control loop; scheduler
+Register               scheduler; if it counts: the link to the process that it replaces is given a Stop; control loop
 Heartbeat              monitor, whose figures the control loop gets at its next look
 Deliver                the shell, if the worker counts: records for a sink in the driver's process
 any word of a worker   control loop, if the worker counts; scheduler, which refuses those that do not
 any word of a slot     control loop
 Replace (a command)    the shell; the control loop, which makes place in the cluster
+CoresSeen              scheduler; the control loop, which makes place in the cluster where cores are lost
 Resume (a command)     the control loop, which tells rebuilt instances what form they have
 the end                slots are told to end; whoever comes later is told to stop
 =====================  ==============================================================================================
@@ -24,6 +25,8 @@ from dataclasses import dataclass, field
 from penstock.control.adaptation import Adaptation, ControlLoop, View
 from penstock.control.adaptation import Command as LoopCommand
 from penstock.control.events import (
+    CoresSeen,
+    Dismiss,
     Event,
     Finish,
     FormsPinned,
@@ -33,6 +36,7 @@ from penstock.control.events import (
     Replace,
     Send,
     Tick,
+    Withdraw,
 )
 from penstock.control.groups import Submit, TellSlot
 from penstock.control.monitor import Monitor
@@ -69,7 +73,7 @@ class Hand:
     message: m.Deliver
 
 
-Chore = Connect | Disconnect | Hand | RecordCommit | Replace | Submit
+Chore = Connect | Disconnect | Hand | RecordCommit | Replace | Withdraw | Submit
 _UNNUMBERED = (m.Alive, s.StillThere)
 """The next one says as much."""
 
@@ -110,6 +114,8 @@ class DriverMachine:
         self._slots: dict[int, _Far] = {}
         self._beaten = False
         """A heartbeat has come since the control loop last looked."""
+        self._cores: int | None = None
+        """Of the cluster, when they were last looked at."""
 
     # --- in -----------------------------------------------------------------------------------------------------------
 
@@ -136,6 +142,11 @@ class DriverMachine:
                 self._slots = {link: far for link, far in self._slots.items() if far.group != group}
             case FormsPinned(operations=operations, form=form):
                 self.loop.pin(operations, form)
+            case CoresSeen(cores=cores):
+                self._schedule(event, now_us)
+                if self._cores is not None and cores < self._cores:
+                    self._obey(self.loop.on_replaced(now_us))  # a worker may have been lost with its core
+                self._cores = cores
             case _:
                 self._schedule(event, now_us)
 
@@ -180,10 +191,6 @@ class DriverMachine:
         peer = self.scheduler.peers.get(message.worker)
         counts = peer is not None and peer.incarnation == message.incarnation
         match message:
-            case m.Register(worker=worker, pid=pid):
-                self.pids[worker] = pid
-                if peer is not None and not counts:
-                    self._part_from(peer)
             case m.Heartbeat() if counts:
                 self.monitor.on_heartbeat(message)
                 self._beaten = True
@@ -193,9 +200,21 @@ class DriverMachine:
                 self._chores.append(Hand(message))
             case _:
                 pass
-        if counts or isinstance(message, m.Register):
+        if counts:
             self.loop.on_worker(message, now_us)
         self._schedule(FromWorker(message), now_us)
+        if isinstance(message, m.Register) and not counts:
+            self._on_register(message, peer, now_us)
+
+    def _on_register(self, message: m.Register, former: m.Peer | None, now_us: int) -> None:
+        """If a process that has registered counts now: it takes the place of another one, or an empty one."""
+        present = self.scheduler.peers.get(message.worker)
+        if present is None or present.incarnation != message.incarnation:
+            return
+        self.pids[message.worker] = message.pid
+        if former is not None:
+            self._part_from(former)
+        self.loop.on_worker(message, now_us)
 
     def _part_from(self, peer: m.Peer) -> None:
         """Tell a worker that has a successor to stop: if it was only silent, it may wake up."""
@@ -212,8 +231,10 @@ class DriverMachine:
                 case Send(worker=worker, message=message):
                     self._send(worker, message)
                     resumed = resumed or isinstance(message, m.Resume)
-                case RecordCommit():
+                case RecordCommit() | Withdraw():
                     self._chores.append(command)
+                case Dismiss(incarnation=incarnation):
+                    self._tell(self._workers.get(incarnation), m.Stop())
                 case Replace():
                     self._chores.append(command)
                     self._obey(self.loop.on_replaced(now_us))
@@ -284,6 +305,10 @@ class DriverMachine:
         """Whether a worker has confirmed everything that was posted to it."""
         far = self._workers.get(incarnation)
         return far is not None and far.link.is_confirmed
+
+    def waits(self, now_us: int) -> list[str]:
+        """What the job waits for, in words."""
+        return [] if self.ended else [*self.scheduler.waits(now_us).lines(), *self.loop.waits(now_us)]
 
     def adaptation(self) -> Adaptation:
         """What the control loop has done."""

@@ -39,6 +39,30 @@ class HostEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class OrderEnded:
+    """Spark has ended the job that was to bring another process for a worker, with an error or without."""
+
+    worker: int
+    order: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TasksFailed:
+    """Tasks of the workers' job have failed, so many until now; the error is that of one of them."""
+
+    count: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class CoresSeen:
+    """So many tasks can run side by side in the cluster now, those of this job included."""
+
+    cores: int
+
+
+@dataclass(frozen=True, slots=True)
 class CommitRecorded:
     """The commit record of an epoch is on disk."""
 
@@ -61,7 +85,17 @@ class FormsPinned:
     form: Form | None
 
 
-Event = FromWorker | Tick | DrainRequested | StopRequested | HostEnded | CommitRecorded
+Event = (
+    FromWorker
+    | Tick
+    | DrainRequested
+    | StopRequested
+    | HostEnded
+    | OrderEnded
+    | TasksFailed
+    | CoresSeen
+    | CommitRecorded
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +126,26 @@ class RecordCommit:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Start another process for a worker that is silent; should the old one wake up, it is refused."""
+    """Have Spark start another process for a worker that is silent; should the old one wake up, it is refused."""
 
     worker: int
+    order: int
+    """Number of the order, which its processes register with."""
 
 
-Command = Send | Finish | RecordCommit | Replace
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Nobody needs the processes of an order any more."""
+
+    worker: int
+    order: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dismiss:
+    """Tell a process that has registered, and does not count, to stop."""
+
+    incarnation: int
+
+
+Command = Send | Finish | RecordCommit | Replace | Withdraw | Dismiss

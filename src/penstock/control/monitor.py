@@ -122,6 +122,8 @@ class Status(msgspec.Struct):
     """Why an operation under pressure has just been left as it is, if one was."""
     slots: list[int] = msgspec.field(default_factory=list)
     """Processes that run micro-batches, or stand by for them."""
+    waiting: list[str] = msgspec.field(default_factory=list)
+    """What the job waits for, if it does: workers that are to start or are silent, cores, slots."""
 
 
 class _Totals:

@@ -5,7 +5,8 @@ phase        event                                  commands                    
 ===========  =====================================  ==============================================  ===========
 STARTING     Register, not yet from everyone        —                                               STARTING
 STARTING     Register, now from everyone            Start to all                                    RUNNING
-STARTING     Tick after the start timeout           Finish(error)                                   FAILED
+STARTING     Tick, no Register for too long         Finish(error)                                   FAILED
+STARTING     TasksFailed, too often                 Finish(error)                                   FAILED
 RUNNING      Tick, interval over, none pending      BeginEpoch(n) to all                            RUNNING
 RUNNING      EpochWanted, none pending              BeginEpoch(n) to all                            RUNNING
 any live     EpochDone(n) from everyone             RecordCommit(n)                                 same
@@ -20,36 +21,43 @@ any live     Register of a known worker (it died)   Start to it, Rollback to the
 recovering   RolledBack from everyone               Resume to all; BeginEpoch, Drain, Commit again  as before
 recovering   Register of a known worker             a new recovery of both losses                   recovering
 any live     Failed                                 Stop to all, Finish(error)                      FAILED
-any live     Tick, a worker silent too long         Replace(worker)                                 same
+any live     Tick                                   Alive to all; Replace who is silent             same
+any live     Register that does not count           Dismiss                                         same
+any live     OrderEnded, too often                  Stop to all, Finish(error)                      FAILED
 any          HostEnded                              Finish(error), or Finish in ENDING              FAILED, ENDED
 any          StopRequested                          Stop to all, Finish                             ENDED
 ===========  =====================================  ==============================================  ===========
 
 *Recovering* is no phase of its own but a generation that not everyone has confirmed: the phase before goes on after
-it. A message from an incarnation that is not the registered one is refused and counted.
+it. A message from an incarnation that is not the registered one is refused and counted. Which process counts, and who
+is replaced when, is in the table of `presence`; what the job waits for is told by `waits`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 
 from penstock.control.events import (
     Command,
     CommitRecorded,
+    CoresSeen,
+    Dismiss,
     DrainRequested,
     Event,
     Finish,
     FromWorker,
     HostEnded,
+    OrderEnded,
     RecordCommit,
-    Replace,
     Send,
     StopRequested,
+    TasksFailed,
     Tick,
 )
+from penstock.control.presence import LOSSES_US, Presence
 from penstock.control.recovery import InstanceId, SnapshotChains, downstream, everything, hosted
+from penstock.control.waits import QUIET_US, Waits
 from penstock.errors import PenstockError, SparkFailed, WorkerLost, rebuilt
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
@@ -57,8 +65,8 @@ from penstock.protocol import messages as m
 ALIVE_US = 1_000_000
 START_DELAY_US = 100_000
 """Schedules begin so long after Start, when every worker has built its units."""
-LOSSES_MAX = 20
-"""Workers that may be lost between two commits; more means that the job cannot get ahead."""
+START_FAILURES_MAX = 4
+"""Tasks that may fail, for each worker that is missing, before the job has started."""
 
 
 class Phase(Enum):
@@ -122,8 +130,11 @@ class Scheduler:
         self._plan = plan
         self._options = plan.options
         self._chains = SnapshotChains(resumption.snapshots if resumption else ())
-        self._started_us = now_us
-        self._heard_us: dict[int, int] = {}
+        self._came_us = now_us
+        """When the last worker came up, while the job starts."""
+        self._presence = Presence(plan.workers, plan.options.silence_us)
+        self._cores: int | None = None
+        self._cores_most = 0
         self._alive_us = now_us
         self._epoch_us = now_us
         self._epoch_soon = False
@@ -139,8 +150,6 @@ class Scheduler:
         self._final: dict[int, list[m.Stored]] = {}
         self._lost: set[int] = set()
         """Workers that came back while a commit was being recorded: their recovery must know how that ends."""
-        self._losses: Counter[int] = Counter()
-        """Losses of each worker since the last commit."""
         self._last_epoch: int | None = None
         """The epoch after which a job that can be resumed ends."""
 
@@ -161,6 +170,21 @@ class Scheduler:
             frozenset(self._waiting_finish),
             frozenset(self._waiting_stop),
             frozenset(self._waiting_rollback),
+        )
+
+    def waits(self, now_us: int) -> Waits:
+        """What the job waits for."""
+        live = self.phase is not Phase.ENDED
+        return Waits(
+            workers=self._plan.workers,
+            missing=self._waiting_stop.difference(self.peers) if self.phase is Phase.STARTING else (),
+            absent=self._presence.absences(self._waiting_stop, QUIET_US, now_us) if live else [],
+            restoring=self._waiting_rollback if live else (),
+            epoch=self.begun_epoch,
+            epoch_us=now_us - self._epoch_us,
+            unreported=self._waiting_epoch if live else (),
+            cores=self._cores,
+            cores_most=self._cores_most,
         )
 
     def snapshots(self) -> list[m.Stored]:
@@ -185,6 +209,13 @@ class Scheduler:
                 return self._stop(None) if self.phase is Phase.STARTING else []
             case StopRequested():
                 return self._stop(None)
+            case OrderEnded(worker=worker, order=order, error=error):
+                return self._on_order_ended(worker, order, error, now_us)
+            case TasksFailed(count=count, error=error):
+                return self._on_tasks_failed(count, error)
+            case CoresSeen(cores=cores):
+                self._cores, self._cores_most = cores, max(cores, self._cores_most)
+                return []
             case HostEnded(error=error):
                 if self.phase is Phase.ENDING and error is None:
                     return self._stop(None)
@@ -219,7 +250,9 @@ class Scheduler:
         if peer is None or peer.incarnation != message.incarnation:
             self.refused_messages += 1
             return []
-        self._heard_us[message.worker] = now_us
+        return [*self._presence.on_word(message.worker, now_us), *self._on_word(message, now_us)]
+
+    def _on_word(self, message: m.FromWorker, now_us: int) -> list[Command]:
         match message:
             case m.EpochDone(worker=worker, epoch=epoch, stored=stored):
                 return self._on_epoch_done(worker, epoch, stored)
@@ -249,27 +282,39 @@ class Scheduler:
         if known is not None and known.incarnation == message.incarnation:
             return []
         if message.worker not in self._waiting_stop:
-            # Its work is done and committed; Spark started its task again for nothing.
-            self.peers[message.worker] = m.Peer(
-                worker=message.worker, incarnation=message.incarnation, endpoint=message.endpoint
-            )
-            return [Send(message.worker, m.Stop())]
+            return [Dismiss(message.incarnation)]  # its work is done and committed; Spark started its task for nothing
+        counts, commands = self._presence.on_register(message.worker, message.order, now_us)
+        if not counts:
+            return [Dismiss(message.incarnation)]
         self.peers[message.worker] = m.Peer(
             worker=message.worker, incarnation=message.incarnation, endpoint=message.endpoint
         )
-        self._heard_us[message.worker] = now_us
         if self.phase is Phase.STARTING:
-            return self._start(now_us) if len(self.peers) == self._plan.workers else []
-        self._losses[message.worker] += 1
-        if self._losses.total() > LOSSES_MAX:
+            self._came_us = now_us
+            return [*commands, *(self._start(now_us) if len(self.peers) == self._plan.workers else [])]
+        if self._presence.is_lost_too_often(message.worker):
+            losses, span_s = self._presence.losses(message.worker), LOSSES_US // 1_000_000
             return self._stop(
                 WorkerLost(
-                    f"workers were lost {self._losses.total()} times since the last commit, {message.worker} last.",
+                    f"worker {message.worker} was lost {losses} times within {span_s} s, without a commit in between.",
                     hint="A record or a function may be killing the process; see the workers' log.",
                 )
             )
         self._lost.add(message.worker)
-        return [] if self._recording else self._recover_lost()
+        return [*commands, *([] if self._recording else self._recover_lost())]
+
+    def _on_order_ended(self, worker: int, order: int, error: str | None, now_us: int) -> list[Command]:
+        if not self._presence.on_order_ended(worker, order, now_us):
+            return []
+        why = error or "its task ended before it began"
+        return self._stop(WorkerLost(f"Spark cannot start worker {worker} again: {why}."))
+
+    def _on_tasks_failed(self, count: int, error: str) -> list[Command]:
+        """Fail where processes end before they can speak: Spark would start them again for hours."""
+        missing = self._plan.workers - len(self.peers)
+        if self.phase is not Phase.STARTING or count < START_FAILURES_MAX * missing:
+            return []
+        return self._stop(SparkFailed(f"the workers cannot start: their tasks failed {count} times. {error}"))
 
     def _recover_lost(self) -> list[Command]:
         lost, self._lost = self._lost, set()
@@ -277,6 +322,7 @@ class Scheduler:
 
     def _start(self, now_us: int) -> list[Command]:
         self.phase = Phase.RUNNING
+        self._presence.forgive()
         self._epoch_us = now_us
         if self._resumed:
             return self._recover(everything(self._plan), set(self.peers))
@@ -313,7 +359,7 @@ class Scheduler:
         commands: list[Command] = []
         for worker in sorted(self._waiting_rollback):
             if worker in self._unbuilt:
-                careful = self._losses[worker] > 1
+                careful = self._presence.losses(worker) > 1
                 message: m.ToWorker = m.Start(
                     peers=self._peers(),
                     start_us=self.start_us,
@@ -399,7 +445,7 @@ class Scheduler:
         self.committed_epoch = epoch
         self._renumber = False
         self.epoch_us_last = now_us - self._epoch_us
-        self._losses.clear()
+        self._presence.forgive()
         if epoch == self._last_epoch:
             self.phase = Phase.ENDING
         commands = self._all(m.Commit(epoch=epoch, final=self.phase is Phase.ENDING))
@@ -412,31 +458,25 @@ class Scheduler:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def _on_tick(self, now_us: int) -> list[Command]:
-        if self.phase is Phase.STARTING:
-            if now_us - self._started_us < self._options.start_timeout_us:
-                return []
-            missing = self._plan.workers - len(self.peers)
-            waited_s = self._options.start_timeout_us // 1_000_000
-            return self._stop(
-                SparkFailed(
-                    f"{missing} of {self._plan.workers} workers did not start in {waited_s} s.",
-                    hint="The cluster must offer one task slot per worker; lower the parallelism or free slots.",
-                )
-            )
-        commands: list[Command] = []
-        for worker, heard_us in self._heard_us.items():
-            if worker in self._waiting_stop and now_us - heard_us > self._options.silence_us:
-                self._heard_us[worker] = now_us
-                commands.append(Replace(worker))
+        if self.phase is Phase.STARTING and now_us - self._came_us >= self._options.start_timeout_us:
+            return self._stop(self._too_few(now_us))
+        commands: list[Command] = list(self._presence.tick(self._waiting_stop, now_us))
         if now_us - self._alive_us >= ALIVE_US:
             self._alive_us = now_us
             commands += self._everyone(m.Alive())
         return commands + self._begin_epoch(now_us)
 
+    def _too_few(self, now_us: int) -> SparkFailed:
+        workers, waited_s = self._plan.workers, (now_us - self._came_us) // 1_000_000
+        what = f"{workers - len(self.peers)} of {workers} workers did not start, and none has for {waited_s} s"
+        offer = "" if self._cores is None else f": the cluster offers {self._cores} cores, {workers} are needed"
+        return SparkFailed(
+            f"{what}{offer}.",
+            hint="Every worker needs a core of the cluster for itself; lower the parallelism, or free or add cores.",
+        )
+
     def wake_us(self, now_us: int) -> int:
         """When the next Tick is useful."""
-        if self.phase is Phase.STARTING:
-            return max(self._alive_us, now_us) + ALIVE_US
         alive_us = self._alive_us + ALIVE_US
         busy = self._waiting_epoch or self.recovering or self._recording is not None
         if self.phase is Phase.RUNNING and not busy:

@@ -21,6 +21,8 @@ def progress(status: Status, sources: set[str], sinks: set[str], measured: list[
     if seen:
         p50_ms, p99_ms = max(each.p50_ms for each in seen), max(each.p99_ms for each in seen)
         parts.append(f"latency p50 {measure(p50_ms)} ms p99 {measure(p99_ms)} ms")
+    if status.waiting:
+        parts.append(f"waits for {'; '.join(status.waiting)}")
     return "  ".join(parts)
 
 

@@ -70,7 +70,9 @@ class Frame:
         del console
         status, width = self.status, options.max_width
         parts: list[RenderableType] = [Text(self.heading, style="bold")] if self.heading else []
-        parts += [_header(status, self.age_s), _workers(status), _operations(status.operations, width)]
+        parts += [_header(status, self.age_s), _workers(status)]
+        parts += [Text(f"waits for {each}", style="yellow") for each in status.waiting]
+        parts.append(_operations(status.operations, width))
         lines = [_components(status), _losses(status.operations)]
         parts += [line for line in lines if line.plain]
         if self.history is not None and self.history.rate_eps:

@@ -4,7 +4,9 @@
 state       event                                   effect
 ==========  ======================================  ===============================================================
 REGISTERED  Start                                   the shell reads snapshots back                        RESTORING
+REGISTERED  a while has passed                      Present to the driver                                 REGISTERED
 REGISTERED  Stop, or the driver is silent           —                                                     ENDED
+RESTORING   a while has passed                      Present to the driver                                 RESTORING
 RESTORING   `on_restored`                           instances are built; what came meanwhile is taken     AT WORK
 AT WORK     Rollback                                the shell reads snapshots back                        RESTORING
 AT WORK     a while has passed                      Pulse, Heartbeat                                      AT WORK
@@ -50,6 +52,8 @@ class WorkerIdentity:
     incarnation: int
     endpoint: str
     pid: int = 0
+    order: int = 0
+    """The driver's order that has brought it about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,7 @@ class WorkerMachine:
         self._early: list[Sequence[bytes]] = []
         self._heard_us = now_us
         self._beat_us = self._pulse_us = 0
+        self._present_us = now_us
         self._stirred = True
         """Whether anything has happened since the last pulse."""
         self._leaving_us: int | None = None
@@ -102,6 +107,7 @@ class WorkerMachine:
                 incarnation=identity.incarnation,
                 endpoint=identity.endpoint,
                 pid=identity.pid,
+                order=identity.order,
             )
         )
 
@@ -119,6 +125,10 @@ class WorkerMachine:
         with self._last_words(now_us):
             if self.share is not None and self._restoring is None and self._leaving_us is None:
                 left = self._work(self.share, now_us)
+            elif self._leaving_us is None and now_us - self._present_us >= HEARTBEAT_US:
+                self._present_us = now_us
+                who = self.identity
+                self._link.tell(m.encode(m.Present(worker=who.worker, incarnation=who.incarnation)))
         if now_us - self._heard_us > self._plan.options.silence_us:
             self.ended = True  # no process is left behind when the driver is gone
         if self._leaving_us is not None and (self._link.is_confirmed or now_us - self._leaving_us >= LAST_WORD_US):

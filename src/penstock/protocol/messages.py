@@ -23,6 +23,15 @@ class Register(_Message, kw_only=True):
     incarnation: int
     endpoint: str
     pid: int
+    order: int = 0
+    """The driver's order that its task belongs to; 0: the first one, for all workers."""
+
+
+class Present(_Message, kw_only=True):
+    """A worker that waits for its Start, or restores its state, is there and has no figures to tell."""
+
+    worker: int
+    incarnation: int
 
 
 class EdgeFigures(msgspec.Struct, array_like=True, kw_only=True):
@@ -167,6 +176,7 @@ class Stopped(_Message, kw_only=True):
 
 FromWorker = (
     Register
+    | Present
     | Heartbeat
     | EpochDone
     | Finished

@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from penstock.control.adaptation import Adaptation
 from penstock.control.deliveries import Deliveries
 from penstock.control.driver import Chore, Connect, Disconnect, DriverMachine, Hand
-from penstock.control.events import CommitRecorded, Event, FormsPinned, GroupJobEnded, RecordCommit, Replace
+from penstock.control.events import CommitRecorded, Event, FormsPinned, GroupJobEnded, RecordCommit, Replace, Withdraw
 from penstock.control.groups import Submit
 from penstock.control.monitor import Monitor, Status
 from penstock.control.resume import anchors, outputs
@@ -40,12 +40,10 @@ class Driver:
         self,
         attempt: Attempt,
         node: Node,
-        replace: Callable[[int], None],
-        submit: Callable[[Submit], None],
+        have_spark: Callable[[Replace | Withdraw | Submit], None],
         resumption: Resumption | None = None,
     ) -> None:
-        self._replace = replace
-        self._submit = submit
+        self._have_spark = have_spark
         self.ended = threading.Event()
         self.first_result_us: int | None = None
         self._attempt = attempt
@@ -160,6 +158,7 @@ class Driver:
                 switches_total=len(shown),
                 advise=self._plan.options.advise,
                 switch_note=_recent(done.notes, now),
+                waiting=machine.waits(now),
             )
 
     def _run(self) -> None:
@@ -216,10 +215,8 @@ class Driver:
                 self.first_result_us = self.first_result_us or now_us()
             case RecordCommit():
                 self._record(chore)
-            case Replace(worker=worker):
-                self._replace(worker)
-            case Submit():
-                self._submit(chore)
+            case Replace() | Withdraw() | Submit():
+                self._have_spark(chore)
 
     def _record(self, command: RecordCommit) -> None:
         self._attempt.commit(

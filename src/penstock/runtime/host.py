@@ -14,7 +14,7 @@ from pyspark import cloudpickle
 from penstock.engine.share import Persist
 from penstock.engine.snapshot import InstanceId
 from penstock.engine.worker import Chore, Connect, ReadBack, WorkerIdentity, WorkerMachine
-from penstock.errors import WorkerFailed
+from penstock.errors import PenstockError, WorkerFailed
 from penstock.operators.errors import describe_error
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
@@ -22,6 +22,7 @@ from penstock.protocol.link import Kind, Link
 from penstock.runtime.checkpoints import CheckpointStore
 from penstock.runtime.clock import now_ns, now_us
 from penstock.runtime.connections import Connections
+from penstock.runtime.sharing import look_for_sign
 from penstock.runtime.storing import SnapshotWriter
 from penstock.runtime.suspects import open_guard
 from penstock.runtime.transport import LOOPBACK, Keys, Node
@@ -36,10 +37,15 @@ class Assignment(msgspec.Struct, frozen=True):
     keys: Keys
     host: str = LOOPBACK
     """Where the worker listens; empty: at its machine's address towards the driver."""
+    sign: str = ""
+    """What the driver has left in the checkpoint directory, to be seen by every worker; empty: nothing."""
 
 
-def run_worker(packed: bytes, worker: int, assignment: Assignment) -> None:
-    """Host one worker until the job ends; called in a Spark task, which has brought the plan along, packed."""
+def run_worker(packed: bytes, worker: int, assignment: Assignment, order: int) -> None:
+    """Host one worker until the job ends; called in a Spark task, which has brought the plan along, packed.
+
+    ``order`` is the driver's number for the Spark job of the task.
+    """
     # Ctrl-C reaches the whole process group; only the driver decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Records are not tracked by the collector; what is left is long-lived, so passes may be rare.
@@ -49,9 +55,16 @@ def run_worker(packed: bytes, worker: int, assignment: Assignment) -> None:
     try:
         plan = open_plan(packed)
     except Exception as error:
+        hint = "Modules that the pipeline imports must be installed, or lie beside the program, on every machine."
+        what = f"a worker cannot open the pipeline: {describe_error(error)}."
+        _tell_why(assignment, worker, incarnation, WorkerFailed(what, hint=hint))
+        return
+    try:
+        look_for_sign(assignment.sign)
+    except PenstockError as error:
         _tell_why(assignment, worker, incarnation, error)
         return
-    host = _Host(plan, worker, incarnation, assignment)
+    host = _Host(plan, worker, incarnation, assignment, order)
     try:
         host.serve()
     finally:
@@ -64,10 +77,8 @@ def open_plan(packed: bytes) -> Plan:
     return plan
 
 
-def _tell_why(assignment: Assignment, worker: int, incarnation: int, error: Exception) -> None:
-    """The plan cannot be opened here: tell the driver what is missing, and end in order."""
-    what = f"a worker cannot open the pipeline: {describe_error(error)}."
-    hint = "Modules that the pipeline imports must be installed, or lie beside the program, on every worker's machine."
+def _tell_why(assignment: Assignment, worker: int, incarnation: int, error: PenstockError) -> None:
+    """The worker cannot begin: tell the driver what is missing, and end in order."""
     node = Node(assignment.keys, assignment.host or own_address(assignment.driver))
     node.connect(assignment.driver)
     link = Link(incarnation)
@@ -76,10 +87,10 @@ def _tell_why(assignment: Assignment, worker: int, incarnation: int, error: Exce
             m.Failed(
                 worker=worker,
                 incarnation=incarnation,
-                code=WorkerFailed.code,
+                code=error.code,
                 operation=None,
-                what=what,
-                hint=hint,
+                what=error.what,
+                hint=error.hint,
                 user_traceback="",
             )
         )
@@ -90,7 +101,7 @@ def _tell_why(assignment: Assignment, worker: int, incarnation: int, error: Exce
 
 
 class _Host:
-    def __init__(self, plan: Plan, worker: int, incarnation: int, assignment: Assignment) -> None:
+    def __init__(self, plan: Plan, worker: int, incarnation: int, assignment: Assignment, order: int) -> None:
         self._worker = worker
         self._checkpoint = plan.options.checkpoint
         self._node = Node(assignment.keys, assignment.host or own_address(assignment.driver))
@@ -98,7 +109,7 @@ class _Host:
         self._connections = Connections(self._node, plan.options.slots or plan.workers)
         self._store = CheckpointStore(plan.options.checkpoint, durable=plan.options.durable)
         self._writer = SnapshotWriter(self._store)
-        identity = WorkerIdentity(worker, incarnation, self._node.endpoint, os.getpid())
+        identity = WorkerIdentity(worker, incarnation, self._node.endpoint, os.getpid(), order)
         self._machine = WorkerMachine(plan, identity, assignment.driver, now_ns, _usage, now_us())
 
     def serve(self) -> None:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import inspect
+import os
 import socket
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.base import Sink
 from penstock.control.adaptation import Adaptation, checked_operations
-from penstock.control.events import DrainRequested, FormsPinned, GroupJobEnded, HostEnded, StopRequested
+from penstock.control.events import DrainRequested, FormsPinned, GroupJobEnded, Replace, StopRequested, Withdraw
 from penstock.control.groups import Submit
 from penstock.control.monitor import Status
 from penstock.control.resume import check_name, check_renamed
+from penstock.control.scheduler import Phase
 from penstock.durations import parse_us
 from penstock.errors import InvalidGraph, InvalidOption, TypeMismatch, nearest
 from penstock.metrics import Histogram
@@ -33,8 +36,13 @@ from penstock.runtime.interrupts import Acknowledge, taken_interrupts
 from penstock.runtime.metrics_out.exporter import Exporter
 from penstock.runtime.metrics_out.samples import OutletFigures
 from penstock.runtime.report import Report, make_report
-from penstock.runtime.spark import GroupJobs, Hosting, close_session, open_session
+from penstock.runtime.sessions import check_master, fitted
+from penstock.runtime.sharing import leave_sign, remove_sign
+from penstock.runtime.spark import GroupJobs, Hosting, close_session, is_own, open_session
 from penstock.runtime.transport import LOOPBACK, Keys, Node
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 END_S = 20.0
 """How long Spark may take to see its tasks end."""
@@ -72,6 +80,7 @@ def plan_of(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: A
     plan = replace(Plan.of(whole.graph(sinks), checked, dead_letters or whole.dead_letters, sinks=sinks), basis=basis)
     for form in Form:
         checked_operations(plan, [name for name, pinned in checked.pins if pinned is form], form)
+    check_master(plan)
     from pyspark.cloudpickle import dumps
 
     check_serializable(plan, dumps)
@@ -86,8 +95,11 @@ class Job:
         if not plan.options.checkpoint:
             self._scratch = tempfile.TemporaryDirectory(prefix=f"penstock-{plan.options.name}-")
             plan = replace(plan, options=replace(plan.options, checkpoint=self._scratch.name))
+        elif "://" not in plan.options.checkpoint:
+            # Workers of a cluster have other working directories.
+            plan = replace(plan, options=replace(plan.options, checkpoint=os.path.abspath(plan.options.checkpoint)))  # noqa: PTH100
         self._attempt = Attempt.begin(plan)
-        self._plan = plan = self._attempt.plan
+        plan = self._attempt.plan
         restart = self._attempt.restart
         self._keys = Keys.create()
         try:
@@ -96,11 +108,12 @@ class Job:
             self._attempt.release()
             raise
         try:
-            self._session = open_session(plan.options.master, plan.workers, plan.options.name)
+            self._session, plan = _open_session(plan)
         except BaseException:
             self._exporter.close()
             self._attempt.release()
             raise
+        self._plan = self._attempt.plan = plan
         self._closed = threading.Lock()
         self._sinks = list(plan.sinks.values())
         self._open = True
@@ -109,12 +122,14 @@ class Job:
             for sink in self._sinks:
                 sink.claim()
             resumption = restart.resumption() if restart is not None else None
-            host = socket.gethostbyname(self._session.conf.get("spark.driver.host") or LOOPBACK)
+            host = _host(self._session)
+            self._sign = leave_sign(self._plan.options.checkpoint)
             self._node = Node(self._keys, host)
-            self._driver = Driver(self._attempt, self._node, self._replace_worker, self._submit_group, resumption)
-            assignment = Assignment(self._node.endpoint, self._keys, host if _is_loopback(host) else "")
+            self._driver = Driver(self._attempt, self._node, self._have_spark, resumption)
+            own_host = host if _is_loopback(host) else ""
+            assignment = Assignment(self._node.endpoint, self._keys, own_host, self._sign)
             self._hosting = Hosting(
-                self._session, self._plan, assignment, lambda error: self._driver.post(HostEnded(error))
+                self._session, self._plan, assignment, self._driver.post, lambda: self._driver.phase is Phase.STARTING
             )
             self._groups = GroupJobs(
                 self._session,
@@ -133,11 +148,14 @@ class Job:
         self._exporter.start(self._driver.status, self._driver.latency_us)
         self._hosting.start()
 
-    def _replace_worker(self, worker: int) -> None:
-        self._hosting.replace(worker)
-
-    def _submit_group(self, command: Submit) -> None:
-        self._groups.submit(command)
+    def _have_spark(self, command: Replace | Withdraw | Submit) -> None:
+        match command:
+            case Replace():
+                self._hosting.replace(command)
+            case Withdraw():
+                self._hosting.withdraw(command)
+            case Submit():
+                self._groups.submit(command)
 
     @property
     def name(self) -> str:
@@ -256,6 +274,7 @@ class Job:
             close_session()
             for sink in self._sinks:
                 sink.release()
+            remove_sign(self._sign)
             self._attempt.release()
             if self._scratch is not None:
                 self._scratch.cleanup()
@@ -268,6 +287,28 @@ class Job:
             self.stop()
             self._driver.ended.wait(END_S)
         self._close()
+
+
+def _open_session(plan: Plan) -> tuple[SparkSession, Plan]:
+    """Return the Spark session, and the plan as it can host it."""
+    session = open_session(plan.options.master, plan.workers, plan.options.name)
+    if is_own(session):
+        return session, plan
+    try:
+        plan, note = fitted(plan, session)
+    except BaseException:
+        close_session()
+        raise
+    if note:
+        warnings.warn(note, stacklevel=4)
+    return session, plan
+
+
+def _host(session: SparkSession) -> str:
+    """The address to listen at: this machine's only, unless there are others."""
+    if session.sparkContext.master.startswith("local"):
+        return LOOPBACK
+    return socket.gethostbyname(session.conf.get("spark.driver.host") or LOOPBACK)
 
 
 def _is_loopback(host: str) -> bool:
@@ -308,7 +349,8 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
         its Spark job ends (default: tuned to a scheduling overhead of 5 to 10 %).
     checkpoint : path
         Directory for snapshots and commits. A job that is started again with it goes on where the last commit
-        was; without it, only lost workers are recovered. On a cluster all machines must share it.
+        was; without it, only lost workers are recovered. On a cluster all machines must share it; a cluster whose
+        machines share no directory with this one needs a URL (``"s3://…"``).
     metrics : str or list of str
         Where samples of the live figures go, twice a second: ``"file:run.jsonl"``, ``"prometheus:9464"``,
         ``"influx:http://127.0.0.1:8086/mydb"``; see docs/metrics.md.

@@ -6,8 +6,7 @@ import os
 import re
 import sys
 import threading
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
@@ -15,23 +14,44 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.control.events import CoresSeen, HostEnded, OrderEnded, Replace, TasksFailed, Withdraw
 from penstock.control.groups import Submit
-from penstock.errors import SparkFailed
+from penstock.errors import SessionRefused, SparkFailed
 from penstock.pipeline.plan import Plan
 from penstock.runtime.host import Assignment, run_worker
 from penstock.runtime.interrupts import ending_interrupts
 from penstock.runtime.java import check_java, end_jvm
 from penstock.runtime.quiet import quiet_start
+from penstock.runtime.sessions import (
+    SECRET_VARIABLE,
+    TASK_FAILURES_MAX,
+    UNAUTHENTICATED_VARIABLE,
+    cores_of,
+    is_unauthenticated,
+)
 from penstock.runtime.slots import GroupTask, run_slot
 from penstock.runtime.transport import LOOPBACK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SECRET_VARIABLE = "PENSTOCK_SPARK_SECRET"
 LOCAL_SLOTS_MIN = 32
-TASK_FAILURES_MAX = 10_000
-"""Spark starts a lost worker's task again; how often in vain is for the scheduler to judge."""
+
+WATCH_S = 1.0
+"""Between two looks at Spark's cores and failed tasks."""
+TASKS_LOOKED_AT_MAX = 100
+_OTHER_PYTHON = (
+    "No module named 'penstock",
+    "No module named penstock",
+    "PYTHON_VERSION_MISMATCH",
+    "Python in worker has different version",
+    "Cannot run program",
+    "No module named 'pyspark",
+    "No module named pyspark",
+    "No module named 'pyarrow",
+    "No module named 'msgspec",
+)
+"""What Spark says where the workers' Python is not the driver's."""
 
 _lock = threading.Lock()
 _users = 0
@@ -42,8 +62,14 @@ def open_session(master: str, workers: int, name: str) -> SparkSession:
     """Return the process's Spark session, starting one if there is none; pair with `close_session`."""
     global _users, _own
     from pyspark.sql import SparkSession
+    from pyspark.sql.utils import is_remote
 
     with _lock:
+        if is_remote() or os.environ.get("SPARK_REMOTE"):
+            what = (
+                "it is one of Spark Connect, whose driver is elsewhere: take one with a master, and unset SPARK_REMOTE"
+            )
+            raise SessionRefused([what])
         session = SparkSession.getActiveSession() or SparkSession._instantiatedSession
         if session is None or session.sparkContext._jsc is None:
             try:
@@ -60,6 +86,11 @@ def open_session(master: str, workers: int, name: str) -> SparkSession:
         return session
 
 
+def is_own(session: SparkSession) -> bool:
+    """Whether Penstock has started a session's Spark, and not the user."""
+    return _own is not None and session.sparkContext is _own.sparkContext
+
+
 def _start(builder: Any, master: str, workers: int, name: str) -> SparkSession:
     settings = {
         "spark.app.name": f"penstock-{name}",
@@ -67,13 +98,17 @@ def _start(builder: Any, master: str, workers: int, name: str) -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.task.maxFailures": str(TASK_FAILURES_MAX),
+        # A second process for a worker that seems slow would take its place.
+        "spark.speculation": "false",
         "spark.python.worker.reuse": "true",
         "spark.python.daemon.module": "penstock.runtime.daemon",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
     }
     if master.startswith("local"):
         # Slots are only threads here: enough for this job's workers, and for jobs that come after it in this process.
-        master = f"local[{max(2 * workers, LOCAL_SLOTS_MIN)},{TASK_FAILURES_MAX}]" if master == "local" else master
+        threads = re.match(r"local\[(\*|\d+)", master)
+        # Without the second figure Spark would end the job with the first lost worker.
+        master = f"local[{threads[1] if threads else max(2 * workers, LOCAL_SLOTS_MIN)},{TASK_FAILURES_MAX}]"
         logging = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
         settings |= {
             "spark.driver.host": LOOPBACK,
@@ -121,13 +156,14 @@ def _authentication(master: str) -> dict[str, str]:
     settings = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
     if master.startswith("spark://"):
         secret = os.environ.get(SECRET_VARIABLE)
-        if not secret:
-            warnings.warn(
-                f"Spark's connections to {master} are not authenticated. "
-                f"Start the cluster with spark.authenticate and a secret, and set {SECRET_VARIABLE} to it.",
-                stacklevel=2,
-            )
+        if not secret and is_unauthenticated():
             return {}
+        if not secret:
+            raise SparkFailed(
+                f"Spark's connections to {master} would not be authenticated, and the job's key travels through them.",
+                hint=f"Start the cluster with spark.authenticate and a secret, and set {SECRET_VARIABLE} to it; "
+                f"or, where nobody else reaches the network, set {UNAUTHENTICATED_VARIABLE}=1.",
+            )
         settings["spark.authenticate.secret"] = secret
     return settings
 
@@ -142,34 +178,101 @@ def close_session() -> None:
             _own = None
 
 
+def failed_tasks(session: SparkSession, group: str) -> TasksFailed:
+    """How many tasks of a job group have failed until now, and why one of them has."""
+    tracker, count, error = session.sparkContext.statusTracker(), 0, ""
+    for job in tracker.getJobIdsForGroup(group):
+        found = tracker.getJobInfo(job)
+        for stage in found.stageIds if found is not None else ():
+            info = tracker.getStageInfo(stage)
+            if info is not None and info.numFailedTasks:
+                count += info.numFailedTasks
+                error = error or _error_of(session, stage, info.currentAttemptId)
+    return TasksFailed(count, telling_line(error))
+
+
+def _error_of(session: SparkSession, stage: int, attempt: int) -> str:
+    tasks = session.sparkContext._jsc.sc().statusStore().taskList(stage, attempt, TASKS_LOOKED_AT_MAX).iterator()
+    while tasks.hasNext():
+        message = tasks.next().errorMessage()
+        if message.isDefined():
+            return str(message.get())
+    return ""
+
+
 class Hosting:
-    """The Spark job whose tasks are the workers."""
+    """The Spark jobs whose tasks are the workers: the first one for all, and one for each worker that is ordered again.
+
+    Parameters
+    ----------
+    post : callable
+        Takes what the driver is to know: that a Spark job has ended, that tasks fail, how many cores there are.
+    is_starting : callable
+        Whether the job has not started yet.
+    """
 
     def __init__(
-        self, session: SparkSession, plan: Plan, assignment: Assignment, on_end: Callable[[str | None], None]
+        self,
+        session: SparkSession,
+        plan: Plan,
+        assignment: Assignment,
+        post: Callable[[HostEnded | OrderEnded | TasksFailed | CoresSeen], None],
+        is_starting: Callable[[], bool],
     ) -> None:
         self._session = session
         self._plan = plan
         self._assignment = assignment
-        self._on_end = on_end
+        self._post = post
+        self._is_starting = is_starting
         self._group = f"penstock-{plan.options.name}-{id(self)}"
-        self._threads: list[threading.Thread] = []
-        self._ended: list[range] = []
+        self._threads: dict[int, threading.Thread] = {}
+        """By order: who waits for its Spark job."""
+        self._withdrawn: set[int] = set()
+        self._over: set[int] = set()
+        self._closed = threading.Event()
 
     def start(self) -> None:
-        """Submit the job; returns at once."""
-        self._submit(range(self._plan.workers))
+        """Submit the job of all workers, and begin to look after it; returns at once."""
+        self._submit(0, range(self._plan.workers))
+        threading.Thread(target=self._watch, name="penstock-watch", daemon=True).start()
 
-    def replace(self, worker: int) -> None:
-        """Start another task for a worker whose own does not answer, in a Spark job of its own."""
-        self._submit(range(worker, worker + 1))
+    def replace(self, command: Replace) -> None:
+        """Start another task for a worker whose own does not answer, in a Spark job of its own; returns at once."""
+        self._submit(command.order, range(command.worker, command.worker + 1))
 
-    def _submit(self, workers: range) -> None:
-        thread = threading.Thread(target=self._run, args=(workers,), name="penstock-spark", daemon=True)
-        self._threads.append(thread)
+    def withdraw(self, command: Withdraw) -> None:
+        """End the Spark job of an order that nobody needs any more; returns at once."""
+        self._withdrawn.add(command.order)
+        context = self._session.sparkContext
+        threading.Thread(
+            target=context.cancelJobGroup, args=(self._group_of(command.order),), name="penstock-withdraw", daemon=True
+        ).start()
+
+    def _group_of(self, order: int) -> str:
+        return f"{self._group}-{order}"
+
+    def _submit(self, order: int, workers: range) -> None:
+        thread = threading.Thread(target=self._run, args=(order, workers), name="penstock-spark", daemon=True)
+        self._threads[order] = thread
         thread.start()
 
-    def _run(self, workers: range) -> None:
+    def _run(self, order: int, workers: range) -> None:
+        error: str | None = None
+        try:
+            self._host(order, workers)
+        except Exception as failed:
+            error = short_error(failed)
+        if order in self._withdrawn:
+            error = None
+        elif order:
+            self._post(OrderEnded(workers.start, order, error))
+            error = None
+        self._over.add(order)
+        # The first job may end before the job of a task that took another's place.
+        if error is not None or len(self._over) == len(self._threads):
+            self._post(HostEnded(error))
+
+    def _host(self, order: int, workers: range) -> None:
         from pyspark.cloudpickle import dumps
 
         # The plan travels as bytes that the worker opens itself, so that it can tell the driver why it cannot: a task
@@ -179,20 +282,31 @@ class Hosting:
         def host(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for worker in batch.column(0).to_pylist():
-                    run_worker(packed, worker, assignment)
+                    run_worker(packed, worker, assignment, order)
                 yield batch
 
-        try:
-            self._session.sparkContext.setJobGroup(self._group, "penstock workers", interruptOnCancel=True)
-            slots = self._session.range(workers.start, workers.stop, 1, len(workers))
+        self._session.sparkContext.setJobGroup(self._group_of(order), "penstock workers", interruptOnCancel=True)
+        slots = self._session.range(workers.start, workers.stop, 1, len(workers))
+        if order not in self._withdrawn:
             slots.mapInArrow(host, "id long").collect()
-        except Exception as error:
-            self._on_end(_short(error))
-        else:
-            # The first job may end before the job of a task that took another's place.
-            self._ended.append(workers)
-            if len(self._ended) == len(self._threads):
-                self._on_end(None)
+
+    def _watch(self) -> None:
+        """Tell the driver when cores come or go, and, until the job has started, that tasks fail."""
+        cores, failed = None, 0
+        while not self._closed.is_set():
+            starting = self._is_starting()
+            try:
+                seen = cores_of(self._session)
+                found = failed_tasks(self._session, self._group_of(0)) if starting else None
+            except Exception:  # Spark is ending, or cannot tell: whoever waits for its jobs hears why
+                return
+            if seen != cores:
+                cores = seen
+                self._post(CoresSeen(seen))
+            if found is not None and found.count > failed:
+                failed = found.count
+                self._post(found)
+            self._closed.wait(WATCH_S)
 
     @property
     def has_replaced(self) -> bool:
@@ -201,14 +315,13 @@ class Hosting:
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the tasks to end."""
-        deadline = monotonic() + timeout_s
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        self._closed.set()
+        return _joined(list(self._threads.values()), timeout_s)
 
     def cancel(self) -> None:
         """End the tasks from Spark's side."""
-        self._session.sparkContext.cancelJobGroup(self._group)
+        for order in self._threads:
+            self._session.sparkContext.cancelJobGroup(self._group_of(order))
 
 
 class GroupJobs:
@@ -246,26 +359,39 @@ class GroupJobs:
             tasks = context.parallelize(range(command.slots), command.slots).mapPartitionsWithIndex(host)
             unable = tasks.collect()
         except Exception as error:
-            self._on_end(command.group, _short(error))
+            self._on_end(command.group, short_error(error))
         else:
             self._on_end(command.group, next(filter(None, unable), None))
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the tasks to end."""
-        deadline = monotonic() + timeout_s
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        return _joined(self._threads, timeout_s)
 
     def cancel(self) -> None:
         """End the tasks from Spark's side."""
         self._session.sparkContext.cancelJobGroup(self._group)
 
 
-def _short(error: Exception) -> str:
+def _joined(threads: Sequence[threading.Thread], timeout_s: float) -> bool:
+    deadline = monotonic() + timeout_s
+    for thread in threads:
+        thread.join(max(0.0, deadline - monotonic()))
+    return not any(thread.is_alive() for thread in threads)
+
+
+def short_error(error: Exception) -> str:
     """The line of a Spark error that says what happened."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return telling_line(str(error)) or type(error).__name__
+
+
+def telling_line(text: str) -> str:
+    """The line of a long text of Spark's that says what happened, and what to set where it is about Python."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     # A Python exception's last line, rather than one of the JVM's frames or a line of somebody's source.
     telling = [line for line in lines if re.match(r"([\w.]+\.)?\w*(Error|Exception|Exit|Interrupt)\b:", line)]
     telling = telling or [line for line in lines if "crashed" in line]
-    return (telling or lines or [type(error).__name__])[-1].rstrip(".")[:500]
+    found = (telling or lines or [""])[-1].rstrip(".")[:500]
+    if any(sign in text for sign in _OTHER_PYTHON):
+        found += f". The workers' Python is not this one ({sys.executable}), or lacks packages that this one has: "
+        found += "set the variable PYSPARK_PYTHON to one that has them, on every machine, before Spark starts"
+    return found

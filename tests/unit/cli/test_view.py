@@ -98,6 +98,14 @@ def test_a_job_without_workers_is_waiting() -> None:
     assert "waiting for the workers" in drawn(status(phase="starting", workers=[]))
 
 
+def test_what_the_job_waits_for_is_told() -> None:
+    waits = ["worker 1, silent for 8 s", "cores: 4 are needed, the cluster offers 3"]
+    lines = drawn(status(operation("a"), waiting=waits))
+    assert lines[2:4] == ["waits for worker 1, silent for 8 s", "waits for cores: 4 are needed, the cluster offers 3"]
+    line = progress(status(operation("a"), waiting=waits), {"a"}, {"a"}, ["a"])
+    assert line.endswith("waits for worker 1, silent for 8 s; cores: 4 are needed, the cluster offers 3")
+
+
 def test_many_workers_are_cut() -> None:
     many = [WorkerFigures(i, i, 0.1, 10.0) for i in range(20)]
     assert "and 12 more" in " ".join(drawn(status(operation("a"), workers=many)))

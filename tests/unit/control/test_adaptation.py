@@ -132,6 +132,22 @@ def test_what_is_pinned_to_batch_form_goes_there_when_slots_are_up() -> None:
     assert [each.group for each in play.submitted] == [1, 2], "one works, one stands by"
 
 
+def test_a_job_in_batch_form_without_a_core_for_slots_says_so() -> None:
+    play = Play(forms="batch")
+    play.run(SLOTLESS_US)
+    assert play.loop.waits(play.now_us) == []
+    play.run(CONTROL_US)
+    (waits,) = play.loop.waits(play.now_us)
+    assert "slots for the batch form" in waits
+    assert "no free core" in waits
+    play.up(1)
+    play.run(CONTROL_US)
+    assert play.loop.waits(play.now_us) == []
+    calm = Play()
+    calm.run(2 * SLOTLESS_US)
+    assert calm.loop.waits(calm.now_us) == [], "nothing is to be in batch form"
+
+
 def test_a_job_in_record_form_asks_spark_for_nothing() -> None:
     play = Play(forms="record")
     play.run(5 * S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import penstock as ps
 from penstock.control.driver import Connect, DriverMachine, Hand
-from penstock.control.events import GroupJobEnded, RecordCommit, Replace, StopRequested
+from penstock.control.events import CoresSeen, GroupJobEnded, RecordCommit, Replace, StopRequested
 from penstock.control.groups import Submit
 from penstock.control.scheduler import Resumption
 from penstock.errors import SparkFailed
@@ -37,8 +37,9 @@ class Play:
             self.machine.receive([kind.value, *frames], self.now_us)
         self.chores += self.machine.chores()
 
-    def register(self, worker: int, incarnation: int) -> None:
-        register = m.Register(worker=worker, incarnation=incarnation, endpoint=f"tcp://{incarnation}", pid=incarnation)
+    def register(self, worker: int, incarnation: int, order: int = 0) -> None:
+        endpoint = f"tcp://{incarnation}"
+        register = m.Register(worker=worker, incarnation=incarnation, endpoint=endpoint, pid=incarnation, order=order)
         self.say(incarnation, register)
 
     def heard(self, link: int) -> list[object]:
@@ -95,6 +96,37 @@ def test_a_replaced_worker_is_told_to_stop_and_not_listened_to() -> None:
     assert play.machine.scheduler.refused_messages == 2
     play.say(20, play.deliver(20))
     assert any(isinstance(chore, Hand) for chore in play.chores)
+
+
+def test_a_process_that_nobody_needs_is_told_to_stop_and_changes_nothing() -> None:
+    play = Play()
+    play.register(0, 10)
+    play.register(1, 11)
+    play.heard(10)
+    play.register(0, 20, order=1)
+    assert play.heard(20) == [m.Stop()]
+    assert m.Stop() not in play.heard(10)
+    assert play.machine.pids == {0: 10, 1: 11}
+    play.say(20, play.deliver(20))
+    assert not any(isinstance(chore, Hand) for chore in play.chores)
+    play.say(10, play.deliver(10))
+    assert any(isinstance(chore, Hand) for chore in play.chores)
+
+
+def test_slots_give_their_cores_up_when_some_are_lost() -> None:
+    play = Play()
+    play.register(0, 10)
+    play.register(1, 11)
+    play.machine.tick(play.now_us)
+    play.chores += play.machine.chores()
+    (submit,) = [chore for chore in play.chores if isinstance(chore, Submit)]
+    play.say(500, s.SlotUp(group=submit.group, slot=0, incarnation=500, endpoint="tcp://500", pid=1), Kind.SLOT)
+    play.heard(500)
+    play.machine.handle(CoresSeen(8), play.now_us)
+    assert not [each for each in play.heard(500) if isinstance(each, s.End)]
+    play.machine.handle(CoresSeen(1), play.now_us)
+    assert s.End(at_once=False) in play.heard(500)
+    assert play.machine.waits(play.now_us) == ["cores: 2 are needed, the cluster offers 1, 7 were lost"]
 
 
 def test_figures_that_were_overtaken_are_left_alone() -> None:

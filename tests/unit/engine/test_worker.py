@@ -78,6 +78,21 @@ def test_it_registers_first_and_again_until_it_is_heard() -> None:
     assert [each for each in play.said() if isinstance(each, m.Register)] == []
 
 
+def test_it_shows_that_it_is_there_while_it_waits_for_its_start() -> None:
+    play = Play()
+    play.said()
+    told = 0
+    for _ in range(40):
+        play.now_us += 50_000
+        play.machine.step(play.now_us)
+        told += play.said().count(m.Present(worker=0, incarnation=OWN))
+    assert told == 40 * 50_000 // HEARTBEAT_US
+    play.started()
+    play.now_us += HEARTBEAT_US
+    play.machine.step(play.now_us)
+    assert not [each for each in play.said() if isinstance(each, m.Present)], "its figures say as much"
+
+
 def test_start_has_the_shell_connect_and_read_back_what_is_its_own() -> None:
     play = Play()
     mine, other = (m.Stored(unit=0, instance=i, epoch=1, full=True, name=f"u0-i{i}", crc=0) for i in (0, 1))

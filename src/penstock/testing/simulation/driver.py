@@ -16,6 +16,7 @@ from penstock.control.events import (
     HostEnded,
     RecordCommit,
     Replace,
+    Withdraw,
 )
 from penstock.control.groups import Submit
 from penstock.control.resume import anchors, match, moved
@@ -57,7 +58,9 @@ class DriverProcess:
         self.machine = DriverMachine(plan, self._world.now_us, plan.workers, resumption)
         self._deliveries = Deliveries(plan)
         self._incarnations: dict[int, list[int]] = {}
-        """By worker: all that have registered, the present one last."""
+        """By worker: all that have come to count, the present one last."""
+        self._orders: dict[int, int] = {}
+        """By worker: the order that is under way."""
         self._committed_epoch = self.machine.scheduler.committed_epoch
         self._tick_us: int | None = None
         self.spark = SparkGroups(simulation, self)
@@ -138,9 +141,16 @@ class DriverProcess:
         match chore:
             case RecordCommit():
                 self._record(chore)
-            case Replace(worker=worker):
-                self._world.note(f"replaces {worker}")
-                self._simulation.spawn(worker, self)
+            case Replace(worker=worker, order=order):
+                self._world.note(f"replaces {worker} by order {order}")
+                if worker in self._orders:
+                    raise Violation(f"{worker} is ordered again, while order {self._orders[worker]} is under way")
+                self._orders[worker] = order
+                self._simulation.hosting.order(worker, self, order)
+            case Withdraw(worker=worker, order=order):
+                if self._orders.get(worker) == order:
+                    del self._orders[worker]
+                self._simulation.hosting.withdraw(self, order)
             case Submit():
                 if self._simulation.scenario.has_slots:
                     self.spark.submit(chore)
@@ -204,6 +214,20 @@ class DriverProcess:
         if not pin.back and not pin.free:
             self.handle(FormsPinned(tuple(names[first : last + 1]), Form.BATCH))
 
+    def _on_register(self, message: m.Register) -> None:
+        known, peer = self._incarnations[message.worker], self.machine.scheduler.peers.get(message.worker)
+        if peer is None or message.incarnation in known:
+            return
+        if peer.incarnation != message.incarnation:
+            self._simulation.dismissed.add(message.incarnation)
+            return
+        former = [each for each in self._simulation.processes.values() if each.incarnation in known[-1:]]
+        if former and former[0].order != message.order and message.worker not in self._orders:
+            raise Violation(f"{message} takes the place of {former[0].name}, which nobody has missed")
+        known.append(message.incarnation)
+        if self._orders.get(message.worker) == message.order:
+            del self._orders[message.worker]
+
     def take(self, frames: Sequence[bytes]) -> None:
         """Something has come by network."""
         if self.dead:
@@ -212,10 +236,10 @@ class DriverProcess:
         message: m.FromWorker | None = None
         if frames[0] == Kind.WORKER.value and len(frames) > 2:
             message = m.decode_from_worker(frames[2])
-            known = self._incarnations.setdefault(message.worker, [])
-            if isinstance(message, m.Register) and message.incarnation not in known:
-                known.append(message.incarnation)
+            self._incarnations.setdefault(message.worker, [])
         self.machine.receive(frames, self._world.now_us)
+        if isinstance(message, m.Register):
+            self._on_register(message)
         if isinstance(message, m.Register) and scheduler.recovering:
             self._simulation.reach(Moment.REGISTERED, None)
         elif (

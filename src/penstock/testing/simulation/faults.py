@@ -60,6 +60,7 @@ class Action(Enum):
     CUT_SLOT = "a slot cannot be reached by the workers for a while"
     RETRY_SLOT = "Spark starts a slot's task once more although it lives"
     FAIL_GROUP = "Spark gives a group's job up"
+    SHRINK = "some workers die with their cores, and nothing is free for a while"
     HOST_ENDS = "Spark ends the workers' job; the user starts the job again"
 
 
@@ -107,6 +108,8 @@ class Fault:
         The time after the start, if that triggers it.
     duration_us : int
         How long it lasts, if it lasts.
+    workers : int
+        How many workers it takes, if it takes several; 0: some.
     """
 
     action: Action
@@ -114,3 +117,4 @@ class Fault:
     nth: int
     at_us: int
     duration_us: int
+    workers: int = 0

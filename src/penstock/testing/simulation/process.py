@@ -38,11 +38,14 @@ Arrived = Sequence[bytes] | m.Stored
 class Process:
     """One incarnation of a worker; an address of its own, and nothing that survives it."""
 
-    def __init__(self, simulation: Simulation, driver: DriverProcess, worker: int, incarnation: int) -> None:
+    def __init__(
+        self, simulation: Simulation, driver: DriverProcess, worker: int, incarnation: int, order: int
+    ) -> None:
         self.name = f"w{worker}#{incarnation}"
         self.id = worker
         self.incarnation = incarnation
         self.driver = driver
+        self.order = order
         self.dead = False
         """Killed, or ended by itself."""
         self.mute = False
@@ -55,7 +58,7 @@ class Process:
         self._lines = LineAudit()
         self._spent_ns = 0
         self._turn_us: int | None = None
-        identity = WorkerIdentity(worker, incarnation, self.name)
+        identity = WorkerIdentity(worker, incarnation, self.name, order=order)
         self.machine = WorkerMachine(
             simulation.plan, identity, driver.name, self.clock_ns, lambda: (0, 0), self._world.now_us
         )

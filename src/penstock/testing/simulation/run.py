@@ -14,12 +14,13 @@ from penstock.testing.simulation.disk import Disk
 from penstock.testing.simulation.draws import Pin
 from penstock.testing.simulation.driver import DriverProcess
 from penstock.testing.simulation.faults import SLOT_ACTIONS, Action, Fault, Moment
+from penstock.testing.simulation.hosting import Hosting
 from penstock.testing.simulation.network import Network
 from penstock.testing.simulation.oracle import check, check_dead_letters
 from penstock.testing.simulation.poison import Notes
 from penstock.testing.simulation.process import Process
 from penstock.testing.simulation.scenario import Scenario
-from penstock.testing.simulation.seats import PLACE_US, Seat
+from penstock.testing.simulation.seats import Seat
 from penstock.testing.simulation.watchdog import describe
 from penstock.testing.simulation.world import START_US, Violation, World
 
@@ -56,6 +57,10 @@ class Outcome:
     """Workers that came back in careful mode."""
     decisions: int = 0
     """Switches of which it was not the user who wanted them."""
+    orders: int = 0
+    """Processes that were ordered for workers that had fallen silent."""
+    dismissed: int = 0
+    """Processes that were told to stop because nobody needed them any more."""
 
 
 class Simulation:
@@ -72,9 +77,10 @@ class Simulation:
         self.notes = Notes()
         self.processes: dict[str, Process] = {}
         self.seats: dict[str, Seat] = {}
-        self.waiting_workers: set[int] = set()
-        """Workers that wait for a free core."""
+        self.hosting = Hosting(self)
         self.switches = self.decisions = self.slot_losses = self.killed_by_record = 0
+        self.dismissed: set[int] = set()
+        """Processes that have registered and never counted."""
         self._slot_incarnations = SLOT_INCARNATIONS
         self.driver = DriverProcess(self, 1)
         self.injected: list[Fault] = []
@@ -90,43 +96,12 @@ class Simulation:
                 self.world.after(fault.at_us, f"fault {fault.action.name}", partial(self._strike, fault, None))
         for pin in scenario.pins or ():
             self.world.after(pin.at_us, "pin", partial(self._pin, pin))
-        for worker in range(self.plan.workers):
-            self.spawn(worker, self.driver)
+        self.hosting.start_all(self.driver, scenario.start_us_last)
 
     def _pin(self, pin: Pin) -> None:
         self.driver.pin(pin)
 
     # --- processes ----------------------------------------------------------------------------------------------------
-
-    def spawn(self, worker: int, driver: DriverProcess) -> None:
-        """Have Spark start a process for a worker, sooner or later."""
-
-        def start() -> None:
-            if driver.dead or driver.finished:
-                return
-            waited = worker in self.waiting_workers
-            self.waiting_workers.discard(worker)
-            if waited and any(
-                each.id == worker and each.driver is driver and not each.dead and not each.frozen
-                for each in self.processes.values()
-            ):
-                return  # it is back: nobody needs another one
-            if self.is_full(driver):
-                # First come, first served: tasks of groups that are submitted later wait behind it.
-                self.waiting_workers.add(worker)
-                self.world.after(PLACE_US, f"{worker} waits for a place", start)
-                return
-            process = Process(self, driver, worker, len(self.processes) + 1)
-            self.processes[process.name] = process
-
-        self.world.after(self.world.between(100, self.scenario.restart_us_max), f"spawn {worker}", start)
-
-    def is_full(self, driver: DriverProcess) -> bool:
-        """Whether no core of the cluster is free."""
-        workers = sum(not each.dead and each.driver is driver for each in self.processes.values())
-        groups = 1 if self.scenario.tight else 3
-        places = self.plan.workers + groups * (self.plan.options.slots or self.plan.workers)
-        return workers + sum(seat.busy for seat in driver.spark.seats) >= places
 
     def send(self, source: Process | Seat | DriverProcess, target: str, kind: Kind, frames: Sequence[bytes]) -> None:
         """Send from one process to another."""
@@ -198,7 +173,11 @@ class Simulation:
                     if each is not it:
                         self.network.cut(it.name, each.name, until_us)
             case Action.RETRY:
-                self.spawn(it.id, self.driver)
+                self.hosting.again(it.id, self.driver, it.order)
+            case Action.SHRINK:
+                ids = sorted({each.id for each in live})
+                taken = set(self.world.random.sample(ids, min(len(ids), fault.workers or self.world.between(1, 3))))
+                self.hosting.shrink([each for each in live if each.id in taken], until_us)
             case Action.KILL_DRIVER:
                 self._restart_driver()
             case Action.DRAIN:
@@ -242,7 +221,7 @@ class Simulation:
     def kill(self, process: Process) -> None:
         """Have a worker die; Spark starts it again."""
         process.kill(lose=self.world.chance(0.5))
-        self.spawn(process.id, process.driver)
+        self.hosting.again(process.id, process.driver, process.order)
 
     def _restart_driver(self) -> None:
         self.driver.kill(lose=self.world.chance(0.5))
@@ -251,8 +230,7 @@ class Simulation:
         def start() -> None:
             self._lives += 1
             self.driver = DriverProcess(self, self._lives)
-            for worker in range(self.plan.workers):
-                self.spawn(worker, self.driver)
+            self.hosting.start_all(self.driver, 0)
 
         self.world.after(self.world.between(1_000, DRIVER_RESTART_US_MAX), "the driver starts again", start)
 
@@ -297,6 +275,8 @@ class Simulation:
             self.killed_by_record,
             self.notes.opened,
             self.decisions,
+            self.hosting.orders,
+            len(self.dismissed),
         )
 
     def _step(self) -> None:

@@ -8,6 +8,7 @@ from random import Random
 from penstock.connectors import memory, records
 from penstock.connectors.base import Sink, Source
 from penstock.connectors.memory import At, Memory
+from penstock.control.scheduler import START_DELAY_US
 from penstock.expr import col
 from penstock.operators import DEAD_LETTERS, Tumbling
 from penstock.operators.keyed import aggregates as agg
@@ -28,7 +29,7 @@ from penstock.testing.simulation.draws import (
     draw_weather,
     first_moment,
 )
-from penstock.testing.simulation.faults import Fault, Moment
+from penstock.testing.simulation.faults import Action, Fault, Moment
 from penstock.testing.simulation.labour import labour
 from penstock.testing.simulation.network import Weather
 from penstock.testing.simulation.oracle import SCHEMA, WINDOW_US, Row, Shape
@@ -42,6 +43,8 @@ DECIDING = 2_000_000
 """Seeds from here on leave it to the control loop when they do."""
 POISON = 3_000_000
 """Seeds from here on have records that kill their process."""
+CAPACITY = 4_000_000
+"""Seeds from here on have a cluster that loses cores for a while, and workers that take long to start."""
 _POLICIES = ["skip", "skip", "dead_letter", "dead_letter", "fail"]
 
 
@@ -59,7 +62,7 @@ class Scenario:
     """Whether the driver takes the output (a memory sink), instead of a sink that publishes by itself."""
     write_us_max: int
     work_ns_max: int
-    restart_us_max: int
+    restart_us_last: int
     pins: list[Pin] | None = None
     """What the user settles, if there are slots."""
     submit_us_max: int = 0
@@ -68,6 +71,8 @@ class Scenario:
     """Records that kill their process: partition and number."""
     on_error: str = "fail"
     """What becomes of them."""
+    start_us_last: int = 0
+    """How long Spark takes to start the last one of the first processes; 0: as long as any other."""
 
     @property
     def has_slots(self) -> bool:
@@ -97,6 +102,8 @@ class Scenario:
     @staticmethod
     def of(seed: int) -> Scenario:
         """Draw a scenario; what kind it is depends on where the seed lies."""
+        if seed >= CAPACITY:
+            return _short_of_cores(seed)
         if seed >= POISON:
             return _poisoned(seed)
         if seed >= DECIDING:
@@ -164,7 +171,7 @@ def _of_records(seed: int) -> Scenario:
         delivered=not driver_dies and random.random() < 0.5,
         write_us_max=random.choice([100, 5_000, 100_000]),
         work_ns_max=random.choice([2, 20_000, 500_000]),
-        restart_us_max=random.choice([10_000, 500_000]),
+        restart_us_last=random.choice([10_000, 500_000]),
     )
 
 
@@ -242,6 +249,31 @@ def _poisoned(seed: int) -> Scenario:
         poison=frozenset(random.sample(rows, min(len(rows), random.choice([1, 1, 2])))),
         on_error=on_error,
         delivered=base.delivered,
+    )
+
+
+def _short_of_cores(seed: int) -> Scenario:
+    """Draw a scenario in which there are too few cores for a while, once or twice, and processes start slowly."""
+    random = Random(f"capacity {seed}")
+    base = _switching(seed) if random.random() < 0.5 else _of_records(seed)
+    last_us = max(row[4] for row in base.rows) - START_US
+    start_us_last = random.choice([0, 0, 4 * SILENCE_US])
+    shrinks = [
+        Fault(
+            Action.SHRINK,
+            None,
+            1,
+            start_us_last + random.randrange(START_DELAY_US, START_DELAY_US + max(1, last_us)),
+            random.choice([500_000, 2 * SILENCE_US, 6 * SILENCE_US, 16 * SILENCE_US]),
+        )
+        for _ in range(random.choice([1, 1, 2]))
+    ]
+    return replace(
+        base,
+        options=replace(base.options, parallelism=random.choice([1, 2, 3, 5])),
+        faults=[*shrinks, *base.faults[: random.choice([0, 1])]],
+        restart_us_last=random.choice([10_000, 500_000, 3 * SILENCE_US]),
+        start_us_last=start_us_last,
     )
 
 

@@ -179,7 +179,7 @@ class SparkGroups:
         def start() -> None:
             if self.driver.dead or self.driver.finished or task.slot not in self._left.get(task.command.group, ()):
                 return
-            if self._simulation.is_full(self.driver) or self._simulation.waiting_workers:
+            if self._simulation.hosting.is_full(self.driver) or self._simulation.hosting.waiting:
                 self._world.after(PLACE_US, f"task {task.command.group}.{task.slot} waits", start)
                 return
             free = [seat for seat in self.seats if seat.task is None and not seat.dead]
