@@ -46,6 +46,8 @@ class Block:
         The producer has had no input for a while: do not wait for its event time.
     mark : Mark
         Epoch or end marker.
+    size_bytes : int
+        What the records weigh, packed: estimated where the block is made of rows, exact once it has travelled.
     """
 
     first: int
@@ -59,6 +61,7 @@ class Block:
     idle: bool = False
     mark: Mark = Mark.NONE
     packed: bytes | None = None
+    size_bytes: int = 0
 
     def as_rows(self, schema: Schema) -> list[Record]:
         """Return the records as rows."""

@@ -22,14 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.dataset import Mark, unpack
-from penstock.engine.chain import Chain, ClockNs, Passed, SinkOperator
+from penstock.dataset import Mark, Scale, unpack
+from penstock.engine.chain import Chain, ClockNs, Passed
 from penstock.engine.edges import EdgeInput, EdgeOutput, Span
 from penstock.engine.figures import count_away
 from penstock.engine.inputs import Input, Logs, Readers, Taken
 from penstock.engine.inputs.base import BLOCK_RECORDS_MAX, fit_records
 from penstock.engine.inspect import InputView, UnitView
-from penstock.engine.line import Item, Line, Marker
+from penstock.engine.line import Item, Line, Marker, Parts
 from penstock.engine.samples import Tap
 from penstock.engine.snapshot import Capture, Compaction, OpCounters, UnitSnapshot
 from penstock.engine.switch import Switch, Switches
@@ -67,8 +67,10 @@ class Unit:
         self.outputs = outputs
         self.chain = chain = Chain(spec, instance, plan, clock_ns)
         self.line = Line()
+        self._next_id = 0  # of the next output block
         self.done_epoch = 0
         """Last epoch whose marker has passed through."""
+        self.due_epoch = 0  # of the last marker that is on its way
         self.finished = False
         self.snapshots: list[UnitSnapshot] = []
         """Taken and not yet handed over to be stored."""
@@ -92,6 +94,8 @@ class Unit:
         self._compaction = Compaction()
         self._clock_ns = clock_ns
         self._work_us = plan.options.block_work_us
+        self._block_bytes = plan.options.block_bytes
+        self._scale = Scale()
         self._records_max = _FIRST_READ_RECORDS if logs is None else BLOCK_RECORDS_MAX
         self.is_blocked = False
         """An output had no room at the last step."""
@@ -158,7 +162,7 @@ class Unit:
             read_ns = self._clock_ns()
             self.input.count_read(count, read_ns - before_ns, taken.due_us, read_ns // 1000)
         if self.tap is not None:
-            self.tap.rows += rows
+            self.tap.add(rows)
         passed = chain.push(rows, taken.due_us, 0, way.until, taken.place) if rows else Passed([])
         reached = self.input.entered(taken, now_us)
         if reached is not None:
@@ -168,11 +172,12 @@ class Unit:
         way.take(taken, passed, now_us)
         if count:
             self._records_max = fit_records(self._records_max, count, self._clock_ns() - before_ns, self._work_us)
+            if self.spec.source is not None:
+                self._records_max = self._scale.fit(self._records_max, rows, self._block_bytes)
 
     def _leave(self, taken: Taken, passed: Passed, now_us: int) -> None:
         """Let out what has passed the whole chain here."""
         span = self._span
-        span.first = span.last = self.line.number()
         span.due_us = taken.due_us
         self.input.passed(taken.origin, passed.event_time_us_max, self.input.clock_us(now_us), span)
         self._emit(passed.rows, passed.sides)
@@ -181,8 +186,10 @@ class Unit:
 
     def _emit(self, rows: list[Record], sides: dict[tuple[int, str], list[Record]]) -> None:
         span = self._span
+        span.first = span.last = self._next_id
         for output, side in self._ports:
             output.emit(span, rows if side is None else sides.get(side, []))
+        self._next_id = span.last + 1
 
     def _take_stretches(self, now_us: int) -> bool:
         way, source = self.way, self.input
@@ -197,15 +204,14 @@ class Unit:
         """Tell those behind the unit that its input is silent."""
         span = self._span
         span.idle = True
-        span.first = span.last = self.line.number()
         span.event_time_us_max = None
         self._emit([], {})
 
     @property
     def has_room(self) -> bool:
-        """Whether every output can take more."""
-        for log in self._logs:  # noqa: SIM110 (asked at every step: no generator)
-            if not log.has_room:
+        """Whether every output can take more, or has to because a marker is behind it."""
+        for log in self._logs:
+            if not log.has_room and not (self.due_epoch > self.done_epoch and log.has_queue_room):
                 return False
         return True
 
@@ -251,7 +257,6 @@ class Unit:
     def _let_marker_out(self, marker: Marker) -> None:
         """Have sinks prepare, send the marker on, and take the snapshot."""
         span = self._span
-        span.first = span.last = marker.id
         span.mark = marker.mark
         if marker.epoch is not None:
             span.epoch = marker.epoch
@@ -276,7 +281,7 @@ class Unit:
             epoch,
             capture.full,
             self.finished,
-            marker.id + 1,
+            self._next_id,
             capture.inputs,
             [output.records_written for output in self.outputs],
             capture.offsets,
@@ -311,27 +316,23 @@ class Unit:
     def _let_item_out(self, item: Item, now_us: int) -> None:
         """Run an item through the operations behind its range, and write what comes out of it."""
         span, done = self._span, item.result.done if item.result is not None else None
-        parts: dict[int, dict[int, tuple[int, bytes]]] = {}
+        parts: Parts = {}
         passed = Passed([])
         if item.given_back:
             passed = self._run_here(item)
         elif item.result is not None and done is not None:
-            payloads = list(item.result.payloads)
+            parts, carried, staged = item.result.open()
             item.due_us = item.due_us or done.due_us
             count_away(self.chain, self.input, item, done, now_us)
-            for part in done.parts:
-                parts.setdefault(part.edge, {})[part.consumer] = (part.count, payloads.pop(0))
             passed.event_time_us_max = done.event_time_us_max
             after = item.range.last + 1
-            if done.carried:
+            if carried:
                 schema = self.spec.schema_at(after)
-                came = schema.to_rows(unpack(payloads.pop(0), schema))
+                came = [row for packed in carried for row in schema.to_rows(unpack(packed, schema))]
                 passed = self.chain.push(came, item.due_us, after, origin=item.place)
-            if done.staged:
-                sink = self.chain.stages[item.range.last].operator
-                assert isinstance(sink, SinkOperator)
-                sink.adopt(payloads.pop(0))
-        span.first = span.last = item.id
+            for packed in staged:
+                self.chain.adopt(item.range.last, packed)
+        span.first = span.last = self._next_id
         span.due_us = item.due_us
         self.input.passed(item.origin, passed.event_time_us_max, item.seen_us, span)
         for output, side in self._ports:
@@ -341,6 +342,7 @@ class Unit:
                 output.emit(span, passed.rows)
             else:
                 output.emit(span, (item.sides if side[0] < item.range.first else passed.sides).get(side, []))
+        self._next_id = span.last + 1
         if item.count:
             self.switches.output(item.due_us, now_us)
 
@@ -397,6 +399,7 @@ class Unit:
             (self.spec.id, self.instance),
             self.input.clock_us,
             record_ns,
+            self._block_bytes,
         )
 
     def _show_forms(self) -> None:
@@ -447,7 +450,7 @@ class Unit:
         for output, written in zip(self.outputs, last.written or [0] * len(self.outputs), strict=True):
             output.records_written = written
         self._span.epoch = last.epoch + 1
-        self.line.next_id = last.next_id
+        self._next_id = last.next_id
 
     def begin_after(self, epoch: int) -> None:
         """Begin with nothing in a job that goes on after ``epoch``: a unit that the last run did not have."""

@@ -280,7 +280,7 @@ def _headers(frames: Sequence[bytes]) -> Iterator[m.PeerMessage]:
     at = 0
     while at < len(frames):
         message = m.decode_peer(frames[at])
-        at += 2 if isinstance(message, m.Data) and message.count else 1
+        at += 1 + (message.frames if isinstance(message, m.Data) and message.count else 0)
         yield message
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from penstock.dataset import Block
+from penstock.dataset.sizes import BLOCK_BYTES
 from penstock.engine.chain import Passed
 from penstock.engine.inputs import Stretch, Taken
 from penstock.engine.line import Item, Line, Range, Result
 from penstock.engine.ways.pool import SlotPool
-from penstock.engine.ways.slots import ITEM_BYTES_MAX, ITEM_RECORDS_MAX, ITEM_WORK_US, Slots
+from penstock.engine.ways.slots import ITEM_BLOCKS, ITEM_RECORDS_MAX, ITEM_WORK_US, Slots
 from penstock.protocol import slots as s
 from penstock.types import Schema
 
@@ -29,8 +30,8 @@ def done(number: int, took_us: int = 0) -> s.Done:
         event_time_us_max=None,
         stages=[],
         parts=[],
-        carried=0,
-        staged=0,
+        carried=[],
+        staged=[],
     )
 
 
@@ -93,7 +94,7 @@ def test_sizes_follow_the_bytes() -> None:
     play = Play()
     for _ in range(30):
         play.finish(play.way.records_max, 1, play.way.records_max * 20_000)
-    assert play.way.records_max == pytest.approx(ITEM_BYTES_MAX / 20_000, rel=0.05)
+    assert play.way.records_max == pytest.approx(ITEM_BLOCKS * BLOCK_BYTES / 20_000, rel=0.05)
 
 
 def test_a_micro_batch_is_cut_when_it_is_full_or_old() -> None:
