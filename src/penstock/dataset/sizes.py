@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import ceil
 
 import msgspec
 import pyarrow as pa
@@ -27,36 +28,38 @@ class Scale:
 
     Attributes
     ----------
-    record_bytes : float
+    record_bytes : int
         Mean of the last samples, the newest one counting most.
     """
 
-    __slots__ = ("_unweighed", "record_bytes")
+    __slots__ = ("_left", "_mean", "record_bytes")
 
     def __init__(self) -> None:
-        self.record_bytes = 0.0
-        self._unweighed = WEIGH_RECORDS
+        self.record_bytes = 0
+        self._mean = 0.0
+        self._left = 0
+        """So many records need not be weighed."""
 
-    def add(self, rows: Sequence[Record]) -> float:
+    def add(self, rows: Sequence[Record]) -> int:
         """Take note of records that pass; return about what one of them weighs."""
-        self._unweighed += len(rows)
-        if self._unweighed >= WEIGH_RECORDS and rows:
+        self._left -= len(rows)
+        if self._left < 0:
             self._weigh(rows)
         return self.record_bytes
 
     def fit(self, records: int, rows: Sequence[Record], bytes_max: int) -> int:
         """Take note of records that pass; return how many like them to take at once, ``records`` at the most."""
         each = self.add(rows)
-        return records if records * each <= bytes_max else max(1, int(bytes_max / each))
+        return records if records * each <= bytes_max else max(1, bytes_max // each)
 
     def _weigh(self, rows: Sequence[Record]) -> None:
-        self._unweighed = 0
+        self._left = WEIGH_RECORDS
         few = rows[:: max(WEIGH_RECORDS, 1 + len(rows) // _WEIGHED_MAX)]
-        mean = len(_encode(few)) / len(few)
-        known = self.record_bytes
+        found = len(_encode(few)) / len(few)
         # Of a large block the sample is as good as what is known of the blocks before; it may begin a new kind of data.
-        share = 1.0 if not known else 0.25 if len(rows) < WEIGH_RECORDS else 0.75
-        self.record_bytes = known + share * (mean - known)
+        share = 1.0 if not self._mean else 0.25 if len(rows) < WEIGH_RECORDS else 0.75
+        self._mean += share * (found - self._mean)
+        self.record_bytes = ceil(self._mean)
 
 
 def cut(pack: Callable[[int, int], bytes], count: int, bytes_max: int) -> Iterator[tuple[int, bytes]]:

@@ -118,7 +118,7 @@ class EdgeOutput:
             return
         size_bytes = len(packed)
         if rows:
-            size_bytes = int(count * self._scale.record_bytes)
+            size_bytes = count * self._scale.record_bytes
             if size_bytes > self._block_bytes and count > 1:
                 rows = self._cut(i, span, rows, -(-size_bytes // self._block_bytes))
                 size_bytes = size_bytes * len(rows) // count
@@ -148,7 +148,7 @@ class EdgeOutput:
         each = max(1, len(rows) // pieces)
         at = 0
         for ahead, at in enumerate(range(0, len(rows) - each, each)):
-            size_bytes = int(each * self._scale.record_bytes)
+            size_bytes = each * self._scale.record_bytes
             self._write_ahead(i, span, ahead, rows[at : at + each], each, None, size_bytes)
         return rows[at + each :]
 

@@ -32,8 +32,7 @@ class Tap:
     def add(self, rows: list[Record]) -> None:
         """Keep some of these, unless there are enough."""
         if rows and len(self.rows) < self.wanted:
-            fitting = max(1, int(TAP_BYTES // max(1.0, self.scale.add(rows))))
-            self.wanted = min(self.wanted, fitting)
+            self.wanted = self.scale.fit(self.wanted, rows, TAP_BYTES)
             self.rows += rows[: max(0, self.wanted - len(self.rows))]
 
 

@@ -135,7 +135,7 @@ class Slots(Way):
         block = taken.block
         if block is None or taken.is_open:
             rows = entered.rows
-            size_bytes = int(len(rows) * self._scale.add(rows))
+            size_bytes = len(rows) * self._scale.add(rows) if rows else 0
             block = Block(0, 0, 0, rows or None, None, len(rows), taken.due_us, size_bytes=size_bytes)
         held.blocks.append(block)
         held.count += block.count
