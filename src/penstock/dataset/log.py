@@ -116,9 +116,7 @@ class Log:
     @property
     def is_filling(self) -> bool:
         """Whether so much is kept for replay that an epoch should be committed soon."""
-        if 2 * (self._weight_in - self._weight_out) > self._retained_max:
-            return True
-        return 2 * (self._bytes_in - self._bytes_out) > self._retained_bytes_max
+        return 2 * self.retained_records > self._retained_max or 2 * self.retained_bytes > self._retained_bytes_max
 
     def inspect(self) -> LogView:
         """A read-only view."""
@@ -135,10 +133,6 @@ class Log:
     def unread_records(self, reader: str) -> int:
         """Records that the reader has not consumed yet."""
         return self._weight_in - self._cursors[reader].consumed_weight
-
-    def unread_bytes(self, reader: str) -> int:
-        """Bytes that the reader has not consumed yet."""
-        return self._bytes_in - self._cursors[reader].consumed_bytes
 
     @property
     def has_room(self) -> bool:

@@ -289,7 +289,7 @@ def _ends(view: WorkerView, channel: ChannelId) -> tuple[object, ...]:
     receiver, sender = view.receivers.get(channel), view.senders.get(channel)
     return (
         receiver and (receiver.received, receiver.owes_ack),
-        sender and (sender.received, sender.in_flight_records),
+        sender and (sender.received, sender.in_flight_records, sender.in_flight_bytes),
     )
 
 
