@@ -200,8 +200,8 @@ class LimitExceeded(PenstockError):
 
     code = "LIMIT_EXCEEDED"
 
-    def __init__(self, *, what: str, limit: int, got: int, operation: str | None = None) -> None:
-        super().__init__(f"{what}: {got} exceeds the limit of {limit}.", operation=operation)
+    def __init__(self, *, what: str, limit: int, got: int, operation: str | None = None, hint: str = "") -> None:
+        super().__init__(f"{what}: {got} exceeds the limit of {limit}.", operation=operation, hint=hint)
 
 
 class ProtocolError(PenstockError):

@@ -11,6 +11,7 @@ import pytest
 from test_recovery import PIPELINES, S, bag, cluster_of, events, figure, lines, plan_of, sound, step
 
 import penstock as ps
+from penstock.connectors.memory import At
 from penstock.pipeline.plan import Plan
 from penstock.testing.cluster import Cluster
 
@@ -122,3 +123,18 @@ def test_the_whole_of_a_stateless_pipeline_goes_over_and_comes_back() -> None:
     cluster.run_until(1 << 62)
     kept = [(row.k, row.n, row.t) for row in source.records(0, 4000, cluster.start_us) if row.n >= 50]
     assert [(row.k, row.n, row.t) for row in sink.rows] == kept, "in order"
+
+
+def test_a_function_is_called_in_order_whichever_slot_is_first() -> None:
+    """The slot that gets the first micro-batch is the last to run one: the function is called in order nevertheless."""
+    called: list[int] = []
+    rows = [(n,) for n in range(5_000)]
+    stream = ps.stream("in", ps.records([At("1s"), *rows], schema="n bigint")).filter(ps.col("n") >= 0)
+    cluster = cluster_of(stream.to(ps.foreach(lambda row: called.append(row.n)), name="call"), 1, "200ms")
+    for slot in (2, 1, 0):
+        cluster.add_slot(slot)
+    (unit,) = cluster._plan.units
+    cluster.switch(0, unit.movable[0], unit.movable[-1], 1_000)
+    cluster.run_until(1 << 62)
+    assert called == list(range(5_000))
+    assert {each.operation: each.form for each in cluster.workers[0].figures()}["filter"] == "batch"

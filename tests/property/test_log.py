@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.dataset import Block, Log, Mark
-from penstock.errors import LimitExceeded, OffsetGap, ProtocolError
+from penstock.dataset.sizes import RETAINED_QUEUES
+from penstock.errors import OffsetGap, ProtocolError
 
 READERS = ("left", "right")
 reader = st.sampled_from(READERS)
@@ -19,10 +20,16 @@ reader = st.sampled_from(READERS)
 class LogMachine(RuleBasedStateMachine):
     """The model keeps every block ever appended; positions are indexes into it."""
 
-    @initialize(unread_max=st.integers(1, 12), retained_max=st.integers(1, 20))
-    def begin(self, unread_max: int, retained_max: int) -> None:
-        self.log = Log("model", READERS, unread_records_max=unread_max, retained_records_max=retained_max)
-        self.unread_max, self.retained_max = unread_max, retained_max
+    @initialize(unread_max=st.integers(1, 12), retained_max=st.integers(1, 20), bytes_max=st.integers(1, 300))
+    def begin(self, unread_max: int, retained_max: int, bytes_max: int) -> None:
+        self.log = Log(
+            "model",
+            READERS,
+            unread_records_max=unread_max,
+            retained_records_max=retained_max,
+            unread_bytes_max=bytes_max,
+        )
+        self.unread_max, self.retained_max, self.bytes_max = unread_max, retained_max, bytes_max
         self.blocks: list[Block] = []
         self.base = 0
         self.next = dict.fromkeys(READERS, 0)
@@ -39,17 +46,22 @@ class LogMachine(RuleBasedStateMachine):
     def weight(self, first: int, last: int) -> int:
         return sum(block.count or 1 for block in self.blocks[first:last])
 
+    def size(self, first: int, last: int) -> int:
+        return sum(block.size_bytes for block in self.blocks[first:last])
+
     # --- what may happen ----------------------------------------------------------------------------------------------
 
     @precondition(lambda self: not self.ended)
-    @rule(count=st.integers(0, 5), span=st.integers(1, 3), mark=st.sampled_from([Mark.NONE] * 6 + [Mark.EPOCH]))
-    def append(self, count: int, span: int, mark: Mark) -> None:
+    @rule(
+        count=st.integers(0, 5),
+        span=st.integers(1, 3),
+        size=st.sampled_from([1, 10, 1000]),
+        mark=st.sampled_from([Mark.NONE] * 6 + [Mark.EPOCH]),
+    )
+    def append(self, count: int, span: int, size: int, mark: Mark) -> None:
         first = self.next_id()
         block = Block(first, first + span - 1, self.epoch, list(range(count)) or None, None, count, mark=mark)
-        if mark is Mark.NONE and self.weight(self.base, len(self.blocks)) >= 2 * self.retained_max:
-            with pytest.raises(LimitExceeded):
-                self.log.append(block)
-            return
+        block.size_bytes = size * count
         self.log.append(block)
         self.blocks.append(block)
         self.epoch += mark is Mark.EPOCH
@@ -84,6 +96,13 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.peek(who) is expected
         assert self.log.read(who) is expected
         self.next[who] += expected is not None
+
+    @precondition(lambda self: any(at > self.base for at in self.next.values()))
+    @rule(data=st.data(), size=st.sampled_from([0, 3, 2000]))
+    def weigh(self, data: st.DataObject, size: int) -> None:
+        who = data.draw(st.sampled_from([who for who in READERS if self.next[who] > self.base]))
+        self.log.weigh(who, size)
+        assert self.blocks[self.next[who] - 1].size_bytes == size
 
     @rule(who=reader, share=st.floats(0, 1))
     def consume(self, who: str, share: float) -> None:
@@ -139,7 +158,18 @@ class LogMachine(RuleBasedStateMachine):
         assert log.committed_epoch == self.committed
         unread = {who: self.weight(self.consumed[who], len(self.blocks)) for who in READERS}
         assert {who: log.unread_records(who) for who in READERS} == unread
-        assert log.has_room == (max(unread.values()) < self.unread_max and log.retained_records < self.retained_max)
+        assert log.retained_bytes == self.size(self.base, len(self.blocks))
+        unread_bytes = {who: self.size(self.consumed[who], len(self.blocks)) for who in READERS}
+        retained_bytes_max = RETAINED_QUEUES * self.bytes_max
+        assert log.has_room == (
+            max(unread.values()) < self.unread_max
+            and log.retained_records < self.retained_max
+            and max(unread_bytes.values()) < self.bytes_max
+            and log.retained_bytes < retained_bytes_max
+        )
+        assert log.is_filling == (
+            2 * log.retained_records > self.retained_max or 2 * log.retained_bytes > retained_bytes_max
+        )
         for who in READERS:
             at = self.next[who]
             assert log.position(who) == (self.blocks[at].first if at < len(self.blocks) else self.next_id())

@@ -179,16 +179,18 @@ def with_a_slice(
     assert outcome.due_us == DUE_US
     assert len(outcome.stages) == last - first + 1
     passed.rows = []
-    if outcome.carried is not None and outcome.carried.num_rows:
-        carried = unit.schema_at(last + 1).to_rows(outcome.carried)
+    if outcome.carried:
+        after = unit.schema_at(last + 1)
+        carried = [row for _, packed in outcome.carried for row in after.to_rows(unpack(packed, after))]
+        assert len(carried) == sum(count for count, _ in outcome.carried)
         passed.add(chain.push(carried, DUE_US, last + 1, origin=(0, at)))
-    if outcome.staged_records:
+    for _, staged in outcome.staged:
         sink = chain.stages[last].operator
         assert isinstance(sink, SinkOperator)
-        sink.adopt(outcome.staged or b"")
-    payloads = list(outcome.payloads)
-    parts = {(part.edge, part.consumer): (part.count, payloads.pop(0)) for part in outcome.parts}
-    assert not payloads
+        sink.adopt(staged)
+    parts: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
+    for part, packed in zip(outcome.parts, outcome.payloads, strict=True):
+        parts.setdefault((part.edge, part.consumer), []).append((part.count, packed))
     for output in outputs:
         edge = output.edge
         if first <= edge.op_index <= last:

@@ -21,6 +21,7 @@ from penstock.dataset.channel import Ack, Sender
 from penstock.engine import share as share_module
 from penstock.engine.chain import Chain
 from penstock.engine.channels import Channels
+from penstock.engine.edges import EdgeOutput, Span
 from penstock.engine.inputs import Logs, Readers
 from penstock.engine.share import Persist, Share
 from penstock.engine.snapshot import UnitSnapshot, encode_snapshot
@@ -143,6 +144,40 @@ def the_scheduler_listens_to_old_incarnations(patch: Patch) -> None:
         return original(self, message, now_us)
 
     patch.setattr(Scheduler, "_on_message", on_message)
+
+
+def small_blocks_and_queues(scenario: Scenario) -> Scenario | None:
+    """Blocks of one record each, and windows that hold few."""
+    options = replace(scenario.options, queue_records=16_384, queue_bytes=200, block_bytes=1)
+    return replace(scenario, options=options) if scenario.shape not in FORWARD else None
+
+
+@nursery.planted_with(small_blocks_and_queues)
+def pieces_of_a_block_share_its_id(patch: Patch) -> None:
+    original = EdgeOutput._write_ahead
+
+    def write_ahead(self: EdgeOutput, i: int, span: Span, *piece: Any) -> None:
+        last = span.last
+        original(self, i, span, *piece)
+        span.last = last
+
+    patch.setattr(EdgeOutput, "_write_ahead", write_ahead)
+
+
+@nursery.planted_with(small_blocks_and_queues)
+def a_sender_does_not_count_bytes(patch: Patch) -> None:
+    original = Sender.next
+
+    def following(self: Sender, now_us: int) -> Block | None:
+        self._in_flight_bytes = 0
+        return original(self, now_us)
+
+    patch.setattr(Sender, "next", following)
+
+
+@nursery.planted_with(lambda s: replace(s, options=replace(s.options, queue_bytes=1, block_bytes=1)))
+def what_is_kept_stops_a_marker(patch: Patch) -> None:
+    patch.setattr(Unit, "due_epoch", property(lambda self: 0, lambda self, epoch: None), raising=False)
 
 
 @planted

@@ -205,6 +205,8 @@ class Sink(ABC):
     batch_kind: ClassVar[BatchKind] = BatchKind.LOOP
     """A sink that has not been tried in batch form is taken to cost there what it costs in record form."""
     stateful: ClassVar[bool] = False
+    is_movable: ClassVar[bool] = True
+    """Whether tasks that share the work may make its output ready; else its writer gets every record, in order."""
     required_ports: ClassVar[tuple[str, ...]] = ()
     state_signature: ClassVar[None] = None
 

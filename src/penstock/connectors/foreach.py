@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pyarrow as pa
-
-from penstock.connectors.base import Sink, SinkWriter, Stager, WriterContext
+from penstock.connectors.base import Sink, SinkWriter, WriterContext
 from penstock.errors import InvalidOption, SinkFailed
 from penstock.types import Record, Schema
 
@@ -15,6 +13,8 @@ Callback = Callable[[Record], object]
 
 class Foreach(Sink):
     """A sink that calls a function; build it with :func:`foreach`."""
+
+    is_movable = False  # several tasks that called the function at once would change the order of a key's records
 
     def __init__(self, function: Callback) -> None:
         self._function = function
@@ -27,24 +27,11 @@ class Foreach(Sink):
         del schema
         return _ForeachWriter(self._function, context.operation)
 
-    def stager(self, schema: Schema, operation: str) -> Stager:
-        # It promises no more than "at least once" anyway, so a slot may call the function itself.
-        writer = _ForeachWriter(self._function, operation)
-
-        def stage(batch: pa.RecordBatch) -> bytes:
-            writer.write(schema.to_rows(batch))
-            return b""
-
-        return stage
-
 
 class _ForeachWriter(SinkWriter):
     def __init__(self, function: Callback, operation: str) -> None:
         self._function = function
         self._operation = operation
-
-    def adopt(self, staged: bytes, schema: Schema) -> None:
-        """The slot has called the function."""
 
     def write(self, rows: list[Record]) -> None:
         function = self._function
@@ -64,7 +51,8 @@ def foreach(function: Callback) -> Foreach:
     """Call a function with every record, on the worker, as soon as the record is there.
 
     It does not wait for the commit, so after a failure records come again: at least once. Make the function
-    idempotent where that matters.
+    idempotent where that matters. The records of a key that was shuffled by are handled by one worker, one after the
+    other and in order, whatever form the operations before it have: a store where the last write wins ends right.
 
     Parameters
     ----------

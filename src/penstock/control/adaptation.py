@@ -331,7 +331,7 @@ def checked_operations(plan: Plan, operations: Sequence[str], form: Form | None)
             raise InvalidOption(
                 option="form of " + repr(name),
                 given=form.value,
-                allowed="record: it keeps state, or its source cannot be read by several tasks",
+                allowed="record: it keeps state, is called in order, or its source cannot be read by several tasks",
             )
     if form is Form.BATCH:
         for unit in {unit for unit, _ in found}:

@@ -3,6 +3,7 @@
 from penstock.dataset.block import Block, Mark, join_columns, pack, unpack
 from penstock.dataset.channel import Ack, ChannelId, Receiver, ReceiverView, Sender, SenderView
 from penstock.dataset.log import Log, LogView
+from penstock.dataset.sizes import Scale, cut_columns, cut_rows
 
 __all__ = [
     "Ack",
@@ -13,8 +14,11 @@ __all__ = [
     "Mark",
     "Receiver",
     "ReceiverView",
+    "Scale",
     "Sender",
     "SenderView",
+    "cut_columns",
+    "cut_rows",
     "join_columns",
     "pack",
     "unpack",

@@ -50,6 +50,8 @@ class Block:
         Whether the lane is idle from here on, so that nobody waits for it; None: as before.
     mark : Mark
         Epoch or end marker.
+    size_bytes : int
+        What the records weigh, packed: estimated where the block is made of rows, exact once it has travelled.
     """
 
     first: int
@@ -65,6 +67,7 @@ class Block:
     idle: bool | None = None
     mark: Mark = Mark.NONE
     packed: bytes | None = None
+    size_bytes: int = 0
 
     def as_rows(self, schema: Schema) -> list[Record]:
         """Return the records as rows."""

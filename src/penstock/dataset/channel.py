@@ -26,8 +26,10 @@ from typing import NamedTuple
 
 from penstock.dataset.block import Block, Mark
 from penstock.dataset.log import Log
+from penstock.dataset.sizes import QUEUE_BYTES
 
 WINDOW_RECORDS = 8_192
+WINDOW_BYTES = QUEUE_BYTES // 2
 ACK_DELAY_US = 20_000
 RESEND_US_MIN = 1_000_000
 RESEND_US_MAX = 30_000_000
@@ -57,6 +59,7 @@ class SenderView:
     sent: int
     received: int
     in_flight_records: int
+    in_flight_bytes: int
     is_waiting: bool
     bounds: tuple[int, int]
 
@@ -70,13 +73,21 @@ class ReceiverView:
     queued_records: int
     largest: int
     """Records of the largest block that waits."""
+    queued_bytes: int
+    largest_bytes: int
 
 
 class Sender:
-    """Reads a log within the window and keeps what it needs to send again."""
+    """Reads a log within the window, of records and of bytes, and keeps what it needs to send again."""
 
     def __init__(
-        self, channel: ChannelId, log: Log, reader: str, window_records: int = WINDOW_RECORDS, generation: int = 0
+        self,
+        channel: ChannelId,
+        log: Log,
+        reader: str,
+        window_records: int = WINDOW_RECORDS,
+        generation: int = 0,
+        window_bytes: int = WINDOW_BYTES,
     ) -> None:
         self.channel = channel
         self.generation = generation
@@ -84,32 +95,49 @@ class Sender:
         self._log = log
         self._reader = reader
         self._window = window_records
+        self._window_bytes = window_bytes
         self._in_flight: deque[Block] = deque()  # sent and not consumed
         self._in_flight_records = 0
+        self._in_flight_bytes = 0
         self._sent = self._received = log.position(reader) - 1
         self._progress_us = 0
         self._resend_us = RESEND_US_MIN
 
     def inspect(self) -> SenderView:
         """A read-only view."""
-        return SenderView(self._sent, self._received, self._in_flight_records, self._is_waiting, self._log.bounds)
+        records, size_bytes = self._in_flight_records, self._in_flight_bytes
+        return SenderView(self._sent, self._received, records, size_bytes, self._is_waiting, self._log.bounds)
 
     def next(self, now_us: int) -> Block | None:
         """Return the next block to send, if the window allows; a block larger than the window goes alone."""
         block = self._log.peek(self._reader)
         if block is None:
             return None
-        if block.count and self._in_flight and self._in_flight_records + block.weight > self._window:
+        if (
+            block.count
+            and self._in_flight
+            and (
+                self._in_flight_records + block.weight > self._window
+                or self._in_flight_bytes + block.size_bytes > self._window_bytes
+            )
+        ):
             return None
         self._log.read(self._reader)
         if not self._in_flight:
             self._progress_us = now_us
         self._in_flight.append(block)
         self._in_flight_records += block.weight
+        self._in_flight_bytes += block.size_bytes
         if block.last <= self._sent:
             self.resent_blocks += 1
         self._sent = max(self._sent, block.last)
         return block
+
+    def weigh(self, block: Block, size_bytes: int) -> None:
+        """Note what the block that `next` has just returned really weighs, now that it is packed."""
+        if block.size_bytes != size_bytes:
+            self._in_flight_bytes += size_bytes - block.size_bytes
+            self._log.weigh(self._reader, size_bytes)
 
     def on_ack(self, ack: Ack, now_us: int) -> None:
         """Take the receiver's word."""
@@ -120,7 +148,7 @@ class Sender:
             # A slow consumer's receiver acknowledges again and again; as long as it does, there is nothing to probe.
             self._progress_us = now_us
         while self._in_flight and self._in_flight[0].last <= ack.consumed:
-            self._in_flight_records -= self._in_flight.popleft().weight
+            self._land(self._in_flight.popleft())
             self._made_progress(now_us)
         self._log.consume(self._reader, ack.consumed)
         if ack.gap and ack.received == self._received:
@@ -136,7 +164,7 @@ class Sender:
         else:
             # The word that it was consumed may be lost, and a receiver without work sends no other.
             probe = self._in_flight.pop()
-            self._in_flight_records -= probe.weight
+            self._land(probe)
             self._log.seek(self._reader, probe.first)
             self._progress_us = now_us
 
@@ -148,6 +176,10 @@ class Sender:
     def _is_waiting(self) -> bool:
         return bool(self._in_flight) or self._sent > self._received
 
+    def _land(self, block: Block) -> None:
+        self._in_flight_records -= block.weight
+        self._in_flight_bytes -= block.size_bytes
+
     def _made_progress(self, now_us: int) -> None:
         self._progress_us = now_us
         self._resend_us = RESEND_US_MIN
@@ -157,7 +189,7 @@ class Sender:
         if self._log.position(self._reader) > self._received + 1:
             self._log.seek(self._reader, self._received + 1)
         while self._in_flight and self._in_flight[-1].last > self._received:
-            self._in_flight_records -= self._in_flight.pop().weight
+            self._land(self._in_flight.pop())
         self._progress_us = now_us
 
 
@@ -165,7 +197,12 @@ class Receiver:
     """Takes blocks in order, refuses the rest, and holds them until the unit consumes them."""
 
     def __init__(
-        self, channel: ChannelId, window_records: int = WINDOW_RECORDS, generation: int = 0, first_id: int = 0
+        self,
+        channel: ChannelId,
+        window_records: int = WINDOW_RECORDS,
+        generation: int = 0,
+        first_id: int = 0,
+        window_bytes: int = WINDOW_BYTES,
     ) -> None:
         self.channel = channel
         self.generation = generation
@@ -173,9 +210,11 @@ class Receiver:
         self.refused_blocks = 0
         self.queued_records = 0
         self._window = window_records
+        self._window_bytes = window_bytes
         self._queue: deque[Block] = deque()
         self._received = self._consumed = first_id - 1
         self._owed_records = 0
+        self._owed_bytes = 0
         self._ack_since_us: int | None = None
         self._ack_now = False
         self._gap = False
@@ -183,7 +222,10 @@ class Receiver:
     def inspect(self) -> ReceiverView:
         """A read-only view."""
         largest = max((block.count for block in self._queue), default=0)
-        return ReceiverView(self._received, self._ack_now, self.queued_records, largest)
+        sizes = [block.size_bytes for block in self._queue]
+        return ReceiverView(
+            self._received, self._ack_now, self.queued_records, largest, sum(sizes), max(sizes, default=0)
+        )
 
     def accept(self, block: Block, now_us: int) -> bool:
         """Take the block if it is the next one; say so."""
@@ -212,7 +254,12 @@ class Receiver:
         self.queued_records -= block.count
         self._consumed = block.last
         self._owed_records += block.weight
-        if self._owed_records * 4 >= self._window or block.mark is Mark.END:
+        self._owed_bytes += block.size_bytes
+        if (
+            self._owed_records * 4 >= self._window
+            or self._owed_bytes * 4 >= self._window_bytes
+            or block.mark is Mark.END
+        ):
             self._ack_now = True
         return block
 
@@ -228,7 +275,7 @@ class Receiver:
         ack = Ack(self._received, self._consumed, self._gap)
         self._ack_now = False
         self._gap = False
-        self._owed_records = 0
+        self._owed_records = self._owed_bytes = 0
         # Blocks that are queued but not consumed need one more acknowledgement later.
         self._ack_since_us = now_us if self._queue else None
         return ack

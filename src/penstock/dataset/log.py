@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from penstock.dataset.block import Block, Mark
-from penstock.errors import LimitExceeded, OffsetGap, ProtocolError
+from penstock.dataset.sizes import QUEUE_BYTES, RETAINED_QUEUES
+from penstock.errors import OffsetGap, ProtocolError
 
 UNREAD_RECORDS_MAX = 16_384
 RETAINED_RECORDS_MAX = 1_000_000
@@ -23,6 +24,7 @@ class Cursor:
     next: int = 0
     consumed: int = 0
     consumed_weight: int = 0
+    consumed_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class LogView:
     log: Log
     name: str
     has_room: bool
+    retained_bytes: int
     base: int
     """Index of the first block in the whole sequence."""
     blocks: Sequence[Block]
@@ -43,6 +46,9 @@ class LogView:
 class Log:
     """A bounded sequence of blocks with replay: a block stays until all have consumed it and its epoch is committed.
 
+    The bounds, in records and in bytes, are the producer's to respect: it asks `has_room` before it takes more input,
+    and then appends whatever came of that, be it more than fits.
+
     Parameters
     ----------
     name : str
@@ -53,6 +59,8 @@ class Log:
         Records that may wait for the slowest reader; `has_room` is False from there on.
     retained_records_max : int
         Records that may be kept in all.
+    unread_bytes_max : int
+        Bytes that may wait for the slowest reader; some times as many may be kept in all.
     first_id : int
         Id of the first block: where a restored producer goes on.
     """
@@ -64,6 +72,7 @@ class Log:
         *,
         unread_records_max: int = UNREAD_RECORDS_MAX,
         retained_records_max: int = RETAINED_RECORDS_MAX,
+        unread_bytes_max: int = QUEUE_BYTES,
         first_id: int = 0,
     ) -> None:
         self.name = name
@@ -72,11 +81,15 @@ class Log:
             raise ProtocolError(f"log {name} has no reader.")
         self._unread_max = unread_records_max
         self._retained_max = retained_records_max
+        self._unread_bytes_max = unread_bytes_max
+        self._retained_bytes_max = RETAINED_QUEUES * unread_bytes_max
         self._blocks: list[Block] = []
         self._base = 0  # index of self._blocks[0] in the whole sequence
         self._next_id = first_id
         self._weight_in = 0  # of everything ever appended
         self._weight_out = 0  # of everything truncated
+        self._bytes_in = 0
+        self._bytes_out = 0
         self._committed_epoch = 0
         self._ended = False
 
@@ -95,10 +108,22 @@ class Log:
         """Records kept, consumed ones included."""
         return self._weight_in - self._weight_out
 
+    @property
+    def retained_bytes(self) -> int:
+        """Bytes kept, consumed ones included."""
+        return self._bytes_in - self._bytes_out
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether so much is kept for replay that an epoch should be committed soon."""
+        return 2 * self.retained_records > self._retained_max or 2 * self.retained_bytes > self._retained_bytes_max
+
     def inspect(self) -> LogView:
         """A read-only view."""
         cursors = [(each.consumed, each.next) for each in self._cursors.values()]
-        return LogView(self, self.name, self.has_room, self._base, self._blocks, self._next_id, cursors)
+        return LogView(
+            self, self.name, self.has_room, self.retained_bytes, self._base, self._blocks, self._next_id, cursors
+        )
 
     @property
     def committed_epoch(self) -> int:
@@ -114,9 +139,19 @@ class Log:
         """Whether a producer may append; markers may always be appended."""
         if self._weight_in - self._weight_out >= self._retained_max:
             return False
-        floor = self._weight_in - self._unread_max
-        for cursor in self._cursors.values():  # noqa: SIM110 (asked for every block: no generator)
-            if cursor.consumed_weight <= floor:
+        return self._bytes_in - self._bytes_out < self._retained_bytes_max and self.has_queue_room
+
+    @property
+    def has_queue_room(self) -> bool:
+        """Whether the readers keep up, however much is kept for replay.
+
+        Records before a marker may be appended as long as they do: there is no commit, which drops what is kept, unless
+        the marker comes through.
+        """
+        weight = self._weight_in - self._unread_max
+        size_bytes = self._bytes_in - self._unread_bytes_max
+        for cursor in self._cursors.values():
+            if cursor.consumed_weight <= weight or cursor.consumed_bytes <= size_bytes:
                 return False
         return True
 
@@ -127,18 +162,15 @@ class Log:
         ------
         OffsetGap
             If the block does not begin where the log ends.
-        LimitExceeded
-            If the producer did not respect `has_room` by far (one block above the bound is normal).
         """
         if block.first != self._next_id or block.last < block.first:
             raise OffsetGap(log=self.name, expected=self._next_id, got=block.first)
         if self._ended:
             raise ProtocolError(f"log {self.name} has ended; block {block.first} cannot follow.")
-        if block.mark is Mark.NONE and self.retained_records >= 2 * self._retained_max:
-            raise LimitExceeded(what=f"log {self.name}", limit=self._retained_max, got=self.retained_records)
         self._blocks.append(block)
         self._next_id = block.last + 1
         self._weight_in += block.weight
+        self._bytes_in += block.size_bytes
         self._ended = block.mark is Mark.END
 
     def peek(self, reader: str) -> Block | None:
@@ -159,9 +191,21 @@ class Log:
         """Note that the reader is done with everything up to block id ``last``."""
         cursor = self._cursors[reader]
         blocks, base = self._blocks, self._base
-        while cursor.consumed < cursor.next and blocks[cursor.consumed - base].last <= last:
-            cursor.consumed_weight += blocks[cursor.consumed - base].weight
+        while cursor.consumed < cursor.next and (block := blocks[cursor.consumed - base]).last <= last:
+            cursor.consumed_weight += block.weight
+            cursor.consumed_bytes += block.size_bytes
             cursor.consumed += 1
+
+    def weigh(self, reader: str, size_bytes: int) -> None:
+        """Note what the block that the reader has read last really weighs."""
+        at = self._cursors[reader].next - 1
+        block = self._blocks[at - self._base]
+        more = size_bytes - block.size_bytes
+        block.size_bytes = size_bytes
+        self._bytes_in += more
+        for cursor in self._cursors.values():
+            if cursor.consumed > at:
+                cursor.consumed_bytes += more
 
     def seek(self, reader: str, block_id: int) -> None:
         """Move the reader's cursor to the block that begins at ``block_id``: replay, or a resend."""
@@ -172,7 +216,9 @@ class Log:
         cursor = self._cursors[reader]
         cursor.next = self._base + at
         if cursor.consumed > cursor.next:
-            cursor.consumed_weight -= sum(b.weight for b in self._blocks[at : cursor.consumed - self._base])
+            for block in self._blocks[at : cursor.consumed - self._base]:
+                cursor.consumed_weight -= block.weight
+                cursor.consumed_bytes -= block.size_bytes
             cursor.consumed = cursor.next
 
     def seek_after_epoch(self, reader: str, epoch: int) -> int:
@@ -181,6 +227,7 @@ class Log:
         cursor = self._cursors[reader]
         cursor.next = cursor.consumed = self._base + at
         cursor.consumed_weight = self._weight_out + sum(block.weight for block in self._blocks[:at])
+        cursor.consumed_bytes = self._bytes_out + sum(block.size_bytes for block in self._blocks[:at])
         return self.position(reader)
 
     def position(self, reader: str) -> int:
@@ -195,6 +242,7 @@ class Log:
         dropped = 0
         while dropped < consumed and self._blocks[dropped].epoch <= self._committed_epoch:
             self._weight_out += self._blocks[dropped].weight
+            self._bytes_out += self._blocks[dropped].size_bytes
             dropped += 1
         del self._blocks[:dropped]
         self._base += dropped

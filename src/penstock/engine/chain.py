@@ -251,6 +251,12 @@ class Chain:
         stats.records_out += len(rows)
         return self.push(rows, due_us, 1, until)
 
+    def adopt(self, index: int, staged: bytes) -> None:
+        """Have the sink at ``index`` take what a slot has made ready for it."""
+        sink = self.stages[index].operator
+        assert isinstance(sink, SinkOperator)
+        sink.adopt(staged)
+
     def figures(self) -> list[StatsMessage]:
         """The figures of every operation."""
         return [

@@ -37,18 +37,21 @@ class Channels:
         self._left = False
         """More was to be sent than goes out in one turn."""
         self._window = max(1, plan.options.queue_records // 2)
+        self._window_bytes = max(1, plan.options.queue_bytes // 2)
+        self._message_bytes = plan.options.block_bytes
 
     def open_sender(self, channel: ChannelId, log: Log) -> None:
         """Begin to send a log, or begin anew."""
-        self.senders[channel] = Sender(channel, log, READER, self._window, self.generation)
+        self.senders[channel] = Sender(channel, log, READER, self._window, self.generation, self._window_bytes)
 
     def open_receiver(self, channel: ChannelId, first_id: int) -> Receiver:
         """Begin to receive, or begin anew."""
-        receiver = self.receivers[channel] = Receiver(channel, self._window, self.generation, first_id)
+        receiver = Receiver(channel, self._window, self.generation, first_id, self._window_bytes)
+        self.receivers[channel] = receiver
         return receiver
 
     def receive(self, frames: Sequence[bytes], now_us: int) -> None:
-        """Take what a peer has sent: headers, each followed by its payload if it has records."""
+        """Take what a peer has sent: headers, each followed by its frames if it has records."""
         at = 0
         while at < len(frames):
             message = m.decode_peer(frames[at])
@@ -56,21 +59,19 @@ class Channels:
             if isinstance(message, m.Acknowledge):
                 self._on_ack(message, now_us)
                 continue
-            payload = None
-            if message.count:
-                payload = frames[at]
-                at += 1
-            self._on_data(message, payload, now_us)
+            end = at + message.frames if message.count else at
+            self._on_data(message, frames[at:end], now_us)
+            at = end
 
     def _on_ack(self, message: m.Acknowledge, now_us: int) -> None:
         sender = self.senders.get(ChannelId(message.edge, message.producer, message.consumer))
         if sender is not None and self._is_current(message.consumer, message, sender.generation):
             sender.on_ack(Ack(message.received, message.consumed, message.gap), now_us)
 
-    def _on_data(self, message: m.Data, payload: bytes | None, now_us: int) -> None:
+    def _on_data(self, message: m.Data, payloads: Sequence[bytes], now_us: int) -> None:
         receiver = self.receivers.get(ChannelId(message.edge, message.producer, message.consumer))
         if receiver is not None and self._is_current(message.producer, message, receiver.generation):
-            receiver.accept(self._wire.block(message, payload), now_us)
+            receiver.accept(self._wire.block(message, payloads), now_us)
 
     def _is_current(self, instance: int, message: m.PeerMessage, generation: int) -> bool:
         """Whether a message is of the peer's present incarnation and of the channel's generation."""
@@ -83,10 +84,11 @@ class Channels:
     def sends(self, now_us: int, held: Collection[InstanceId]) -> Iterator[PeerFrames]:
         """Yield one message for each peer that there is something for: blocks within their windows, acknowledgements.
 
-        ``held`` are instances that are being recovered: nothing is sent to them.
+        ``held`` are instances that are being recovered: nothing is sent to them. Heavy blocks go in several messages.
         """
         self._left = False
         packed: dict[int, list[bytes]] = {}
+        heavy_bytes = 0
         worker_of = self._plan.worker_of
         for channel, sender in self.senders.items():
             if held and self._leads_to(channel, held):
@@ -96,8 +98,17 @@ class Channels:
                 block = sender.next(now_us)
                 if block is None:
                     break
-                frames = packed.setdefault(worker_of(channel.consumer), [])
-                frames += self._wire.frames(channel, block, sender.generation)
+                worker = worker_of(channel.consumer)
+                frames, size_bytes = self._wire.frames(channel, block, sender.generation)
+                sender.weigh(block, size_bytes)
+                if worker in packed:
+                    packed[worker] += frames
+                else:
+                    packed[worker] = frames
+                heavy_bytes += size_bytes
+                if heavy_bytes >= self._message_bytes:
+                    yield from packed.items()
+                    packed, heavy_bytes = {}, 0
             else:
                 self._left = True
         for channel, receiver in self.receivers.items():

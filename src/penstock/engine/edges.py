@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from penstock.dataset import Block, Log, Mark, Receiver
-from penstock.dataset.log import RETAINED_RECORDS_MAX
+from penstock.dataset import Block, Log, Mark, Receiver, Scale
 from penstock.engine.event_time import Origin
 from penstock.engine.snapshot import InputState
 from penstock.metrics.times import later
@@ -19,7 +18,10 @@ READER = "edge"
 
 
 class Span:
-    """Which block ids a piece of work covers, and what goes with them; one object is reused for every block."""
+    """Which block ids a piece of work covers, and what goes with them; one object is reused for every block.
+
+    A piece of work begins with one id; outputs that have to cut it into several blocks move ``last`` on.
+    """
 
     __slots__ = ("due_us", "epoch", "event_time_us", "first", "idle", "lane", "last", "mark", "straggler_us")
 
@@ -38,7 +40,9 @@ class Span:
 class EdgeOutput:
     """One edge of one producing instance: a log for every consumer.
 
-    Blocks without records are not written at once: the next block of that log, or `announce`, covers their ids.
+    Blocks without records are not written at once: the next block of that log, or `announce`, covers their ids. What is
+    too heavy for one block is cut into several, each with an id of its own; event time, idleness and marks go with the
+    last of them.
     """
 
     def __init__(self, edge: EdgeSpec, plan: Plan, instance: int, first_id: int = 0) -> None:
@@ -51,6 +55,7 @@ class EdgeOutput:
                 f"{plan.units[edge.producer].name}.{instance}→{plan.units[edge.consumer].name}.{consumer}",
                 [READER],
                 unread_records_max=plan.options.queue_records,
+                unread_bytes_max=plan.options.queue_bytes,
                 first_id=first_id,
             )
             for consumer in self.consumers
@@ -59,11 +64,13 @@ class EdgeOutput:
         self._event_time: list[int | None] = [None] * len(self.logs)
         self._next_id = first_id
         self._epoch = 1
+        self._scale = Scale()
+        self._block_bytes = plan.options.block_bytes
 
     @property
     def is_filling(self) -> bool:
         """Whether so much is kept for replay that an epoch should be committed soon."""
-        return any(2 * log.retained_records > RETAINED_RECORDS_MAX for log in self.logs)
+        return any(log.is_filling for log in self.logs)
 
     @property
     def has_unannounced(self) -> bool:
@@ -76,9 +83,10 @@ class EdgeOutput:
 
     def emit(self, span: Span, rows: list[Record]) -> None:
         """Write the records of a span, dealt out to the logs of their owners."""
-        self._next_id = span.last + 1
         self._epoch = span.epoch
-        self.records_written += len(rows)
+        if rows:
+            self.records_written += len(rows)
+            self._scale.add(rows)
         if self._partitioner is None or len(self.logs) == 1:
             self._write(0, span, rows)
         elif rows:
@@ -87,19 +95,21 @@ class EdgeOutput:
         else:
             for i in range(len(self.logs)):
                 self._write(i, span, rows)
-
-    def emit_parts(self, span: Span, parts: Mapping[int, tuple[int, bytes]]) -> None:
-        """Write packed records of a span that a slot has dealt out already: count and columns by consumer."""
         self._next_id = span.last + 1
+
+    def emit_parts(self, span: Span, parts: Mapping[int, Sequence[tuple[int, bytes]]]) -> None:
+        """Write packed records of a span that a slot has dealt out already: counts and columns by consumer."""
         self._epoch = span.epoch
         for i in range(len(self.logs)):
-            count, packed = parts.get(i, (0, None))
-            self.records_written += count
+            pieces = parts.get(i, ())
+            for ahead, (count, packed) in enumerate(pieces[:-1]):
+                self._write_ahead(i, span, ahead, None, count, packed, len(packed))
+            count, packed = pieces[-1] if pieces else (0, b"")
+            self.records_written += sum(each[0] for each in pieces)
             self._write(i, span, [], count, packed)
+        self._next_id = span.last + 1
 
-    def _write(
-        self, i: int, span: Span, rows: list[Record], packed_count: int = 0, packed: bytes | None = None
-    ) -> None:
+    def _write(self, i: int, span: Span, rows: list[Record], packed_count: int = 0, packed: bytes = b"") -> None:
         reached = span.event_time_us
         if reached is None:
             reached = self._event_time[i]
@@ -107,6 +117,13 @@ class EdgeOutput:
         if not count and span.mark is Mark.NONE and span.idle is None:
             self._event_time[i] = reached
             return
+        size_bytes = len(packed)
+        if rows:
+            size_bytes = count * self._scale.record_bytes
+            if size_bytes > self._block_bytes and count > 1:
+                rows = self._cut(i, span, rows, -(-size_bytes // self._block_bytes))
+                size_bytes = size_bytes * len(rows) // count
+                count = len(rows)
         log = self.logs[i]
         log.append(
             Block(
@@ -122,10 +139,42 @@ class EdgeOutput:
                 span.straggler_us,
                 span.idle,
                 span.mark,
-                packed,
+                packed or None,
+                size_bytes,
             )
         )
         self._event_time[i] = None
+
+    def _cut(self, i: int, span: Span, rows: list[Record], pieces: int) -> list[Record]:
+        """Write all but the last piece of records that are too heavy for one block; return the last."""
+        each = max(1, len(rows) // pieces)
+        at = 0
+        for ahead, at in enumerate(range(0, len(rows) - each, each)):
+            size_bytes = each * self._scale.record_bytes
+            self._write_ahead(i, span, ahead, rows[at : at + each], each, None, size_bytes)
+        return rows[at + each :]
+
+    def _write_ahead(
+        self,
+        i: int,
+        span: Span,
+        ahead: int,
+        rows: list[Record] | None,
+        count: int,
+        packed: bytes | None,
+        size_bytes: int,
+    ) -> None:
+        """Write a piece that others of the same span follow: it has the next id, and tells nothing but its records."""
+        log = self.logs[i]
+        last = span.first + ahead
+        lane, straggler_us = span.lane, span.straggler_us
+        log.append(
+            Block(
+                log.next_id, last, span.epoch, rows, None, count, span.due_us, None, lane, straggler_us,
+                packed=packed, size_bytes=size_bytes,
+            )
+        )  # fmt: skip
+        span.last = max(span.last, last + 1)
 
     def announce(self) -> None:
         """Tell every consumer of ids, and of event time, that passed without a record for it."""

@@ -36,6 +36,8 @@ from penstock.types import Record
 
 Sides = dict[tuple[int, str], list[Record]]
 """Records for side outputs, by index of the operation and port."""
+Parts = dict[int, dict[int, list[tuple[int, bytes]]]]
+"""Packed records, and how many they are, by edge and consumer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,20 @@ class Result:
     done: s.Done
     payloads: Sequence[bytes]
 
+    @property
+    def size_bytes(self) -> int:
+        """What it weighs."""
+        return sum(map(len, self.payloads))
+
+    def open(self) -> tuple[Parts, Sequence[bytes], Sequence[bytes]]:
+        """What goes to the readers of edges, what goes on to the operations behind the range, what is for the sink."""
+        parts: Parts = {}
+        for part, packed in zip(self.done.parts, self.payloads, strict=False):
+            parts.setdefault(part.edge, {}).setdefault(part.consumer, []).append((part.count, packed))
+        at = len(self.done.parts)
+        carried = at + len(self.done.carried)
+        return parts, self.payloads[at:carried], self.payloads[carried:]
+
 
 @dataclass(slots=True)
 class Item:
@@ -78,6 +94,8 @@ class Item:
     """Records that operations before the range have put aside."""
     payload: bytes | None = None
     """Its columns; None where they are read from the source, or where it has no records."""
+    size_bytes: int = 0
+    """What its columns weigh, or, once it has one, its result."""
     number: int = 0
     """Under which it was sent out; 0: it was not."""
     result: Result | None = None
@@ -101,16 +119,16 @@ class Marker:
 
 
 class Line:
-    """What waits for its turn; gives the ids of a unit's output to what leaves it."""
+    """What waits for its turn."""
 
     def __init__(self) -> None:
-        self.next_id = 0
+        self._places = 0
         self._entries: deque[Item | Marker] = deque()
 
     def number(self) -> int:
-        """Return the next id."""
-        self.next_id += 1
-        return self.next_id - 1
+        """Return the number of the next place."""
+        self._places += 1
+        return self._places - 1
 
     def append(self, entry: Item | Marker) -> None:
         """Put an item or a marker at the end."""

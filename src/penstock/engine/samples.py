@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.connectors.base import Sink
-from penstock.dataset import pack
+from penstock.dataset import Scale, cut_columns
 from penstock.engine.ways.pool import SlotPool
+from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 from penstock.types import Record
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 TAP_RECORDS = 512
 """Records of a sample that has to be kept for it."""
+TAP_BYTES = 4 << 20
+"""About what they may weigh."""
 
 
 @dataclass(slots=True)
@@ -24,6 +27,13 @@ class Tap:
 
     wanted: int
     rows: list[Record] = field(default_factory=list)
+    scale: Scale = field(default_factory=Scale)
+
+    def add(self, rows: list[Record]) -> None:
+        """Keep some of these, unless there are enough."""
+        if rows and len(self.rows) < self.wanted:
+            self.wanted = self.scale.fit(self.wanted, rows, TAP_BYTES)
+            self.rows += rows[: max(0, self.wanted - len(self.rows))]
 
 
 def calibrate(unit: Unit, pool: SlotPool, records: int) -> None:
@@ -60,5 +70,7 @@ def calibrate(unit: Unit, pool: SlotPool, records: int) -> None:
         unit.tap = Tap(min(records, TAP_RECORDS))
     elif len(unit.tap.rows) >= unit.tap.wanted:
         sample, unit.tap = unit.tap.rows[: unit.tap.wanted], None
-        do.count = len(sample)
-        pool.sample(do, pack(unit.spec.schema.to_batch(sample)))
+        # No more than fits into one message, whatever the records weigh.
+        do.count, packed = next(cut_columns(unit.spec.schema.to_batch(sample), 2 * TAP_BYTES))
+        if len(packed) <= m.MESSAGE_BYTES_MAX:
+            pool.sample(do, packed)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from penstock.dataset import ChannelId
+from penstock.dataset import ChannelId, cut_rows
 from penstock.engine.chain import ClockNs
 from penstock.engine.channels import Channels, PeerFrames
 from penstock.engine.edges import READER, EdgeInput, EdgeOutput, LocalInput, RemoteInput
@@ -29,7 +29,6 @@ from penstock.protocol import slots as s
 STEP_US_MAX = 5_000
 """No unit begins another block when a step has taken so long: messages and heartbeats must not wait."""
 ANNOUNCE_US = 50_000
-DELIVER_ROWS_MAX = 10_000
 
 Snapshots = Mapping[InstanceId, Sequence[bytes]]
 """Stored snapshots by instance: a whole one and the changes after it, in order."""
@@ -225,8 +224,10 @@ class Share:
                     self._recovering = False
             case m.BeginEpoch(epoch=epoch):
                 self._epoch_pending = epoch
-                for source in self._sources:
-                    source.begin_epoch(epoch)
+                for unit in self.units:
+                    unit.due_epoch = epoch
+                    if isinstance(unit.input, Readers):
+                        unit.input.begin_epoch(epoch)
             case m.Commit(epoch=epoch, final=final):
                 self._commit(epoch)
                 if final:
@@ -364,13 +365,15 @@ class Share:
     def _deliver(self, unit: Unit, epoch: int) -> None:
         """Commit a unit's sinks; hand over what belongs into the driver's process, named by when it was prepared."""
         prepared = min(epoch, unit.done_epoch)
+        size_bytes = min(self._plan.options.block_bytes, m.MESSAGE_BYTES_MAX)
         for sink in unit.chain.sinks:
             # A marker, and the end after it, may come before the word that the epoch before them is committed. Each
             # epoch goes under its own name: what was delivered before a crash is recognised by it.
             for each in range(prepared - 2, prepared + 1):
                 rows = sink.commit(each)
-                for part, at in enumerate(range(0, len(rows), DELIVER_ROWS_MAX)):
-                    packed = m.encode(rows[at : at + DELIVER_ROWS_MAX])
+                # The parts depend on nothing but the rows, which a restored sink has again.
+                for part, (_, packed) in enumerate(cut_rows(rows, size_bytes) if rows else ()):
+                    m.check_size(packed, sink.name)
                     self._to_driver.append(
                         m.Deliver(
                             worker=self.worker,

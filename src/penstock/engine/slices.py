@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.connectors.base import SourceReader, Stager
-from penstock.dataset import pack
+from penstock.dataset import cut_columns
 from penstock.engine.chain import ClockNs
 from penstock.engine.event_time import reading_in
 from penstock.engine.lineage import Lineage, Place, Reread
@@ -20,6 +20,7 @@ from penstock.operators import DEAD_LETTERS, MAIN, BatchResult
 from penstock.operators.errors import ErrorCounts, describe_error, user_traceback
 from penstock.operators.keys import Partitioner
 from penstock.pipeline.plan import EdgeSpec, Mode, OpSpec, Plan, UnitSpec
+from penstock.protocol.messages import MESSAGE_BYTES_MAX
 from penstock.protocol.slots import Part, StageFigures, TimesRead
 from penstock.types import Record
 
@@ -44,9 +45,10 @@ class Outcome:
     parts: list[Part] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
     """Of the parts, in their order."""
-    carried: pa.RecordBatch | None = None
-    staged: bytes | None = None
-    staged_records: int = 0
+    carried: list[tuple[int, bytes]] = field(default_factory=list)
+    """Columns that go on, in pieces: how many records, and their bytes."""
+    staged: list[tuple[int, bytes]] = field(default_factory=list)
+    """What was made ready for the sink, likewise."""
 
 
 @dataclass(slots=True)
@@ -67,6 +69,7 @@ class Slice:
         self._last = last
         self._clock_ns = clock_ns
         self._start_us = plan.start_us
+        self._block_bytes = min(plan.options.block_bytes, MESSAGE_BYTES_MAX)
         self._readers: dict[int, SourceReader] = {}
         self._sink: OpSpec | None = None
         self._stage: Stager | None = None
@@ -158,7 +161,6 @@ class Slice:
         if self._read_at == len(self._stages) and self._reading is not None:
             outcome.times = self._reading.read(batch)
         if self._sink is not None and self._stage is not None:
-            outcome.staged_records = batch.num_rows
             if batch.num_rows:
                 outcome.staged = self._make_ready(self._sink, self._stage, batch)
             done_ns = clock_ns()
@@ -170,8 +172,8 @@ class Slice:
             )
             outcome.stages.append(figures)
         self._deal(batch, sides, outcome)
-        if self._carries:
-            outcome.carried = batch
+        if self._carries and batch.num_rows:
+            outcome.carried = list(cut_columns(batch, self._block_bytes))
         return outcome
 
     def _in_pieces(self, position: int, stage: Stage, batch: pa.RecordBatch) -> Generator[None, None, BatchResult]:
@@ -235,10 +237,12 @@ class Slice:
                 user_traceback=user_traceback(error),
             ) from error
 
-    @staticmethod
-    def _make_ready(sink: OpSpec, stage: Stager, batch: pa.RecordBatch) -> bytes:
+    def _make_ready(self, sink: OpSpec, stage: Stager, batch: pa.RecordBatch) -> list[tuple[int, bytes]]:
+        # What it is made into weighs about as much; a stager is called once for each piece, and not to try.
+        each = max(1, batch.num_rows * self._block_bytes // max(1, batch.nbytes))
         try:
-            return stage(batch)
+            pieces = [batch.slice(at, each) for at in range(0, batch.num_rows, each)]
+            return [(piece.num_rows, stage(piece)) for piece in pieces]
         except PenstockError as error:
             raise error.at(sink.name) from None
         except Exception as error:
@@ -261,9 +265,9 @@ class Slice:
             if not columns.num_rows:
                 continue
             for consumer, part in enumerate(partitioner.columns(columns) if partitioner is not None else [columns]):
-                if part.num_rows:
-                    outcome.parts.append(Part(edge=edge.id, consumer=consumer, count=part.num_rows))
-                    outcome.payloads.append(pack(part))
+                for count, packed in cut_columns(part, self._block_bytes) if part.num_rows else ():
+                    outcome.parts.append(Part(edge=edge.id, consumer=consumer, count=count))
+                    outcome.payloads.append(packed)
 
     def sample(self, batch: pa.RecordBatch, partition: int, offset: int) -> Sample:
         """Measure both forms of every operation on the same records; sinks are left alone."""

@@ -25,11 +25,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from penstock.dataset import pack, unpack
+from penstock.dataset import unpack
 from penstock.engine.chain import ClockNs
 from penstock.engine.slices import Outcome, Slice
 from penstock.engine.worker import Connect
-from penstock.errors import OperationFailed, PenstockError, WorkerFailed
+from penstock.errors import LimitExceeded, OperationFailed, PenstockError, WorkerFailed
 from penstock.operators.errors import describe_error, user_traceback
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
@@ -318,7 +318,6 @@ class SlotMachine:
         return found
 
     def _answer(self, do: s.Do, outcome: Outcome, began_us: int, done_us: int) -> None:
-        carried = outcome.carried
         done = s.Done(
             incarnation=self.identity.incarnation,
             item=do.item,
@@ -330,14 +329,17 @@ class SlotMachine:
             times=outcome.times,
             stages=outcome.stages,
             parts=outcome.parts,
-            carried=carried.num_rows if carried is not None else 0,
-            staged=outcome.staged_records,
+            carried=[count for count, _ in outcome.carried],
+            staged=[count for count, _ in outcome.staged],
         )
-        frames = [m.encode(done), *outcome.payloads]
-        if carried is not None and carried.num_rows:
-            frames.append(pack(carried))
-        if outcome.staged_records:
-            frames.append(outcome.staged or b"")
+        payloads = [*outcome.payloads, *(packed for _, packed in (*outcome.carried, *outcome.staged))]
+        try:
+            for packed in payloads:
+                m.check_size(packed, self._plan.units[do.unit].name_at(do.last))
+        except LimitExceeded as error:
+            self._tell(do.worker, _not_done(self.identity.incarnation, do, error))
+            return
+        frames = [m.encode(done), *payloads]
         self._to_workers.append((do.worker, frames))
 
     # --- messages out -------------------------------------------------------------------------------------------------
@@ -360,11 +362,11 @@ def _not_done(incarnation: int, do: s.Do, error: Exception) -> s.NotDone:
             attempt=do.attempt,
             code=error.code,
             operation=error.operation,
-            what=error.what,
+            what=error.what[: m.TEXT_MAX],
             hint=error.hint,
-            user_traceback=trace,
+            user_traceback=trace[: m.TEXT_MAX],
         )
-    what = f"a slot failed: {describe_error(error)}.\n{user_traceback(error)}"
+    what = f"a slot failed: {describe_error(error)}.\n{user_traceback(error)}"[: m.TEXT_MAX]
     return s.NotDone(
         incarnation=incarnation,
         item=do.item,

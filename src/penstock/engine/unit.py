@@ -22,15 +22,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.dataset import Mark, unpack
-from penstock.engine.chain import Chain, ClockNs, Passed, SinkOperator
+from penstock.dataset import Mark, Scale, unpack
+from penstock.engine.chain import Chain, ClockNs, Passed
 from penstock.engine.edges import EdgeInput, EdgeOutput, Span
 from penstock.engine.event_time import Origin, reading_in
 from penstock.engine.figures import count_away
 from penstock.engine.inputs import Input, Logs, Readers, Taken
 from penstock.engine.inputs.base import BLOCK_RECORDS_MAX, fit_records
 from penstock.engine.inspect import InputView, UnitView
-from penstock.engine.line import Item, Line, Marker
+from penstock.engine.line import Item, Line, Marker, Parts
 from penstock.engine.samples import Tap
 from penstock.engine.snapshot import Capture, Compaction, OpCounters, UnitSnapshot
 from penstock.engine.switch import Switch, Switches
@@ -69,8 +69,10 @@ class Unit:
         self.outputs = outputs
         self.chain = chain = Chain(spec, instance, plan, clock_ns)
         self.line = Line()
+        self._next_id = 0  # of the next output block
         self.done_epoch = 0
         """Last epoch whose marker has passed through."""
+        self.due_epoch = 0  # of the last marker that is on its way
         self.finished = False
         self.snapshots: list[UnitSnapshot] = []
         """Taken and not yet handed over to be stored."""
@@ -93,6 +95,8 @@ class Unit:
         self._compaction = Compaction()
         self._clock_ns = clock_ns
         self._work_us = plan.options.block_work_us
+        self._block_bytes = plan.options.block_bytes
+        self._scale = Scale()
         self._records_max = _FIRST_READ_RECORDS if logs is None else BLOCK_RECORDS_MAX
         self.is_blocked = False
         """An output had no room at the last step."""
@@ -158,17 +162,18 @@ class Unit:
             read_ns = self._clock_ns()
             self.input.count_read(count, read_ns - before_ns, taken.due_us, read_ns // 1000)
         if self.tap is not None:
-            self.tap.rows += rows
+            self.tap.add(rows)
         for passed, origin in self.times.enter(taken, way.until):
             taken.origin = origin
             way.take(taken, passed, now_us)
         if count:
             self._records_max = fit_records(self._records_max, count, self._clock_ns() - before_ns, self._work_us)
+            if self.spec.source is not None:
+                self._records_max = self._scale.fit(self._records_max, rows, self._block_bytes)
 
     def _leave(self, taken: Taken, passed: Passed, now_us: int) -> None:
         """Let out what has passed the whole chain here."""
         span = self._span
-        span.first = span.last = self.line.number()
         span.due_us = taken.due_us
         self.times.leave(taken.origin, span)
         self._emit(passed.rows, passed.sides)
@@ -177,13 +182,14 @@ class Unit:
 
     def _emit(self, rows: list[Record], sides: dict[tuple[int, str], list[Record]]) -> None:
         span = self._span
+        span.first = span.last = self._next_id
         for output, side in self._ports:
             output.emit(span, rows if side is None else sides.get(side, []))
+        self._next_id = span.last + 1
 
     def _tell(self, origin: Origin) -> None:
         """Tell those behind the unit that a lane is idle, or that it no longer is."""
         span = self._span
-        span.first = span.last = self.line.number()
         span.event_time_us, span.lane, span.idle = self.times.event_time_us, origin.lane, origin.idle
         span.straggler_us = None
         self._emit([], {})
@@ -199,9 +205,9 @@ class Unit:
 
     @property
     def has_room(self) -> bool:
-        """Whether every output can take more."""
-        for log in self._logs:  # noqa: SIM110 (asked at every step: no generator)
-            if not log.has_room:
+        """Whether every output can take more, or has to because a marker is behind it."""
+        for log in self._logs:
+            if not log.has_room and not (self.due_epoch > self.done_epoch and log.has_queue_room):
                 return False
         return True
 
@@ -245,7 +251,6 @@ class Unit:
         span = self._span
         for origin in self.times.on_marker(marker.mark):
             self._tell(origin)
-        span.first = span.last = self.line.number()
         span.mark = marker.mark
         if marker.epoch is not None:
             span.epoch = marker.epoch
@@ -269,7 +274,7 @@ class Unit:
             epoch,
             capture.full,
             self.finished,
-            self.line.next_id,
+            self._next_id,
             capture.inputs,
             [output.records_written for output in self.outputs],
             capture.offsets,
@@ -308,27 +313,23 @@ class Unit:
         done = item.result.done if item.result is not None else None
         if done is not None and not self.times.read_away(origin, done.times):
             item.given_back = True  # some of its records are late by their lane, and a slot cannot know that
-        parts: dict[int, dict[int, tuple[int, bytes]]] = {}
+        parts: Parts = {}
         pieces: Sequence[tuple[Passed, Origin]] = [(Passed([]), origin)]
         if item.given_back:
             pieces = self._run_here(item)
         elif item.result is not None and done is not None:
-            payloads = list(item.result.payloads)
+            parts, carried, staged = item.result.open()
             item.due_us = item.due_us or done.due_us
             count_away(self.chain, self.input, item, done, now_us)
-            for part in done.parts:
-                parts.setdefault(part.edge, {})[part.consumer] = (part.count, payloads.pop(0))
-            if done.carried:
+            if carried:
                 schema = self.spec.schema_at(after)
-                came = schema.to_rows(unpack(payloads.pop(0), schema))
+                came = [row for packed in carried for row in schema.to_rows(unpack(packed, schema))]
                 pieces = self.times.run(Passed(came), item.due_us, origin, after, None, item.place)
-            if done.staged:
-                sink = self.chain.stages[item.range.last].operator
-                assert isinstance(sink, SinkOperator)
-                sink.adopt(payloads.pop(0))
+            for packed in staged:
+                self.chain.adopt(item.range.last, packed)
         span.due_us = item.due_us
         for passed, each in pieces:
-            span.first = span.last = self.line.number()
+            span.first = span.last = self._next_id
             self.times.leave(each, span)
             for output, side in self._ports:
                 if not item.given_back and output.edge.op_index in item.range:
@@ -337,6 +338,7 @@ class Unit:
                     output.emit(span, passed.rows)
                 else:
                     output.emit(span, (item.sides if side[0] < item.range.first else passed.sides).pop(side, []))
+            self._next_id = span.last + 1
         if item.count:
             self.switches.output(item.due_us, now_us)
 
@@ -391,6 +393,7 @@ class Unit:
             self.spec.schema_at(switch.range.first),
             (self.spec.id, self.instance),
             record_ns,
+            self._block_bytes,
             keeps_lanes=self.times.keeps_lanes,
             keeps_payloads=reading_in(self.spec, switch.range.first, switch.range.last) is not None,
         )
@@ -442,7 +445,7 @@ class Unit:
         for output, written in zip(self.outputs, last.written or [0] * len(self.outputs), strict=True):
             output.records_written = written
         self._span.epoch = last.epoch + 1
-        self.line.next_id = last.next_id
+        self._next_id = last.next_id
         for origin in told:
             self._tell(origin)
 

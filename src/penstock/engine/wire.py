@@ -1,13 +1,15 @@
-"""Blocks as they travel between workers: a header, and rows or columns as a frame of their own."""
+"""Blocks as they travel between workers: a header, and rows or columns as frames of their own."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from penstock.dataset import Block, ChannelId, Mark
-from penstock.errors import LimitExceeded
+from penstock.dataset import Block, ChannelId, Mark, cut_rows
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
+from penstock.types import Record
 
 
 class Wire:
@@ -22,9 +24,17 @@ class Wire:
             for edge in plan.edges
         }
 
-    def block(self, message: m.Data, payload: bytes | None) -> Block:
+    def block(self, message: m.Data, payloads: Sequence[bytes]) -> Block:
         """The block that has come."""
-        rows = self._decoders[message.edge](payload) if payload and not message.packed else None
+        rows: list[Record] | None = None
+        size_bytes = 0
+        if payloads and not message.packed:
+            decode = self._decoders[message.edge]
+            rows = decode(payloads[0])
+            for more in payloads[1:]:
+                rows += decode(more)
+        for payload in payloads:
+            size_bytes += len(payload)
         return Block(
             message.first,
             message.last,
@@ -38,11 +48,17 @@ class Wire:
             message.straggler_us,
             message.idle,
             Mark(message.mark),
-            payload if message.packed else None,
+            payloads[0] if payloads and message.packed else None,
+            size_bytes,
         )
 
-    def frames(self, channel: ChannelId, block: Block, generation: int) -> list[bytes]:
-        """A block as it is sent."""
+    def frames(self, channel: ChannelId, block: Block, generation: int) -> tuple[list[bytes], int]:
+        """A block as it is sent, and what its records weigh.
+
+        Blocks are cut by what their records are estimated to weigh. Where that is far off, the records travel in
+        several frames; only one that is too large by itself cannot.
+        """
+        payloads, size_bytes = self._payloads(channel, block) if block.count else ([], 0)
         header = m.Data(
             edge=channel.edge,
             producer=channel.producer,
@@ -60,15 +76,19 @@ class Wire:
             idle=block.idle,
             mark=int(block.mark),
             packed=block.packed is not None,
+            frames=len(payloads),
         )
-        if not block.count:
-            return [m.encode(header)]
-        payload = (
-            block.packed
-            if block.packed is not None
-            else self._encode(block.as_rows(self._plan.edges[channel.edge].schema))
-        )
-        if len(payload) > m.MESSAGE_BYTES_MAX:
-            name = self._plan.units[self._plan.edges[channel.edge].producer].name
-            raise LimitExceeded(what="bytes in one block", limit=m.MESSAGE_BYTES_MAX, got=len(payload), operation=name)
-        return [m.encode(header), payload]
+        return [m.encode(header), *payloads], size_bytes
+
+    def _payloads(self, channel: ChannelId, block: Block) -> tuple[list[bytes], int]:
+        if block.packed is not None:
+            return [block.packed], len(block.packed)
+        edge = self._plan.edges[channel.edge]
+        rows = block.as_rows(edge.schema)
+        payload = self._encode(rows)
+        if len(payload) <= m.MESSAGE_BYTES_MAX:
+            return [payload], len(payload)
+        payloads = [packed for _, packed in cut_rows(rows, m.MESSAGE_BYTES_MAX)]
+        for each in payloads:
+            m.check_size(each, self._plan.units[edge.producer].name_at(edge.op_index))
+        return payloads, sum(map(len, payloads))

@@ -12,7 +12,7 @@ AT WORK     Rollback                                the shell reads snapshots ba
 AT WORK     a while has passed                      Pulse, Heartbeat                                      AT WORK
 AT WORK     Commit (final)                          Stopped to the driver                                 LEAVING
 AT WORK     an error                                Failed to the driver                                  LEAVING
-LEAVING     all is confirmed, or a while is over    —                                                     ENDED
+LEAVING     all is confirmed, or nothing for long   —                                                     ENDED
 any         Stop, or the driver is silent           —                                                     ENDED
 ==========  ======================================  ===============================================================
 """
@@ -37,8 +37,9 @@ HEARTBEAT_US = 500_000
 PULSE_US = 100_000
 EARLY_MESSAGES_MAX = 10_000
 """Messages kept while instances are built; blocks beyond that are sent again by their channel."""
+EARLY_BYTES_MAX = 64 << 20
 LAST_WORD_US = 2_000_000
-"""How long a worker that ends waits for the driver to confirm its last words."""
+"""How long a worker that ends waits for the driver to confirm more of its last words."""
 
 Usage = Callable[[], tuple[int, int]]
 """Memory in bytes and processor time in microseconds of this process."""
@@ -95,6 +96,7 @@ class WorkerMachine:
         self._chores: list[Chore] = []
         self._restoring: m.Start | m.Rollback | None = None
         self._early: list[Sequence[bytes]] = []
+        self._early_bytes = 0
         self._heard_us = now_us
         self._beat_us = self._pulse_us = 0
         self._present_us = now_us
@@ -131,7 +133,7 @@ class WorkerMachine:
                 self._link.tell(m.encode(m.Present(worker=who.worker, incarnation=who.incarnation)))
         if now_us - self._heard_us > self._plan.options.silence_us:
             self.ended = True  # no process is left behind when the driver is gone
-        if self._leaving_us is not None and (self._link.is_confirmed or now_us - self._leaving_us >= LAST_WORD_US):
+        if self._leaving_us is not None and (self._link.is_confirmed or now_us >= self._last_word_us):
             self.ended = True
         return left
 
@@ -173,8 +175,10 @@ class WorkerMachine:
             for packed in self._link.receive(header, frames[2] if len(frames) > 2 else None, now_us):
                 self._on_driver(m.decode_to_worker(packed), now_us)
         elif self.share is None or self._restoring is not None:
-            if len(self._early) < EARLY_MESSAGES_MAX:
+            size_bytes = sum(map(len, frames))
+            if len(self._early) < EARLY_MESSAGES_MAX and self._early_bytes + size_bytes <= EARLY_BYTES_MAX:
                 self._early.append(frames)
+                self._early_bytes += size_bytes
         elif kind == Kind.PEER.value:
             self.share.on_peer(frames[1:], now_us)
         elif kind == Kind.SLOT.value:
@@ -211,7 +215,7 @@ class WorkerMachine:
             self.share.start(message, snapshots, guard)
         elif message is not None and self.share is not None:
             self.share.roll_back(message, snapshots)
-        early, self._early = self._early, []
+        early, self._early, self._early_bytes = self._early, [], 0
         for frames in early:
             if frames[0]:
                 self._take(frames, now_us)
@@ -235,10 +239,13 @@ class WorkerMachine:
         share = self.share
         if share is not None and self._restoring is None and self._leaving_us is None:
             endpoints = self._endpoints
-            for peer, frames in share.to_peers(now_us):
-                yield endpoints[peer], Kind.PEER, frames
-            for endpoint, frames in share.to_slots(now_us):
-                yield endpoint, Kind.SLOT, frames
+            try:
+                for peer, frames in share.to_peers(now_us):
+                    yield endpoints[peer], Kind.PEER, frames
+                for endpoint, frames in share.to_slots(now_us):
+                    yield endpoint, Kind.SLOT, frames
+            except PenstockError as error:  # a record that is too large to travel
+                self.fail(error, now_us)
         for frames in self._link.frames(now_us):
             yield self._driver, Kind.WORKER, frames
 
@@ -249,12 +256,17 @@ class WorkerMachine:
         if self._leaving_us is None:
             self._leaving_us = now_us
 
+    @property
+    def _last_word_us(self) -> int:
+        """How long confirmations are waited for: from the last one on, for there may be much to confirm."""
+        return max(self._leaving_us or 0, self._link.confirmed_us) + LAST_WORD_US
+
     # --- time and figures ---------------------------------------------------------------------------------------------
 
     def wake_us(self, now_us: int) -> int:
         """When there is something to do without a message."""
         if self._leaving_us is not None:
-            wake_us = self._leaving_us + LAST_WORD_US
+            wake_us = self._last_word_us
         elif self.share is None or self._restoring is not None:
             wake_us = now_us + HEARTBEAT_US
         else:
@@ -305,6 +317,7 @@ def _failed(identity: WorkerIdentity, error: BaseException) -> m.Failed:
     else:
         code, operation, hint, trace = WorkerFailed.code, None, "", ""
         what = f"a worker failed: {describe_error(error)}.\n{user_traceback(error)}"
+    what, trace = what[: m.TEXT_MAX], trace[: m.TEXT_MAX]  # an error may show the record that it is about
     return m.Failed(
         worker=identity.worker,
         incarnation=identity.incarnation,

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Annotated, get_type_hints
 
 from penstock.checks import Check, Duration, Flag, OneOf, Text, Whole
+from penstock.dataset.sizes import BLOCK_BYTES, QUEUE_BYTES
 from penstock.errors import InvalidOption
 from penstock.operators import Form
 from penstock.operators.keys import KEY_GROUPS
@@ -58,6 +59,10 @@ class Options:
         A source cuts blocks of about this much work at the most.
     queue_records : int
         Records that may wait on one edge before its producer pauses.
+    queue_bytes : int
+        Bytes that may wait there, and a part of what may be kept for replay.
+    block_bytes : int
+        About the most that a block weighs; micro-batches and messages are made of a few of that size.
     start_timeout_us : int
         How long the workers may take to come up.
     silence_us : int
@@ -72,6 +77,8 @@ class Options:
     linger_us: int = 500
     block_work_us: int = 2_000
     queue_records: Annotated[int, Whole(1, 10_000_000)] = 16_384
+    queue_bytes: int = QUEUE_BYTES
+    block_bytes: int = BLOCK_BYTES
     start_timeout_us: int = 120_000_000
     silence_us: int = 30_000_000
     checkpoint: str = ""

@@ -115,11 +115,15 @@ class UnitSpec:
 
     @property
     def movable(self) -> range:
-        """Indexes of the operations that can be run in slots: no state; the source (-1) if slots can read it."""
+        """Indexes of the operations that can be run in slots: no state, no sink that has to be called in order.
+
+        The source (-1) is among them if slots can read it.
+        """
         first = -1 if self.source is not None and self.source.is_split else 0
         if self.is_stateful:
             first = 1
-        return range(first, len(self.ops))
+        sink = self.ops[-1].sink if self.ops else None
+        return range(first, len(self.ops) - (sink is not None and not sink.is_movable))
 
     def name_at(self, index: int) -> str:
         """Name of the operation at ``index``; the source's at -1."""

@@ -7,6 +7,7 @@ process at its far end, whose number it carries; a message for another one is no
 end        event                                effect
 =========  ===================================  ================================================================
 sender     `post`                               the next number; kept until it is confirmed
+sender     too many bytes are unconfirmed       what is posted waits until others are confirmed
 sender     `tell`                               no number: it may be lost, for the next one says more
 sender     a header comes: seen n               everything up to n is confirmed and forgotten
 sender     nothing confirmed for a while        everything unconfirmed is sent again; wait twice as long next time
@@ -31,6 +32,8 @@ AGAIN_US_MIN = 300_000
 AGAIN_US_MAX = 2_000_000
 UNCONFIRMED_MAX = 100_000
 """Messages that may wait for the other end."""
+WINDOW_BYTES = 4 << 20
+"""Bytes that may be on their way and not confirmed; one message may be larger."""
 AHEAD_MAX = 1_000
 """Messages that may wait for one before them; more are sent again."""
 
@@ -76,6 +79,9 @@ class Link:
         self.link = link
         self._posted = 0
         self._unconfirmed: deque[tuple[int, bytes]] = deque()
+        self._unconfirmed_bytes = 0
+        self._waiting: deque[tuple[int, bytes]] = deque()
+        """Posted, and not sent yet."""
         self._out: list[tuple[int, bytes]] = []
         self._seen = 0
         self._ahead: dict[int, bytes] = {}
@@ -84,6 +90,8 @@ class Link:
         self._progress_us: int | None = None
         """Since when something waits to be confirmed."""
         self._again_us = AGAIN_US_MIN
+        self.confirmed_us = 0
+        """When the other end last confirmed something."""
 
     @property
     def is_confirmed(self) -> bool:
@@ -92,11 +100,20 @@ class Link:
 
     def post(self, packed: bytes) -> None:
         """Send a message that must arrive."""
-        if len(self._unconfirmed) >= UNCONFIRMED_MAX:
-            raise LimitExceeded(what="unconfirmed control messages", limit=UNCONFIRMED_MAX, got=len(self._unconfirmed))
+        count = len(self._unconfirmed) + len(self._waiting)
+        if count >= UNCONFIRMED_MAX:
+            raise LimitExceeded(what="unconfirmed control messages", limit=UNCONFIRMED_MAX, got=count)
         self._posted += 1
-        self._unconfirmed.append((self._posted, packed))
-        self._out.append((self._posted, packed))
+        self._waiting.append((self._posted, packed))
+        self._send_more()
+
+    def _send_more(self) -> None:
+        waiting = self._waiting
+        while waiting and (not self._unconfirmed or self._unconfirmed_bytes + len(waiting[0][1]) <= WINDOW_BYTES):
+            message = waiting.popleft()
+            self._unconfirmed.append(message)
+            self._unconfirmed_bytes += len(message[1])
+            self._out.append(message)
 
     def tell(self, packed: bytes) -> None:
         """Send a message that may be lost."""
@@ -105,8 +122,10 @@ class Link:
     def receive(self, header: Header, packed: bytes | None, now_us: int) -> list[bytes]:
         """Take what has come; return the messages that are to be acted upon now."""
         while self._unconfirmed and self._unconfirmed[0][0] <= header.seen:
-            self._unconfirmed.popleft()
+            self._unconfirmed_bytes -= len(self._unconfirmed.popleft()[1])
             self._progress_us, self._again_us = now_us, AGAIN_US_MIN
+            self.confirmed_us = now_us
+        self._send_more()
         if packed is None:
             return []
         if not header.number:

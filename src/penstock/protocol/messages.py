@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
+from penstock.errors import LimitExceeded
 from penstock.metrics.stats import StatsMessage
 
 MESSAGE_BYTES_MAX = 64 << 20
+"""The most that one frame of a message may weigh: an inbox closes the connection on more. Records are cut far below it;
+one that is larger by itself cannot travel."""
+TEXT_MAX = 100_000
+"""Characters of an error that are told to the driver."""
 
 
 class _Message(msgspec.Struct, array_like=True, tag=True):
@@ -316,6 +321,8 @@ class Data(_Message, kw_only=True):
     mark: int
     packed: bool = False
     """The payload is columns, not rows."""
+    frames: int = 1
+    """How many frames the payload is, if there are records."""
 
 
 class Acknowledge(_Message, kw_only=True):
@@ -334,6 +341,20 @@ class Acknowledge(_Message, kw_only=True):
 PeerMessage = Data | Acknowledge
 
 encode = msgspec.msgpack.Encoder().encode
+
+
+def check_size(packed: bytes, operation: str | None = None) -> None:
+    """Refuse a frame that no inbox would take, so that it is not lost without a word."""
+    if len(packed) > MESSAGE_BYTES_MAX:
+        raise LimitExceeded(
+            what="bytes of one record",
+            limit=MESSAGE_BYTES_MAX,
+            got=len(packed),
+            operation=operation,
+            hint="Keep large values in a store, and send their names.",
+        )
+
+
 decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode
 decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode
 decode_peer = msgspec.msgpack.Decoder(PeerMessage).decode

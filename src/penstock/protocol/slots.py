@@ -52,7 +52,7 @@ class StageFigures(msgspec.Struct, array_like=True, kw_only=True):
 
 
 class Part(msgspec.Struct, array_like=True, kw_only=True):
-    """Records for one reader of one edge; its columns are one of the frames that follow."""
+    """Records for one reader of one edge; its columns are one of the frames that follow. Many are in several parts."""
 
     edge: int
     consumer: int
@@ -92,10 +92,10 @@ class Done(_Message, kw_only=True):
     """What its records say about event time, if that is read in the range."""
     stages: list[StageFigures]
     parts: list[Part]
-    carried: int
-    """Records that leave the range for the operations behind it."""
-    staged: int
-    """Records that were made ready for the sink."""
+    carried: list[int]
+    """Records that leave the range for the operations behind it, in each frame."""
+    staged: list[int]
+    """Records that were made ready for the sink, in each frame."""
 
 
 class NotDone(_Message, kw_only=True):

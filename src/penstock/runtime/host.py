@@ -14,7 +14,7 @@ from pyspark import cloudpickle
 from penstock.engine.share import Persist
 from penstock.engine.snapshot import InstanceId
 from penstock.engine.worker import Chore, Connect, ReadBack, WorkerIdentity, WorkerMachine
-from penstock.errors import PenstockError, WorkerFailed
+from penstock.errors import LimitExceeded, PenstockError, WorkerFailed
 from penstock.operators.errors import describe_error
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
@@ -123,7 +123,10 @@ class _Host:
             left = machine.step(now)
             left |= self._do_chores(now)
             for endpoint, kind, outgoing in machine.sends(now):
-                send(endpoint, kind, outgoing)
+                try:
+                    send(endpoint, kind, outgoing)
+                except LimitExceeded as error:
+                    machine.fail(error, now)
             if not left:
                 node.wait(machine.wake_us(now) - now_us(), self._writer.fileno)
 

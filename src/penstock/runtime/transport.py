@@ -1,7 +1,8 @@
 """Sockets: every process has one inbox and a way to every other inbox; ZeroMQ with CURVE, allow-listed by key.
 
-Frames are ``[kind, header, payload?]``. The window of the channels above bounds what is under way, so the queues of the
-sockets themselves need no mark of their own.
+Frames are ``[kind, header, payload…]``. The windows of the channels and links above bound what is under way, in bytes
+too, so the queues of the sockets themselves need no mark of their own. An inbox closes the connection on a frame that
+is too large; nobody would hear of what is lost with it, so it is refused before it is sent.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from zmq.auth.thread import ThreadAuthenticator
 
 from penstock.errors import PortOccupied
 from penstock.protocol.link import Kind
-from penstock.protocol.messages import MESSAGE_BYTES_MAX
+from penstock.protocol.messages import MESSAGE_BYTES_MAX, check_size
 
 LINGER_MS = 2_000
 RECEIVE_MAX = 256
+RECEIVE_BYTES_MAX = 16 << 20
+"""About the most that is taken from the inbox at once; the rest waits there."""
 LOOPBACK = "127.0.0.1"
 _POLLIN = int(zmq.POLLIN)
 """A plain number: the operators of enumerations take longer than what they are asked for."""
@@ -112,18 +115,33 @@ class Node:
 
     @staticmethod
     def send_over(socket: zmq.Socket[bytes], kind: Kind, frames: Sequence[bytes]) -> None:
-        """Send one message over a socket that `open` has returned."""
+        """Send one message over a socket that `open` has returned.
+
+        Raises
+        ------
+        LimitExceeded
+            If a frame is larger than an inbox takes; nothing is sent.
+        """
+        for frame in frames:
+            check_size(frame)
         socket.send_multipart([kind.value, *frames], zmq.NOBLOCK)
 
     def receive(self) -> list[list[bytes]]:
         """Return what has arrived, without waiting."""
         inbox = self._inbox
         arrived: list[list[bytes]] = []
-        while len(arrived) < RECEIVE_MAX and int(inbox.getsockopt(zmq.EVENTS)) & _POLLIN:
+        size_bytes = 0
+        while (
+            len(arrived) < RECEIVE_MAX
+            and size_bytes < RECEIVE_BYTES_MAX
+            and int(inbox.getsockopt(zmq.EVENTS)) & _POLLIN
+        ):
             try:
-                arrived.append(inbox.recv_multipart(zmq.NOBLOCK))
+                frames = inbox.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 break  # the rest of a large message is still on its way: it is received at the next turn
+            arrived.append(frames)
+            size_bytes += len(frames[-1])
         return arrived
 
     def wait(self, timeout_us: int, *others: int) -> None:

@@ -14,7 +14,7 @@ from pyspark import cloudpickle
 
 import penstock as ps
 from penstock.connectors import Sink, SinkWriter, WriterContext
-from penstock.errors import BadRecord, SinkFailed
+from penstock.errors import BadRecord
 from penstock.types import Record, Schema
 
 SCHEMA = Schema.parse("k string, n bigint, x double, b boolean, raw binary, at timestamp, many array<bigint>")
@@ -122,26 +122,18 @@ def test_both_ways_take_turns_in_one_epoch(tmp_path: Path, name: str) -> None:
     assert finish(case, mixed, mixer, tmp_path / "mixed") == expected
 
 
-def test_foreach_is_called_where_the_batch_is_made_ready_and_not_again() -> None:
+def test_the_function_of_foreach_is_called_by_the_worker_only() -> None:
+    """Whoever makes a batch ready does not call it; whoever adopts it does, in its order."""
     called: list[tuple[str, int]] = []
     schema = Schema.parse("k string, n bigint")
     sink = ps.foreach(lambda row: called.append((row.k, row.n)))
+    assert not sink.is_movable
     writer = sink.writer(schema, CONTEXT)
     staged = sink.stager(schema, "out")(schema.to_batch([schema.record_type("a", 1), schema.record_type("b", 2)]))
-    assert called == [("a", 1), ("b", 2)]
+    assert called == []
     writer.adopt(staged, schema)
     writer.write([schema.record_type("c", 3)])
     assert called == [("a", 1), ("b", 2), ("c", 3)]
-
-
-def test_a_function_that_fails_is_named_wherever_it_is_called() -> None:
-    def pick(row: Any) -> None:
-        raise ValueError(f"no {row.n}")
-
-    schema = Schema.parse("n bigint")
-    with pytest.raises(SinkFailed, match=r"foreach\(pick\).*no 7") as error:
-        ps.foreach(pick).stager(schema, "out")(schema.to_batch([schema.record_type(7)]))
-    assert error.value.operation == "out"
 
 
 def test_what_json_lines_refuse_is_refused_while_it_is_made_ready(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
 
 import penstock as ps
 from penstock.dataset import Block, Mark
@@ -15,7 +17,7 @@ from penstock.pipeline.plan import Plan
 SCHEMA = "k string, n bigint"
 
 
-def plan_of(parallelism: int) -> Plan:
+def plan_of(parallelism: int, **sizes: int) -> Plan:
     source = ps.records([("a", 1)], schema="k string, n bigint")
     return Plan.of(
         ps.stream("in", source)
@@ -23,28 +25,28 @@ def plan_of(parallelism: int) -> Plan:
         .map(lambda r: (r.k, r.n), schema="k string, n bigint")
         .to(ps.memory())
         .graph(),
-        Options.of(parallelism=parallelism),
+        replace(Options.of(parallelism=parallelism), **sizes),
     )
 
 
 class Play:
     """The shuffle of a plan, written by instance 0."""
 
-    def __init__(self, parallelism: int = 3) -> None:
-        plan = plan_of(parallelism)
+    def __init__(self, parallelism: int = 3, **sizes: int) -> None:
+        plan = plan_of(parallelism, **sizes)
         (edge,) = [each for each in plan.edges if each.keys]
         self.output = EdgeOutput(edge, plan, 0)
         self.record = edge.schema.record_type
         self.span = Span()
-        self._id = 0
+        self.next_id = 0
 
     def emit(
         self, *keys: str, event_time_us: int | None = None, idle: bool | None = None, mark: Mark = Mark.NONE
     ) -> None:
-        self.span.first = self.span.last = self._id
-        self._id += 1
+        self.span.first = self.span.last = self.next_id
         self.span.due_us, self.span.event_time_us, self.span.idle, self.span.mark = 5, event_time_us, idle, mark
         self.output.emit(self.span, [self.record(key, i) for i, key in enumerate(keys)])
+        self.next_id = self.span.last + 1
 
     def blocks(self, consumer: int) -> list[Block]:
         return list(self.output.logs[consumer].inspect().blocks)
@@ -65,6 +67,70 @@ def test_a_key_always_goes_to_the_same_consumer_and_nothing_is_lost() -> None:
     assert all(len(each) == 1 for each in owners.values())
     assert seen == Counter(dict.fromkeys(keys, 2))
     assert play.output.records_written == 100
+
+
+def test_what_is_too_heavy_for_a_block_is_cut_into_several_with_ids_of_their_own() -> None:
+    play = Play(block_bytes=1_000)
+    play.emit("before")
+    keys = [f"k{i}" + "x" * 100 for i in range(60)]
+    play.emit(*keys, event_time_us=50, idle=True)
+    pieces = [play.blocks(consumer) for consumer in range(3)]
+    assert all(len(each) >= 2 for each in pieces), "the case tests nothing where nothing is cut"
+    for blocks in pieces:
+        assert blocks[0].first == 0
+        assert all(after.first == before.last + 1 for before, after in pairwise(blocks)), "ids follow each other"
+        assert all(0 < block.size_bytes <= 1_100 for block in blocks if len(block.rows or []) > 1)
+        cut = [block for block in blocks if block.rows and block.rows[0].k != "before"]
+        assert [(block.event_time_us, block.idle) for block in cut] == [(None, None)] * (len(cut) - 1) + [(50, True)]
+        assert {block.due_us for block in cut} == {5}
+    rows = Counter(row.k for blocks in pieces for block in blocks for row in block.rows or [])
+    assert rows == Counter(["before", *keys])
+    assert play.output.records_written == 61
+    play.emit(mark=Mark.EPOCH)
+    last = {play.blocks(consumer)[-1].last for consumer in range(3)}
+    assert last == {play.next_id - 1}, "at a marker all logs are at the same id"
+
+
+def test_a_record_that_is_larger_than_a_block_is_one_of_its_own() -> None:
+    play = Play(1, block_bytes=10)
+    play.emit("a" * 100, "b" * 100, "c" * 100)
+    assert [[row.k[0] for row in block.rows or []] for block in play.blocks(0)] == [["a"], ["b"], ["c"]]
+    assert [(block.first, block.last) for block in play.blocks(0)] == [(0, 0), (1, 1), (2, 2)]
+
+
+def test_packed_parts_are_blocks_of_their_own() -> None:
+    play = Play(2)
+    play.emit()
+    play.span.first = play.span.last = play.next_id
+    play.span.event_time_us = 9
+    play.output.emit_parts(play.span, {0: [(2, b"12"), (1, b"345")]})
+    assert (play.span.first, play.span.last) == (1, 2)
+    blocks = play.blocks(0)
+    assert [(b.first, b.last, b.count, b.packed, b.size_bytes, b.event_time_us) for b in blocks] == [
+        (0, 1, 2, b"12", 2, None),
+        (2, 2, 1, b"345", 3, 9),
+    ]
+    assert play.blocks(1) == []
+    play.output.announce()
+    assert [(b.first, b.last, b.event_time_us) for b in play.blocks(1)] == [(0, 2, 9)]
+
+
+def test_a_log_is_full_by_bytes_and_wants_an_epoch() -> None:
+    play = Play(1, queue_bytes=10_000)
+    (log,) = play.output.logs
+    for _ in range(9):
+        play.emit("x" * 1_000)
+    assert log.has_room
+    play.emit("x" * 1_000)
+    assert not log.has_room
+    for _ in range(10):
+        log.read(READER)
+    log.consume(READER, 9)
+    assert log.has_room, "what is consumed waits no longer"
+    assert not play.output.is_filling
+    for _ in range(32):
+        play.emit("x" * 1_000)
+    assert play.output.is_filling, "but it is kept"
 
 
 def test_a_run_of_empty_blocks_is_covered_by_the_next_one() -> None:

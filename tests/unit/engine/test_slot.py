@@ -102,9 +102,9 @@ def test_results_go_to_their_owner_with_figures() -> None:
     (first, done), (second, other) = play.told()
     assert isinstance(done, s.Done)
     assert isinstance(other, s.Done)
-    assert (first, done.item, done.incarnation, done.carried, done.due_us) == (0, 7, 99, 3, 9 * S)
+    assert (first, done.item, done.incarnation, done.carried, done.due_us) == (0, 7, 99, [3], 9 * S)
     assert [(each.records_in, each.records_out) for each in done.stages] == [(3, 3)]
-    assert (second, other.item, other.carried) == (1, 8, 1)
+    assert (second, other.item, other.carried) == (1, 8, [1])
 
 
 def test_work_for_or_of_someone_else_is_left_alone() -> None:
@@ -257,7 +257,7 @@ class SlowPlay:
                     self.pool.on_leave(incarnation, ended)
                 case s.Done(item=item, attempt=attempt, carried=carried):
                     if self.pool.take(99, item, attempt) is not None:
-                        done.append((attempt, carried))
+                        done.append((attempt, sum(carried)))
         for _, frames in self.pool.send(clock_us[0]):
             self.slot.on_message(s.decode_to_slot(frames[0]), frames[1] if len(frames) > 1 else None)
         return done

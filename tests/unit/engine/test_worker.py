@@ -7,11 +7,13 @@ from collections.abc import Sequence
 import pytest
 
 import penstock as ps
+from penstock.engine import worker as worker_module
 from penstock.engine.share import Persist
 from penstock.engine.worker import HEARTBEAT_US, LAST_WORD_US, Connect, ReadBack, WorkerIdentity, WorkerMachine
 from penstock.errors import CheckpointDamaged
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
+from penstock.protocol import link as link_module
 from penstock.protocol import messages as m
 from penstock.protocol.link import Kind, Link, decode_header
 
@@ -177,6 +179,33 @@ def test_last_words_are_not_waited_for_for_ever() -> None:
     assert not play.machine.ended
     play.machine.step(play.now_us + LAST_WORD_US)
     assert play.machine.ended
+
+
+def test_last_words_are_waited_for_as_long_as_the_driver_confirms_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "WINDOW_BYTES", 1)
+    play = Play().started()
+    play.tell(m.Alive())
+    for _ in range(4):
+        play.machine.fail(CheckpointDamaged(path="x", cause="torn"), play.now_us)
+    for left in (4, 3, 2, 1):
+        play.now_us += LAST_WORD_US - 1
+        play.machine.step(play.now_us)
+        assert not play.machine.ended, f"{left} last words are not confirmed"
+        play.said()
+        play.tell(m.Alive())
+    play.machine.step(play.now_us)
+    assert play.machine.ended
+
+
+def test_what_comes_while_snapshots_are_read_back_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "EARLY_BYTES_MAX", 1_000)
+    play = Play()
+    play.start()
+    for _ in range(10):
+        play.machine.receive([Kind.PEER.value, bytes(300)], play.now_us)
+    assert len(play.machine._early) == 3, "channels send the rest again"
+    play.tell(m.BeginEpoch(epoch=1))
+    assert len(play.machine._early) == 4, "what the driver says is taken, whatever else waits"
 
 
 def test_what_waits_wakes_it_up_in_time() -> None:

@@ -96,6 +96,27 @@ def test_unconfirmed_messages_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         one.post(b"x")
 
 
+def test_no_more_bytes_are_on_their_way_than_the_window_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "WINDOW_BYTES", 10)
+    one, other = Link(7), Link(7)
+    large, small = b"x" * 100, b"y" * 4
+    for packed in (large, small, small, small):
+        one.post(packed)
+    one.tell(b"figures")
+    sent = one.frames(0)
+    assert [packed for _, packed in sent] == [large, b"figures"], "a large one goes alone; figures wait for nobody"
+    assert one.frames(1) == []
+    assert numbers(one.frames(AGAIN_US_MIN)) == [1], "only what was sent is sent again"
+    assert hand(sent, other) == [large, b"figures"]
+    hand(other.frames(1), one, 2)
+    assert (one.is_confirmed, one.confirmed_us) == (False, 2)
+    assert numbers(one.frames(2)) == [2, 3]
+    other.receive(Header(link=7, number=2, seen=0), small, 3)
+    hand(other.frames(3), one, 3)
+    assert numbers(one.frames(3)) == [4]
+    assert not one.is_confirmed
+
+
 def test_a_header_carries_the_link_that_it_is_of() -> None:
     one = Link(123)
     one.post(b"a")
@@ -107,11 +128,17 @@ def test_a_header_carries_the_link_that_it_is_of() -> None:
     loss=st.floats(0.0, 0.6),
     doubled=st.floats(0.0, 0.5),
     counts=st.lists(st.integers(0, 4), min_size=1, max_size=30),
+    window_bytes=st.sampled_from([1, 4, 1 << 20]),
 )
 def test_everything_arrives_once_and_in_order_both_ways(
-    seed: int, loss: float, doubled: float, counts: list[int]
+    seed: int, loss: float, doubled: float, counts: list[int], window_bytes: int
 ) -> None:
-    random = Random(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(link_module, "WINDOW_BYTES", window_bytes)
+        exchange(Random(seed), loss, doubled, counts)
+
+
+def exchange(random: Random, loss: float, doubled: float, counts: list[int]) -> None:
     ends = (Link(7), Link(7))
     posted: tuple[list[bytes], list[bytes]] = ([], [])
     taken: tuple[list[bytes], list[bytes]] = ([], [])

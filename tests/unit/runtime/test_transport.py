@@ -9,8 +9,10 @@ from time import monotonic
 import pytest
 import zmq
 
-from penstock.errors import PortOccupied
+from penstock.errors import LimitExceeded, PortOccupied
+from penstock.protocol import messages
 from penstock.protocol.link import Kind
+from penstock.runtime import transport
 from penstock.runtime.connections import PASSING_MIN, PASSING_PER_SLOT, Connections
 from penstock.runtime.transport import Keys, Node
 
@@ -141,4 +143,33 @@ def test_large_messages_arrive_whole_however_they_come(keys: Keys, node: Node, s
     assert [(int(frames[1]), len(frames[2]), len(frames[3])) for frames in arrived] == [
         (i, size, size) for i in range(40)
     ]
+    other.close()
+
+
+def test_a_frame_that_no_inbox_takes_is_refused_before_it_is_sent(
+    keys: Keys, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "MESSAGE_BYTES_MAX", 1_000)
+    other = Node(keys)
+    other.connect(node.endpoint)
+    with pytest.raises(LimitExceeded):
+        other.send(node.endpoint, Kind.PEER, [b"header", b"x" * 1_001])
+    other.send(node.endpoint, Kind.PEER, [b"header", b"x" * 1_000, b"y" * 1_000])
+    assert received(node, 10) == [[b"P", b"header", b"x" * 1_000, b"y" * 1_000]]
+    other.close()
+
+
+def test_what_has_arrived_is_taken_a_bounded_number_of_bytes_at_a_time(
+    keys: Keys, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "RECEIVE_BYTES_MAX", 1_000)
+    other = Node(keys)
+    other.connect(node.endpoint)
+    for _ in range(10):
+        other.send(node.endpoint, Kind.PEER, [b"x" * 400])
+    taken: list[int] = []
+    while sum(taken) < 10:
+        node.wait(1_000_000)
+        taken.append(len(node.receive()))
+        assert taken[-1] <= 3
     other.close()

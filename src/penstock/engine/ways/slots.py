@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.dataset import Block, join_columns, pack
+from penstock.dataset import Block, Scale, join_columns, pack
+from penstock.dataset.sizes import BLOCK_BYTES
 from penstock.engine.event_time import Origin
 from penstock.engine.line import Item, Line, Range, Result, Sides
 from penstock.engine.ways.base import Way
 from penstock.engine.ways.pool import SlotPool, Work
 from penstock.metrics.times import later
+from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 from penstock.types import Schema
 
@@ -23,10 +25,12 @@ ITEM_RECORDS_MAX = 65_536
 _FIRST_ITEM_RECORDS = 2_048
 ITEM_WORK_US = 25_000
 """A micro-batch is about this much work for a slot at the most, so that results keep coming."""
-ITEM_BYTES_MAX = 8 << 20
-"""About the most that a micro-batch and its results may weigh: far below the limit of a message."""
+ITEM_BLOCKS = 8
+"""About the most that a micro-batch, or its results, may weigh, in blocks: far below the limit of a message."""
 ITEMS_PER_SLOT = 8
 """Micro-batches in the line for each slot, at the most: results that wait for their turn must not pile up."""
+LINE_BLOCKS = 64
+"""About the most that everything in the line may weigh, in blocks."""
 
 
 @dataclass(slots=True)
@@ -38,6 +42,7 @@ class Gathering:
     origin: Origin
     blocks: list[Block] = field(default_factory=list)
     count: int = 0
+    size_bytes: int = 0
     due_us: int = 0
     waited_us: int = 0
     """How long after the first block the records came, in all."""
@@ -56,6 +61,8 @@ class Slots(Way):
     ----------
     record_ns : float
         What a record has cost in the range so far; 0 where that is not known.
+    block_bytes : int
+        About what a block weighs; micro-batches are made of a few.
     keeps_lanes : bool
         Lanes are not mixed in a micro-batch: event time is read off its records, here or behind.
     keeps_payloads : bool
@@ -71,6 +78,7 @@ class Slots(Way):
         schema: Schema,
         target: tuple[int, int],
         record_ns: float = 0.0,
+        block_bytes: int = BLOCK_BYTES,
         *,
         keeps_lanes: bool = False,
         keeps_payloads: bool = False,
@@ -90,11 +98,19 @@ class Slots(Way):
         self._unit, self._instance = target
         self._keeps_lanes = keeps_lanes
         self._keeps_payloads = keeps_payloads
+        self._scale = Scale()
+        self._item_bytes = ITEM_BLOCKS * block_bytes
+        self._line_bytes = LINE_BLOCKS * block_bytes
 
     @property
     def room(self) -> int:
         """How many micro-batches may be cut now: what slots can take, while results do not pile up."""
-        in_line = sum(1 for each in self._line.items if each.count)
+        in_line = size_bytes = 0
+        for each in self._line.items:
+            in_line += each.count > 0
+            size_bytes += each.size_bytes
+        if size_bytes >= self._line_bytes:
+            return 0
         return min(self._pool.room, max(0, ITEMS_PER_SLOT * max(1, self._pool.slots) - in_line))
 
     @property
@@ -111,7 +127,10 @@ class Slots(Way):
         return bool(self._gathering)
 
     def is_full(self, origin: int) -> bool:
-        return any(each == origin and held.count >= self.records_max for (each, _), held in self._gathering.items())
+        return any(each == origin and self._is_enough(held) for (each, _), held in self._gathering.items())
+
+    def _is_enough(self, held: Gathering) -> bool:
+        return held.count >= self.records_max or held.size_bytes >= self._item_bytes
 
     def take(self, taken: Taken, entered: Passed, now_us: int) -> None:
         origin, block = taken.origin, taken.block
@@ -127,9 +146,12 @@ class Slots(Way):
             origin.event_time_us = later(held.origin.event_time_us, origin.event_time_us)
             held.origin = origin
         if block is None:
-            block = Block(0, 0, 0, entered.rows or None, None, len(entered.rows), taken.due_us)
+            rows = entered.rows
+            size_bytes = len(rows) * self._scale.add(rows) if rows else 0
+            block = Block(0, 0, 0, rows or None, None, len(rows), taken.due_us, size_bytes=size_bytes)
         held.blocks.append(block)
         held.count += block.count
+        held.size_bytes += block.size_bytes
         held.waited_us += (now_us - held.since_us) * block.count
         if block.due_us and (not held.due_us or block.due_us < held.due_us):
             held.due_us = block.due_us
@@ -152,7 +174,7 @@ class Slots(Way):
         ripe = [
             key
             for key, held in self._gathering.items()
-            if held.count >= self.records_max or now_us - held.since_us >= self.interval_us
+            if self._is_enough(held) or now_us - held.since_us >= self.interval_us
         ]
         for key in ripe:
             if self.room <= 0:
@@ -175,11 +197,14 @@ class Slots(Way):
         item = Item(self.range, held.count, held.due_us, held.came_us, now_us, held.origin, held.place, held.sides)
         if held.count:
             item.payload = pack(join_columns(held.blocks, self._schema))
-            if len(item.payload) > ITEM_BYTES_MAX:
-                fitting = held.count * ITEM_BYTES_MAX // len(item.payload)
+            item.size_bytes = len(item.payload)
+            if item.size_bytes > self._item_bytes:
+                fitting = held.count * self._item_bytes // item.size_bytes
                 self.records_max = max(1, min(self.records_max, fitting))
+        if held.count and item.size_bytes <= m.MESSAGE_BYTES_MAX:
             self._send(item)
         else:
+            item.given_back = held.count > 0  # too heavy to travel
             self._line.append(item)
 
     def _send(self, item: Item) -> None:
@@ -212,9 +237,10 @@ class Slots(Way):
         item.result = result
         if not self._keeps_payloads:
             item.payload = None
+        item.size_bytes = result.size_bytes
         count, took_us = item.count, max(1, result.done.done_us - result.done.began_us)
-        size_bytes = max(1, sum(map(len, result.payloads)))
-        fitting = max(1, min(count * ITEM_WORK_US // took_us, count * ITEM_BYTES_MAX // size_bytes))
+        fitting = count * self._item_bytes // max(1, item.size_bytes)
+        fitting = max(1, min(count * ITEM_WORK_US // took_us, fitting))
         if fitting < self.records_max:
             self.records_max = (self.records_max + fitting) // 2
         elif 2 * count >= self.records_max:

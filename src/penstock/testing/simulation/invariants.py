@@ -14,6 +14,7 @@ class Audit:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._window = max(1, plan.options.queue_records // 2)
+        self._window_bytes = max(1, plan.options.queue_bytes // 2)
         self._seen: dict[Log, tuple[int, int]] = {}
         """By log: how many blocks were looked at, and the next id after them."""
 
@@ -22,6 +23,9 @@ class Audit:
         for channel, receiver in worker.receivers.items():
             if receiver.queued_records > max(self._window, receiver.largest):
                 raise Violation(f"{channel}: {receiver.queued_records} records wait, the window is {self._window}")
+            # A block is let in by what it is estimated to weigh, and counts by what it does.
+            if receiver.queued_bytes > self._window_bytes + receiver.largest_bytes:
+                raise Violation(f"{channel}: {receiver.queued_bytes} bytes wait, the window is {self._window_bytes}")
         for unit in worker.units:
             for log in unit.logs:
                 self._check_log(log)

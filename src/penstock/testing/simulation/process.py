@@ -283,7 +283,7 @@ def _headers(frames: Sequence[bytes]) -> Iterator[m.PeerMessage]:
     at = 0
     while at < len(frames):
         message = m.decode_peer(frames[at])
-        at += 2 if isinstance(message, m.Data) and message.count else 1
+        at += 1 + (message.frames if isinstance(message, m.Data) and message.count else 0)
         yield message
 
 
@@ -292,7 +292,7 @@ def _ends(view: WorkerView, channel: ChannelId) -> tuple[object, ...]:
     receiver, sender = view.receivers.get(channel), view.senders.get(channel)
     return (
         receiver and (receiver.received, receiver.owes_ack),
-        sender and (sender.received, sender.in_flight_records),
+        sender and (sender.received, sender.in_flight_records, sender.in_flight_bytes),
     )
 
 

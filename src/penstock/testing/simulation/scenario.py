@@ -45,6 +45,8 @@ POISON = 3_000_000
 """Seeds from here on have records that kill their process."""
 CAPACITY = 4_000_000
 """Seeds from here on have a cluster that loses cores for a while, and workers that take long to start."""
+HEAVY = 5_000_000
+"""Seeds from here on have records that are large, compared to what blocks, queues and windows may hold."""
 _POLICIES = ["skip", "skip", "dead_letter", "dead_letter", "fail"]
 
 
@@ -102,6 +104,8 @@ class Scenario:
     @staticmethod
     def of(seed: int) -> Scenario:
         """Draw a scenario; what kind it is depends on where the seed lies."""
+        if seed >= HEAVY:
+            return _heavy(seed)
         if seed >= CAPACITY:
             return _short_of_cores(seed)
         if seed >= POISON:
@@ -274,6 +278,24 @@ def _short_of_cores(seed: int) -> Scenario:
         faults=[*shrinks, *base.faults[: random.choice([0, 1])]],
         restart_us_last=random.choice([10_000, 500_000, 3 * SILENCE_US]),
         start_us_last=start_us_last,
+    )
+
+
+def _heavy(seed: int) -> Scenario:
+    """Draw a scenario in which most blocks are cut, and few fit into a queue; some records fit into nothing."""
+    random = Random(f"heavy {seed}")
+    base = _switching(seed) if random.random() < 0.6 else _of_records(seed)
+    width = random.choice([0, 100, 3_000])
+    long = {key: key + "x" * random.choice([0, width // 3, width]) for _, _, key, _, _ in base.rows}
+    return replace(
+        base,
+        partitions=[[(*row[:2], long[row[2]], *row[3:]) for row in rows] for rows in base.partitions],
+        options=replace(
+            base.options,
+            queue_records=16_384,
+            queue_bytes=random.choice([1, 100, 2_000, 20_000]),
+            block_bytes=random.choice([1, 50, 1_000]),
+        ),
     )
 
 

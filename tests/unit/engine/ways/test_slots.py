@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from penstock.dataset import Block
+from penstock.dataset.sizes import BLOCK_BYTES
 from penstock.engine.chain import Passed
 from penstock.engine.event_time import Origin
 from penstock.engine.inputs import Stretch, Taken
 from penstock.engine.line import Item, Line, Range, Result
 from penstock.engine.ways.pool import SlotPool
-from penstock.engine.ways.slots import ITEM_BYTES_MAX, ITEM_RECORDS_MAX, ITEM_WORK_US, Slots
+from penstock.engine.ways.slots import ITEM_BLOCKS, ITEM_RECORDS_MAX, ITEM_WORK_US, Slots
+from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 from penstock.types import Schema
 
@@ -32,8 +34,8 @@ def done(number: int, took_us: int = 0) -> s.Done:
         times=None,
         stages=[],
         parts=[],
-        carried=0,
-        staged=0,
+        carried=[],
+        staged=[],
     )
 
 
@@ -96,7 +98,51 @@ def test_sizes_follow_the_bytes() -> None:
     play = Play()
     for _ in range(30):
         play.finish(play.way.records_max, 1, play.way.records_max * 20_000)
-    assert play.way.records_max == pytest.approx(ITEM_BYTES_MAX / 20_000, rel=0.05)
+    assert play.way.records_max == pytest.approx(ITEM_BLOCKS * BLOCK_BYTES / 20_000, rel=0.05)
+
+
+def heavy(rows: int, length: int) -> tuple[Slots, Line]:
+    """A way for records of that many characters, and its line, with blocks of 1,000 bytes."""
+    play = Play()
+    schema = Schema.parse("text string")
+    way = Slots(Range(0, 1), 50 * MS, play.pool, play.line, schema, (0, 0), 0.0, 1_000)
+    for _ in range(rows):
+        row = schema.record_type("x" * length)
+        way.take(Taken([row], 5, Origin(0, 0)), Passed([row]), 0)
+    return way, play.line
+
+
+def test_a_micro_batch_is_full_by_its_bytes_too() -> None:
+    way, _ = heavy(7, 1_000)
+    assert not way.is_full(0)
+    way, line = heavy(8, 1_000)
+    assert way.is_full(0), "the first one, before any result says what records weigh"
+    assert way.cut(1)
+    assert [item.count for item in line.items] == [8]
+
+
+def test_no_more_is_cut_while_what_is_in_line_is_heavy() -> None:
+    way, line = heavy(1, 10)
+    assert way.room == 2
+    way.flush(0)
+    (item,) = line.items
+    way.on_result(item, Result(done(item.number), [bytes(40_000), bytes(23_999)]))
+    assert way.room == 1
+    way.on_result(item, Result(done(item.number), [bytes(40_000), bytes(24_000)]))
+    assert way.room == 0
+    line.pop()
+    assert way.room == 1
+
+
+def test_a_micro_batch_that_is_too_heavy_to_travel_is_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(m, "MESSAGE_BYTES_MAX", 5_000)
+    way, line = heavy(1, 6_000)
+    way.flush(0)
+    (item,) = line.items
+    assert item.given_back
+    assert item.is_complete
+    assert item.payload is not None
+    assert way._pool.unsent == []
 
 
 def test_a_micro_batch_is_cut_when_it_is_full_or_old() -> None:
