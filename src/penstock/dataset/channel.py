@@ -24,6 +24,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from penstock.dataset.bell import Bell
 from penstock.dataset.block import Block, Mark
 from penstock.dataset.log import Log
 
@@ -89,6 +90,8 @@ class Sender:
         self._sent = self._received = log.position(reader) - 1
         self._progress_us = 0
         self._resend_us = RESEND_US_MIN
+        self.bell = log.reader_bell = Bell()
+        """Rung when there may be something to send."""
 
     def inspect(self) -> SenderView:
         """A read-only view."""
@@ -113,6 +116,7 @@ class Sender:
 
     def on_ack(self, ack: Ack, now_us: int) -> None:
         """Take the receiver's word."""
+        self.bell.rung = True
         if ack.received > self._received:
             self._received = ack.received
             self._made_progress(now_us)
@@ -177,13 +181,16 @@ class Receiver:
         self._received = self._consumed = first_id - 1
         self._owed_records = 0
         self._ack_since_us: int | None = None
-        self._ack_now = False
+        self.ack_now = False
+        """Whether an acknowledgement is to be sent without waiting for others."""
+        self.bell = Bell()
+        """Rung for every block that is taken."""
         self._gap = False
 
     def inspect(self) -> ReceiverView:
         """A read-only view."""
         largest = max((block.count for block in self._queue), default=0)
-        return ReceiverView(self._received, self._ack_now, self.queued_records, largest)
+        return ReceiverView(self._received, self.ack_now, self.queued_records, largest)
 
     def accept(self, block: Block, now_us: int) -> bool:
         """Take the block if it is the next one; say so."""
@@ -193,13 +200,14 @@ class Receiver:
             self.queued_records += block.count
             if self._ack_since_us is None:
                 self._ack_since_us = now_us
+            self.bell.rung = True
             return True
         if block.last <= self._received:
             self.duplicate_blocks += 1
         else:
             self.refused_blocks += 1
             self._gap = True
-        self._ack_now = True
+        self.ack_now = True
         return False
 
     def peek(self) -> Block | None:
@@ -213,7 +221,7 @@ class Receiver:
         self._consumed = block.last
         self._owed_records += block.weight
         if self._owed_records * 4 >= self._window or block.mark is Mark.END:
-            self._ack_now = True
+            self.ack_now = True
         return block
 
     def wake_us(self) -> int | None:
@@ -223,10 +231,10 @@ class Receiver:
     def ack(self, now_us: int) -> Ack | None:
         """Return the acknowledgement to send now, if any."""
         due = self._ack_since_us is not None and now_us - self._ack_since_us >= ACK_DELAY_US
-        if not (self._ack_now or due):
+        if not (self.ack_now or due):
             return None
         ack = Ack(self._received, self._consumed, self._gap)
-        self._ack_now = False
+        self.ack_now = False
         self._gap = False
         self._owed_records = 0
         # Blocks that are queued but not consumed need one more acknowledgement later.

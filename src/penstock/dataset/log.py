@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from penstock.dataset.bell import Bell
 from penstock.dataset.block import Block, Mark
 from penstock.errors import LimitExceeded, OffsetGap, ProtocolError
 
@@ -79,6 +80,10 @@ class Log:
         self._weight_out = 0  # of everything truncated
         self._committed_epoch = 0
         self._ended = False
+        self.reader_bell = Bell()
+        """Rung for every block that is appended."""
+        self.writer_bell = Bell()
+        """Rung when something is consumed, if the writer waits for room."""
 
     @property
     def next_id(self) -> int:
@@ -140,6 +145,7 @@ class Log:
         self._next_id = block.last + 1
         self._weight_in += block.weight
         self._ended = block.mark is Mark.END
+        self.reader_bell.rung = True
 
     def peek(self, reader: str) -> Block | None:
         """Return the block at the reader's cursor without moving it."""
@@ -162,6 +168,8 @@ class Log:
         while cursor.consumed < cursor.next and blocks[cursor.consumed - base].last <= last:
             cursor.consumed_weight += blocks[cursor.consumed - base].weight
             cursor.consumed += 1
+        if self.writer_bell.blocked:
+            self.writer_bell.rung = True
 
     def seek(self, reader: str, block_id: int) -> None:
         """Move the reader's cursor to the block that begins at ``block_id``: replay, or a resend."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from penstock.dataset import Block, Log, Mark, Receiver
+from penstock.dataset import Bell, Block, Log, Mark, Receiver
 from penstock.dataset.log import RETAINED_RECORDS_MAX
 from penstock.engine.snapshot import InputState
 from penstock.metrics.times import later
@@ -174,6 +174,10 @@ class EdgeInput(ABC):
         self.event_time_us = later(self.event_time_us, event_time_us)
 
     @abstractmethod
+    def rings(self, bell: Bell) -> None:
+        """Have every block that comes ring."""
+
+    @abstractmethod
     def peek(self) -> Block | None:
         """Return the next block, if there is one."""
 
@@ -192,6 +196,9 @@ class LocalInput(EdgeInput):
     def __init__(self, log: Log, state: InputState | None = None) -> None:
         super().__init__(state)
         self._log = log
+
+    def rings(self, bell: Bell) -> None:
+        self._log.reader_bell = bell
 
     def peek(self) -> Block | None:
         return self._log.peek(READER)
@@ -212,6 +219,9 @@ class RemoteInput(EdgeInput):
     def __init__(self, receiver: Receiver, state: InputState | None = None) -> None:
         super().__init__(state)
         self.receiver = receiver
+
+    def rings(self, bell: Bell) -> None:
+        self.receiver.bell = bell
 
     def peek(self) -> Block | None:
         return self.receiver.peek()

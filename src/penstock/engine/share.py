@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.dataset import ChannelId
@@ -11,7 +11,7 @@ from penstock.engine.channels import Channels, PeerFrames
 from penstock.engine.edges import READER, EdgeInput, EdgeOutput, LocalInput, RemoteInput
 from penstock.engine.guard import Guard
 from penstock.engine.inputs import Logs, Readers
-from penstock.engine.inspect import WorkerView
+from penstock.engine.inspect import UnitView, WorkerView
 from penstock.engine.line import Range
 from penstock.engine.samples import calibrate
 from penstock.engine.snapshot import InputState, InstanceId, UnitSnapshot, decode_snapshot, encode_snapshot, renumbered
@@ -27,6 +27,8 @@ from penstock.protocol import slots as s
 STEP_US_MAX = 5_000
 """No unit begins another block when a step has taken so long: messages and heartbeats must not wait."""
 ANNOUNCE_US = 50_000
+LOOK_US = 10_000
+"""How often a worker looks whether much is kept for replay."""
 DELIVER_ROWS_MAX = 10_000
 
 Snapshots = Mapping[InstanceId, Sequence[bytes]]
@@ -71,6 +73,7 @@ class Share:
         self._committed = 0
         self._finished = False
         self._announce_at_us: int | None = None
+        self._look_us = 0
         self._is_stirred = True
         """Something has happened since the last step that an epoch, a switch or the end may have waited for."""
         self.worked = False
@@ -132,7 +135,7 @@ class Share:
         for unit, i in concerned:
             self._build(unit, i, states[unit.id, i], instances, epoch)
         self._units = {(unit.id, i): self._units[unit.id, i] for unit, i in mine if (unit.id, i) in self._units}
-        self._is_stirred = True
+        self._stir()
 
     def _forget(self, key: InstanceId) -> None:
         unit = self._units.pop(key, None)
@@ -208,12 +211,13 @@ class Share:
 
     def on_driver(self, message: m.ToWorker) -> None:
         """Take a control message other than `Start` and `Rollback`, which bring snapshots."""
-        self._is_stirred = True
+        self._stir()
         match message:
             case m.Resume(generation=generation):
                 if generation == self._channels.generation:
                     self._held = frozenset()
                     self._recovering = False
+                    self._channels.look_again()
             case m.BeginEpoch(epoch=epoch):
                 self._epoch_pending = epoch
                 for source in self._sources:
@@ -244,7 +248,14 @@ class Share:
 
     def on_slot(self, message: s.FromSlot, payloads: Sequence[bytes]) -> None:
         """Take a word, or a result, of a slot."""
+        self._stir()
         self._pool.receive(message, payloads)
+
+    def _stir(self) -> None:
+        """Have the next step look at everything."""
+        self._is_stirred = True
+        for unit in self._units.values():
+            unit.bell.rung = True
 
     def on_peer(self, frames: Sequence[bytes], now_us: int) -> None:
         """Take what another worker has sent."""
@@ -263,22 +274,24 @@ class Share:
         Units are in the order of the plan, sources first: what a source reads passes all units of this worker in one
         step. `wake_us` tells when there is more to do that nobody brings.
         """
-        worked, left, blocked = self._pool.give_back_lost(), False, False
+        worked, left = self._pool.give_back_lost(), False
         held = self._held
         until_ns = now_us * 1000 + STEP_US_MAX * 1000
         for key, unit in self._units.items():
-            if held and key in held:
+            if not unit.has_work(now_us) or (held and key in held):
                 continue
+            unit.bell.rung = False
             for _ in range(unit.input.turns):
                 if not unit.step(now_us):
                     break
                 worked = True
                 if self._clock_ns() > until_ns:
-                    left = True
+                    left = unit.bell.rung = True
                     break
             else:
-                left = left or unit.spec.source is None  # a source says by its wake time when more is due
-            blocked = blocked or unit.is_blocked
+                # A source says by its wake time when more is due.
+                unit.bell.rung = unit.bell.rung or unit.spec.source is None
+            unit.rest(now_us)
         if worked or self._is_stirred:
             self._is_stirred = False
             self.worked = True
@@ -289,8 +302,13 @@ class Share:
             self._announce_at_us = None
             for output in self._outputs.values():
                 output.announce()
+        if now_us >= self._look_us:
+            self._look_us = now_us + LOOK_US
+            if self._epoch_wanted <= self._committed and any(output.is_filling for output in self._outputs.values()):
+                self._epoch_wanted = self._committed + 1
+                self._to_driver.append(m.EpochWanted(worker=self.worker, incarnation=self.incarnation))
         # Those downstream may have made room for those who had none.
-        return left or (blocked and worked)
+        return left or any(unit.bell.rung for key, unit in self._units.items() if key not in held)
 
     def _progress(self) -> None:
         """Have new snapshots stored; report switches, and the epoch and the end once everything up to it is stored."""
@@ -310,9 +328,6 @@ class Share:
                         carried_records=made.carried_records,
                     )
                 )
-        if self._epoch_wanted <= self._committed and any(output.is_filling for output in self._outputs.values()):
-            self._epoch_wanted = self._committed + 1
-            self._to_driver.append(m.EpochWanted(worker=self.worker, incarnation=self.incarnation))
         if self._storing or self._recovering:
             return
         epoch = self._epoch_pending
@@ -386,8 +401,8 @@ class Share:
         taken, self._to_store = self._to_store, []
         return taken
 
-    def to_peers(self, now_us: int) -> Iterator[PeerFrames]:
-        """Yield the messages for other workers."""
+    def to_peers(self, now_us: int) -> list[PeerFrames]:
+        """Return the messages for other workers."""
         return self._channels.sends(now_us, self._held)
 
     def wake_us(self, now_us: int) -> int | None:
@@ -398,10 +413,8 @@ class Share:
             wake = None if held and key in held else unit.wake_us(now_us)
             if wake is not None and (soonest is None or wake < soonest):
                 soonest = wake
-        wake = self._channels.wake_us(held)
-        if wake is not None and (soonest is None or wake < soonest):
-            soonest = wake
-        return soonest
+        wake = self._channels.wake_us
+        return wake if soonest is None or wake < soonest else soonest
 
     def to_slots(self, now_us: int) -> list[SlotFrames]:
         """Take the messages for slots."""
@@ -466,7 +479,7 @@ class Share:
             self._epoch_pending,
             sorted(self._storing),
             sorted(self._held),
-            [unit.inspect() for unit in self._units.values()],
+            [UnitView.of(unit) for unit in self._units.values()],
             self._pool.inspect(),
             self._pool.unsent,
             self._pool.refused_results,

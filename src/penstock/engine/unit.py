@@ -22,13 +22,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.dataset import Mark, unpack
+from penstock.dataset import NEVER_US, Bell, Mark, unpack
 from penstock.engine.chain import Chain, ClockNs, Passed, SinkOperator
 from penstock.engine.edges import EdgeInput, EdgeOutput, Span
 from penstock.engine.figures import count_away
 from penstock.engine.inputs import Input, Logs, Readers, Taken
 from penstock.engine.inputs.base import BLOCK_RECORDS_MAX, fit_records
-from penstock.engine.inspect import InputView, UnitView
 from penstock.engine.line import Item, Line, Marker
 from penstock.engine.samples import Tap
 from penstock.engine.snapshot import Capture, Compaction, OpCounters, UnitSnapshot
@@ -84,6 +83,12 @@ class Unit:
         ]
         """The outputs, and which side output each of them is, if it is one."""
         self._logs = [log for output in outputs for log in output.logs]
+        self.bell = Bell()
+        """Rung by what comes in, by room in an output that had none, and by whoever changes something here."""
+        for log in self._logs:
+            log.writer_bell = self.bell
+        for each in logs or ():
+            each.rings(self.bell)
         self._here = Here(len(spec.ops), self._leave)
         self.way: Way = self._here
         self.switches = Switches()
@@ -93,8 +98,8 @@ class Unit:
         self._clock_ns = clock_ns
         self._work_us = plan.options.block_work_us
         self._records_max = _FIRST_READ_RECORDS if logs is None else BLOCK_RECORDS_MAX
-        self.is_blocked = False
-        """An output had no room at the last step."""
+        self._next_us = 0
+        """When there is something to do without a bell; 0: it has to be looked at in every turn."""
         self._ending = False
         """The end is in the line: nothing more is taken."""
         self.tap: Tap | None = None
@@ -120,8 +125,8 @@ class Unit:
             # The way before finishes what it has.
             self.way.flush(now_us)
             return self._release(now_us) or worked
-        self.is_blocked = not self.has_room
-        if self.is_blocked:
+        self.bell.blocked = not self.has_room
+        if self.bell.blocked:
             self.input.block(now_us)
             return worked
         return self._take(now_us) or worked
@@ -303,7 +308,7 @@ class Unit:
                 self.line.pop()
                 self._let_item_out(head, now_us)
             else:
-                self.is_blocked = True
+                self.bell.blocked = True
                 break
             worked = True
         return worked
@@ -363,6 +368,7 @@ class Unit:
 
     def switch(self, switch: Switch) -> None:
         """Want another form; it is taken up between two portions."""
+        self.bell.rung = True
         self.switches.wanted = switch
         if self.finished:
             self.switches.end()
@@ -410,8 +416,21 @@ class Unit:
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
+    def has_work(self, now_us: int) -> bool:
+        """Whether a step may find something to do."""
+        return self.bell.rung or now_us >= self._next_us
+
+    def rest(self, now_us: int) -> None:
+        """The last step of a turn is done: only the bell or the time brings the next one, unless something is away."""
+        self._next_us = 0
+        if self.way is self._here and self.switches.is_calm and not self.line:
+            wake_us = self.wake_us(now_us)
+            self._next_us = NEVER_US if wake_us is None else wake_us
+
     def wake_us(self, now_us: int) -> int | None:
         """When there is something to do without a message; None: only a message, or room, brings work."""
+        if self._next_us and not self.bell.rung:
+            return self._next_us
         wake_us = self._soonest_us(now_us)
         self.input.awaits(wake_us, now_us)
         return wake_us
@@ -471,23 +490,6 @@ class Unit:
         """Free what the unit holds."""
         self.chain.close()
         self.input.close()
-
-    def inspect(self) -> UnitView:
-        """A read-only view of the instance."""
-        logs = self.input.logs if isinstance(self.input, Logs) else []
-        return UnitView(
-            self.spec.name,
-            (self.spec.id, self.instance),
-            self.done_epoch,
-            self.finished,
-            self.chain.guard is not None,
-            self.way.range,
-            self.switches.wanted is not None,
-            list(self.line),
-            self.way.gathers,
-            [InputView(each.state(), each.aligned, each.peek() is not None, each.disordered_blocks) for each in logs],
-            [log.inspect() for output in self.outputs for log in output.logs],
-        )
 
     def figures(self) -> list[StatsMessage]:
         """Figures of the input and of the operations."""
