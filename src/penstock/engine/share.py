@@ -285,6 +285,8 @@ class Share:
                 if not unit.step(now_us):
                     break
                 worked = True
+                if unit.input.is_empty:
+                    break
                 if self._clock_ns() > until_ns:
                     left = unit.bell.rung = True
                     break

@@ -35,6 +35,7 @@ from penstock.engine.switch import Switch, Switches
 from penstock.engine.ways import Here, Slots, Way
 from penstock.engine.ways.pool import SlotPool
 from penstock.metrics.stats import StatsMessage
+from penstock.metrics.times import sooner
 from penstock.operators import MAIN, Form
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.types import Record
@@ -133,12 +134,12 @@ class Unit:
 
     def _take(self, now_us: int) -> bool:
         """Take the next portion of the input."""
-        way, source = self.way, self.input
-        if way is self._here or way.has_room:
+        way, source, worked = self.way, self.input, False
+        if way is self._here:
             source.unblock(now_us)
         else:
-            source.block(now_us)
-        worked = way.cut(now_us)
+            source.unblock(now_us) if way.has_room else source.block(now_us)
+            worked = way.cut(now_us)
         if way.range.first < 0:
             worked |= self._take_stretches(now_us)
         else:
@@ -418,7 +419,7 @@ class Unit:
 
     def has_work(self, now_us: int) -> bool:
         """Whether a step may find something to do."""
-        return self.bell.rung or now_us >= self._next_us
+        return self.bell.rung or now_us >= self._next_us or now_us >= self.input.ready_us
 
     def rest(self, now_us: int) -> None:
         """The last step of a turn is done: only the bell or the time brings the next one, unless something is away."""
@@ -436,22 +437,22 @@ class Unit:
         return wake_us
 
     def _soonest_us(self, now_us: int) -> int | None:
+        source, way = self.input, self.way
         if self.finished or self._ending:
             return None
-        away = self._is_away
-        if self.input.has_marker:
+        if source.has_marker:
             return now_us
         if self.switches.wanted is not None and self.chain.guard is None:
-            return None if away else now_us  # results bring the next step
+            return None if self._is_away else now_us  # results bring the next step
         if not self.has_room:
             return None
-        wakes: list[int | None] = [self.way.wake_us()]
-        if self.way.has_room:
-            interval_us = self.way.interval_us if isinstance(self.way, Slots) and self.way.range.first < 0 else None
-            wakes.append(self.input.wake_us(now_us, interval_us))
-        if not away:
-            wakes.append(self.input.idle_us(now_us))
-        return min((wake for wake in wakes if wake is not None), default=None)
+        if way is self._here:
+            return sooner(source.wake_us(now_us, None), None if self.line else source.idle_us(now_us))
+        wake_us = way.wake_us()
+        if way.has_room:
+            interval_us = way.interval_us if isinstance(way, Slots) and way.range.first < 0 else None
+            wake_us = sooner(wake_us, source.wake_us(now_us, interval_us))
+        return wake_us if self._is_away else sooner(wake_us, source.idle_us(now_us))
 
     # --- recovery -----------------------------------------------------------------------------------------------------
 

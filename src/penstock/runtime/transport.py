@@ -102,8 +102,8 @@ class Node:
         if is_possible():
             self._neighbours = Neighbours(keys.secret, self.endpoint, FRAME_BYTES_MAX)
             self._fds.append(self._neighbours.fileno)
-        self._is_far_ready = True
-        """Whether something may wait in ZeroMQ's inbox."""
+        self._is_far_ready = self._is_near_ready = True
+        """Whether something may wait in the one inbox and in the other."""
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket: zmq.Socket[bytes] = self._context.socket(kind)
@@ -155,11 +155,11 @@ class Node:
     def receive(self) -> list[list[bytes]]:
         """Return what has arrived, without waiting."""
         arrived: list[list[bytes]] = []
-        if self._neighbours is not None:
+        if self._is_near_ready and self._neighbours is not None:
             self._neighbours.receive(arrived)
         if self._is_far_ready:
             self._receive_far(arrived)
-        self._is_far_ready = True
+        self._is_far_ready = self._is_near_ready = True
         return arrived
 
     def _receive_far(self, arrived: list[list[bytes]]) -> None:
@@ -177,7 +177,7 @@ class Node:
         """
         if timeout_us > 0 and not int(self._inbox.getsockopt(zmq.EVENTS)) & _POLLIN:
             ready, _, _ = select.select([*self._fds, *others], [], [], timeout_us / 1e6)
-            self._is_far_ready = self._fd in ready
+            self._is_far_ready, self._is_near_ready = self._fd in ready, self._fds[-1] in ready
 
     def close(self, linger_ms: int = LINGER_MS) -> None:
         """Send what waits, for a moment, and close."""

@@ -101,6 +101,15 @@ class Logs(Input):
         self._over(index, block)
         return Taken(piece, block.due_us, index, block=block)
 
+    @property
+    def is_empty(self) -> bool:
+        if self._rest is not None or self._mark is not Mark.NONE:
+            return False
+        for each in self.logs:  # noqa: SIM110 (asked at every step: no generator)
+            if each.peek() is not None:
+                return False
+        return True
+
     def _over(self, index: int, block: Block) -> None:
         """All of a block is taken: its marker counts."""
         source = self.logs[index]
