@@ -12,7 +12,13 @@ import zmq
 from penstock.errors import PortOccupied
 from penstock.protocol.link import Kind
 from penstock.runtime.connections import PASSING_MIN, PASSING_PER_SLOT, Connections
+from penstock.runtime.neighbours import VARIABLE
 from penstock.runtime.transport import Keys, Node
+
+
+@pytest.fixture(autouse=True, params=["1", "0"], ids=["neighbours", "network"])
+def unix_sockets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, request.param)
 
 
 @pytest.fixture
