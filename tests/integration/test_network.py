@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.runtime.neighbours import VARIABLE
 from penstock_bench.meter.job import read_rows
 from penstock_bench.workloads import WORKLOADS, replay
 
@@ -53,7 +54,8 @@ def link(host: str, state: str) -> None:
 def test_a_cut_link_delays_and_loses_nothing(host: str, tmp_path: Path) -> None:
     arguments = [str(tmp_path), str(RATE), str(SECONDS), str(PARALLELISM)]
     command = ["ip", "netns", "exec", host, sys.executable, "-c", PROGRAM, *arguments]
-    job = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    # Otherwise the processes, all on one host, would not use the link that is cut.
+    job = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, VARIABLE: "0"})
     assert job.stdout is not None
     lines: list[str] = []
     cut_at = joined_at = 0

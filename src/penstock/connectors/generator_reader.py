@@ -13,7 +13,7 @@ from penstock.types import Record
 
 # While the schedule is kept up with, chunks are small, so that no poll takes long; larger ones, which cost
 # less per record, are made when that many are due already.
-_CHUNK_RECORDS_CALM = 128
+_CHUNK_RECORDS_CALM = 512
 _ENDLESS_RECORDS = 1 << 30
 
 

@@ -24,6 +24,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from penstock.dataset.bell import Bell
 from penstock.dataset.block import Block, Mark
 from penstock.dataset.log import Log
 from penstock.dataset.sizes import QUEUE_BYTES
@@ -102,6 +103,8 @@ class Sender:
         self._sent = self._received = log.position(reader) - 1
         self._progress_us = 0
         self._resend_us = RESEND_US_MIN
+        self.bell = log.reader_bell = Bell()
+        """Rung when there may be something to send."""
 
     def inspect(self) -> SenderView:
         """A read-only view."""
@@ -141,6 +144,7 @@ class Sender:
 
     def on_ack(self, ack: Ack, now_us: int) -> None:
         """Take the receiver's word."""
+        self.bell.rung = True
         if ack.received > self._received:
             self._received = ack.received
             self._made_progress(now_us)
@@ -216,7 +220,10 @@ class Receiver:
         self._owed_records = 0
         self._owed_bytes = 0
         self._ack_since_us: int | None = None
-        self._ack_now = False
+        self.ack_now = False
+        """Whether an acknowledgement is to be sent without waiting for others."""
+        self.bell = Bell()
+        """Rung for every block that is taken."""
         self._gap = False
 
     def inspect(self) -> ReceiverView:
@@ -224,7 +231,7 @@ class Receiver:
         largest = max((block.count for block in self._queue), default=0)
         sizes = [block.size_bytes for block in self._queue]
         return ReceiverView(
-            self._received, self._ack_now, self.queued_records, largest, sum(sizes), max(sizes, default=0)
+            self._received, self.ack_now, self.queued_records, largest, sum(sizes), max(sizes, default=0)
         )
 
     def accept(self, block: Block, now_us: int) -> bool:
@@ -235,13 +242,14 @@ class Receiver:
             self.queued_records += block.count
             if self._ack_since_us is None:
                 self._ack_since_us = now_us
+            self.bell.rung = True
             return True
         if block.last <= self._received:
             self.duplicate_blocks += 1
         else:
             self.refused_blocks += 1
             self._gap = True
-        self._ack_now = True
+        self.ack_now = True
         return False
 
     def peek(self) -> Block | None:
@@ -260,7 +268,7 @@ class Receiver:
             or self._owed_bytes * 4 >= self._window_bytes
             or block.mark is Mark.END
         ):
-            self._ack_now = True
+            self.ack_now = True
         return block
 
     def wake_us(self) -> int | None:
@@ -270,10 +278,10 @@ class Receiver:
     def ack(self, now_us: int) -> Ack | None:
         """Return the acknowledgement to send now, if any."""
         due = self._ack_since_us is not None and now_us - self._ack_since_us >= ACK_DELAY_US
-        if not (self._ack_now or due):
+        if not (self.ack_now or due):
             return None
         ack = Ack(self._received, self._consumed, self._gap)
-        self._ack_now = False
+        self.ack_now = False
         self._gap = False
         self._owed_records = self._owed_bytes = 0
         # Blocks that are queued but not consumed need one more acknowledgement later.

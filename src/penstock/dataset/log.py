@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from penstock.dataset.bell import Bell
 from penstock.dataset.block import Block, Mark
 from penstock.dataset.sizes import QUEUE_BYTES, RETAINED_QUEUES
 from penstock.errors import OffsetGap, ProtocolError
@@ -92,6 +93,10 @@ class Log:
         self._bytes_out = 0
         self._committed_epoch = 0
         self._ended = False
+        self.reader_bell = Bell()
+        """Rung for every block that is appended."""
+        self.writer_bell = Bell()
+        """Rung when something is consumed, if the writer waits for room."""
 
     @property
     def next_id(self) -> int:
@@ -172,6 +177,7 @@ class Log:
         self._weight_in += block.weight
         self._bytes_in += block.size_bytes
         self._ended = block.mark is Mark.END
+        self.reader_bell.rung = True
 
     def peek(self, reader: str) -> Block | None:
         """Return the block at the reader's cursor without moving it."""
@@ -195,6 +201,8 @@ class Log:
             cursor.consumed_weight += block.weight
             cursor.consumed_bytes += block.size_bytes
             cursor.consumed += 1
+        if self.writer_bell.blocked:
+            self.writer_bell.rung = True
 
     def weigh(self, reader: str, size_bytes: int) -> None:
         """Note what the block that the reader has read last really weighs."""

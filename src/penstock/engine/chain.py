@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.connectors.base import SinkWriter, WriterContext
 from penstock.engine.guard import Guard
+from penstock.engine.line import Range
 from penstock.engine.lineage import Lineage, Place, Reread
 from penstock.engine.snapshot import OpCounters, UnitSnapshot
 from penstock.engine.stage import Stage, errors_of
@@ -256,6 +257,12 @@ class Chain:
         sink = self.stages[index].operator
         assert isinstance(sink, SinkOperator)
         sink.adopt(staged)
+
+    def record_ns(self, operations: Range) -> float:
+        """What a record has cost in a range of operations so far; 0 where that is not known."""
+        stages = [each.stats for each in self.stages[max(operations.first, 0) : operations.last + 1]]
+        came = stages[0].records_in if stages else 0
+        return sum(each.busy_ns for each in stages) / came if came else 0.0
 
     def figures(self) -> list[StatsMessage]:
         """The figures of every operation."""

@@ -6,9 +6,10 @@ costs about as much as the work on a hundred records.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
-from penstock.dataset import Ack, ChannelId, Log, Receiver, ReceiverView, Sender, SenderView
+from penstock.dataset import NEVER_US, Ack, ChannelId, Log, Receiver, ReceiverView, Sender, SenderView
+from penstock.dataset.channel import ACK_DELAY_US, RESEND_US_MIN
 from penstock.engine.edges import READER
 from penstock.engine.snapshot import InstanceId
 from penstock.engine.wire import Wire
@@ -36,6 +37,8 @@ class Channels:
         self._wire = Wire(plan, incarnation)
         self._left = False
         """More was to be sent than goes out in one turn."""
+        self._timer_us = NEVER_US
+        """Before this nothing is to be sent again, and no acknowledgement is due; a lower bound."""
         self._window = max(1, plan.options.queue_records // 2)
         self._window_bytes = max(1, plan.options.queue_bytes // 2)
         self._message_bytes = plan.options.block_bytes
@@ -43,12 +46,17 @@ class Channels:
     def open_sender(self, channel: ChannelId, log: Log) -> None:
         """Begin to send a log, or begin anew."""
         self.senders[channel] = Sender(channel, log, READER, self._window, self.generation, self._window_bytes)
+        self.look_again()
 
     def open_receiver(self, channel: ChannelId, first_id: int) -> Receiver:
         """Begin to receive, or begin anew."""
         receiver = Receiver(channel, self._window, self.generation, first_id, self._window_bytes)
         self.receivers[channel] = receiver
         return receiver
+
+    def look_again(self) -> None:
+        """Have the next turn look at every channel: others may be sent to now."""
+        self._timer_us = 0 if self.senders or self.receivers else NEVER_US
 
     def receive(self, frames: Sequence[bytes], now_us: int) -> None:
         """Take what a peer has sent: headers, each followed by its frames if it has records."""
@@ -72,6 +80,7 @@ class Channels:
         receiver = self.receivers.get(ChannelId(message.edge, message.producer, message.consumer))
         if receiver is not None and self._is_current(message.producer, message, receiver.generation):
             receiver.accept(self._wire.block(message, payloads), now_us)
+            self._timer_us = min(self._timer_us, now_us + ACK_DELAY_US)
 
     def _is_current(self, instance: int, message: m.PeerMessage, generation: int) -> bool:
         """Whether a message is of the peer's present incarnation and of the channel's generation."""
@@ -81,19 +90,24 @@ class Channels:
         self.refused_messages += 1
         return False
 
-    def sends(self, now_us: int, held: Collection[InstanceId]) -> Iterator[PeerFrames]:
-        """Yield one message for each peer that there is something for: blocks within their windows, acknowledgements.
+    def sends(self, now_us: int, held: Collection[InstanceId]) -> list[PeerFrames]:
+        """Return one message for each peer that there is something for: blocks within their windows, acknowledgements.
 
         ``held`` are instances that are being recovered: nothing is sent to them. Heavy blocks go in several messages.
+        Only channels are looked at whose bell has rung, unless the timer is over.
         """
         self._left = False
+        is_time = now_us >= self._timer_us
+        sent: list[PeerFrames] = []
         packed: dict[int, list[bytes]] = {}
         heavy_bytes = 0
         worker_of = self._plan.worker_of
         for channel, sender in self.senders.items():
-            if held and self._leads_to(channel, held):
+            if not (sender.bell.rung or is_time) or (held and self._leads_to(channel, held)):
                 continue
-            sender.tick(now_us)
+            if is_time:
+                sender.tick(now_us)
+            sender.bell.rung = False
             for _ in range(SEND_BLOCKS_PER_STEP):
                 block = sender.next(now_us)
                 if block is None:
@@ -107,15 +121,29 @@ class Channels:
                     packed[worker] = frames
                 heavy_bytes += size_bytes
                 if heavy_bytes >= self._message_bytes:
-                    yield from packed.items()
+                    sent += packed.items()
                     packed, heavy_bytes = {}, 0
             else:
-                self._left = True
+                self._left = sender.bell.rung = True
+            self._timer_us = min(self._timer_us, now_us + RESEND_US_MIN)
         for channel, receiver in self.receivers.items():
-            ack = receiver.ack(now_us)
+            ack = receiver.ack(now_us) if receiver.ack_now or is_time else None
             if ack is not None:
                 packed.setdefault(worker_of(channel.producer), []).append(self._acknowledge(channel, receiver, ack))
-        yield from packed.items()
+        if is_time:
+            self._timer_us = self._next_us(held)
+        sent += packed.items()
+        return sent
+
+    def _next_us(self, held: Collection[InstanceId]) -> int:
+        """When something is to be sent again, or an acknowledgement is due."""
+        soonest = NEVER_US
+        for ends in (self.senders, self.receivers):
+            for channel, end in ends.items():
+                wake = end.wake_us()
+                if wake is not None and wake < soonest and not (held and self._leads_to(channel, held)):
+                    soonest = wake
+        return soonest
 
     def _acknowledge(self, channel: ChannelId, receiver: Receiver, ack: Ack) -> bytes:
         return m.encode(
@@ -134,17 +162,10 @@ class Channels:
     def _leads_to(self, channel: ChannelId, held: Collection[InstanceId]) -> bool:
         return (self._plan.edges[channel.edge].consumer, channel.consumer) in held
 
-    def wake_us(self, held: Collection[InstanceId]) -> int | None:
+    @property
+    def wake_us(self) -> int:
         """When something is to be sent without a message."""
-        soonest: int | None = 0 if self._left else None
-        for ends in (self.senders, self.receivers):
-            for channel, end in ends.items():
-                wake = end.wake_us()
-                if wake is not None and (soonest is None or wake < soonest):
-                    if held and self._leads_to(channel, held):
-                        continue
-                    soonest = wake
-        return soonest
+        return 0 if self._left else self._timer_us
 
     def inspect(self) -> tuple[dict[ChannelId, ReceiverView], dict[ChannelId, SenderView]]:
         """Read-only views of both ends."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
-from penstock.dataset import Block, Log, Mark, Receiver, Scale
+from penstock.dataset import Bell, Block, Log, Mark, Receiver, Scale
 from penstock.engine.event_time import Origin
 from penstock.engine.snapshot import InputState
 from penstock.metrics.times import later
@@ -234,6 +234,10 @@ class EdgeInput(ABC):
         self._has_ended = self._has_ended or origin.ends
 
     @abstractmethod
+    def rings(self, bell: Bell) -> None:
+        """Have every block that comes ring."""
+
+    @abstractmethod
     def peek(self) -> Block | None:
         """Return the next block, if there is one."""
 
@@ -252,6 +256,9 @@ class LocalInput(EdgeInput):
     def __init__(self, log: Log, lanes: frozenset[int], delay_us: int = 0, state: InputState | None = None) -> None:
         super().__init__(lanes, delay_us, state)
         self._log = log
+
+    def rings(self, bell: Bell) -> None:
+        self._log.reader_bell = bell
 
     def peek(self) -> Block | None:
         return self._log.peek(READER)
@@ -274,6 +281,9 @@ class RemoteInput(EdgeInput):
     ) -> None:
         super().__init__(lanes, delay_us, state)
         self.receiver = receiver
+
+    def rings(self, bell: Bell) -> None:
+        self.receiver.bell = bell
 
     def peek(self) -> Block | None:
         return self.receiver.peek()

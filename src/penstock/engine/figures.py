@@ -1,11 +1,21 @@
-"""What another process has done with an item, added to the figures of the operations and of the source."""
+"""Figures of what is not counted where it is done: items that another process has computed, and edges."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from penstock.dataset import ChannelId, Sender
 from penstock.engine.chain import Chain, SinkOperator
-from penstock.engine.inputs import Input, Readers
+from penstock.engine.edges import EdgeOutput, RemoteInput
+from penstock.engine.inputs import Input, Logs, Readers
 from penstock.engine.line import Item
+from penstock.pipeline.plan import Plan
+from penstock.protocol import messages as m
 from penstock.protocol import slots as s
+
+if TYPE_CHECKING:
+    from penstock.engine.unit import Unit
 
 
 def count_away(chain: Chain, source: Input, item: Item, done: s.Done, now_us: int) -> None:
@@ -40,3 +50,28 @@ def count_away(chain: Chain, source: Input, item: Item, done: s.Done, now_us: in
             stats.entered_us += (entered_us - due_us) * count
         stats.left_us += (left_us - due_us) * count
         entered_us = left_us
+
+
+def edge_figures(
+    plan: Plan,
+    units: Iterable[Unit],
+    outputs: Mapping[tuple[int, int], EdgeOutput],
+    senders: Mapping[ChannelId, Sender],
+) -> list[m.EdgeFigures]:
+    """What every edge has carried, as seen from one worker."""
+    totals = {edge.id: m.EdgeFigures(edge=edge.id) for edge in plan.edges}
+    for (edge_id, _), output in outputs.items():
+        totals[edge_id].records_written += output.records_written
+    for unit in units:
+        if not isinstance(unit.input, Logs):
+            continue
+        edges = [edge for edge in plan.inputs(unit.spec.id) for _ in edge.producers(plan, unit.instance)]
+        for edge, each in zip(edges, unit.input.logs, strict=True):
+            totals[edge.id].records_read += each.records_read
+            totals[edge.id].blocks_disordered += each.disordered_blocks
+            if isinstance(each, RemoteInput):
+                totals[edge.id].blocks_duplicate += each.receiver.duplicate_blocks
+                totals[edge.id].blocks_refused += each.receiver.refused_blocks
+    for channel, sender in senders.items():
+        totals[channel.edge].blocks_resent += sender.resent_blocks
+    return list(totals.values())

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from penstock.dataset import ChannelId, LogView, ReceiverView, SenderView
+from penstock.engine.inputs import Logs
 from penstock.engine.line import Item, Marker, Range
 from penstock.engine.snapshot import InputState, InstanceId
+
+if TYPE_CHECKING:
+    from penstock.engine.unit import Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,24 @@ class UnitView:
     inputs: Sequence[InputView]
     logs: Sequence[LogView]
     """Its outputs."""
+
+    @staticmethod
+    def of(unit: Unit) -> UnitView:
+        """The view of an instance."""
+        logs = unit.input.logs if isinstance(unit.input, Logs) else []
+        return UnitView(
+            unit.spec.name,
+            (unit.spec.id, unit.instance),
+            unit.done_epoch,
+            unit.finished,
+            unit.chain.guard is not None,
+            unit.way.range,
+            unit.switches.wanted is not None,
+            list(unit.line),
+            unit.way.gathers,
+            [InputView(each.state(), each.aligned, each.peek() is not None, each.disordered_blocks) for each in logs],
+            [log.inspect() for output in unit.outputs for log in output.logs],
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -11,9 +11,10 @@ from penstock.dataset import ChannelId, cut_rows
 from penstock.engine.chain import ClockNs
 from penstock.engine.channels import Channels, PeerFrames
 from penstock.engine.edges import READER, EdgeInput, EdgeOutput, LocalInput, RemoteInput
+from penstock.engine.figures import edge_figures
 from penstock.engine.guard import Guard
-from penstock.engine.inputs import Logs, Readers
-from penstock.engine.inspect import WorkerView
+from penstock.engine.inputs import Readers
+from penstock.engine.inspect import UnitView, WorkerView
 from penstock.engine.line import Range
 from penstock.engine.samples import calibrate
 from penstock.engine.snapshot import InputState, InstanceId, UnitSnapshot, decode_snapshot, encode_snapshot, renumbered
@@ -29,6 +30,8 @@ from penstock.protocol import slots as s
 STEP_US_MAX = 5_000
 """No unit begins another block when a step has taken so long: messages and heartbeats must not wait."""
 ANNOUNCE_US = 50_000
+LOOK_US = 10_000
+"""How often a worker looks whether much is kept for replay."""
 
 Snapshots = Mapping[InstanceId, Sequence[bytes]]
 """Stored snapshots by instance: a whole one and the changes after it, in order."""
@@ -74,6 +77,7 @@ class Share:
         self._committed = 0
         self._finished = False
         self._announce_at_us: int | None = None
+        self._look_us = 0
         self._is_stirred = True
         """Something has happened since the last step that an epoch, a switch or the end may have waited for."""
         self.worked = False
@@ -137,7 +141,7 @@ class Share:
         for unit, i in concerned:
             self._build(unit, i, states[unit.id, i], instances, epoch)
         self._units = {(unit.id, i): self._units[unit.id, i] for unit, i in mine if (unit.id, i) in self._units}
-        self._is_stirred = True
+        self._stir()
 
     def _forget(self, key: InstanceId) -> None:
         unit = self._units.pop(key, None)
@@ -216,12 +220,13 @@ class Share:
 
     def on_driver(self, message: m.ToWorker) -> None:
         """Take a control message other than `Start` and `Rollback`, which bring snapshots."""
-        self._is_stirred = True
+        self._stir()
         match message:
             case m.Resume(generation=generation):
                 if generation == self._channels.generation:
                     self._held = frozenset()
                     self._recovering = False
+                    self._channels.look_again()
             case m.BeginEpoch(epoch=epoch):
                 self._epoch_pending = epoch
                 for unit in self.units:
@@ -254,7 +259,14 @@ class Share:
 
     def on_slot(self, message: s.FromSlot, payloads: Sequence[bytes]) -> None:
         """Take a word, or a result, of a slot."""
+        self._stir()
         self._pool.receive(message, payloads)
+
+    def _stir(self) -> None:
+        """Have the next step look at everything."""
+        self._is_stirred = True
+        for unit in self._units.values():
+            unit.bell.rung = True
 
     def on_peer(self, frames: Sequence[bytes], now_us: int) -> None:
         """Take what another worker has sent."""
@@ -273,22 +285,26 @@ class Share:
         Units are in the order of the plan, sources first: what a source reads passes all units of this worker in one
         step. `wake_us` tells when there is more to do that nobody brings.
         """
-        worked, left, blocked = self._pool.give_back_lost(), False, False
+        worked, left = self._pool.give_back_lost(), False
         held = self._held
         until_ns = now_us * 1000 + STEP_US_MAX * 1000
         for key, unit in self._units.items():
-            if held and key in held:
+            if not unit.has_work(now_us) or (held and key in held):
                 continue
+            unit.bell.rung = False
             for _ in range(unit.input.turns):
                 if not unit.step(now_us):
                     break
                 worked = True
+                if unit.input.is_empty:
+                    break
                 if self._clock_ns() > until_ns:
-                    left = True
+                    left = unit.bell.rung = True
                     break
             else:
-                left = left or unit.spec.source is None  # a source says by its wake time when more is due
-            blocked = blocked or unit.is_blocked
+                # A source says by its wake time when more is due.
+                unit.bell.rung = unit.bell.rung or unit.spec.source is None
+            unit.rest(now_us)
         if worked or self._is_stirred:
             self._is_stirred = False
             self.worked = True
@@ -299,8 +315,13 @@ class Share:
             self._announce_at_us = None
             for output in self._outputs.values():
                 output.announce()
+        if now_us >= self._look_us:
+            self._look_us = now_us + LOOK_US
+            if self._epoch_wanted <= self._committed and any(output.is_filling for output in self._outputs.values()):
+                self._epoch_wanted = self._committed + 1
+                self._to_driver.append(m.EpochWanted(worker=self.worker, incarnation=self.incarnation))
         # Those downstream may have made room for those who had none.
-        return left or (blocked and worked)
+        return left or any(unit.bell.rung for key, unit in self._units.items() if key not in held)
 
     def _progress(self) -> None:
         """Have new snapshots stored; report switches, and the epoch and the end once everything up to it is stored."""
@@ -320,9 +341,6 @@ class Share:
                         carried_records=made.carried_records,
                     )
                 )
-        if self._epoch_wanted <= self._committed and any(output.is_filling for output in self._outputs.values()):
-            self._epoch_wanted = self._committed + 1
-            self._to_driver.append(m.EpochWanted(worker=self.worker, incarnation=self.incarnation))
         if self._storing or self._recovering:
             return
         epoch = self._epoch_pending
@@ -398,8 +416,8 @@ class Share:
         taken, self._to_store = self._to_store, []
         return taken
 
-    def to_peers(self, now_us: int) -> Iterator[PeerFrames]:
-        """Yield the messages for other workers."""
+    def to_peers(self, now_us: int) -> list[PeerFrames]:
+        """Return the messages for other workers."""
         return self._channels.sends(now_us, self._held)
 
     def wake_us(self, now_us: int) -> int | None:
@@ -410,10 +428,8 @@ class Share:
             wake = None if held and key in held else unit.wake_us(now_us)
             if wake is not None and (soonest is None or wake < soonest):
                 soonest = wake
-        wake = self._channels.wake_us(held)
-        if wake is not None and (soonest is None or wake < soonest):
-            soonest = wake
-        return soonest
+        wake = self._channels.wake_us
+        return wake if soonest is None or wake < soonest else soonest
 
     def to_slots(self, now_us: int) -> list[SlotFrames]:
         """Take the messages for slots."""
@@ -450,24 +466,7 @@ class Share:
 
     def edge_figures(self) -> list[m.EdgeFigures]:
         """What every edge has carried, as seen from here."""
-        totals = {edge.id: m.EdgeFigures(edge=edge.id) for edge in self._plan.edges}
-        for (edge_id, _), output in self._outputs.items():
-            totals[edge_id].records_written += output.records_written
-        for unit in self._units.values():
-            if not isinstance(unit.input, Logs):
-                continue
-            edges = [
-                edge for edge in self._plan.inputs(unit.spec.id) for _ in edge.producers(self._plan, unit.instance)
-            ]
-            for edge, each in zip(edges, unit.input.logs, strict=True):
-                totals[edge.id].records_read += each.records_read
-                totals[edge.id].blocks_disordered += each.disordered_blocks
-                if isinstance(each, RemoteInput):
-                    totals[edge.id].blocks_duplicate += each.receiver.duplicate_blocks
-                    totals[edge.id].blocks_refused += each.receiver.refused_blocks
-        for channel, sender in self._channels.senders.items():
-            totals[channel.edge].blocks_resent += sender.resent_blocks
-        return list(totals.values())
+        return edge_figures(self._plan, self.units, self._outputs, self._channels.senders)
 
     def offsets(self) -> dict[str, dict[int, int]]:
         """Next offset of every partition that is read here, by source."""
@@ -482,7 +481,7 @@ class Share:
             self._epoch_pending,
             sorted(self._storing),
             sorted(self._held),
-            [unit.inspect() for unit in self._units.values()],
+            [UnitView.of(unit) for unit in self._units.values()],
             self._pool.inspect(),
             self._pool.unsent,
             self._pool.refused_results,

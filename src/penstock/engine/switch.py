@@ -43,6 +43,11 @@ class Switches:
         """Whether the new way has given no output yet."""
         return self._silent is not None
 
+    @property
+    def is_calm(self) -> bool:
+        """Whether no switch is wanted, and none is being measured."""
+        return self.wanted is None and self._silent is None
+
     def begin(self, switch: Switch, now_us: int, waiting_records: int) -> None:
         """The new way has taken over."""
         self.wanted = None

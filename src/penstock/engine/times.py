@@ -20,8 +20,9 @@ from collections.abc import Sequence
 from penstock.dataset import Mark
 from penstock.engine.chain import Chain, Passed
 from penstock.engine.edges import Span
-from penstock.engine.event_time import Lanes, Origin, Reading
+from penstock.engine.event_time import Lanes, Origin, Reading, reading_in
 from penstock.engine.inputs import Input, Logs, Taken
+from penstock.engine.line import Range
 from penstock.engine.lineage import Place
 from penstock.engine.snapshot import LaneState, UnitSnapshot
 from penstock.pipeline.plan import Plan, UnitSpec
@@ -35,6 +36,7 @@ class Times:
 
     def __init__(self, plan: Plan, spec: UnitSpec, instance: int, chain: Chain, source: Input) -> None:
         self._chain = chain
+        self._spec = spec
         self._input = source
         self._state = source if chain.stateful is not None and isinstance(source, Logs) else None
         self._own_lane = spec.lane + instance
@@ -133,6 +135,10 @@ class Times:
             results.append((passed, told))
         results[-1][1].ends = origin.ends
         return results
+
+    def are_read_in(self, operations: Range) -> bool:
+        """Whether times are read where a range of operations is computed."""
+        return reading_in(self._spec, operations.first, operations.last) is not None
 
     def read_away(self, origin: Origin, times: TimesRead | None) -> bool:
         """Take what a slot has read off an item's records; False: there are stragglers, so it must be run here."""

@@ -22,14 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.dataset import Mark, Scale, unpack
+from penstock.dataset import NEVER_US, Bell, Mark, Scale, unpack
 from penstock.engine.chain import Chain, ClockNs, Passed
 from penstock.engine.edges import EdgeInput, EdgeOutput, Span
-from penstock.engine.event_time import Origin, reading_in
+from penstock.engine.event_time import Origin
 from penstock.engine.figures import count_away
 from penstock.engine.inputs import Input, Logs, Readers, Taken
 from penstock.engine.inputs.base import BLOCK_RECORDS_MAX, fit_records
-from penstock.engine.inspect import InputView, UnitView
 from penstock.engine.line import Item, Line, Marker, Parts
 from penstock.engine.samples import Tap
 from penstock.engine.snapshot import Capture, Compaction, OpCounters, UnitSnapshot
@@ -38,6 +37,7 @@ from penstock.engine.times import Times
 from penstock.engine.ways import Here, Slots, Way
 from penstock.engine.ways.pool import SlotPool
 from penstock.metrics.stats import StatsMessage
+from penstock.metrics.times import sooner
 from penstock.operators import MAIN, Form
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.types import Record
@@ -87,6 +87,12 @@ class Unit:
         ]
         """The outputs, and which side output each of them is, if it is one."""
         self._logs = [log for output in outputs for log in output.logs]
+        self.bell = Bell()
+        """Rung by what comes in, by room in an output that had none, and by whoever changes something here."""
+        for log in self._logs:
+            log.writer_bell = self.bell
+        for each in logs or ():
+            each.rings(self.bell)
         self._here = Here(len(spec.ops), self._leave)
         self.way: Way = self._here
         self.switches = Switches()
@@ -98,8 +104,8 @@ class Unit:
         self._block_bytes = plan.options.block_bytes
         self._scale = Scale()
         self._records_max = _FIRST_READ_RECORDS if logs is None else BLOCK_RECORDS_MAX
-        self.is_blocked = False
-        """An output had no room at the last step."""
+        self._next_us = 0
+        """When there is something to do without a bell; 0: it has to be looked at in every turn."""
         self._ending = False
         """The end is in the line: nothing more is taken."""
         self.tap: Tap | None = None
@@ -125,20 +131,20 @@ class Unit:
             # The way before finishes what it has.
             self.way.flush(now_us)
             return self._release(now_us) or worked
-        self.is_blocked = not self.has_room
-        if self.is_blocked:
+        self.bell.blocked = not self.has_room
+        if self.bell.blocked:
             self.input.block(now_us)
             return worked
         return self._take(now_us) or worked
 
     def _take(self, now_us: int) -> bool:
         """Take the next portion of the input."""
-        way, source = self.way, self.input
-        if way is self._here or way.has_room:
+        way, source, worked = self.way, self.input, False
+        if way is self._here:
             source.unblock(now_us)
         else:
-            source.block(now_us)
-        worked = way.cut(now_us)
+            source.unblock(now_us) if way.has_room else source.block(now_us)
+            worked = way.cut(now_us)
         if way.range.first < 0:
             worked |= self._take_stretches(now_us)
         else:
@@ -302,7 +308,7 @@ class Unit:
                 self.line.pop()
                 self._let_item_out(head, now_us)
             else:
-                self.is_blocked = True
+                self.bell.blocked = True
                 break
             worked = True
         return worked
@@ -362,6 +368,7 @@ class Unit:
 
     def switch(self, switch: Switch) -> None:
         """Want another form; it is taken up between two portions."""
+        self.bell.rung = True
         self.switches.wanted = switch
         if self.finished:
             self.switches.end()
@@ -382,21 +389,12 @@ class Unit:
         self.switches.begin(switch, now_us, self.input.waiting_records(now_us))
 
     def _slots(self, switch: Switch) -> Slots:
-        stages = [each.stats for each in self.chain.stages[max(switch.range.first, 0) : switch.range.last + 1]]
-        came = stages[0].records_in if stages else 0
-        record_ns = sum(each.busy_ns for each in stages) / came if came else 0.0
+        chosen, schema = switch.range, self.spec.schema_at(switch.range.first)
         return Slots(
-            switch.range,
-            switch.interval_us,
-            self._pool,
-            self.line,
-            self.spec.schema_at(switch.range.first),
-            (self.spec.id, self.instance),
-            record_ns,
-            self._block_bytes,
-            keeps_lanes=self.times.keeps_lanes,
-            keeps_payloads=reading_in(self.spec, switch.range.first, switch.range.last) is not None,
-        )
+            chosen, switch.interval_us, self._pool, self.line, schema, (self.spec.id, self.instance),
+            self.chain.record_ns(chosen), self._block_bytes,
+            keeps_lanes=self.times.keeps_lanes, keeps_payloads=self.times.are_read_in(chosen),
+        )  # fmt: skip
 
     def _show_forms(self) -> None:
         for index, stage in enumerate(self.chain.stages):
@@ -409,27 +407,43 @@ class Unit:
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
+    def has_work(self, now_us: int) -> bool:
+        """Whether a step may find something to do."""
+        return self.bell.rung or now_us >= self._next_us or now_us >= self.input.ready_us
+
+    def rest(self, now_us: int) -> None:
+        """The last step of a turn is done: only the bell or the time brings the next one, unless something is away."""
+        self._next_us = 0
+        if self.way is self._here and self.switches.is_calm and not self.line:
+            wake_us = self.wake_us(now_us)
+            self._next_us = NEVER_US if wake_us is None else wake_us
+
     def wake_us(self, now_us: int) -> int | None:
         """When there is something to do without a message; None: only a message, or room, brings work."""
+        if self._next_us and not self.bell.rung:
+            return self._next_us
         wake_us = self._soonest_us(now_us)
         self.input.awaits(wake_us, now_us)
         return wake_us
 
     def _soonest_us(self, now_us: int) -> int | None:
+        source, way = self.input, self.way
         if self.finished or self._ending:
             return None
-        away = self._is_away
-        if self.input.has_marker:
+        if source.has_marker:
             return now_us
         if self.switches.wanted is not None and self.chain.guard is None:
-            return None if away else now_us  # results bring the next step
+            return None if self._is_away else now_us  # results bring the next step
         if not self.has_room:
             return None
-        wakes: list[int | None] = [self.way.wake_us()]
-        if self.way.has_room:
-            interval_us = self.way.interval_us if isinstance(self.way, Slots) and self.way.range.first < 0 else None
-            wakes += [self.input.wake_us(now_us, interval_us), self.input.idle_us(now_us)]
-        return min((wake for wake in wakes if wake is not None), default=None)
+        if way is self._here:
+            return sooner(source.wake_us(now_us, None), source.idle_us(now_us))
+        wake_us = way.wake_us()
+        if way.has_room:
+            interval_us = way.interval_us if isinstance(way, Slots) and way.range.first < 0 else None
+            wake_us = sooner(wake_us, source.wake_us(now_us, interval_us))
+            wake_us = sooner(wake_us, source.idle_us(now_us))
+        return wake_us
 
     # --- recovery -----------------------------------------------------------------------------------------------------
 
@@ -471,23 +485,6 @@ class Unit:
         """Free what the unit holds."""
         self.chain.close()
         self.input.close()
-
-    def inspect(self) -> UnitView:
-        """A read-only view of the instance."""
-        logs = self.input.logs if isinstance(self.input, Logs) else []
-        return UnitView(
-            self.spec.name,
-            (self.spec.id, self.instance),
-            self.done_epoch,
-            self.finished,
-            self.chain.guard is not None,
-            self.way.range,
-            self.switches.wanted is not None,
-            list(self.line),
-            self.way.gathers,
-            [InputView(each.state(), each.aligned, each.peek() is not None, each.disordered_blocks) for each in logs],
-            [log.inspect() for output in self.outputs for log in output.logs],
-        )
 
     def figures(self) -> list[StatsMessage]:
         """Figures of the input and of the operations."""

@@ -20,7 +20,6 @@ any         Stop, or the driver is silent           —                         
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from penstock.engine.chain import ClockNs
@@ -40,6 +39,9 @@ EARLY_MESSAGES_MAX = 10_000
 EARLY_BYTES_MAX = 64 << 20
 LAST_WORD_US = 2_000_000
 """How long a worker that ends waits for the driver to confirm more of its last words."""
+
+_FAILURES = (Exception, SystemExit)
+"""A function that calls sys.exit has failed like one that raises; it must not look like a lost process."""
 
 Usage = Callable[[], tuple[int, int]]
 """Memory in bytes and processor time in microseconds of this process."""
@@ -118,33 +120,28 @@ class WorkerMachine:
     def receive(self, frames: Sequence[bytes], now_us: int) -> None:
         """Take a message: its kind, and what follows."""
         self._stirred = True
-        with self._last_words(now_us):
+        try:
             self._take(frames, now_us)
+        except _FAILURES as error:
+            self.fail(error, now_us)
 
     def step(self, now_us: int) -> bool:
         """Do a bounded piece of what can be done now; say whether some of it may be left."""
         left = False
-        with self._last_words(now_us):
+        try:
             if self.share is not None and self._restoring is None and self._leaving_us is None:
                 left = self._work(self.share, now_us)
             elif self._leaving_us is None and now_us - self._present_us >= HEARTBEAT_US:
                 self._present_us = now_us
                 who = self.identity
                 self._link.tell(m.encode(m.Present(worker=who.worker, incarnation=who.incarnation)))
+        except _FAILURES as error:
+            self.fail(error, now_us)
         if now_us - self._heard_us > self._plan.options.silence_us:
             self.ended = True  # no process is left behind when the driver is gone
         if self._leaving_us is not None and (self._link.is_confirmed or now_us >= self._last_word_us):
             self.ended = True
         return left
-
-    @contextmanager
-    def _last_words(self, now_us: int) -> Iterator[None]:
-        """Have an error end the worker, and the driver hear of it."""
-        try:
-            yield
-        except (Exception, SystemExit) as error:
-            # A function that calls sys.exit has failed like one that raises; it must not look like a lost process.
-            self.fail(error, now_us)
 
     def fail(self, error: BaseException, now_us: int) -> None:
         """Something, here or in the shell, cannot be done: tell the driver, and end."""
@@ -167,7 +164,7 @@ class WorkerMachine:
 
     def _take(self, frames: Sequence[bytes], now_us: int) -> None:
         kind = frames[0]
-        if kind == Kind.DRIVER.value:
+        if kind == Kind.DRIVER:
             header = decode_header(frames[1])
             if header.link != self.identity.incarnation:
                 return
@@ -179,9 +176,9 @@ class WorkerMachine:
             if len(self._early) < EARLY_MESSAGES_MAX and self._early_bytes + size_bytes <= EARLY_BYTES_MAX:
                 self._early.append(frames)
                 self._early_bytes += size_bytes
-        elif kind == Kind.PEER.value:
+        elif kind == Kind.PEER:
             self.share.on_peer(frames[1:], now_us)
-        elif kind == Kind.SLOT.value:
+        elif kind == Kind.SLOT:
             self.share.on_slot(decode_from_slot(frames[1]), frames[2:])
 
     def _on_driver(self, message: m.ToWorker, now_us: int) -> None:
@@ -204,8 +201,10 @@ class WorkerMachine:
 
     def on_restored(self, snapshots: Snapshots, guard: Guard | None, now_us: int) -> None:
         """The shell has read snapshots back: build the instances, and take what came meanwhile."""
-        with self._last_words(now_us):
+        try:
             self._restore(snapshots, guard, now_us)
+        except _FAILURES as error:
+            self.fail(error, now_us)
 
     def _restore(self, snapshots: Snapshots, guard: Guard | None, now_us: int) -> None:
         message, self._restoring = self._restoring, None

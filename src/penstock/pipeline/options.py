@@ -54,7 +54,8 @@ class Options:
     idle_us : int
         After so long without input a source partition no longer holds event time back.
     linger_us : int
-        Least time between two reads of a scheduled source: bounds the work of calm streams.
+        A scheduled source wakes its worker up so long after the last read, which bounds the work of calm streams; a
+        worker that is awake anyway reads after half of it.
     block_work_us : int
         A source cuts blocks of about this much work at the most.
     queue_records : int
@@ -74,7 +75,7 @@ class Options:
     master: Annotated[str, _MASTER] = "local"
     epoch_us: Annotated[int, Duration(10_000)] = 1_000_000
     idle_us: Annotated[int, Duration()] = 2_000_000
-    linger_us: int = 500
+    linger_us: int = 600
     block_work_us: int = 2_000
     queue_records: Annotated[int, Whole(1, 10_000_000)] = 16_384
     queue_bytes: int = QUEUE_BYTES

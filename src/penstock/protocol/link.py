@@ -38,8 +38,8 @@ AHEAD_MAX = 1_000
 """Messages that may wait for one before them; more are sent again."""
 
 
-class Kind(Enum):
-    """Who speaks."""
+class Kind(bytes, Enum):
+    """Who speaks; the first frame of a message."""
 
     DRIVER = b"D"
     WORKER = b"W"

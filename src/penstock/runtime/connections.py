@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from penstock.protocol.link import Kind
-from penstock.runtime.transport import Node
-
-if TYPE_CHECKING:
-    import zmq
+from penstock.runtime.neighbours import Outlet
+from penstock.runtime.transport import FarOutlet, Node
 
 PASSING_MIN = 16
 PASSING_PER_SLOT = 4
@@ -22,16 +19,18 @@ class Connections:
     def __init__(self, node: Node, slots: int) -> None:
         self._node = node
         self._passing_max = max(PASSING_MIN, PASSING_PER_SLOT * slots)
-        self._sockets: dict[str, zmq.Socket[bytes]] = {}
+        self._sockets: dict[str, Outlet | FarOutlet] = {}
 
     def send(self, endpoint: str, kind: Kind, frames: Sequence[bytes]) -> None:
         """Send one message."""
         if self._node.is_connected(endpoint):
             self._node.send(endpoint, kind, frames)
             return
-        socket = self._sockets.pop(endpoint, None) or self._node.open(endpoint)
-        self._sockets[endpoint] = socket
+        outlet = self._sockets.pop(endpoint, None)
+        if outlet is None or outlet.broken:
+            outlet = self._node.open(endpoint)
+        self._sockets[endpoint] = outlet
         while len(self._sockets) > self._passing_max:
             # The one that was not used for the longest time: what still waits there waits for a process that is gone.
-            self._sockets.pop(next(iter(self._sockets))).close(linger=0)
-        self._node.send_over(socket, kind, frames)
+            self._sockets.pop(next(iter(self._sockets))).close(linger_ms=0)
+        self._node.send_over(outlet, kind, frames)

@@ -20,7 +20,7 @@ from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol.link import Kind, Link
 from penstock.runtime.checkpoints import CheckpointStore
-from penstock.runtime.clock import now_ns, now_us
+from penstock.runtime.clock import now_ns, now_us, sleep_finely
 from penstock.runtime.connections import Connections
 from penstock.runtime.sharing import look_for_sign
 from penstock.runtime.storing import SnapshotWriter
@@ -50,6 +50,7 @@ def run_worker(packed: bytes, worker: int, assignment: Assignment, order: int) -
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Records are not tracked by the collector; what is left is long-lived, so passes may be rare.
     gc.freeze()
+    sleep_finely()
     gc.set_threshold(50_000, 20, 100)
     incarnation = int.from_bytes(os.urandom(6), "big")
     try:

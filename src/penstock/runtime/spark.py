@@ -102,6 +102,9 @@ def _start(builder: Any, master: str, workers: int, name: str) -> SparkSession:
         "spark.speculation": "false",
         "spark.python.worker.reuse": "true",
         "spark.python.daemon.module": "penstock.runtime.daemon",
+        # Workers are hosted by a query, slots by tasks of a job. Both are forked from one daemon, and share its memory,
+        # only if Spark gives both the same environment; with this setting it does.
+        "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
     }
     if master.startswith("local"):
@@ -120,8 +123,12 @@ def _start(builder: Any, master: str, workers: int, name: str) -> SparkSession:
             "spark.sql.catalogImplementation": "in-memory",
             # The embedded JVM only schedules: a small, quickly started one leaves the cores to the workers.
             "spark.driver.memory": "512m",
-            "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {logging}",
+            # Its heap begins small and gives back what it does not need.
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms48m "
+            f"-XX:MinHeapFreeRatio=15 -XX:MaxHeapFreeRatio=30 {logging}",
         }
+        # A heap for every thread of the JVM, which the C library would make, is memory for nothing.
+        os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     # Workers import what lies beside the user's program, as the program itself can.
     beside = os.path.dirname(os.path.abspath(sys.argv[0])) if sys.argv[0] else ""  # noqa: PTH100, PTH120
     known = os.environ.get("PYTHONPATH", "")

@@ -1,14 +1,16 @@
-"""Sockets: every process has one inbox and a way to every other inbox; ZeroMQ with CURVE, allow-listed by key.
+"""Sockets: every process has an inbox and a way to every other inbox; ZeroMQ with CURVE, allow-listed by key.
 
-Frames are ``[kind, header, payload…]``. The windows of the channels and links above bound what is under way, in bytes
-too, so the queues of the sockets themselves need no mark of their own. An inbox closes the connection on a frame that
-is too large; nobody would hear of what is lost with it, so it is refused before it is sent.
+Processes of one machine speak over `neighbours` instead. Frames are ``[kind, header, payload…]``. The windows of the
+channels and links above bound what is under way, in bytes too, so the queues of the sockets themselves need no mark of
+their own. An inbox closes the connection on a frame that is too large; nobody would hear of what is lost with it, so it
+is refused before it is sent.
 """
 
 from __future__ import annotations
 
 import select
 from collections.abc import Sequence
+from weakref import WeakSet
 
 import msgspec
 import zmq
@@ -17,11 +19,13 @@ from zmq.auth.thread import ThreadAuthenticator
 from penstock.errors import PortOccupied
 from penstock.protocol.link import Kind
 from penstock.protocol.messages import MESSAGE_BYTES_MAX, check_size
+from penstock.runtime.neighbours import Neighbours, Outlet, is_possible
 
 LINGER_MS = 2_000
 RECEIVE_MAX = 256
 RECEIVE_BYTES_MAX = 16 << 20
 """About the most that is taken from the inbox at once; the rest waits there."""
+FRAME_BYTES_MAX = MESSAGE_BYTES_MAX + (1 << 20)
 LOOPBACK = "127.0.0.1"
 _POLLIN = int(zmq.POLLIN)
 """A plain number: the operators of enumerations take longer than what they are asked for."""
@@ -55,6 +59,23 @@ class _AllowList:
         return key == self._key
 
 
+class FarOutlet:
+    """The way to a process that may be on another machine; a socket of ZeroMQ, which sends by itself."""
+
+    broken = False
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self._socket = socket
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """Send one message; it waits in the socket until the other side is there."""
+        self._socket.send_multipart(frames, zmq.NOBLOCK)
+
+    def close(self, linger_ms: int) -> None:
+        """Give what waits so long to get there."""
+        self._socket.close(linger=linger_ms)
+
+
 class Node:
     """One process on the job's network."""
 
@@ -66,7 +87,10 @@ class Node:
         self._authenticator.configure_curve_callback(domain="*", credentials_provider=_AllowList(keys.public))
         self._inbox = self._socket(zmq.PULL)
         self._inbox.curve_server = True
-        self._inbox.maxmsgsize = MESSAGE_BYTES_MAX + (1 << 20)
+        self._inbox.maxmsgsize = FRAME_BYTES_MAX
+        self._outs: dict[str, Outlet | FarOutlet] = {}
+        self._near: WeakSet[Outlet] = WeakSet()
+        self._neighbours: Neighbours | None = None
         try:
             if port:
                 self._inbox.bind(f"tcp://{host}:{port}")
@@ -76,8 +100,14 @@ class Node:
             self.close(linger_ms=0)
             raise PortOccupied(address=f"{host}:{port}") from None
         self.endpoint = f"tcp://{host}:{port}"
+        self._host = host
         self._fd = int(self._inbox.getsockopt(zmq.FD))
-        self._outs: dict[str, zmq.Socket[bytes]] = {}
+        self._fds = [self._fd]
+        if is_possible():
+            self._neighbours = Neighbours(keys.secret, self.endpoint, FRAME_BYTES_MAX)
+            self._fds.append(self._neighbours.fileno)
+        self._is_far_ready = self._is_near_ready = True
+        """Whether something may wait in the one inbox and in the other."""
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket: zmq.Socket[bytes] = self._context.socket(kind)
@@ -92,30 +122,38 @@ class Node:
         if endpoint not in self._outs:
             self._outs[endpoint] = self.open(endpoint)
 
-    def open(self, endpoint: str) -> zmq.Socket[bytes]:
-        """Return a socket to another inbox, for whoever keeps it; closed with the node at the latest."""
+    def open(self, endpoint: str) -> Outlet | FarOutlet:
+        """Return a way to another inbox, for whoever keeps it; closed with the node at the latest."""
+        if self._neighbours is not None and endpoint.startswith(f"tcp://{self._host}:"):
+            outlet = self._neighbours.open(endpoint)
+            if outlet is not None:
+                self._near.add(outlet)
+                return outlet
         socket = self._socket(zmq.PUSH)
         socket.curve_serverkey = self._keys.public
         socket.connect(endpoint)
-        return socket
+        return FarOutlet(socket)
 
     def disconnect(self, endpoint: str | None, linger_ms: int = 0) -> None:
         """Give up a way to an inbox that is gone; what waits for it has so long to get there."""
-        socket = self._outs.pop(endpoint, None) if endpoint else None
-        if socket is not None:
-            socket.close(linger=linger_ms)
+        outlet = self._outs.pop(endpoint, None) if endpoint else None
+        if outlet is not None:
+            outlet.close(linger_ms)
 
     def is_connected(self, endpoint: str) -> bool:
         """Whether `connect` was called for it."""
         return endpoint in self._outs
 
     def send(self, endpoint: str, kind: Kind, frames: Sequence[bytes]) -> None:
-        """Send one message; it waits in the socket until the other side is there."""
-        self.send_over(self._outs[endpoint], kind, frames)
+        """Send one message."""
+        outlet = self._outs[endpoint]
+        if outlet.broken:
+            outlet = self._outs[endpoint] = self.open(endpoint)
+        self.send_over(outlet, kind, frames)
 
     @staticmethod
-    def send_over(socket: zmq.Socket[bytes], kind: Kind, frames: Sequence[bytes]) -> None:
-        """Send one message over a socket that `open` has returned.
+    def send_over(outlet: Outlet | FarOutlet, kind: Kind, frames: Sequence[bytes]) -> None:
+        """Send one message on a way that `open` has returned.
 
         Raises
         ------
@@ -124,25 +162,27 @@ class Node:
         """
         for frame in frames:
             check_size(frame)
-        socket.send_multipart([kind.value, *frames], zmq.NOBLOCK)
+        outlet.send([kind, *frames])
 
     def receive(self) -> list[list[bytes]]:
         """Return what has arrived, without waiting."""
-        inbox = self._inbox
         arrived: list[list[bytes]] = []
-        size_bytes = 0
-        while (
-            len(arrived) < RECEIVE_MAX
-            and size_bytes < RECEIVE_BYTES_MAX
-            and int(inbox.getsockopt(zmq.EVENTS)) & _POLLIN
-        ):
+        if self._is_near_ready and self._neighbours is not None:
+            self._neighbours.receive(arrived)
+        if self._is_far_ready:
+            self._receive_far(arrived)
+        self._is_far_ready = self._is_near_ready = True
+        return arrived
+
+    def _receive_far(self, arrived: list[list[bytes]]) -> None:
+        inbox, most, size_bytes = self._inbox, len(arrived) + RECEIVE_MAX, 0
+        while len(arrived) < most and size_bytes < RECEIVE_BYTES_MAX and int(inbox.getsockopt(zmq.EVENTS)) & _POLLIN:
             try:
                 frames = inbox.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 break  # the rest of a large message is still on its way: it is received at the next turn
             arrived.append(frames)
             size_bytes += len(frames[-1])
-        return arrived
 
     def wait(self, timeout_us: int, *others: int) -> None:
         """Sleep until something arrives, here or at other descriptors, or the time is over.
@@ -150,9 +190,14 @@ class Node:
         Finer than ZeroMQ's own poll, which counts in milliseconds.
         """
         if timeout_us > 0 and not int(self._inbox.getsockopt(zmq.EVENTS)) & _POLLIN:
-            select.select([self._fd, *others], [], [], timeout_us / 1e6)
+            ready, _, _ = select.select([*self._fds, *others], [], [], timeout_us / 1e6)
+            self._is_far_ready, self._is_near_ready = self._fd in ready, self._fds[-1] in ready
 
     def close(self, linger_ms: int = LINGER_MS) -> None:
         """Send what waits, for a moment, and close."""
+        for outlet in self._near:
+            outlet.close(linger_ms)
+        if self._neighbours is not None:
+            self._neighbours.close()
         self._authenticator.stop()
         self._context.destroy(linger=linger_ms)

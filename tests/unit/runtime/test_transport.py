@@ -12,9 +12,15 @@ import zmq
 from penstock.errors import LimitExceeded, PortOccupied
 from penstock.protocol import messages
 from penstock.protocol.link import Kind
-from penstock.runtime import transport
+from penstock.runtime import neighbours, transport
 from penstock.runtime.connections import PASSING_MIN, PASSING_PER_SLOT, Connections
+from penstock.runtime.neighbours import VARIABLE
 from penstock.runtime.transport import Keys, Node
+
+
+@pytest.fixture(autouse=True, params=["1", "0"], ids=["neighbours", "network"])
+def unix_sockets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, request.param)
 
 
 @pytest.fixture
@@ -163,6 +169,7 @@ def test_what_has_arrived_is_taken_a_bounded_number_of_bytes_at_a_time(
     keys: Keys, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "RECEIVE_BYTES_MAX", 1_000)
+    monkeypatch.setattr(neighbours, "READ_BYTES", 1_000)
     other = Node(keys)
     other.connect(node.endpoint)
     for _ in range(10):

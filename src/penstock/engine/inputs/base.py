@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from penstock.dataset import Block, Mark
+from penstock.dataset import NEVER_US, Block, Mark
 from penstock.engine.event_time import Origin
 from penstock.engine.lineage import Place
 from penstock.engine.snapshot import InputState, OpCounters, UnitSnapshot
@@ -55,6 +55,8 @@ class Input(ABC):
 
     turns: int
     """How many portions a unit takes before its worker looks up."""
+    ready_us = NEVER_US
+    """From here on there is something to take, though it would not wake the worker up for it yet."""
 
     @abstractmethod
     def marker(self, now_us: int) -> tuple[Mark, int | None] | None:
@@ -92,6 +94,11 @@ class Input(ABC):
     @abstractmethod
     def arrived_records(self, now_us: int) -> int:
         """Records that have come to the unit so far, waiting ones included."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is surely nothing more to take at this moment."""
+        return False
 
     @property
     def has_marker(self) -> bool:

@@ -86,6 +86,15 @@ class Logs(Input):
         self._rest = None
         return Taken(piece, block.due_us, self._over(index, block))
 
+    @property
+    def is_empty(self) -> bool:
+        if self._rest is not None or self._mark is not Mark.NONE:
+            return False
+        for each in self.logs:  # noqa: SIM110 (asked at every step: no generator)
+            if each.peek() is not None:
+                return False
+        return True
+
     def _over(self, index: int, block: Block) -> Origin:
         """All of a block is taken: what its origin says holds from now on."""
         if block.mark is not Mark.NONE:

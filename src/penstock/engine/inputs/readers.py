@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from penstock.connectors.base import SourceReader
-from penstock.dataset import Mark
+from penstock.dataset import NEVER_US, Mark
 from penstock.engine.event_time import Origin
 from penstock.engine.inputs.base import Input, IsFull, Stretch, Taken
 from penstock.engine.snapshot import OpCounters, UnitSnapshot
@@ -53,6 +53,7 @@ class Readers(Input):
         self._read_on = False
         """A partition of this round had more than was taken."""
         self._not_before_us = 0
+        """From here on it reads when the worker is awake anyway; it wakes the worker up half of the linger later."""
         self._cut_us = 0
         """When stretches were last cut."""
         self._cuts: dict[int, int] = {}
@@ -120,7 +121,7 @@ class Readers(Input):
         if self._turn < len(self._partitions):
             return
         self._turn = 0
-        self._not_before_us = 0 if self._read_on else now_us + self._linger_us
+        self._not_before_us = 0 if self._read_on else now_us + self._linger_us // 2
         self._read_on = False
         self._ended = all(reader.wake_us(now_us) is None for reader in self.readers.values())
 
@@ -214,13 +215,15 @@ class Readers(Input):
         return self._epoch is not None or self._drain
 
     def wake_us(self, now_us: int, interval_us: int | None) -> int | None:
+        self.ready_us = NEVER_US
         if self._paused:
             return None
         wakes = [wake for reader in self.readers.values() if (wake := reader.wake_us(now_us)) is not None]
-        not_before_us = self._not_before_us
+        due_us = min(wakes, default=now_us)
+        self.ready_us = max(due_us, self._not_before_us)
         if interval_us is not None:
-            not_before_us = min(self._cut_us + interval_us, now_us + interval_us)
-        return max(min(wakes, default=now_us), not_before_us)
+            return max(due_us, min(self._cut_us + interval_us, now_us + interval_us))
+        return max(due_us, self._not_before_us + self._linger_us // 2)
 
     def idle_us(self, now_us: int) -> int | None:
         if self._paused or len(self._idle) == len(self.readers):
