@@ -5,6 +5,7 @@ As a program, with a workload file as its argument, it is that process, and prin
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import time
@@ -14,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.connectors.base import Run
 from penstock.connectors.generator import Generator
 from penstock_bench.meter.apart import apart, tell
 from penstock_bench.meter.rows import Check
@@ -81,7 +83,7 @@ def measure(name: str, source: Generator) -> Speed:
     for _ in range(ROUNDS):
         made[True] = max(made[True], _rate_eps(_batches(source)))
         made[False] = max(made[False], _rate_eps(_polls(source)))
-    columns = source.reader(0, 1, 0).read(POLL_RECORDS).columns
+    columns = source.reader(0, 1, 0).read(Run(0, POLL_RECORDS)).columns
     return Speed(name, made[True], made[False], columns.nbytes / columns.num_rows)
 
 
@@ -95,7 +97,8 @@ def _rate_eps(read: Callable[[], int]) -> float:
 
 def _batches(source: Generator) -> Callable[[], int]:
     reader = source.reader(0, 1, 0)
-    return lambda: reader.read(BATCH_RECORDS).columns.num_rows
+    firsts = itertools.count(0, BATCH_RECORDS)
+    return lambda: reader.read(Run(next(firsts), BATCH_RECORDS)).columns.num_rows
 
 
 def _polls(source: Generator) -> Callable[[], int]:

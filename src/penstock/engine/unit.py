@@ -246,7 +246,7 @@ class Unit:
             full = self._compaction.wants_full()
             state = stateful.snapshot(full)
             self._compaction.wrote(full, len(state))
-        return Capture(full, state, self.input.states(), self.input.offsets(), counters, before)
+        return Capture(full, state, self.input.states(), self.input.positions(), counters, before)
 
     def _let_marker_out(self, marker: Marker) -> None:
         """Have sinks prepare, send the marker on, and take the snapshot."""
@@ -279,7 +279,7 @@ class Unit:
             marker.id + 1,
             capture.inputs,
             [output.records_written for output in self.outputs],
-            capture.offsets,
+            capture.positions,
             capture.operations[: capture.before] + self._counters()[capture.before :],
             {sink.name: sink.writer.snapshot(epoch) for sink in self.chain.sinks},
             capture.state,
@@ -353,7 +353,7 @@ class Unit:
             assert isinstance(self.input, Readers)
             assert item.place is not None
             before_ns = self._clock_ns()
-            columns, due_us = self.input.read_again(item.place, item.count)
+            columns, due_us = self.input.read_again(item.place)
             after_ns = self._clock_ns()
             item.due_us = due_us or item.cut_us
             self.input.count_read(item.count, after_ns - before_ns, item.due_us, after_ns // 1000)

@@ -113,6 +113,8 @@ class Slots(Way):
         held = self._gathering.get(taken.origin)
         if held is None:
             held = self._gathering[taken.origin] = Gathering(now_us, taken.place)
+        elif held.place is not None and taken.place is not None:
+            held.place.extend(taken.place, follows=taken.follows)
         block = taken.block
         if block is None or taken.is_open:
             block = Block(0, 0, 0, entered.rows or None, None, len(entered.rows), taken.due_us)
@@ -125,9 +127,9 @@ class Slots(Way):
             held.sides.setdefault(port, []).extend(rows)
 
     def take_stretch(self, stretch: Stretch, now_us: int) -> None:
-        place = stretch.partition, stretch.offset
+        place = stretch.place
         self._send(Item(
-            self._line.number(), self.range, stretch.count, 0, stretch.since_us, now_us, stretch.partition, place,
+            self._line.number(), self.range, place.count, 0, stretch.since_us, now_us, place.partition, place,
             seen_us=self._clock_us(now_us),
         ))  # fmt: skip
 
@@ -174,7 +176,6 @@ class Slots(Way):
         self._pool.submit(Work(self._do(item), item, self))
 
     def _do(self, item: Item) -> s.Do:
-        partition, offset = item.place if item.place is not None else (0, 0)
         worker, incarnation = self._pool.owner
         return s.Do(
             slot=0,
@@ -186,8 +187,8 @@ class Slots(Way):
             instance=self._instance,
             first=self.range.first,
             last=self.range.last,
-            partition=partition,
-            offset=offset,
+            partition=item.place.partition if item.place is not None else 0,
+            runs=item.place.runs if item.place is not None else [],
             count=item.count,
             due_us=item.due_us or item.cut_us,
             sample=False,
