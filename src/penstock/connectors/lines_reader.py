@@ -22,8 +22,8 @@ _STEPS_MAX = 16
 _MOVE_BYTES = 4 * 1024 * 1024
 _FAIR_BYTES = 4 * 1024 * 1024
 """After so many bytes of a file that grows, others have their turn."""
-_LOOK_US = 50_000
-_LOOK_FILE_US = 50
+_LOOK_US = 10_000
+_LOOK_FILE_US = 100
 """Between two looks at the files, for each of them: looking takes a small part of the time however many they are."""
 _RECORD_BYTES = 200
 _OFF_MAX = 1.5
@@ -273,7 +273,8 @@ class LinesReader(SourceReader):
 
     def _look_around(self, now_us: int) -> None:
         self._note_tail()
-        found = self._tracker.look(self._look())
+        listed = self._look()
+        found = self._tracker.look(listed)
         streams = {}
         for state, entry in found:
             stream = streams[id(state)] = self._streams.get(id(state)) or _Stream(state)
@@ -281,7 +282,7 @@ class LinesReader(SourceReader):
                 stream.seen = entry
                 self._enqueue(stream)
         self._streams = streams
-        self._next_look_us = now_us + max(_LOOK_US, _LOOK_FILE_US * len(found)) if self._follow else None
+        self._next_look_us = now_us + max(_LOOK_US, _LOOK_FILE_US * len(listed)) if self._follow else None
 
     def _enqueue(self, stream: _Stream) -> None:
         assert stream.seen is not None
