@@ -185,8 +185,11 @@ class Files(RuleBasedStateMachine):
         try:
             if self.out:
                 self.read_runs()
-                for _ in range(20 + 4 * len(self.snapshots) + sum(map(len, self.texts.values())) // 3):
+                silent = 0
+                while silent < 10:  # a poll may find nothing while it passes over a file
+                    before = self.read()
                     self.poll(1_000)
+                    silent = silent + 1 if self.read() == before else 0
                 assert self.read() == self.written(whole=True)
                 for reader in [*self.readers, self.slot]:
                     reader.close()

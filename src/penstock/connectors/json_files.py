@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from penstock.checks import local_path
 from penstock.connectors.base import Position, Run, Source, Spot
 from penstock.connectors.lines_reader import SCHEMA, LinesReader, files_in
 from penstock.connectors.tracking import SUFFIXES, Entry, entries, head_of
@@ -118,4 +119,4 @@ def json_files(path: str | os.PathLike[str], *, follow: bool = False) -> JsonFil
     """
     if not isinstance(follow, bool):
         raise TypeMismatch(what=f"follow={follow!r} is not True or False.")
-    return JsonFiles(os.fspath(path), follow=follow)
+    return JsonFiles(local_path("path", os.fspath(path)), follow=follow)

@@ -235,9 +235,9 @@ class Block:
             return self.end_line
         return self.line_at + (int(self.lines.numbers[self.given]) if self.given else 0)
 
-    def tail(self) -> int:
-        """Fingerprint of what lies before `byte`."""
-        at = self.byte - self.text_at
+    def tail(self, byte: int) -> int:
+        """Fingerprint of what lies before a byte of the block, or its end."""
+        at = byte - self.text_at
         return fingerprint(self.text[max(0, at - TAIL_BYTES) : at])
 
     def before(self) -> bytes:

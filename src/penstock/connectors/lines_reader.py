@@ -39,13 +39,18 @@ class At(msgspec.Struct, array_like=True, frozen=True):
     key: int
     byte: int
     line: int
-    tail: int
     size: int
     """So many bytes hold its lines, or the first of them where other runs have joined it."""
+    tail: int
+    """Fingerprint of the end of those bytes."""
 
     def state(self) -> FileState:
-        """The same as of a file that was read up to here."""
-        return FileState(self.path, self.inode, self.key, self.byte, self.line, self.tail)
+        """That of a file of which these lines were read."""
+        return FileState(self.path, self.inode, self.key, self.byte + self.size, tail=self.tail)
+
+    def joined(self, other: At) -> At:
+        """Both, where the other follows."""
+        return structs.replace(self, size=self.size + other.size, tail=other.tail)
 
 
 class _Position(msgspec.Struct, array_like=True):
@@ -152,7 +157,7 @@ class LinesReader(SourceReader):
     def __init__(self, look: Callable[[], list[Entry]], owned: Callable[[int], bool], *, follow: bool) -> None:
         self._look = look
         self._follow = follow
-        self._tracker = Tracker(owned, whole=not follow)
+        self._tracker = Tracker(owned, self._loaded, whole=not follow)
         self._record_bytes = float(_RECORD_BYTES)
         self._read_bytes = self._read_records = 0
         self._again: Content | None = None
@@ -203,7 +208,7 @@ class LinesReader(SourceReader):
             self._take(here)
             if runs and follows:
                 begun, records = runs[-1]
-                runs[-1] = structs.replace(begun, size=begun.size + at.size), records + here
+                runs[-1] = begun.joined(at), records + here
             else:
                 runs.append((at, here))
             count -= here
@@ -225,13 +230,13 @@ class LinesReader(SourceReader):
         """Where the next lines are, of the first block; and whether they follow those before them in their file."""
         stream, block = self._held[0]
         state, last = stream.state, self._last
-        byte, line, tail = block.byte, block.line, block.tail()
-        at = At(state.path, state.inode, state.key, byte, line, tail, block.byte_of(block.given + count) - byte)
+        byte, end = block.byte, block.byte_of(block.given + count)
+        at = At(state.path, state.inode, state.key, byte, block.line, end - byte, block.tail(end))
         follows = last is not None and (last.path, last.byte + last.size) == (at.path, byte)
         if last is None or not follows or self._last_records > _AHEAD_RECORDS:
             self._last, self._last_records = at, 0
         else:
-            self._last = structs.replace(last, size=last.size + at.size)
+            self._last = last.joined(at)
         self._last_records += count
         return at, follows
 
@@ -250,15 +255,22 @@ class LinesReader(SourceReader):
             stream.state.byte, stream.state.line = block.byte, block.line
             if len(block):
                 break
-            stream.state.tail = block.tail()
+            stream.state.tail = block.tail(block.byte)
             stream.state.ended = block.first == block.end
             self._held.popleft()
+
+    def _loaded(self, state: FileState) -> FileState | None:
+        """How far a file was cut into lines: what is held of it must be in the file that is taken for it."""
+        stream = self._streams.get(id(state))
+        if stream is None:
+            return None
+        return FileState(state.path, state.inode, state.key, stream.byte, stream.line, stream.tail)
 
     def _note_tail(self) -> None:
         """Bring the only state up to date whose block is given out in part."""
         if self._held:
             stream, block = self._held[0]
-            stream.state.tail = block.tail()
+            stream.state.tail = block.tail(block.byte)
 
     # --- files --------------------------------------------------------------------------------------------------------
 
@@ -278,6 +290,8 @@ class LinesReader(SourceReader):
         streams = {}
         for state, entry in found:
             stream = streams[id(state)] = self._streams.get(id(state)) or _Stream(state)
+            if stream.content is not None and stream.content.inode != entry.inode:
+                stream.close()  # another file is read on in its place, which is the same as far as this one was read
             if stream is not self._current and not stream.is_queued and stream.done != _mark(entry):
                 stream.seen = entry
                 self._enqueue(stream)

@@ -122,12 +122,17 @@ class Tracker:
     ----------
     owned : callable
         Whether the partition has the file with that key.
+    held : callable
+        Returns a state that is further than a given one, where lines of the file were read and not given out yet.
     whole : bool
         Files are as they will be while they are read: the last line needs no line break.
     """
 
-    def __init__(self, owned: Callable[[int], bool], *, whole: bool) -> None:
+    def __init__(
+        self, owned: Callable[[int], bool], held: Callable[[FileState], FileState | None], *, whole: bool
+    ) -> None:
         self._owned = owned
+        self._held = held
         self._whole = whole
         self.states: dict[str, FileState] = {}
         """By path: the files that are there."""
@@ -163,20 +168,23 @@ class Tracker:
                 matched[entry.path] = state, entry
             else:
                 lost.append(state)
-        elsewhere = _Elsewhere(listed)
-        for state in lost:
-            entry = elsewhere.renamed(state, matched)
-            if entry is not None:
-                matched[entry.path] = state, entry
-        for state in [each for each in lost if not any(each is held for held, _ in matched.values())]:
-            entry = elsewhere.copied(state, matched)
-            if entry is not None:
-                matched[entry.path] = state, entry
-            elif not state.ended:
-                raise SourceMissing(path=state.path)
+        # Of files that begin alike, the one that was read furthest chooses first: the others have more to choose from.
+        elsewhere, left = _Elsewhere(listed), []
+        for reached, state in sorted(
+            ((self._held(each) or each, each) for each in lost), key=lambda pair: -pair[0].byte
+        ):
+            entry = elsewhere.find(reached, matched)
+            if entry is None:
+                left.append(state)
             else:
-                state.gone = True
-                self.gone.append(state)
+                matched[entry.path] = state, entry
+        for state in left:
+            if state.path in at and state.path not in matched:
+                raise SourceChanged(path=state.path, problem="another file has taken its place")
+            if not state.ended:
+                raise SourceMissing(path=state.path)
+            state.gone = True
+            self.gone.append(state)
         del self.gone[:-GONE_MAX]
         for state in self.gone:
             if state.path in at and state.path not in matched:
@@ -228,25 +236,14 @@ class _Elsewhere:
             self._directories[directory] = [*self._listed, *others]
         return self._directories[directory]
 
-    def renamed(self, state: FileState, matched: dict[str, tuple[FileState, Entry]]) -> Entry | None:
-        """Find it by its inode, which may have been given to another file since."""
-        for entry in self._near(state):
-            if entry.inode == state.inode and entry.path not in matched and _has(entry, state):
-                return entry
-        return None
+    def find(self, state: FileState, matched: dict[str, tuple[FileState, Entry]]) -> Entry | None:
+        """Find a file with its bytes: by its inode, which may have been given to another since; else in its place.
 
-    def copied(self, state: FileState, matched: dict[str, tuple[FileState, Entry]]) -> Entry | None:
-        """Find another file with its bytes; one that has taken its place must have them."""
+        Whatever has the same bytes will do, as long as each file is taken once.
+        """
         near = [each for each in self._near(state) if each.path not in matched]
-        place = next((each for each in near if each.path == state.path), None)
-        if place is not None and _has(place, state):
-            return place
-        for entry in near:
-            if entry is not place and _has(entry, state):
-                return entry
-        if place is not None:
-            raise SourceChanged(path=state.path, problem="another file has taken its place")
-        return None
+        near.sort(key=lambda each: (each.inode != state.inode, each.path != state.path))
+        return next((each for each in near if _has(each, state)), None)
 
 
 def find(state: FileState) -> Content:
@@ -259,8 +256,7 @@ def find(state: FileState) -> Content:
         if content.inode == state.inode or state.follows(content):
             return content
         content.close()
-    elsewhere = _Elsewhere([])
-    entry = elsewhere.renamed(state, {}) or elsewhere.copied(state, {})
+    entry = _Elsewhere([]).find(state, {})
     if entry is None:
         raise SourceMissing(path=state.path)
     return Content(entry.path)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.connectors import json_files, tracking
+from penstock.connectors import json_files, lines_reader, tracking
 from penstock.connectors.base import SourceReader
 from penstock.connectors.tracking import entries
 from penstock.errors import SourceChanged, SourceMissing
@@ -214,6 +214,37 @@ def test_a_last_line_without_a_break_may_not_go_on(tmp_path: Path) -> None:
         again(position)
     (tmp_path / "a.jsonl").write_text("1\n2 \n3\n4\n")
     assert again(later)[0] == [b"4"]
+
+
+def test_a_run_is_found_by_its_own_bytes_not_by_the_first_line_alone(tmp_path: Path) -> None:
+    """A file of the same first line may have got the inode of one that was compressed."""
+    play = Play(tmp_path)
+    play.write("a.jsonl", "the same\n1\n")
+    assert play.reader.due_records(0) == 2
+    runs = play.reader.skip(2)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress((tmp_path / "a.jsonl").read_bytes()))
+    (tmp_path / "a.jsonl").unlink()
+    play.write("b.jsonl", "the same\n")
+    slot = json_files(tmp_path, follow=True).reader(0, 1, 0)
+    assert [row.value for run in runs for row in slot.rows(run)] == [b"the same", b"1"]
+
+
+def test_lines_that_were_read_ahead_belong_to_the_file_that_is_read_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two files begin alike, both are compressed, and inodes go from one to the other."""
+    monkeypatch.setattr(lines_reader, "READ_BYTES", 3)
+    play = Play(tmp_path)
+    play.write("a.jsonl", "the same\n1\n")
+    play.write("b.jsonl", "the same\n2\n")
+    batch = play.reader.poll(0, 1)
+    assert batch is not None
+    found = [row.value.decode() for row in batch.rows]
+    for name in ("b.jsonl", "a.jsonl"):
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress((tmp_path / name).read_bytes()))
+        (tmp_path / name).unlink()
+    play.write("c.jsonl", "3\n")
+    assert sorted(found + play.read()) == ["1", "2", "3", "the same", "the same"]
 
 
 def test_every_reader_agrees_on_whose_file_it_is(tmp_path: Path) -> None:
