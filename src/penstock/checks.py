@@ -95,3 +95,19 @@ class Flag:
         if isinstance(given, bool):
             return given
         raise InvalidOption(option=option, given=given, allowed="True or False")
+
+
+def local_path(option: str, path: str) -> str:
+    """Return the path of a directory or file on this machine's file systems, also where it is given as ``file://``.
+
+    Raises
+    ------
+    InvalidOption
+        For any other URL: taken for a path it would be a directory of that name.
+    """
+    scheme, separator, rest = path.partition("://")
+    if not separator:
+        return path
+    if scheme == "file":
+        return "/" + rest.removeprefix("localhost").lstrip("/")
+    raise InvalidOption(option=option, given=path, allowed="a path; object stores are not supported here")

@@ -133,6 +133,29 @@ class SourceMissing(PenstockError):
         super().__init__(f"'{path}' does not exist.", operation=operation, hint=f"Check the path; it is read {read}.")
 
 
+class SourceUnreadable(PenstockError):
+    """An input file is damaged."""
+
+    code = "SOURCE_UNREADABLE"
+
+    def __init__(self, *, path: str, cause: str, operation: str | None = None) -> None:
+        super().__init__(f"'{path}' cannot be read: {cause}.", operation=operation, hint="Restore the file.")
+
+
+class SourceChanged(PenstockError):
+    """What was read of an input file is not there any more as it was."""
+
+    code = "SOURCE_CHANGED"
+
+    def __init__(self, *, path: str, problem: str, operation: str | None = None) -> None:
+        super().__init__(
+            f"'{path}' is not the file that was read before: {problem}.",
+            operation=operation,
+            hint="Files may grow, be added and be renamed within their directory. Restore this one, or give what has "
+            "taken its place another name; or start anew with another checkpoint directory.",
+        )
+
+
 class BadRecord(PenstockError):
     """A record cannot be handled by an operation (malformed text, a value out of range …)."""
 
@@ -169,9 +192,10 @@ class OperationFailed(PenstockError):
         """Which of the records that the operation was given it is about, where it is about one."""
         self.on_record: Any = None
 
-    def place(self, source: str, partition: int, offset: int) -> None:
+    def place(self, source: str, partition: int, offset: int, file: str | None = None, line: int | None = None) -> None:
         """Name the record of a source that the bad one is, or was made of."""
-        self.what = f"{self.what.removesuffix('.')} (source '{source}', partition {partition}, offset {offset})."
+        where = f"partition {partition}, offset {offset}" if file is None else f"file '{file}', line {line}"
+        self.what = f"{self.what.removesuffix('.')} (source '{source}', {where})."
 
     def __str__(self) -> str:
         return f"{self.user_traceback.rstrip()}\n{super().__str__()}" if self.user_traceback else super().__str__()

@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from penstock.connectors import fields, generator, rates
+from penstock.connectors.base import Run
 from penstock.connectors.draws import Picker, unit
 from penstock.connectors.generator import Generator
 from penstock.connectors.making import Context
@@ -272,9 +273,10 @@ def test_columns_are_the_polled_records(
             count = min(count, end - offset)
             if count == 0:
                 with pytest.raises(InvalidOption, match="count"):
-                    reader.read(end - offset + 1 if total is not None else 0)
+                    reader.read(Run(offset, end - offset + 1 if total is not None else 0))
                 continue
-            read = reader.read(count)
+            read = reader.read(Run(offset, count))
+            assert (reader.offset, reader.skip(count)) == (offset, [Run(offset, count)])
             read.columns.validate(full=True)
             assert read.columns.schema == source.schema.arrow
             assert read.columns.num_rows == count

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.connectors.base import Sink
+from penstock.connectors.base import Run, Sink
 from penstock.dataset import pack, unpack
 from penstock.engine.chain import Chain, Passed, SinkOperator
 from penstock.engine.edges import READER, EdgeOutput, Span
+from penstock.engine.lineage import Place
 from penstock.engine.slices import PIECE_NS, PIECE_RECORDS_FIRST, Outcome, Slice
 from penstock.engine.snapshot import OpCounters
 from penstock.errors import PenstockError
@@ -160,7 +161,7 @@ def _seen(chain: Chain, outputs: list[EdgeOutput], counters: list[OpCounters]) -
 def in_record_form(plan: Plan, unit: UnitSpec, rows: list[Record], at: int) -> Effects:
     chain = Chain(unit, 0, plan, _clock)
     outputs = [EdgeOutput(edge, plan, 0) for edge in plan.outputs(unit.id)]
-    passed = chain.push(rows, DUE_US, origin=(0, at))
+    passed = chain.push(rows, DUE_US, origin=Place(0, [Run(at, len(rows))]))
     for output in outputs:
         output.emit(Span(), passed.at(output.edge.op_index, output.edge.port))
     return _seen(chain, outputs, chain.counters())
@@ -173,9 +174,11 @@ def with_a_slice(
     chain = Chain(unit, 0, plan, _clock)
     outputs = [EdgeOutput(edge, plan, 0) for edge in plan.outputs(unit.id)]
     passed = Passed([])
-    passed.add(chain.push(rows, DUE_US, 0, first, (0, at)))
+    passed.add(chain.push(rows, DUE_US, 0, first, Place(0, [Run(at, len(rows))])))
     schema = unit.schema_at(first)
-    outcome = _last(work.run(unpack(pack(schema.to_batch(passed.rows)), schema), DUE_US, (0, at)))
+    outcome = _last(
+        work.run(unpack(pack(schema.to_batch(passed.rows)), schema), DUE_US, Place(0, [Run(at, len(rows))]))
+    )
     assert outcome.due_us == DUE_US
     assert len(outcome.stages) == last - first + 1
     passed.rows = []
@@ -183,7 +186,7 @@ def with_a_slice(
         after = unit.schema_at(last + 1)
         carried = [row for _, packed in outcome.carried for row in after.to_rows(unpack(packed, after))]
         assert len(carried) == sum(count for count, _ in outcome.carried)
-        passed.add(chain.push(carried, DUE_US, last + 1, origin=(0, at)))
+        passed.add(chain.push(carried, DUE_US, last + 1, origin=Place(0, [Run(at, len(rows))])))
     for _, staged in outcome.staged:
         sink = chain.stages[last].operator
         assert isinstance(sink, SinkOperator)
@@ -242,7 +245,9 @@ def test_a_slice_does_what_the_chain_does(data: st.DataObject) -> None:
     for rows in blocks:
         if data.draw(st.booleans(), label="sample"):
             with suppress(PenstockError):
-                work.sample(unit.schema_at(first).to_batch(_passed_to(plan, unit, rows, first)), 0, at)
+                work.sample(
+                    unit.schema_at(first).to_batch(_passed_to(plan, unit, rows, first)), Place(0, [Run(at, len(rows))])
+                )
         expected = _effects(partial(in_record_form, plan, unit, list(rows), at))
         found = _effects(partial(with_a_slice, plan, unit, list(rows), at, first, last, work))
         assert found == expected
@@ -261,7 +266,7 @@ def test_bad_records_of_a_sample_are_no_bad_records_of_the_next_micro_batch() ->
     plan = Plan.of(pipeline.graph(), Options.of(parallelism=1), ps.memory())
     unit = plan.units[0]
     work = Slice(plan, unit, 0, 0, 0, _clock)
-    work.sample(BASE.to_batch(rows), 0, 0)
+    work.sample(BASE.to_batch(rows), Place(0, []))
     found = with_a_slice(plan, unit, rows, 0, 0, 0, work)
     assert found == in_record_form(plan, unit, rows, 0)
     assert found.counters[0].dead_letters == 3
@@ -293,7 +298,7 @@ def test_event_time_is_that_of_all_pieces() -> None:
     ticks = count(0, PIECE_NS)
     work = Slice(plan, plan.units[0], 0, 0, 0, lambda: next(ticks))
     schema = plan.units[0].schema
-    run = work.run(schema.to_batch([schema.record_type("a", n) for n in times]), DUE_US, (0, 0))
+    run = work.run(schema.to_batch([schema.record_type("a", n) for n in times]), DUE_US, Place(0, [Run(0, len(times))]))
     assert next(run) is None, "more than one piece"
     outcome = _last(run)
     assert outcome.times == TimesRead(PIECE_RECORDS_FIRST, 1_000_000, False)
@@ -322,7 +327,7 @@ def test_a_source_is_read_from_any_offset(rows: list[Record], skipped: int) -> N
     unit = plan.units[0]
     work = Slice(plan, unit, 0, -1, 1, _clock)
     count = min(len(rows), total // 2 - skipped)
-    columns, due_us = work.read(1, skipped, count)
+    columns, due_us = work.read(Place(1, [Run(skipped, count)]))
     reader = source.reader(1, 2, 1_000_000)
     reader.seek(skipped)
     polled = reader.poll(1 << 60, count)

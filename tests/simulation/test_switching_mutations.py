@@ -132,7 +132,7 @@ def a_marker_overtakes_micro_batches(patch: Patch) -> None:
 @planted_with(struck(at(Moment.COMMITTED, Action.KILL_TWO, 6), interval_us=1_000, queue_records=5))
 def offsets_are_those_of_the_release(patch: Patch) -> None:
     def let_out(self: Unit, marker: Marker) -> None:
-        marker.capture.offsets = self.input.offsets()
+        marker.capture.positions = self.input.positions()
         original(self, marker)
 
     original = Unit._let_marker_out

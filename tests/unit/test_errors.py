@@ -19,6 +19,8 @@ EXAMPLES = [
     errors.InvalidGraph("cycle.", operation="a"),
     errors.NotSerializable(operation="map", cause=TypeError("lock")),
     errors.SourceMissing(path="in.jsonl"),
+    errors.SourceUnreadable(path="a.gz", cause="its gzip data are damaged"),
+    errors.SourceChanged(path="a.jsonl", problem="its first line has changed"),
     errors.BadRecord("bad."),
     errors.ArithmeticFailed(what="overflow."),
     errors.OperationFailed(operation="map", cause="ValueError: x", record="{}", user_traceback="Traceback\n  user"),

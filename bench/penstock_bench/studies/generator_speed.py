@@ -5,6 +5,7 @@ As a program, with a workload file as its argument, it is that process, and prin
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.connectors.base import Run
 from penstock.connectors.generator import Generator
 from penstock_bench.engines.program import Program
 from penstock_bench.meter.rows import Check
@@ -89,7 +91,7 @@ def measure(name: str, source: Generator) -> Speed:
     for _ in range(ROUNDS):
         made[True] = max(made[True], _rate_eps(_batches(source)))
         made[False] = max(made[False], _rate_eps(_polls(source)))
-    columns = source.reader(0, 1, 0).read(POLL_RECORDS).columns
+    columns = source.reader(0, 1, 0).read(Run(0, POLL_RECORDS)).columns
     return Speed(name, made[True], made[False], columns.nbytes / columns.num_rows)
 
 
@@ -103,7 +105,8 @@ def _rate_eps(read: Callable[[], int]) -> float:
 
 def _batches(source: Generator) -> Callable[[], int]:
     reader = source.reader(0, 1, 0)
-    return lambda: reader.read(BATCH_RECORDS).columns.num_rows
+    firsts = itertools.count(0, BATCH_RECORDS)
+    return lambda: reader.read(Run(next(firsts), BATCH_RECORDS)).columns.num_rows
 
 
 def _polls(source: Generator) -> Callable[[], int]:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.connectors.base import Run
 from penstock.connectors.rates import RateSchedule
 from penstock.types import Record
 from penstock_bench.files import FileWorkload, Own, file_workload
@@ -59,8 +60,7 @@ def test_any_message_can_be_made_again_in_either_form(tmp_path: Path) -> None:
     whole = source.records(0, 1000, START_US)
     assert source.records(637, 100, START_US) == whole[637:737]
     reader = source.reader(1, 3, START_US)
-    reader.seek(50)
-    columns = reader.read(100).columns
+    columns = reader.read(Run(50, 100)).columns
     assert source.schema.to_rows(columns) == whole[151:451:3]
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import msgspec
 import pyarrow as pa
 
 from penstock.errors import CheckpointMismatch, InvalidOption
@@ -21,6 +22,28 @@ RESUME_ONCE = (
 """What to do where a resumed run has another sink under the name of one that may have output to publish."""
 
 
+Position = int | bytes
+"""Whatever a source needs to go on: a number where that is enough, otherwise bytes that only the source can read."""
+_FAR_FUTURE_US = 1 << 60
+
+
+class Run(msgspec.Struct, array_like=True, frozen=True):
+    """Consecutive records of one partition, which any reader of the partition can read again."""
+
+    at: Position
+    """Where the first one is."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where one record is, for people: an offset in its partition; or a byte, a file and a line, counted from 1."""
+
+    offset: int
+    file: str | None = None
+    line: int | None = None
+
+
 @dataclass(slots=True)
 class SourceBatch:
     """Records read at once.
@@ -28,13 +51,19 @@ class SourceBatch:
     Attributes
     ----------
     rows : list of Record
-        Records of the source's schema, in offset order; never empty.
+        Records of the source's schema, in their order; never empty.
     due_us : int
         When the oldest of them was scheduled or arrived; latency counts from here.
+    at : Position
+        Where the first of them is: with their number, a `Run`.
+    follows : bool
+        Whether the first follows the last one of the batch before, so that both are one run.
     """
 
     rows: list[Record]
     due_us: int
+    at: Position
+    follows: bool = True
 
 
 @dataclass(slots=True)
@@ -44,7 +73,7 @@ class SourceColumns:
     Attributes
     ----------
     columns : pyarrow.RecordBatch
-        Records of the source's schema, in offset order.
+        Records of the source's schema, in their order.
     due_us : int
         When the oldest of them was scheduled; 0 for "now" where the source has no schedule: whoever reads knows
         the time and fills it in.
@@ -55,7 +84,16 @@ class SourceColumns:
 
 
 class SourceReader(ABC):
-    """Reads one partition of a source. Offsets count records from 0; ``offset`` is the next one to be read."""
+    """Reads one partition of a source.
+
+    What is not abstract here is meant for sources whose position is the number of records read, such as generated
+    ones; others have their own.
+
+    Attributes
+    ----------
+    offset : int
+        Records read so far, since the beginning of the partition; reports count them.
+    """
 
     offset: int = 0
 
@@ -67,17 +105,21 @@ class SourceReader(ABC):
     def wake_us(self, now_us: int) -> int | None:
         """When to poll next: a time (now or before: at once), or None once the partition has ended."""
 
+    def position(self) -> Position:
+        """All that is needed to go on after the records that were read or skipped; it is stored with every epoch."""
+        return self.offset
+
     @abstractmethod
-    def seek(self, offset: int) -> None:
-        """Continue at ``offset``, backwards or forwards; the records there are the same ones as before."""
+    def seek(self, position: Position) -> None:
+        """Go on from what `position` was, backwards or forwards, without reading what lies before it."""
 
     def backlog_records(self, now_us: int) -> int:
-        """How many records are due and not read yet (0 where the source cannot tell)."""
+        """How many records are due and not read yet, about (0 where the source cannot tell)."""
         del now_us
         return 0
 
     def due_records(self, now_us: int) -> int | None:
-        """How many records from ``offset`` on are due, if any reader of the partition can make them again.
+        """How many of the next records are due, if any reader of the partition can read them again.
 
         None (the default) where that is not known without reading them, or where only `poll` can read. Records beyond
         the partition's end are never counted; an endless source without a schedule names a large number.
@@ -85,13 +127,31 @@ class SourceReader(ABC):
         del now_us
         return None
 
-    def read(self, count: int) -> SourceColumns:
-        """Return exactly the next ``count`` records as columns and move on, whether they are due or not.
+    def skip(self, count: int) -> list[Run]:
+        """Move past the next ``count`` records, of those that are due, and name them: somebody else reads them."""
+        at, self.offset = self.offset, self.offset + count
+        return [Run(at, count)]
 
-        Only where `due_records` is not None, and not beyond the partition's end; at least one.
+    def recent(self, count: int) -> Run | None:
+        """Name at most ``count`` records that were read or skipped lately, if there are any: a sample."""
+        first = max(0, self.offset - count)
+        return Run(first, self.offset - first) if self.offset else None
+
+    def read(self, run: Run) -> SourceColumns:
+        """Return the records of a run as columns; the reader's own position does not count, and stays.
+
+        Only where `due_records` is not None.
         """
-        del count
+        del run
         raise NotImplementedError("due_records is None: this source is read by poll only")
+
+    def rows(self, run: Run) -> list[Record]:
+        """Return the records of a run in record form; the reader's own position is lost."""
+        self.seek(run.at)
+        rows: list[Record] = []
+        while len(rows) < run.count and (batch := self.poll(_FAR_FUTURE_US, run.count - len(rows))) is not None:
+            rows += batch.rows
+        return rows
 
     def close(self) -> None:
         """Free what the reader holds."""
@@ -129,15 +189,25 @@ class Source(ABC):
 
     @property
     def is_split(self) -> bool:
-        """Whether slots can read any stretch of a partition themselves: its readers have `due_records` and `read`."""
+        """Whether slots can read any run of a partition themselves: its readers have `due_records` and `read`."""
         return False
 
     def check(self) -> None:
         """Raise a PenstockError if the source cannot work (missing file …); called before Spark starts."""
 
+    def resumed(self, positions: Mapping[int, Position]) -> Source:
+        """Return the source for a run that goes on from these positions of its partitions; the driver asks."""
+        del positions
+        return self
+
     @abstractmethod
     def partitions(self, parallelism: int) -> int:
         """How many partitions the source has in a job of that parallelism."""
+
+    def spots(self, run: Run, indexes: Sequence[int]) -> list[Spot]:
+        """Say where some records of a run are, given by their places in it: what a dead letter names."""
+        assert isinstance(run.at, int)
+        return [Spot(run.at + index) for index in indexes]
 
     @abstractmethod
     def reader(self, partition: int, partitions: int, start_us: int) -> SourceReader:

@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.checks import OneOf
+from penstock.checks import OneOf, local_path
 from penstock.connectors.base import RESUME_ONCE, Sink, SinkWriter, Stager, WriterContext
 from penstock.connectors.plain import plain_dicts
 from penstock.errors import InvalidOption, SinkFailed
@@ -381,10 +381,12 @@ def files(path: str | os.PathLike[str], *, format: str = "jsonl", existing: str 
     ----------
     path : str or path
         The directory; made where it is missing. On a cluster every worker must reach it under this path.
+        URLs of object stores are refused.
     format : {"jsonl", "parquet"}
         JSON lines (timestamps as ISO-8601 in UTC, binary as base64, NaN and infinities as null), or Parquet.
     existing : {"fail", "append", "replace"}
         What to do if the directory holds part files of an earlier run: refuse to start, keep them and
         number on from them, or delete them when the job starts.
     """
-    return Files(os.fspath(path), OneOf(FileFormat).read("format", format), OneOf(Existing).read("existing", existing))
+    directory = local_path("path", os.fspath(path))
+    return Files(directory, OneOf(FileFormat).read("format", format), OneOf(Existing).read("existing", existing))

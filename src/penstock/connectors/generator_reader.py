@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from penstock.connectors.base import SourceBatch, SourceColumns, SourceReader, check_count
+from penstock.connectors.base import Position, Run, SourceBatch, SourceColumns, SourceReader, check_count
 from penstock.connectors.rates import RateSchedule
 from penstock.types import Record
 
@@ -57,8 +57,8 @@ class GeneratorReader(SourceReader):
         self._times_us: list[int] = []
 
     def poll(self, now_us: int, records_max: int) -> SourceBatch | None:
-        at = self.offset - self._first
-        if at >= len(self._rows):
+        first, at = self.offset, self.offset - self._first
+        if not 0 <= at < len(self._rows):
             # Made even if not due yet: the poll that finds nothing to do has the time for it.
             if not self._fill(now_us):
                 return None
@@ -75,7 +75,7 @@ class GeneratorReader(SourceReader):
             end = self._due_end(now_us, 0, missing)
             rows += self._rows[:end]
             self.offset += end
-        return SourceBatch(rows, due_us)
+        return SourceBatch(rows, due_us, first)
 
     def wake_us(self, now_us: int) -> int | None:
         if self._end is not None and self.offset >= self._end:
@@ -83,14 +83,13 @@ class GeneratorReader(SourceReader):
         if self._schedule is None:
             return now_us
         at = self.offset - self._first
-        if at < len(self._times_us):
+        if 0 <= at < len(self._times_us):
             return self._start_us + self._times_us[at]
         return self._start_us + self._schedule.time_us(self.offset * self._partitions + self._partition)
 
-    def seek(self, offset: int) -> None:
-        self.offset = offset
-        if not self._first <= offset <= self._first + len(self._rows):
-            self._first, self._rows, self._times_us = offset, [], []
+    def seek(self, position: Position) -> None:
+        assert isinstance(position, int)
+        self.offset = position
 
     def backlog_records(self, now_us: int) -> int:
         if self._schedule is None:
@@ -103,12 +102,12 @@ class GeneratorReader(SourceReader):
             return _ENDLESS_RECORDS
         return self.backlog_records(now_us)
 
-    def read(self, count: int) -> SourceColumns:
-        check_count(count, None if self._end is None else self._end - self.offset)
-        first = self.offset * self._partitions + self._partition
-        columns = self._columns(first, count, self._partitions)
+    def read(self, run: Run) -> SourceColumns:
+        assert isinstance(run.at, int)
+        check_count(run.count, None if self._end is None else self._end - run.at)
+        first = run.at * self._partitions + self._partition
+        columns = self._columns(first, run.count, self._partitions)
         due_us = 0 if self._schedule is None else self._start_us + self._schedule.time_us(first)
-        self.seek(self.offset + count)
         return SourceColumns(columns, due_us)
 
     def _share(self, count: int) -> int:

@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-import bisect
-import glob
+import copy
 import os
-from collections import deque
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
 
-import numpy as np
-import pyarrow as pa
-
-from penstock.connectors.base import Source, SourceBatch, SourceColumns, SourceReader, check_count
-from penstock.errors import InvalidOption, SourceMissing
+from penstock.checks import local_path
+from penstock.connectors.base import Position, Run, Source, Spot
+from penstock.connectors.lines_reader import SCHEMA, LinesReader, files_in
+from penstock.connectors.tracking import SUFFIXES, Entry, entries, head_of
+from penstock.errors import CheckpointMismatch, InvalidOption, SourceMissing, TypeMismatch
 from penstock.types import Schema
-
-_SCHEMA = Schema.parse("value binary not null")
-_SUFFIXES = (".jsonl", ".ndjson", ".json")
-_READ_BYTES = 256 * 1024
-_AHEAD_RECORDS = 64 * 1024
-_MARK_BYTES = 16 * 1024 * 1024
-_SPACES_MAX = 8
-_IS_SPACE = np.isin(np.arange(256), list(b" \t\n\r\x0b\x0c"))
 
 
 class JsonFiles(Source):
-    """A bounded source of lines; build it with :func:`json_files`."""
+    """A source of lines; build it with :func:`json_files`.
 
-    def __init__(self, path: str) -> None:
+    A file belongs to a partition by its first line, so that it stays there when it is renamed or compressed: files that
+    are there at the start are dealt out in turn, later ones by the fingerprint of the line.
+    """
+
+    def __init__(self, path: str, *, follow: bool = False) -> None:
         self._path = path
+        self._follow = follow
+        self._found: list[Entry] | None = None
+        """The files at the start; found once, so that all workers agree on them."""
+        self._kept: dict[int, int] = {}
+        """Partitions of the files that the run before had begun, by their keys."""
 
     @property
     def schema(self) -> Schema:
-        return _SCHEMA
+        return SCHEMA
 
     @property
     def kind(self) -> str:
@@ -45,186 +43,80 @@ class JsonFiles(Source):
     def is_split(self) -> bool:
         return True
 
-    @cached_property
-    def files(self) -> tuple[str, ...]:
-        """The files in reading order; found once, so that all workers agree on them."""
-        path = Path(self._path)
-        if path.is_dir():
-            found = [str(file) for file in path.iterdir() if file.suffix in _SUFFIXES and not file.name.startswith(".")]
-        elif path.exists():
-            found = [self._path]
-        else:
-            # Path.glob takes no absolute patterns.
-            found = [file for file in glob.glob(self._path) if Path(file).is_file()]  # noqa: PTH207
-        if not found:
-            raise SourceMissing(path=self._path)
-        return tuple(sorted(found))
-
     def check(self) -> None:
-        for file in self.files:
-            if not os.access(file, os.R_OK):
-                raise InvalidOption(option="path", given=file, allowed="files that may be read")
+        self._found = self._look_up()
+        for entry in self._found:
+            if not os.access(entry.path, os.R_OK):
+                raise InvalidOption(option="path", given=entry.path, allowed="files that may be read")
+
+    def _look_up(self) -> list[Entry]:
+        found = entries(self._path)
+        if not found and not (self._follow and self._may_come()):
+            raise SourceMissing(path=self._path)
+        return [replace(each, key=head_of(each.path, whole=not self._follow)) for each in found]
+
+    def _may_come(self) -> bool:
+        """Whether files can appear there: an empty directory, or one that a pattern or the name of a file is in."""
+        path = Path(self._path)
+        is_name = path.name.endswith(SUFFIXES) or any(each in path.name for each in "*?[")
+        return path.is_dir() or (is_name and path.parent.is_dir())
+
+    def spots(self, run: Run, indexes: Sequence[int]) -> list[Spot]:
+        reader = LinesReader(list, lambda _: False, follow=False)
+        found = reader.spots(run, indexes)
+        reader.close()
+        return found
+
+    def resumed(self, positions: Mapping[int, Position]) -> JsonFiles:
+        if any(isinstance(position, int) for position in positions.values()):
+            raise CheckpointMismatch(
+                "the checkpoint counts lines, and does not say in which files.",
+                hint="It is of an earlier version: start anew with another checkpoint directory.",
+            )
+        source = copy.copy(self)
+        source._kept = {file.key: each for each, position in positions.items() for file in files_in(position)}
+        return source
 
     def partitions(self, parallelism: int) -> int:
-        return min(parallelism, len(self.files))
+        # As many as there may be files: one that is added must not change the number.
+        path = Path(self._path)
+        is_one = not path.is_dir() and (path.exists() or path.name.endswith(SUFFIXES)) and "*" not in path.name
+        return 1 if is_one else parallelism
 
-    def reader(self, partition: int, partitions: int, start_us: int) -> SourceReader:
+    def reader(self, partition: int, partitions: int, start_us: int) -> LinesReader:
         del start_us
-        return _LinesReader(self.files[partition::partitions])
+        if self._found is None:
+            self._found = self._look_up()
+        found = self._found
+        owners, dealt = dict(self._kept), 0
+        for entry in found:
+            if entry.key is not None and entry.key not in owners:
+                owners[entry.key] = dealt % partitions
+                dealt += 1
+        look: Callable[[], list[Entry]] = (lambda: entries(self._path)) if self._follow else (lambda: found)
+        return LinesReader(look, lambda key: owners.get(key, key % partitions) == partition, follow=self._follow)
 
 
-class _LinesReader(SourceReader):
-    """Reads the lines of several files after one another; blank ones do not count.
-
-    Lines are cut a block at a time and held as columns. Marks of where blocks began make going back cheap.
-    """
-
-    def __init__(self, files: tuple[str, ...]) -> None:
-        self._files = files
-        self._file: BinaryIO | None = None
-        self._next_file = 0
-        self._rest = b""
-        """The beginning of a line whose end has not been read."""
-        self._held: deque[pa.Array] = deque()
-        self._loaded = 0
-        """The offset after all lines that are held."""
-        self._marks = [_Mark(0, 0, 0)]
-        self._ended = False
-
-    def poll(self, now_us: int, records_max: int) -> SourceBatch | None:
-        while not self._held:
-            if not self._load():
-                return None
-        lines = self._take(min(records_max, len(self._held[0])))
-        return SourceBatch(list(map(_SCHEMA.record_type, lines.to_pylist())), now_us)
-
-    def due_records(self, now_us: int) -> int:
-        """Count the lines that are held; one more block is looked at in every call until that is enough."""
-        del now_us
-        if self._loaded - self.offset < _AHEAD_RECORDS:
-            while self._load() and not self._held:
-                pass
-        return self._loaded - self.offset
-
-    def read(self, count: int) -> SourceColumns:
-        while self._loaded - self.offset < count and self._load():
-            pass
-        check_count(count, self._loaded - self.offset)
-        return SourceColumns(pa.RecordBatch.from_arrays([self._take(count)], schema=_SCHEMA.arrow), 0)
-
-    def wake_us(self, now_us: int) -> int | None:
-        return None if self._ended and not self._held else now_us
-
-    def seek(self, offset: int) -> None:
-        mark = self._marks[bisect.bisect_right(self._marks, offset, key=lambda mark: mark.offset) - 1]
-        if offset < self.offset or mark.offset > self._loaded:
-            self.close()
-            self._rest = b""
-            self._next_file, self._ended = mark.file, False
-            self._held.clear()
-            self.offset = self._loaded = mark.offset
-            if mark.position:
-                self._open().seek(mark.position)
-        while self.offset < offset and (self._held or self._load()):
-            if self._held:
-                self._take(min(offset - self.offset, self._loaded - self.offset))
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _take(self, count: int) -> pa.Array:
-        """Return the next ``count`` lines, which are held, and move on."""
-        self.offset += count
-        parts = []
-        while count:
-            first = self._held.popleft()
-            if len(first) > count:
-                self._held.appendleft(first.slice(count))
-                first = first.slice(0, count)
-            parts.append(first)
-            count -= len(first)
-        return pa.concat_arrays(parts) if len(parts) > 1 else parts[0]
-
-    def _open(self) -> BinaryIO:
-        path = self._files[self._next_file]
-        try:
-            self._file = Path(path).open("rb")  # noqa: SIM115 -- open from poll to poll
-        except FileNotFoundError:
-            raise SourceMissing(path=path) from None
-        self._next_file += 1
-        return self._file
-
-    def _load(self) -> bool:
-        """Hold one more block of lines, if there are any in it; False at the end."""
-        if self._file is None and self._next_file == len(self._files):
-            self._ended = True
-            return False
-        file = self._file or self._open()
-        self._mark(self._next_file - 1, file.tell() - len(self._rest))
-        # A line that is longer than a block is not copied again for every block of it.
-        data = file.read(max(_READ_BYTES, len(self._rest)))
-        text = self._rest + data
-        end = text.rfind(b"\n") + 1 if data else len(text)
-        if not data:
-            self.close()
-        self._rest = text[end:]
-        lines = _lines(text[:end])
-        if len(lines):
-            self._held.append(lines)
-            self._loaded += len(lines)
-        return True
-
-    def _mark(self, file: int, position: int) -> None:
-        last = self._marks[-1]
-        if (file, position) >= (last.file, last.position + _MARK_BYTES) or (file > last.file and position == 0):
-            self._marks.append(_Mark(self._loaded, file, position))
-
-
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    """The line of that offset begins at a position of a file, or comes after it."""
-
-    offset: int
-    file: int
-    position: int
-
-
-def _lines(text: bytes) -> pa.Array:
-    """Cut a text into its lines, without the space around them and without the blank ones."""
-    data = np.frombuffer(text, dtype=np.uint8)
-    if not data.size:
-        return pa.array([], pa.binary())
-    breaks = np.flatnonzero(data == ord("\n"))
-    starts, ends = np.concatenate(([0], breaks + 1)), np.concatenate((breaks, [data.size]))
-    for _ in range(_SPACES_MAX):
-        before = (starts < ends) & _IS_SPACE[data[np.minimum(starts, data.size - 1)]]
-        after = (starts < ends) & _IS_SPACE[data[ends - 1]]
-        if not before.any() and not after.any():
-            break
-        starts, ends = starts + before, np.maximum(ends - after, starts + before)
-    else:
-        return pa.array([line for line in map(bytes.strip, text.split(b"\n")) if line], pa.binary())
-    # Lines and what is between them take turns as values over the text; every other one is a line.
-    kept = starts < ends
-    bounds = np.append(np.column_stack((starts[kept], ends[kept])).ravel(), data.size).astype(np.int32)
-    turns = pa.Array.from_buffers(pa.binary(), bounds.size - 1, [None, pa.py_buffer(bounds), pa.py_buffer(text)])
-    return turns.take(pa.array(np.arange(0, bounds.size - 1, 2)))
-
-
-def json_files(path: str | os.PathLike[str]) -> JsonFiles:
-    """Read files of JSON lines, once; ``.parse_json(schema)`` turns them into columns.
+def json_files(path: str | os.PathLike[str], *, follow: bool = False) -> JsonFiles:
+    """Read files of JSON lines; ``.parse_json(schema)`` turns them into columns.
 
     Parameters
     ----------
     path : str or path
         A file, a pattern such as ``"in/*.jsonl"``, or a directory (its ``.jsonl``, ``.ndjson`` and ``.json``
-        files). Files are read in the order of their names, dealt in turn to the partitions; blank lines are
-        skipped.
+        files, also with ``.gz`` behind that). Files that are there are read in the order of their names, dealt in
+        turn to the partitions; blank lines are skipped.
+    follow : bool
+        Go on for ever: new files are found, and what is appended to files is read, as soon as the line has its
+        line break. Files may be renamed within their directory, and compressed. Otherwise the source ends when the
+        files that were there at the start have been read.
 
     Notes
     -----
-    The files must be reachable under the same path from every worker, and must not change while the job runs.
+    The files must be reachable under the same path from every worker. They may grow, also between a run and the one
+    that resumes it, and files may be added: each line is read once. What was read of a file must stay as it is;
+    otherwise the job fails and names the file. ``X.gz`` beside ``X`` is taken for a copy of it.
     """
-    return JsonFiles(os.fspath(path))
+    if not isinstance(follow, bool):
+        raise TypeMismatch(what=f"follow={follow!r} is not True or False.")
+    return JsonFiles(local_path("path", os.fspath(path)), follow=follow)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from penstock.checks import Whole
 from penstock.connectors.base import (
+    Position,
+    Run,
     Sink,
     SinkWriter,
     Source,
@@ -90,7 +92,7 @@ class _RecordsReader(SourceReader):
         if end <= at:
             return None
         self.offset = end
-        return SourceBatch(self._rows[at:end], self._start_us + self._times_us[at])
+        return SourceBatch(self._rows[at:end], self._start_us + self._times_us[at], at)
 
     def wake_us(self, now_us: int) -> int | None:
         if self.offset < len(self._rows):
@@ -98,8 +100,9 @@ class _RecordsReader(SourceReader):
         end_us = self._start_us + self._end_us
         return end_us if now_us < end_us else None
 
-    def seek(self, offset: int) -> None:
-        self.offset = offset
+    def seek(self, position: Position) -> None:
+        assert isinstance(position, int)
+        self.offset = position
 
     def backlog_records(self, now_us: int) -> int:
         return max(self._due(now_us) - self.offset, 0)
@@ -107,11 +110,11 @@ class _RecordsReader(SourceReader):
     def due_records(self, now_us: int) -> int:
         return self.backlog_records(now_us)
 
-    def read(self, count: int) -> SourceColumns:
-        at = self.offset
-        check_count(count, len(self._rows) - at)
-        self.offset += count
-        columns = self._schema.to_batch(self._rows[at : at + count])
+    def read(self, run: Run) -> SourceColumns:
+        at = run.at
+        assert isinstance(at, int)
+        check_count(run.count, len(self._rows) - at)
+        columns = self._schema.to_batch(self._rows[at : at + run.count])
         return SourceColumns(columns, self._start_us + self._times_us[at])
 
     def _due(self, now_us: int) -> int:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from penstock.connectors.base import Sink
-from penstock.errors import CheckpointMismatch
+from penstock.connectors.base import Position, Sink
+from penstock.engine.snapshot import UnitSnapshot
+from penstock.errors import CheckpointMismatch, PenstockError
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 
@@ -161,6 +162,19 @@ def match(stored: Iterable[Anchor], plan: Plan, place: str) -> dict[int, int]:
             "or give it a checkpoint directory of its own.",
         )
     return units
+
+
+def take_up_sources(plan: Plan, snapshots: Iterable[tuple[int, UnitSnapshot]]) -> None:
+    """Let the sources of a plan know where the last run has left them; ``snapshots`` are the newest, by unit."""
+    positions: dict[int, dict[int, Position]] = {}
+    for unit, snapshot in snapshots:
+        positions.setdefault(unit, {}).update(snapshot.positions)
+    for spec in plan.units:
+        if spec.source is not None and spec.id in positions:
+            try:
+                spec.source = spec.source.resumed(positions[spec.id])
+            except PenstockError as error:
+                raise error.at(spec.name) from None
 
 
 def moved(snapshots: Iterable[m.Stored], units: dict[int, int]) -> list[m.Stored]:

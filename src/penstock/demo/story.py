@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.connectors import files, generator
+from penstock.connectors.base import Run
 from penstock.connectors.generator import Generator
 from penstock.demo.scoring import FEATURE_NAMES, FIELDS, exact_scores, score
 from penstock.demo.series import BurstFigures, Course, Sampler, Scene
@@ -119,7 +120,7 @@ class Demo:
         reader = self.source.reader(0, 1, 0)
         scores = np.full(end, np.nan)
         for first in range(0, end, REPLAY_RECORDS):
-            columns = reader.read(min(REPLAY_RECORDS, end - first)).columns
+            columns = reader.read(Run(first, min(REPLAY_RECORDS, end - first))).columns
             features = np.column_stack([columns.column(name).to_numpy() for name in FEATURE_NAMES])
             scores[first : first + len(features)] = exact_scores(features)
         numbers = np.arange(end)

@@ -18,11 +18,13 @@ from penstock.errors import OperationFailed, PenstockError, PoisonRecord, SinkFa
 from penstock.metrics.stats import StatsMessage
 from penstock.operators import DEAD_LETTERS, MAIN, Operator, Result, StatefulOperator
 from penstock.operators.base import result_of
-from penstock.operators.errors import ErrorCounts, describe_error, placed, user_traceback
+from penstock.operators.errors import ErrorCounts, describe_error, user_traceback
 from penstock.pipeline.plan import OpSpec, Plan, UnitSpec
 from penstock.types import Record, Schema
 
 ClockNs = Callable[[], int]
+Origin = tuple[Place, int]
+"""A place in a source, and which of its records."""
 
 
 class SinkOperator(Operator):
@@ -200,12 +202,12 @@ class Chain:
     ) -> Passed:
         """Run one record at a time through each operation, noted before; quarantined ones go to the error policy."""
         passed = Passed([])
-        places: list[Place | None] = [None] * len(rows)
+        places: list[Origin | None] = [None] * len(rows)
         if origin is not None and not first:
-            places = [(origin[0], origin[1] + i) for i in range(len(rows))]
+            places = [(origin, i) for i in range(len(rows))]
         for index, stage in enumerate(self.stages[first:until], start=first):
             results: list[Record] = []
-            result_places: list[Place | None] = []
+            result_places: list[Origin | None] = []
             for row, place in zip(rows, places, strict=True):
                 stage.stats.records_in += 1
                 result = self._handle_carefully(guard, stage, row, place)
@@ -219,7 +221,7 @@ class Chain:
         passed.rows = rows
         return passed
 
-    def _handle_carefully(self, guard: Guard, stage: Stage, row: Record, place: Place | None) -> Result:
+    def _handle_carefully(self, guard: Guard, stage: Stage, row: Record, place: Origin | None) -> Result:
         try:
             losses = guard.losses(stage.stats.name, row)
             if losses:
@@ -230,14 +232,16 @@ class Chain:
             else:
                 result = stage.process([row])
         except OperationFailed as error:
-            if place is not None:
-                error.place(self._unit.name, *place)
+            if place is not None and self._lineage is not None:
+                self._lineage.name(error, place[0], *self._lineage.spots(place[0], [place[1]]))
             raise
         if result.failures is not None:
             stage.counts.add(result.failures.counts)
-            if place is not None and result.sides is not None:
-                letters = [placed(each, self._unit.name, *place) for each in result.failures.letters]
-                result.sides[DEAD_LETTERS] = letters
+            letters = result.failures.letters
+            if letters and place is not None and self._lineage is not None and result.sides is not None:
+                (spot,) = self._lineage.spots(place[0], [place[1]])
+                assert spot is not None
+                result.sides[DEAD_LETTERS] = [self._lineage.placed(each, place[0], spot) for each in letters]
         return result
 
     def advance(self, watermark_us: int | None, due_us: int, until: int | None = None) -> Passed:

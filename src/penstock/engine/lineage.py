@@ -10,19 +10,46 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
+import pyarrow as pa
 
+from penstock.connectors.base import Run, SourceColumns, SourceReader, Spot
 from penstock.engine.stage import Stage
 from penstock.errors import OperationFailed, PenstockError
 from penstock.operators.errors import Failure, Failures, placed
 from penstock.pipeline.plan import UnitSpec
 from penstock.types import Record
 
-Place = tuple[int, int]
-"""Where some consecutive records of a source begin: partition and offset."""
 Reread = Callable[[], Iterable[Record]]
 """Returns the source records from a place on."""
-_POLL_RECORDS = 1_024
-_FAR_FUTURE_US = 1 << 60
+
+
+class Place(msgspec.Struct, array_like=True):
+    """Where some consecutive records of a source are: runs of one partition."""
+
+    partition: int
+    runs: list[Run]
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return sum(run.count for run in self.runs)
+
+    def extend(self, other: Place, *, follows: bool) -> None:
+        """Take in the records that come next; those that follow the last one go on with its run."""
+        runs = list(other.runs)
+        if follows and self.runs and runs:
+            self.runs[-1] = Run(self.runs[-1].at, self.runs[-1].count + runs.pop(0).count)
+        self.runs += runs
+
+
+def read_place(reader: SourceReader, runs: Sequence[Run]) -> SourceColumns:
+    """Read runs of a partition as one batch of columns; with when the oldest record was due."""
+    parts = [reader.read(run) for run in runs]
+    if len(parts) == 1:
+        return parts[0]
+    dues = [part.due_us for part in parts if part.due_us]
+    return SourceColumns(pa.concat_batches([part.columns for part in parts]), min(dues, default=0))
+
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -45,48 +72,66 @@ class Lineage:
 
     def letters(self, at: int, failures: Failures, origin: Place, rows: Reread) -> list[Record]:
         """The dead letters of the stage at ``at``, with the source records that they were made of."""
-        offsets = self._trace(at, failures.dead, origin[1], rows)
+        found = self.spots(origin, self._trace(at, failures.dead, rows))
         return [
-            letter if offset is None else placed(letter, self._unit.name, origin[0], offset)
-            for letter, offset in zip(failures.letters, offsets, strict=True)
+            letter if spot is None else self.placed(letter, origin, spot)
+            for letter, spot in zip(failures.letters, found, strict=True)
         ]
+
+    def placed(self, letter: Record, origin: Place, spot: Spot) -> Record:
+        """A dead letter that says which record of the source it was made of."""
+        return placed(letter, self._unit.name, origin.partition, spot.offset, spot.file, spot.line)
 
     def place(self, error: PenstockError, at: int, origin: Place, rows: Reread) -> None:
         """Write into the error of the stage at ``at`` which source record it is about."""
         if isinstance(error, OperationFailed) and error.at_index is not None:
-            (offset,) = self._trace(at, [Failure(error.at_index, error.on_record)], origin[1], rows)
-            if offset is not None:
-                error.place(self._unit.name, origin[0], offset)
+            traced = self._trace(at, [Failure(error.at_index, error.on_record)], rows)
+            self.name(error, origin, *self.spots(origin, traced))
+
+    def name(self, error: OperationFailed, origin: Place, spot: Spot | None) -> None:
+        """Write the source record into the error."""
+        if spot is not None:
+            error.place(self._unit.name, origin.partition, spot.offset, spot.file, spot.line)
 
     def read(self, origin: Place) -> Iterator[Record]:
-        """Read the source once more from a place on."""
+        """Read the source once more at a place."""
         assert self._unit.source is not None
-        reader = self._unit.source.reader(origin[0], self._unit.partitions, self._start_us)
+        reader = self._unit.source.reader(origin.partition, self._unit.partitions, self._start_us)
         try:
-            reader.seek(origin[1])
-            while (polled := reader.poll(_FAR_FUTURE_US, _POLL_RECORDS)) is not None:
-                yield from polled.rows
+            for run in origin.runs:
+                yield from reader.rows(run)
         finally:
             reader.close()
 
-    def _trace(self, at: int, failures: Sequence[Failure], offset: int, rows: Reread) -> list[int | None]:
+    def spots(self, origin: Place, indexes: Sequence[int | None]) -> list[Spot | None]:
+        """Say where some records of a place are, given by their numbers in it, in rising order."""
+        found: list[Spot | None] = []
+        known = [index for index in indexes if index is not None]
+        source, first = self._unit.source, 0
+        assert source is not None
+        for run in origin.runs if known else []:
+            here = [index - first for index in known if first <= index < first + run.count]
+            found += source.spots(run, here) if here else []
+            first += run.count
+        return found + [None] * (len(indexes) - len(found))
+
+    def _trace(self, at: int, failures: Sequence[Failure], rows: Reread) -> list[int | None]:
+        """The number of the source record that each failure was made of; None for those from one on that is not."""
         if self._lead is None:
             self._lead = [Stage.of(spec) for spec in self._unit.ops[: self._first]]
         before = [*self._lead, *self._stages[:at]]
         if not before:
-            return [offset + failure.at for failure in failures]
-        found = list(_traced(before, failures, offset, rows()))
+            return [failure.at for failure in failures]
+        found: list[int | None] = list(_traced(before, failures, rows()))
         return found + [None] * (len(failures) - len(found))
 
 
-def _traced(
-    before: Sequence[Stage], failures: Sequence[Failure], offset: int, rows: Iterable[Record]
-) -> Iterator[int | None]:
-    """Yield the offset of each failure, in rising order, until one is not what it was."""
+def _traced(before: Sequence[Stage], failures: Sequence[Failure], rows: Iterable[Record]) -> Iterator[int]:
+    """Yield the number of the source record of each failure, in rising order, until one is not what it was."""
     waiting = iter(failures)
     wanted: Failure | None = next(waiting)
     made = 0
-    for row in rows:
+    for number, row in enumerate(rows):
         results = [row]
         try:
             for stage in before:
@@ -96,9 +141,8 @@ def _traced(
         while wanted is not None and wanted.at < made + len(results):
             if _encode(results[wanted.at - made]) != _encode(wanted.record):
                 return
-            yield offset
+            yield number
             wanted = next(waiting, None)
         if wanted is None:
             return
         made += len(results)
-        offset += 1

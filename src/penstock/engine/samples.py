@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.connectors.base import Sink
 from penstock.dataset import Scale, cut_columns
+from penstock.engine.inputs import Readers
 from penstock.engine.ways.pool import SlotPool
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
@@ -54,16 +55,16 @@ def calibrate(unit: Unit, pool: SlotPool, records: int) -> None:
         first=0,
         last=last,
         partition=0,
-        offset=0,
+        runs=[],
         count=records,
         due_us=0,
         sample=True,
     )
     if unit.spec.movable.start < 0:
-        partition, offset = next(iter(unit.input.offsets().items()))
-        if offset:
-            do.first, do.partition = -1, partition
-            do.offset, do.count = max(0, offset - records), min(records, offset)
+        assert isinstance(unit.input, Readers)
+        place = unit.input.recent(records)
+        if place is not None:
+            do.first, do.partition, do.runs, do.count = -1, place.partition, place.runs, place.count
             pool.sample(do, None)
         return
     if unit.tap is None:

@@ -13,7 +13,7 @@ from penstock.connectors.base import SourceReader, Stager
 from penstock.dataset import cut_columns
 from penstock.engine.chain import ClockNs
 from penstock.engine.event_time import reading_in
-from penstock.engine.lineage import Lineage, Place, Reread
+from penstock.engine.lineage import Lineage, Place, Reread, read_place
 from penstock.engine.stage import Stage
 from penstock.errors import OperationFailed, PenstockError, SinkFailed
 from penstock.operators import DEAD_LETTERS, MAIN, BatchResult
@@ -31,7 +31,6 @@ PIECE_RECORDS_FIRST = 64
 """Of an operation that has not been timed yet, so many records are processed at once."""
 PIECE_NS = 500_000_000
 """About so long an operation is at work before the slot looks up; workers give up on one that is silent for long."""
-_FAR_FUTURE_US = 1 << 60
 
 
 @dataclass(slots=True)
@@ -94,15 +93,14 @@ class Slice:
                 dealt = edge.mode is Mode.SHUFFLE and consumers > 1
                 self._edges.append((edge, Partitioner(edge.keys, consumers) if dealt else None))
 
-    def read(self, partition: int, offset: int, count: int) -> tuple[pa.RecordBatch, int]:
+    def read(self, place: Place) -> tuple[pa.RecordBatch, int]:
         """Read a stretch of the unit's source: its columns, and when the oldest record was due."""
-        reader = self._readers.get(partition)
+        reader = self._readers.get(place.partition)
         if reader is None:
             assert self._unit.source is not None
-            reader = self._unit.source.reader(partition, self._unit.partitions, self._start_us)
-            self._readers[partition] = reader
-        reader.seek(offset)
-        read = reader.read(count)
+            reader = self._unit.source.reader(place.partition, self._unit.partitions, self._start_us)
+            self._readers[place.partition] = reader
+        read = read_place(reader, place.runs)
         return read.columns, read.due_us
 
     def run(self, batch: pa.RecordBatch, due_us: int, origin: Place) -> Generator[None, None, Outcome]:
@@ -269,21 +267,14 @@ class Slice:
                     outcome.parts.append(Part(edge=edge.id, consumer=consumer, count=count))
                     outcome.payloads.append(packed)
 
-    def sample(self, batch: pa.RecordBatch, partition: int, offset: int) -> Sample:
+    def sample(self, batch: pa.RecordBatch, place: Place) -> Sample:
         """Measure both forms of every operation on the same records; sinks are left alone."""
         found = Sample()
         if self._first < 0:
-            count, reader = batch.num_rows, self._readers[partition]
-
-            def poll() -> None:
-                reader.seek(offset)
-                left = count
-                while left and (polled := reader.poll(_FAR_FUTURE_US, left)) is not None:
-                    left -= len(polled.rows)
-
-            found.record_ns[-1], _ = self._fastest(poll)
-            found.batch_ns[-1], _ = self._fastest(lambda: self.read(partition, offset, count))
-            found.records_in[-1] = count
+            reader = self._readers[place.partition]
+            found.record_ns[-1], _ = self._fastest(lambda: [reader.rows(run) for run in place.runs])
+            found.batch_ns[-1], _ = self._fastest(self.read, place)
+            found.records_in[-1] = batch.num_rows
         for index, stage in enumerate(self._stages, start=max(self._first, 0)):
             if not batch.num_rows:
                 break

@@ -27,6 +27,7 @@ from enum import Enum
 
 from penstock.dataset import unpack
 from penstock.engine.chain import ClockNs
+from penstock.engine.lineage import Place
 from penstock.engine.slices import Outcome, Slice
 from penstock.engine.worker import Connect
 from penstock.errors import LimitExceeded, OperationFailed, PenstockError, WorkerFailed
@@ -279,16 +280,17 @@ class SlotMachine:
         began_ns = self._clock_ns()
         if self._first_ns is None and not do.sample:
             self._first_ns = began_ns
+        origin = Place(do.partition, do.runs)
         try:
             work = self._slice(do)
             if payload is None:
-                columns, due_us = work.read(do.partition, do.offset, do.count)
+                columns, due_us = work.read(origin)
                 due_us = due_us or do.due_us
             else:
                 columns, due_us = unpack(payload, self._plan.units[do.unit].schema_at(do.first)), do.due_us
             read_ns = self._clock_ns()
             if do.sample:
-                found = work.sample(columns, do.partition, do.offset)
+                found = work.sample(columns, origin)
                 calibrated = s.Calibrated(
                     unit=do.unit,
                     records=do.count,
@@ -298,7 +300,7 @@ class SlotMachine:
                 )
                 self._link.post(m.encode(calibrated))
                 return
-            outcome = yield from work.run(columns, due_us, (do.partition, do.offset))
+            outcome = yield from work.run(columns, due_us, origin)
             outcome.source_ns = read_ns - began_ns
         except Exception as error:
             if not do.sample:  # a sample that cannot be run tells nothing; the record form will say what is wrong

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from penstock.connectors.base import Position
+
 DELTAS_MAX = 10
 """Snapshots of changes that may follow a whole one."""
 
@@ -49,7 +51,7 @@ class Capture:
     full: bool
     state: bytes | None
     inputs: list[InputState]
-    offsets: dict[int, int]
+    positions: dict[int, Position]
     operations: list[OpCounters]
     before: int
     """How many of the operations are as they were then; the others have handled what came before the marker later."""
@@ -67,8 +69,8 @@ class UnitSnapshot(msgspec.Struct, array_like=True):
     inputs: list[InputState]
     written: list[int]
     """Records written to each output."""
-    offsets: dict[int, int]
-    """Next offset of each source partition."""
+    positions: dict[int, Position]
+    """Where each source partition goes on."""
     operations: list[OpCounters]
     sinks: dict[str, bytes | None]
     state: bytes | None

@@ -122,12 +122,9 @@ class Times:
         pieces, newest_us = reading.cut(head.rows, lane.entered_us)
         lane.entered_us = newest_us
         results: list[tuple[Passed, Origin]] = []
-        at = 0
         for i, (straggler_us, rows) in enumerate(pieces):
-            if place is not None and at:
-                place = (place[0], place[1] + at) if stop == 0 else None
-            at = len(rows)
-            passed = self._chain.push(rows, due_us, stop, until, place)
+            # Where the records of a piece begin is not known, unless it is the first.
+            passed = self._chain.push(rows, due_us, stop, until, None if i else place)
             reached_us = pieces[i + 1][0] if i + 1 < len(pieces) else newest_us
             if not i:
                 passed.sides = {**head.sides, **passed.sides}

@@ -172,6 +172,7 @@ class Unit:
         for passed, origin in self.times.enter(taken, way.until):
             taken.origin = origin
             way.take(taken, passed, now_us)
+            taken.place = None
         if count:
             self._records_max = fit_records(self._records_max, count, self._clock_ns() - before_ns, self._work_us)
             if self.spec.source is not None:
@@ -206,7 +207,7 @@ class Unit:
         assert isinstance(source, Readers)
         stretches = source.stretches(now_us, way.records_max, way.interval_us, way.slots, way.room)
         for stretch in stretches:
-            way.take_stretch(stretch, source.origin(stretch.partition, now_us), now_us)
+            way.take_stretch(stretch, source.origin(stretch.place.partition, now_us), now_us)
         return bool(stretches)
 
     @property
@@ -250,7 +251,7 @@ class Unit:
             full = self._compaction.wants_full()
             state = stateful.snapshot(full)
             self._compaction.wrote(full, len(state))
-        return Capture(full, state, self.input.states(), self.input.offsets(), counters, before)
+        return Capture(full, state, self.input.states(), self.input.positions(), counters, before)
 
     def _let_marker_out(self, marker: Marker) -> None:
         """Have sinks prepare, send the marker on, and take the snapshot."""
@@ -283,7 +284,7 @@ class Unit:
             self._next_id,
             capture.inputs,
             [output.records_written for output in self.outputs],
-            capture.offsets,
+            capture.positions,
             capture.operations[: capture.before] + self._counters()[capture.before :],
             {sink.name: sink.writer.snapshot(epoch) for sink in self.chain.sinks},
             capture.state,
@@ -357,7 +358,7 @@ class Unit:
             assert isinstance(self.input, Readers)
             assert item.place is not None
             before_ns = self._clock_ns()
-            columns, due_us = self.input.read_again(item.place, item.count)
+            columns, due_us = self.input.read_again(item.place)
             after_ns = self._clock_ns()
             item.due_us = due_us or item.cut_us
             self.input.count_read(item.count, after_ns - before_ns, item.due_us, after_ns // 1000)

@@ -18,9 +18,12 @@ ATTEMPTS_MAX = 3
 RECORD_TEXT_MAX = 2_000
 DEAD_LETTERS = "dead_letters"
 DEAD_LETTER_SCHEMA = Schema.parse(
-    "operation string, error string, traceback string, record string, source string, partition bigint, offset bigint"
+    "operation string, error string, traceback string, record string, "
+    "source string, partition bigint, offset bigint, file string, line bigint"
 )
-"""The last three say which record of which source it was made of; null where records of several were mixed before."""
+"""The last five say which record of which source it was made of; null where records of several were mixed before.
+
+File and line are those of sources that read files; the offset is then the byte at which the line begins."""
 
 
 class ErrorPolicy(Enum):
@@ -125,9 +128,7 @@ class Failures:
                     describe_error(error),
                     user_traceback(error),
                     record_text(record),
-                    None,
-                    None,
-                    None,
+                    *[None] * 5,
                 )
             )
             self.dead.append(Failure(index, record))
@@ -158,9 +159,11 @@ class Failures:
         self.dead += [Failure(each.at + by, each.record) for each in other.dead]
 
 
-def placed(letter: Record, source: str, partition: int, offset: int) -> Record:
+def placed(
+    letter: Record, source: str, partition: int, offset: int, file: str | None = None, line: int | None = None
+) -> Record:
     """A dead letter that says which record of a source it was made of."""
-    return replace(letter, source=source, partition=partition, offset=offset)
+    return replace(letter, source=source, partition=partition, offset=offset, file=file, line=line)
 
 
 def describe_error(error: BaseException) -> str:

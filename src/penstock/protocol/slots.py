@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from penstock.connectors.base import Run
 from penstock.protocol.messages import Peer
 
 
@@ -118,7 +119,7 @@ FromSlot = Ready | Leave | Done | NotDone
 
 
 class Do(_Message, kw_only=True):
-    """One micro-batch: a range of operations, and offsets to read or columns that follow as a frame."""
+    """One micro-batch: a range of operations, and runs of a source to read or columns that follow as a frame."""
 
     slot: int
     """Incarnation of the slot that it is meant for."""
@@ -132,7 +133,8 @@ class Do(_Message, kw_only=True):
     last: int
     """Operations of the unit's chain, both included; -1 is the source."""
     partition: int
-    offset: int
+    runs: list[Run]
+    """Where the source records are that it reads, or was made of."""
     count: int
     due_us: int
     sample: bool

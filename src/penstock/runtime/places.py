@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import IO, Any
 
+from penstock.checks import local_path
 from penstock.errors import InvalidOption
 
 
@@ -145,6 +146,8 @@ class ObjectStore(Place):
 
 def open_place(root: str, name: str, *, durable: bool) -> Place:
     """Open one of a checkpoint's parts, below a directory or a URL."""
+    if root.startswith("file://"):
+        root = local_path("checkpoint", root)  # where files are forced to disk and renamed, as in any directory
     if "://" in root:
         return ObjectStore(f"{root.rstrip('/')}/{name}")
     return Directory(Path(root) / name, durable=durable)

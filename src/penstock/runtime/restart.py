@@ -6,14 +6,15 @@ pipeline has changed around a sink, is published here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 
 import msgspec
 
 from penstock.connectors.base import Sink, WriterContext
-from penstock.control.resume import Output, carried, check_name, match, moved
+from penstock.control.resume import Output, carried, check_name, match, moved, take_up_sources
 from penstock.control.scheduler import Resumption
-from penstock.engine.snapshot import decode_snapshot, encode_snapshot
+from penstock.engine.snapshot import UnitSnapshot, decode_snapshot, encode_snapshot
 from penstock.errors import PenstockError, SinkFailed
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
@@ -33,6 +34,7 @@ class Restart:
     def __init__(self, store: CheckpointStore, last: CommitRecord, plan: Plan) -> None:
         self._store = store
         self._last = last
+        self._plan = plan
         place = plan.options.checkpoint
         check_name(last.job, plan.options.name, place)
         self._units = match(last.anchors, plan, place)
@@ -55,7 +57,19 @@ class Restart:
                 if newest is not None:
                     held, snapshots[newest] = self._taken_out(snapshots[newest], output.name)
                 self._publish(output, sink, instance, held)
-        return Resumption(last.epoch, last.start_us, last.generation, moved(snapshots, self._units))
+        kept = moved(snapshots, self._units)
+        take_up_sources(self._plan, self._of_sources(kept))
+        return Resumption(last.epoch, last.start_us, last.generation, kept)
+
+    def _of_sources(self, snapshots: list[m.Stored]) -> Iterator[tuple[int, UnitSnapshot]]:
+        """The newest snapshots of the units that read sources."""
+        newest: dict[tuple[int, int], m.Stored] = {}
+        for each in snapshots:
+            if self._plan.units[each.unit].source is not None:
+                found = newest.get((each.unit, each.instance))
+                newest[each.unit, each.instance] = each if found is None or each.epoch > found.epoch else found
+        for (unit, _), stored in newest.items():
+            yield unit, decode_snapshot(self._store.read_snapshot(stored))
 
     def _taken_out(self, stored: m.Stored, sink: str) -> tuple[bytes | None, m.Stored]:
         """Take what a sink had prepared out of a snapshot: the sink that comes in its place must not find it."""

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
 
-from penstock.connectors import SinkWriter, WriterContext, files
+from penstock.connectors import SinkWriter, WriterContext, files, json_files
 from penstock.errors import BadRecord, InvalidOption, SinkFailed
 from penstock.types import Schema
 
@@ -342,3 +342,14 @@ def test_a_restored_writer_does_not_miss_what_a_reader_has_taken_away(tmp_path: 
     second.restore(1, held)
     _commit(second, 2, 2)
     assert _parts(tmp_path) == {"part-00000002-0000.jsonl": [2]}
+
+
+@pytest.mark.parametrize("make", [files, json_files])
+@pytest.mark.parametrize("url", ["s3://bucket/out", "memory://out", "hdfs://host/out"])
+def test_a_url_is_not_taken_for_a_directory_of_that_name(make: Any, url: str) -> None:
+    with pytest.raises(InvalidOption, match="object stores are not supported"):
+        make(url)
+
+
+def test_a_file_url_is_a_path(tmp_path: Path) -> None:
+    assert files(f"file://{tmp_path}/out").path == tmp_path / "out"

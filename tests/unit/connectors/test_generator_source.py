@@ -9,7 +9,7 @@ import pytest
 from pyspark import cloudpickle
 
 from penstock.connectors import fields, generator, rates
-from penstock.connectors.base import SourceReader
+from penstock.connectors.base import Run, SourceReader
 from penstock.connectors.making import Context
 from penstock.errors import BadRecord, InvalidOption, SchemaError
 from penstock.types import Schema
@@ -193,7 +193,7 @@ def test_bad_column_name_is_refused() -> None:
 def test_wide_records_are_made_as_columns_in_parts() -> None:
     """Otherwise the random bits of a batch alone would take gigabytes."""
     source = generator({"n": fields.sequence(), "text": fields.text(90_000)}, rate=None, seed=3, format="columns")
-    columns = source.reader(0, 2, 0).read(400).columns
+    columns = source.reader(0, 2, 0).read(Run(0, 400)).columns
     assert columns.column("n").to_pylist() == list(range(0, 800, 2))
     for place in (0, 185, 186, 187, 399):
         (record,) = source.records(2 * place, 1, 0)

@@ -1,8 +1,8 @@
-"""The JSON-lines source: which files, in which order, from any offset."""
+"""The JSON-lines source: which files, in which order, from any position."""
 
 from __future__ import annotations
 
-import sys
+import gzip
 from pathlib import Path
 
 import pytest
@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 
-from penstock.connectors import json_files
-from penstock.connectors.base import SourceReader
-from penstock.errors import InvalidOption, SourceMissing
+from penstock.connectors import json_files, lines_reader
+from penstock.connectors.base import Run, SourceReader
+from penstock.errors import CheckpointMismatch, InvalidOption, SourceMissing, SourceUnreadable
 from penstock.types import Schema
 
 
@@ -46,7 +46,7 @@ def test_directory_is_dealt_to_partitions_in_order(tmp_path: Path) -> None:
     (tmp_path / ".hidden.jsonl").write_text("no\n")
     source = json_files(tmp_path)
     assert source.partitions(3) == 3
-    assert source.partitions(8) == 4
+    assert source.partitions(8) == 8, "a file may be added between two runs"
     sent = cloudpickle.loads(cloudpickle.dumps(source))
     assert [_drain(sent.reader(partition, 2, 0)) for partition in range(2)] == [
         [b"a.jsonl1", b"a.jsonl2", b"c.json1", b"c.json2"],
@@ -61,15 +61,19 @@ def test_pattern(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 30_000])
-def test_seek(tmp_path: Path, size: int) -> None:
+def test_any_position_is_gone_on_from(tmp_path: Path, size: int) -> None:
     """Also with lines so long that every one is read on its own."""
     lines = [f"{i}".encode() * size for i in range(10)]
     (tmp_path / "a.jsonl").write_bytes(b"\n".join(lines[:5]) + b"\n")
     (tmp_path / "b.jsonl").write_bytes(b"\n\n" + b"\n".join(lines[5:]))
-    reader = json_files(tmp_path).reader(0, 1, 0)
-    assert _drain(reader) == lines
+    source = json_files(tmp_path)
+    reader = source.reader(0, 1, 0)
+    positions = [reader.position()]
+    while reader.poll(0, 1) is not None:
+        positions.append(reader.position())
+    assert len(positions) == len(lines) + 1
     for offset in (0, 9, 4, 5, 10, 3):
-        reader.seek(offset)
+        reader.seek(positions[offset])
         assert reader.offset == offset
         rest = []
         while (batch := reader.poll(0, 3)) is not None:
@@ -105,50 +109,112 @@ _PIECES = st.sampled_from(
 @given(
     files=st.lists(st.lists(_PIECES, max_size=30).map(b"".join), min_size=1, max_size=3),
     block_bytes=st.sampled_from([1, 7, 64, 1 << 18]),
-    mark_bytes=st.sampled_from([1, 50, 1 << 24]),
+    packed=st.booleans(),
     steps=st.lists(
-        st.tuples(st.sampled_from(["poll", "read", "seek", "due"]), st.integers(0, 40)),
+        st.tuples(st.sampled_from(["poll", "skip", "seek", "due"]), st.integers(0, 40)),
         max_size=15,
     ),
 )
 def test_lines_are_the_same_in_any_order_and_form(
-    tmp_path: Path, files: list[bytes], block_bytes: int, mark_bytes: int, steps: list[tuple[str, int]]
+    tmp_path: Path, files: list[bytes], block_bytes: int, packed: bool, steps: list[tuple[str, int]]
 ) -> None:
-    """Blocks of any size, marks of any distance, going back and forth: always the lines as Python cuts them."""
+    """Blocks of any size, going back to any position: always the lines as Python cuts them, where it says they are."""
     for old in tmp_path.iterdir():
         old.unlink()
     for i, content in enumerate(files):
-        (tmp_path / f"{i}.jsonl").write_bytes(content)
-    expected = [line for content in files for line in map(bytes.strip, content.split(b"\n")) if line]
+        (tmp_path / f"{i}.jsonl").write_bytes(gzip.compress(content) if packed else content)
+    expected = [
+        (f"{i}.jsonl", number + 1, line)
+        for i, content in enumerate(files)
+        for number, line in enumerate(map(bytes.strip, content.split(b"\n")))
+        if line
+    ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules[type(json_files("x")).__module__], "_READ_BYTES", block_bytes)
-        patch.setattr(sys.modules[type(json_files("x")).__module__], "_MARK_BYTES", mark_bytes)
-        reader = json_files(tmp_path).reader(0, 1, 0)
+        patch.setattr(lines_reader, "READ_BYTES", block_bytes)
+        source = json_files(tmp_path)
+        reader, again = source.reader(0, 1, 0), source.reader(0, 1, 0)
+        positions = {0: reader.position()}
         for step, number in steps:
             offset = reader.offset
-            got: list[bytes] = []
             if step == "seek":
-                reader.seek(min(number, len(expected)))
-                assert reader.offset == min(number, len(expected))
+                offset = sorted(positions)[number % len(positions)]
+                reader.seek(positions[offset])
+                assert reader.offset == offset
                 continue
-            if step == "due":
+            due = reader.due_records(0)
+            while not due and reader.wake_us(0) is not None:
                 due = reader.due_records(0)
-                assert due is not None
-                assert (due > 0) == (offset < len(expected)) == (reader.wake_us(0) is not None)
-                assert offset + due <= len(expected)
+            assert (due > 0) == (offset < len(expected)) == (reader.wake_us(0) is not None)
+            assert offset + due <= len(expected)
+            if step == "due":
+                assert (reader.backlog_records(0) > 0) == (due > 0)
                 continue
             if step == "poll":
                 batch = reader.poll(0, number + 1)
-                got = [] if batch is None else [row.value for row in batch.rows]
-                assert (got == []) == (offset == len(expected))
-            elif 0 < number <= len(expected) - offset:
-                read = reader.read(number)
-                read.columns.validate(full=True)
-                got = read.columns.column(0).to_pylist()
-                assert (len(got), read.due_us) == (number, 0)
+                runs = [] if batch is None else [Run(batch.at, len(batch.rows))]
+                rows = [] if batch is None else [row.value for row in batch.rows]
+                assert rows == [line for _, _, line in expected[offset : reader.offset]]
+            elif 0 < number <= due:
+                runs = reader.skip(number)
+                assert sum(run.count for run in runs) == number
             else:
                 with pytest.raises(InvalidOption, match="count"):
-                    reader.read(0 if number == 0 else len(expected) - offset + 1)
-            assert got == expected[offset : offset + len(got)]
-            assert reader.offset == offset + len(got)
+                    reader.skip(0 if number == 0 else due + 1)
+                continue
+            positions[reader.offset] = reader.position()
+            got = []
+            for run in runs:
+                read = again.read(run)
+                read.columns.validate(full=True)
+                values = read.columns.column(0).to_pylist()
+                assert values == [row.value for row in again.rows(run)]
+                spots = source.spots(run, range(run.count))
+                assert all(files[int(Path(s.file or "").stem)][s.offset :].lstrip()[: len(v)] == v
+                           for s, v in zip(spots, values, strict=True))  # fmt: skip
+                got += [(Path(s.file or "").name, s.line, v) for s, v in zip(spots, values, strict=True)]
+            assert got == expected[offset : reader.offset]
         reader.close()
+        again.close()
+
+
+def test_a_batch_says_whether_it_follows_the_one_before(tmp_path: Path) -> None:
+    """Then both are one run, which is read again as a whole."""
+    (tmp_path / "a.jsonl").write_text("1\n2\n\n3\n4\n")
+    (tmp_path / "b.jsonl").write_text("5\n6\n")
+    reader = json_files(tmp_path).reader(0, 1, 0)
+    runs: list[Run] = []
+    while (batch := reader.poll(0, 1)) is not None:
+        if batch.follows:
+            runs[-1] = Run(runs[-1].at, runs[-1].count + len(batch.rows))
+        else:
+            runs.append(Run(batch.at, len(batch.rows)))
+    assert [run.count for run in runs] == [4, 2]
+    assert [[row.value for row in reader.rows(run)] for run in runs] == [[b"1", b"2", b"3", b"4"], [b"5", b"6"]]
+
+
+def test_the_backlog_is_estimated_from_the_bytes_that_wait(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"x" * 99 + b"\n")
+    (tmp_path / "b.jsonl").write_bytes((b"x" * 99 + b"\n") * 50_000)
+    reader = json_files(tmp_path).reader(0, 1, 0)
+    assert reader.poll(0, 1) is not None
+    assert reader.poll(0, 1) is not None
+    assert 45_000 < reader.backlog_records(0) < 55_000
+    while reader.poll(0, 10_000) is not None:
+        pass
+    assert reader.backlog_records(0) == 0
+
+
+def test_a_checkpoint_that_counts_lines_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("1\n")
+    with pytest.raises(CheckpointMismatch, match="counts lines"):
+        json_files(tmp_path).resumed({0: 3})
+
+
+def test_a_gzip_file_without_its_end_is_refused_by_name(tmp_path: Path) -> None:
+    whole = gzip.compress(b"".join(b"%d\n" % i for i in range(10_000)))
+    (tmp_path / "a.jsonl.gz").write_bytes(whole[:-20])
+    with pytest.raises(SourceUnreadable, match=r"a\.jsonl\.gz.*ends within"):
+        _drain(json_files(tmp_path).reader(0, 1, 0), 100_000)
+    (tmp_path / "a.jsonl.gz").write_bytes(whole[:50] + b"xxxxxxxxxxxx" + whole[62:])
+    with pytest.raises(SourceUnreadable, match=r"a\.jsonl\.gz.*damaged"):
+        _drain(json_files(tmp_path).reader(0, 1, 0), 100_000)

@@ -9,6 +9,7 @@ import pytest
 from pyspark import cloudpickle
 
 from penstock.connectors import At, WriterContext, memory, records
+from penstock.connectors.base import Run
 from penstock.errors import BadRecord, InvalidOption, LimitExceeded
 from penstock.types import Schema
 
@@ -155,13 +156,15 @@ def test_rows_are_read_as_columns_due_or_not() -> None:
     script = [_row("a", 1), At(5), _row("b", 2), {"k": None, "n": 3}, At(9)]
     reader = records(script, schema=_SCHEMA).reader(0, 1, 100)
     assert [reader.due_records(now_us) for now_us in (0, 100, 5_000_100)] == [0, 1, 3]
-    read = reader.read(2)
+    read = reader.read(Run(0, 2))
     assert (read.columns.to_pylist(), read.due_us) == ([{"k": "a", "n": 1}, {"k": "b", "n": 2}], 100)
+    assert (reader.offset, reader.due_records(100), reader.wake_us(100)) == (0, 1, 100), "reading leaves it alone"
+    assert reader.skip(2) == [Run(0, 2)]
     assert (reader.offset, reader.due_records(100), reader.wake_us(100)) == (2, 0, 5_000_100)
     with pytest.raises(InvalidOption, match="count"):
-        reader.read(2)
-    assert reader.read(1).due_us == 5_000_100
+        reader.read(Run(2, 2))
+    assert reader.read(Run(2, 1)).due_us == 5_000_100
+    assert reader.skip(1) == [Run(2, 1)]
     assert reader.wake_us(5_000_100) == 9_000_100
     assert reader.wake_us(9_000_100) is None
-    reader.seek(1)
-    assert reader.read(2).columns == _SCHEMA.to_batch([_row("b", 2), _SCHEMA.record_type(None, 3)])
+    assert reader.read(Run(1, 2)).columns == _SCHEMA.to_batch([_row("b", 2), _SCHEMA.record_type(None, 3)])

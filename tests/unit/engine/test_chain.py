@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.connectors.base import Run
 from penstock.engine.chain import Chain, Passed
 from penstock.engine.guard import Guard, Suspect
+from penstock.engine.lineage import Place
 from penstock.errors import OperationFailed
 from penstock.operators import DEAD_LETTERS
 from penstock.pipeline.options import Options
@@ -58,7 +60,7 @@ def test_a_range_of_the_chain_can_be_left_out_at_either_end() -> None:
 
 def test_dead_letters_are_a_side_output_with_their_place() -> None:
     chain, record = chain_of(simple)
-    passed = chain.push([record(n) for n in (0, 3, 4)], 0, origin=(2, 100))
+    passed = chain.push([record(n) for n in (0, 3, 4)], 0, origin=Place(2, [Run(100, 3)]))
     (letter,) = passed.sides[1, DEAD_LETTERS]
     assert (letter.operation, letter.source, letter.partition, letter.offset) == ("half", "in", 2, 101)
     assert chain.push([record(4)], 0).sides == {}, "nothing of a call stays behind"
@@ -67,7 +69,7 @@ def test_dead_letters_are_a_side_output_with_their_place() -> None:
 def test_an_error_names_the_operation_and_the_source_record() -> None:
     chain, record = chain_of(lambda stream: stream.map(halve, schema=SCHEMA, name="half").to(ps.memory()))
     with pytest.raises(OperationFailed) as raised:
-        chain.push([record(n) for n in (2, 4, 5)], 0, origin=(0, 40))
+        chain.push([record(n) for n in (2, 4, 5)], 0, origin=Place(0, [Run(40, 3)]))
     assert raised.value.operation == "half"
     assert "42" in str(raised.value)
 
@@ -87,7 +89,7 @@ def test_in_careful_mode_every_record_is_noted_and_quarantined_ones_do_not_reach
     assert [row.n for row in chain.push([record(2), record(4)], 0).rows] == [1, 2]
     poison = next(each for each in noted if each is not None and each.operation == "half")
     chain.guard = Guard({poison: 2}, noted.append)
-    passed = chain.push([record(2), record(4)], 0, origin=(0, 7))
+    passed = chain.push([record(2), record(4)], 0, origin=Place(0, [Run(7, 2)]))
     assert [row.n for row in passed.rows] == [2]
     (letter,) = passed.sides[1, DEAD_LETTERS]
     assert letter.offset == 7

@@ -13,6 +13,7 @@ from penstock.engine.worker import Persist
 from penstock.errors import CheckpointDamaged
 from penstock.protocol import messages as m
 from penstock.runtime.checkpoints import KEPT_COMMITS, CheckpointStore, CommitRecord, new_record
+from penstock.runtime.places import Directory, open_place
 from penstock.runtime.storing import SnapshotWriter
 
 
@@ -209,3 +210,11 @@ def test_what_the_disk_answers_is_raised(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="was never made"):
         wait_for(writer, 1)
     writer.close()
+
+
+def test_a_file_url_is_a_directory_with_all_that_it_promises(tmp_path: Path) -> None:
+    place = open_place(f"file://{tmp_path}", "snapshots", durable=True)
+    assert isinstance(place, Directory)
+    place.create()
+    place.write("a", b"1")
+    assert (tmp_path / "snapshots" / "a").read_bytes() == b"1"

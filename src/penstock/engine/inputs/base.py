@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from penstock.connectors.base import Position
 from penstock.dataset import NEVER_US, Block, Mark
 from penstock.engine.event_time import Origin
 from penstock.engine.lineage import Place
@@ -26,8 +27,10 @@ class Taken:
     ----------
     origin : Origin
         Where they come from, and what they say about event time.
-    place : tuple or None
-        Partition and offset of the first one, of a source.
+    place : Place or None
+        Where they are, in a source.
+    follows : bool
+        Whether they follow the ones that were taken before from the same partition of a source.
     block : Block or None
         The records as they came, where they were not opened: ``rows`` is empty then.
     """
@@ -37,15 +40,14 @@ class Taken:
     origin: Origin
     place: Place | None = None
     block: Block | None = None
+    follows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
     """Records of a source that are due and not read: whoever computes them reads them."""
 
-    partition: int
-    offset: int
-    count: int
+    place: Place
     since_us: int
     """When the first of them could have been taken."""
 
@@ -128,7 +130,11 @@ class Input(ABC):
         """A marker leaves the unit: bring what passes where records leave up to date in what it has captured."""
 
     def offsets(self) -> dict[int, int]:
-        """Next offset of each source partition."""
+        """How many records of each source partition were read."""
+        return {}
+
+    def positions(self) -> dict[int, Position]:
+        """Where each source partition goes on."""
         return {}
 
     def counters(self) -> list[OpCounters]:

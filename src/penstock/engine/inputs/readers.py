@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from penstock.connectors.base import SourceReader
+from penstock.connectors.base import Position, Run, SourceReader
 from penstock.dataset import NEVER_US, Mark
 from penstock.engine.event_time import Origin
 from penstock.engine.inputs.base import Input, IsFull, Stretch, Taken
+from penstock.engine.lineage import Place, read_place
 from penstock.engine.snapshot import OpCounters, UnitSnapshot
 from penstock.metrics import OpStats
 from penstock.metrics.stats import StatsMessage
@@ -106,13 +107,13 @@ class Readers(Input):
             wake_us = reader.wake_us(now_us)
             if wake_us is None or wake_us > now_us or is_full(partition):
                 continue
-            offset = reader.offset
             batch = reader.poll(now_us, records_max)
             if batch is None:
                 continue
             self._read_on = self._read_on or len(batch.rows) == records_max
             self._end_round(now_us)
-            return Taken(batch.rows, batch.due_us, self.origin(partition, now_us), (partition, offset))
+            place = Place(partition, [Run(batch.at, len(batch.rows))])
+            return Taken(batch.rows, batch.due_us, self.origin(partition, now_us), place, follows=batch.follows)
         self._end_round(now_us)
         return None
 
@@ -145,19 +146,24 @@ class Readers(Input):
                 if count and len(cut) < room:
                     self._cut += 1
                     self._cuts[partition] = self._cut
-                    cut.append(Stretch(partition, reader.offset, count, since_us))
-                    reader.seek(reader.offset + count)
+                    cut.append(Stretch(Place(partition, reader.skip(count)), since_us))
                     due[partition] -= count
         return cut
 
-    def read_again(self, place: tuple[int, int], count: int) -> tuple[pa.RecordBatch, int]:
+    def read_again(self, place: Place) -> tuple[pa.RecordBatch, int]:
         """Read a stretch that a slot should have read: its columns, and when the oldest record was due."""
-        partition, offset = place
-        reader = self._source.reader(partition, self._spec.partitions, self._start_us)
-        reader.seek(offset)
-        read = reader.read(count)
+        reader = self._source.reader(place.partition, self._spec.partitions, self._start_us)
+        read = read_place(reader, place.runs)
         reader.close()
         return read.columns, read.due_us
+
+    def recent(self, records: int) -> Place | None:
+        """Name some records that were read lately."""
+        for partition, reader in self._partitions:
+            run = reader.recent(records)
+            if run is not None:
+                return Place(partition, [run])
+        return None
 
     # --- silence ------------------------------------------------------------------------------------------------------
 
@@ -245,6 +251,9 @@ class Readers(Input):
     def offsets(self) -> dict[int, int]:
         return {partition: reader.offset for partition, reader in self.readers.items()}
 
+    def positions(self) -> dict[int, Position]:
+        return {partition: reader.position() for partition, reader in self.readers.items()}
+
     def count_read(self, count: int, took_ns: int, due_us: int, read_us: int) -> None:
         """Add records that were read here to the figures."""
         stats, latency_us = self.stats, read_us - due_us
@@ -286,8 +295,8 @@ class Readers(Input):
         own = last.operations[0]
         self.stats.records_in, self.stats.records_out = own.records_in, own.records_out
         self.begin_after(last.epoch)
-        for partition, offset in last.offsets.items():
-            self.readers[partition].seek(offset)
+        for partition, position in last.positions.items():
+            self.readers[partition].seek(position)
 
     def close(self) -> None:
         for reader in self.readers.values():

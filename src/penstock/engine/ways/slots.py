@@ -145,6 +145,8 @@ class Slots(Way):
             origin.straggler_us = held.origin.straggler_us
             origin.event_time_us = later(held.origin.event_time_us, origin.event_time_us)
             held.origin = origin
+            if held.place is not None and taken.place is not None:
+                held.place.extend(taken.place, follows=taken.follows)
         if block is None:
             rows = entered.rows
             size_bytes = len(rows) * self._scale.add(rows) if rows else 0
@@ -167,8 +169,8 @@ class Slots(Way):
         return origin.straggler_us is not None or (held.straggler_us is not None and held.lane != origin.lane)
 
     def take_stretch(self, stretch: Stretch, origin: Origin, now_us: int) -> None:
-        place = stretch.partition, stretch.offset
-        self._send(Item(self.range, stretch.count, 0, stretch.since_us, now_us, origin, place))
+        place = stretch.place
+        self._send(Item(self.range, place.count, 0, stretch.since_us, now_us, origin, place))
 
     def cut(self, now_us: int) -> bool:
         ripe = [
@@ -213,7 +215,6 @@ class Slots(Way):
         self._pool.submit(Work(self._do(item), item, self))
 
     def _do(self, item: Item) -> s.Do:
-        partition, offset = item.place if item.place is not None else (0, 0)
         worker, incarnation = self._pool.owner
         return s.Do(
             slot=0,
@@ -225,8 +226,8 @@ class Slots(Way):
             instance=self._instance,
             first=self.range.first,
             last=self.range.last,
-            partition=partition,
-            offset=offset,
+            partition=item.place.partition if item.place is not None else 0,
+            runs=item.place.runs if item.place is not None else [],
             count=item.count,
             due_us=item.due_us or item.cut_us,
             sample=False,

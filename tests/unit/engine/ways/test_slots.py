@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from penstock.connectors.base import Run
 from penstock.dataset import Block
 from penstock.dataset.sizes import BLOCK_BYTES
 from penstock.engine.chain import Passed
 from penstock.engine.event_time import Origin
 from penstock.engine.inputs import Stretch, Taken
 from penstock.engine.line import Item, Line, Range, Result
+from penstock.engine.lineage import Place
 from penstock.engine.ways.pool import SlotPool
 from penstock.engine.ways.slots import ITEM_BLOCKS, ITEM_RECORDS_MAX, ITEM_WORK_US, Slots
 from penstock.protocol import messages as m
@@ -58,7 +60,7 @@ class Play:
 
     def finish(self, count: int, took_us: int, size_bytes: int = 1) -> int:
         """Have a micro-batch computed; return how large the next may be."""
-        self.way.take_stretch(Stretch(0, 0, count, 0), Origin(0, 0), 0)
+        self.way.take_stretch(Stretch(Place(0, [Run(0, count)]), 0), Origin(0, 0), 0)
         item = self.items[-1]
         self.pool.send(0)
         self.pool.receive(done(item.number, took_us), [bytes(size_bytes)])
@@ -211,7 +213,7 @@ def test_what_has_no_records_needs_no_slot() -> None:
 
 def test_results_of_the_past_are_not_taken() -> None:
     play = Play()
-    play.way.take_stretch(Stretch(0, 0, 5, 0), Origin(0, 0), 0)
+    play.way.take_stretch(Stretch(Place(0, [Run(0, 5)]), 0), Origin(0, 0), 0)
     play.pool.send(0)
     play.way.forget()
     play.pool.receive(done(play.items[0].number), [])
@@ -222,8 +224,8 @@ def test_results_of_the_past_are_not_taken() -> None:
 def test_room_is_what_slots_take_and_the_line_holds() -> None:
     play = Play()
     assert play.way.room == 2
-    play.way.take_stretch(Stretch(0, 0, 5, 0), Origin(0, 0), 0)
-    play.way.take_stretch(Stretch(0, 5, 5, 0), Origin(0, 0), 0)
+    play.way.take_stretch(Stretch(Place(0, [Run(0, 5)]), 0), Origin(0, 0), 0)
+    play.way.take_stretch(Stretch(Place(0, [Run(5, 5)]), 0), Origin(0, 0), 0)
     assert play.way.room == 0
     for item in play.items:
         item.result = Result(done(item.number), ())
@@ -232,9 +234,9 @@ def test_room_is_what_slots_take_and_the_line_holds() -> None:
 
 def test_what_no_slot_is_there_for_is_given_back() -> None:
     play = Play()
-    play.way.take_stretch(Stretch(0, 0, 5, 0), Origin(0, 0), 0)
+    play.way.take_stretch(Stretch(Place(0, [Run(0, 5)]), 0), Origin(0, 0), 0)
     play.pool.send(0)
-    play.way.take_stretch(Stretch(0, 5, 5, 0), Origin(0, 0), 0)
+    play.way.take_stretch(Stretch(Place(0, [Run(5, 5)]), 0), Origin(0, 0), 0)
     play.way.recall()
     assert [each.given_back for each in play.items] == [False, False], "a slot has it, or will"
     play.pool.on_group_ended(1)
@@ -244,7 +246,7 @@ def test_what_no_slot_is_there_for_is_given_back() -> None:
 
 def test_what_slots_are_lost_with_too_often_is_given_back() -> None:
     play = Play()
-    play.way.take_stretch(Stretch(0, 0, 5, 0), Origin(0, 0), 0)
+    play.way.take_stretch(Stretch(Place(0, [Run(0, 5)]), 0), Origin(0, 0), 0)
     for group in range(1, 4):
         play.pool.send(0)
         assert not play.pool.give_back_lost()
