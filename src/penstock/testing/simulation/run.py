@@ -24,8 +24,8 @@ from penstock.testing.simulation.seats import Seat
 from penstock.testing.simulation.watchdog import describe
 from penstock.testing.simulation.world import START_US, Violation, World
 
-STEPS_MAX = 100_000
-TIME_US_MAX = 200_000_000
+STEPS_MAX = 200_000
+TIME_US_MAX = 400_000_000
 DRIVER_RESTART_US_MAX = 2_000_000
 SLOT_INCARNATIONS = 1_000_000
 """Slots are numbered from here on, workers from 1."""
