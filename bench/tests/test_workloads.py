@@ -12,6 +12,7 @@ import pytest
 from pyspark import cloudpickle
 
 import penstock as ps
+from penstock.connectors.base import Run
 from penstock.demo import scoring as model
 from penstock.errors import InvalidOption
 from penstock.operators import Aggregation, Combine, Errors, Operation
@@ -231,7 +232,7 @@ def test_batches_go_through_the_vectorised_forms_and_give_the_same_records(workl
     source = workload.source(200, total=_TOTAL)
     reader, schema = source.reader(0, 1, _START_US), source.schema
     rows = source.records(0, _TOTAL, _START_US)
-    batch = reader.read(_TOTAL).columns
+    batch = reader.read(Run(0, _TOTAL)).columns
     assert schema.to_rows(batch) == rows
     for node in workload.build(ps.stream("events", source)).to(ps.memory()).graph().nodes:
         if not isinstance(node.body, Operation):

@@ -217,6 +217,7 @@ def test_a_window_behind_a_join_needs_no_lateness_of_its_own(
     views = source(rights, f"k string, m bigint, {right_time} timestamp", "views").with_watermark(right_time, "2s")
     named = {"time": "at"} if left_time == right_time else {"left_time": left_time, "right_time": right_time}
     pairs = clicks.join(views, on="k", within="1s", how=how, match=match, **named)
+    pairs = pairs.map(lambda r: tuple(getattr(r, name) for name in pairs.schema.names), schema=pairs.schema)
     windows = pairs.key_by("k").window("5s", on=left_time, slide="2s").count()
     pipeline = windows.to(ps.memory(), name="windows") + pairs.to(ps.memory(), name="pairs")
     harness = Harness(pipeline, parallelism=parallelism, idle="1h")

@@ -114,8 +114,9 @@ def test_a_resumed_run_adds_what_is_new_and_an_older_checkpoint_under_newer_outp
     first = run(pipeline(), checkpoint=checkpoint)
     older = tmp_path / "older"
     shutil.copytree(checkpoint, older)
-    newest = max((older / "commits").iterdir())
-    (older / "commits" / newest.name).unlink()
+    commits = sorted((older / "commits").iterdir())
+    for newest in commits[-2:]:  # the last epoch may have no output
+        newest.unlink()
     again = run(pipeline(), checkpoint=checkpoint)
     assert again.plan.job_id == first.plan.job_id
     assert rows_in(kind, tmp_path) == Counter(range(1_000))

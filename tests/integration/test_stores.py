@@ -75,4 +75,4 @@ def test_a_full_disk_fails_cleanly_and_the_job_goes_on_when_there_is_room(small_
     report = ps.run(pipeline(small_disk / "out"), **options)
     numbers = sorted(int(line.split(":")[1].split(",")[0]) for line in lines_of(small_disk / "out"))
     assert numbers == list(range(total))
-    assert report.events_in == total
+    assert report.total.events_in == total

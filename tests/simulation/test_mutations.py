@@ -122,7 +122,7 @@ def slow_between_workers(scenario: Scenario) -> Scenario | None:
         return None
     faults = [Fault(Action.KILL_IT, Moment.BEGIN, nth, 0, 0) for nth in (3, 6, 9)]
     weather = replace(scenario.weather, delay_us_max=60_000, driver_delay_us_max=100, loss=0.0, reorders=False)
-    return replace(scenario, weather=weather, faults=faults, restart_us_max=200, write_us_max=10)
+    return replace(scenario, weather=weather, faults=faults, restart_us_last=200, write_us_max=10)
 
 
 @nursery.planted_with(slow_between_workers)

@@ -44,7 +44,7 @@ def struck(*faults: Fault, **options: int) -> Change:
             faults=list(faults),
             weather=replace(scenario.weather, delay_us_max=20_000),
             options=replace(scenario.options, **{"epoch_us": 30_000, "interval_us": 5_000, **options}),
-            restart_us_max=10_000,
+            restart_us_last=10_000,
         )
 
     return change

@@ -11,7 +11,8 @@ behind                          the times of a column are
 a source                        read here, no delay
 ``with_watermark`` on it        those before it, with the delay that it declares
 an operation that keeps it      those before it (filter, select, split, lookup)
-a function that keeps its name  those before it, if ``with_watermark`` has declared it; else read here, no delay
+a function that keeps its name  those before it, if ``with_watermark``, a window or a join has settled them; else read
+                                here, no delay
 an operation that makes it      read here, no delay
 a merge                         those of all its inputs, with the largest delay
 a window, a join                those it follows, with the delay of its results; other columns of it: read here
@@ -131,10 +132,12 @@ class EventTimes:
         return None if name is None else [(above, name)]
 
     def _is_declared(self, edge: Input, column: str) -> bool:
-        """Whether ``with_watermark`` says what the event time of a stream is, and it is this column."""
+        """Whether ``with_watermark``, a window or a join says what the event time of a stream is: this column."""
         node = self._graph.node(edge.node)
         if isinstance(node.operation, Watermark):
             return node.operation.column == column
-        if node.source is not None or (node.operation is not None and node.operation.stateful):
+        if node.operation is not None and node.operation.stateful:
+            return edge.port == MAIN and column in node.operation.delays_us
+        if node.source is not None:
             return False
         return all(self._is_declared(each, column) for each in node.inputs)

@@ -24,9 +24,9 @@ from penstock.testing.simulation.seats import Seat
 from penstock.testing.simulation.watchdog import describe
 from penstock.testing.simulation.world import START_US, Violation, World
 
-STEPS_MAX = 100_000
+STEPS_MAX = 200_000
 """Enough for a micro-batch whose third slot is lost without a word: that is found out after 40 s."""
-TIME_US_MAX = 200_000_000
+TIME_US_MAX = 400_000_000
 DRIVER_RESTART_US_MAX = 2_000_000
 SLOT_INCARNATIONS = 1_000_000
 """Slots are numbered from here on, workers from 1."""
