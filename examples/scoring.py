@@ -14,7 +14,7 @@ def probability(features):
     return 1.0 / (1.0 + np.exp(-(features @ WEIGHTS + BIAS)))
 
 
-@ps.op(schema="payment bigint, time timestamp, amount double, fraud double")
+@ps.op(schema="payment bigint, time timestamp, amount double, fraud double", pure=True)
 def score(r):
     features = np.array([r.amount, r.attempts, r.distance_km])
     return r.payment, r.time, r.amount, probability(features)

@@ -29,7 +29,7 @@ class TwoForms(Protocol):
 
 def as_operation(forms: TwoForms) -> Function:
     """Declare both forms as an operation that makes messages."""
-    made = ps.op(MESSAGE)(forms)
+    made = ps.op(MESSAGE, pure=True)(forms)
     made.batch(forms.batch)
     return made
 

@@ -63,7 +63,7 @@ def synthetic(cost_us: float) -> Workload[Any]:
     """Build an operation that computes for so long per record, and a twentieth of that in batch form."""
     rounds = round(cost_us * spins_per_second() / 1e6)
 
-    @ps.op(schema="number bigint not null")
+    @ps.op(schema="number bigint not null", pure=True)
     def work(record: Any) -> tuple[int]:
         spin(rounds)
         return (record.number,)

@@ -32,7 +32,7 @@ CALIBRATE_US_MAX = 60_000_000
 SLOTLESS_US = 5_000_000
 """A worker without slots waits so long for others before ranges in batch form are called back."""
 SAMPLES = 3
-"""Samples taken of each unit; one may be disturbed."""
+"""Samples taken of each instance; one may be disturbed."""
 SAMPLE_RECORDS = 4_096
 ALIVE_US = 1_000_000
 BATCH_OVERHEAD_US = 2_000
@@ -303,9 +303,12 @@ class ControlLoop:
         commands: list[Command] = []
         for unit in self._plan.units if self._groups.up else ():
             at_us, wait_us = self._calibrations.get(unit.id, (0, CALIBRATE_US_MIN))
-            if now_us >= at_us and len(unit.movable) and unit.ops and self._measures.samples(unit) < SAMPLES:
+            wanted = [i for i in range(unit.instances) if self._measures.samples(unit, i) < SAMPLES]
+            if now_us >= at_us and len(unit.repeatable) and unit.ops and wanted:
                 self._calibrations[unit.id] = now_us + wait_us, min(2 * wait_us, CALIBRATE_US_MAX)
-                commands.append(Send(self._plan.worker_of(0), m.Calibrate(unit=unit.id, records=SAMPLE_RECORDS)))
+                for instance in wanted:
+                    order = m.Calibrate(unit=unit.id, instance=instance, records=SAMPLE_RECORDS)
+                    commands.append(Send(self._plan.worker_of(instance), order))
         return commands
 
 

@@ -100,4 +100,5 @@ class View:
         queues |= {"L_up": law.up_records, "L_down": law.down_records}
         found = {name: round(value, 1) for name, value in (rates | queues).items()}
         found |= {name: round(value / 1_000, 3) for name, value in times.items()}
-        return found | {"K": round(law.k, 4), "gain": round(self.batch_eps / self.record_eps, 2)}
+        gain = self.batch_eps / self.record_eps
+        return found | {"K": round(law.k, 4), "gain": round(gain, 2), "spread": round(unit.spread, 2)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from penstock.control.laws.switch_range import switch_range
@@ -56,6 +56,23 @@ class OpMeasure:
         return self.pinned is Form.BATCH or (self.switchable and self.pinned is None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relieved:
+    """A unit without back-pressure: what it would show if those behind it took all that it gives them.
+
+    Attributes
+    ----------
+    taken_eps : float
+        Records that it takes in, which is what those behind it let through.
+    arrival_eps, queue_records : float
+        What arrives and waits, without that of instances whose outputs have no room.
+    """
+
+    taken_eps: float
+    arrival_eps: float
+    queue_records: float
+
+
 @dataclass(frozen=True, slots=True)
 class UnitMeasure:
     """One unit: its operations in chain order, source first if it has one, and the times of its batch form.
@@ -68,6 +85,10 @@ class UnitMeasure:
         Records waiting before the unit: the source's backlog, or the input queue and what waits before that.
     arrival_eps : float
         V: records that arrive at the unit, whether or not it keeps up with them.
+    spread : float
+        By how much a record takes longer in the slowest instance than on average, in record form; 1 or more.
+    relieved : Relieved or None
+        The unit without back-pressure from those behind it; None if there is none.
     """
 
     unit: int
@@ -78,6 +99,26 @@ class UnitMeasure:
     record_transmit_us: float
     queue_records: float
     arrival_eps: float
+    spread: float = 1.0
+    relieved: Relieved | None = None
+
+    def without_back_pressure(self, reserve: float) -> UnitMeasure:
+        """The unit as decisions see it: what waits for those behind it is no load of its own.
+
+        That holds if the record form carries what they let through with ``reserve`` to spare; otherwise the unit may be
+        as much to blame as they are, and is taken as it is.
+        """
+        relieved, carried_eps = self.relieved, capacity_eps(self.operations)
+        if relieved is None or carried_eps is None or relieved.taken_eps > (1 - reserve) * carried_eps:
+            return self
+        share = relieved.queue_records / self.queue_records if self.queue_records > 0.0 else 0.0
+        operations = tuple(replace(op, queue_records=op.queue_records * share) for op in self.operations)
+        return replace(
+            self,
+            operations=operations,
+            queue_records=relieved.queue_records,
+            arrival_eps=relieved.arrival_eps,
+        )
 
 
 def reaches(operations: Sequence[OpMeasure]) -> list[float]:

@@ -119,7 +119,7 @@ class Switcher:
             self._ease(state, now_us)
             if not unit.operations or now_us < max(state.blocked_until_us, state.pending_until_us):
                 continue
-            decision = self._decide(now_us, unit, state)
+            decision = self._decide(now_us, self._relieved(now_us, unit, state), state)
             if decision is not None:
                 state.pending_until_us = now_us + PENDING_US_MAX
                 state.noted = ""
@@ -172,6 +172,13 @@ class Switcher:
             return self._in_batch_form(now_us, unit, state, span, pinned)
         return self._in_record_form(now_us, unit, state)
 
+    def _relieved(self, now_us: int, unit: UnitMeasure, state: _UnitState) -> UnitMeasure:
+        """Leave out what those behind the unit are to blame for, and say so."""
+        relieved = unit.without_back_pressure(self._delta / 2)
+        if relieved is not unit and _strained(unit) and not _strained(relieved):
+            self._note(state, now_us, f"unit {unit.unit} is held up by what is behind it: a switch would gain nothing")
+        return relieved
+
     def _in_record_form(self, now_us: int, unit: UnitMeasure, state: _UnitState) -> WantedSwitch | None:
         span = candidate(unit.operations, unit.arrival_eps / (1 - self._delta / 2), self._gain_min)
         view = View.of(unit, span, self._delta)
@@ -208,13 +215,16 @@ class Switcher:
                 )
                 return WantedSwitch.between(unit, span, target, reason, view.inputs(), now_us)
             self._note(state, now_us, f"unit {unit.unit} falls behind in batch form: nothing more gains by joining")
+        disappoints = view.batch_eps * self._gain_min <= view.record_eps
+        if span != pinned and disappoints and self._has_held(now_us, state):
+            reason = f"batch form carries {view.batch_eps:,.0f}/s, less than record form with {view.record_eps:,.0f}/s"
+            return WantedSwitch.between(unit, span, pinned, reason, view.inputs(), now_us)
         if span == pinned or not self._calm(view):
             state.calm_since_us = None
             return None
         if state.calm_since_us is None:
             state.calm_since_us = now_us
-        held = state.since_us is None or now_us - state.since_us >= state.hold_us
-        if not held or now_us - state.calm_since_us < self._calm_us:
+        if not self._has_held(now_us, state) or now_us - state.calm_since_us < self._calm_us:
             return None
         reason = (
             f"backlog {view.backlog_records:,.0f} < L_down {view.law.down_records:,.0f} for {_s(self._calm_us)}: "
@@ -225,11 +235,15 @@ class Switcher:
     # --- conditions ---------------------------------------------------------------------------------------------------
 
     def _calm(self, view: View) -> bool:
-        """Whether the record form would carry the load again, and stay although it takes a queue over."""
-        carries = view.arrival_eps <= (1 - self._delta / 2) * view.record_eps
+        """Whether the record form would carry the load again, in every instance, although it takes a queue over."""
+        carries = view.arrival_eps * view.unit.spread <= (1 - self._delta / 2) * view.record_eps
         left_records = view.left_records(self._lead_s) + view.arrival_eps * self._pause_s
         settles = left_records <= view.law.switch_records
         return carries and settles and view.backlog_records < view.law.down_records
+
+    @staticmethod
+    def _has_held(now_us: int, state: _UnitState) -> bool:
+        return state.since_us is None or now_us - state.since_us >= state.hold_us
 
     @staticmethod
     def _watch(state: _UnitState, view: View) -> None:

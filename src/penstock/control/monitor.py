@@ -28,7 +28,7 @@ class OperationFigures(msgspec.Struct):
     """λ: records out for each record in."""
     queue_records: int
     service_us: float
-    """Time spent on one record."""
+    """Time spent on one record, over all instances."""
     p50_ms: float
     p99_ms: float
     records_in: int
@@ -58,6 +58,8 @@ class OperationFigures(msgspec.Struct):
     """Mean latency of the records that came here."""
     reads: bool = False
     """Whether it is a source."""
+    slowest_us: float = 0.0
+    """Time spent on one record in the instance that takes longest, of those that have a fair share of the records."""
 
     @property
     def components_us(self) -> dict[str, float]:
@@ -137,7 +139,10 @@ class _Totals:
         self.blocks = self.fallbacks = 0
         self.entered_us = self.left_us = self.wait_us = self.schedule_us = 0
         self.latency = Histogram()
+        self.busy: dict[int, tuple[int, int]] = {}
+        """By instance: records in, and the time that they took."""
         for each in stats:
+            self.busy[each.instance] = each.records_in, each.busy_ns
             self.form = each.form
             self.instances += 1
             self.records_in += each.records_in
@@ -178,6 +183,17 @@ class _Times:
             (now.wait_us - before.wait_us) / count,
             (now.schedule_us - before.schedule_us) / count,
         )
+
+
+def _slowest_us(now: _Totals, before: _Totals) -> float:
+    """Time for a record between two looks in the slowest instance; one that got few says little."""
+    found: list[tuple[int, int]] = []
+    for instance, (came, busy_ns) in now.busy.items():
+        came_before, busy_before_ns = before.busy.get(instance, (0, 0))
+        if came > came_before and busy_ns >= busy_before_ns:
+            found.append((came - came_before, busy_ns - busy_before_ns))
+    fair = sum(came for came, _ in found) / max(1, len(found)) / 2
+    return max((busy_ns / came / 1000 for came, busy_ns in found if came >= fair), default=0.0)
 
 
 def _kinds(plan: Plan) -> dict[str, str]:
@@ -357,6 +373,7 @@ class Monitor:
             block_records=came / max(1, now.blocks - before.blocks) if came else 0.0,
             fallbacks=now.fallbacks,
             reads=name in self._sources,
+            slowest_us=_slowest_us(now, before if came else _Totals()),
         )
 
     def begin_measuring(self) -> None:

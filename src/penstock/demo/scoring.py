@@ -35,7 +35,7 @@ def _network(features: Any) -> Any:
     return 1.0 / (1.0 + np.exp(-(hidden @ _W2)))
 
 
-@op(schema="number bigint not null, score double not null")
+@op(schema="number bigint not null, score double not null", pure=True)
 def score(r: Any) -> tuple[int, float]:
     """Score one event."""
     features = np.array((r.f0, r.f1, r.f2, r.f3, r.f4, r.f5, r.f6, r.f7))

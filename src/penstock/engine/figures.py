@@ -1,4 +1,4 @@
-"""Figures of what is not counted where it is done: items that another process has computed, and edges."""
+"""Figures of what is not counted where it is done: what other processes have computed, edges, waiting for room."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from penstock.dataset import ChannelId, Sender
-from penstock.engine.chain import Chain, SinkOperator
+from penstock.engine.chain import Chain, ClockNs, SinkOperator
 from penstock.engine.edges import EdgeOutput, RemoteInput
 from penstock.engine.inputs import Input, Logs, Readers
 from penstock.engine.line import Item
@@ -16,6 +16,33 @@ from penstock.protocol import slots as s
 
 if TYPE_CHECKING:
     from penstock.engine.unit import Unit
+
+
+class Stopwatch:
+    """Adds up how long something lasts, from one moment at which it is noticed to another."""
+
+    __slots__ = ("_clock_ns", "_since_ns", "_total_ns", "is_running")
+
+    def __init__(self, clock_ns: ClockNs) -> None:
+        self.is_running = False
+        self._clock_ns = clock_ns
+        self._since_ns = self._total_ns = 0
+
+    def begin(self) -> None:
+        """It lasts from now on, if it did not before."""
+        if not self.is_running:
+            self.is_running, self._since_ns = True, self._clock_ns()
+
+    def end(self) -> None:
+        """It is over."""
+        self._total_ns += self._clock_ns() - self._since_ns
+        self.is_running = False
+
+    @property
+    def total_us(self) -> int:
+        """How long it has lasted so far."""
+        running_ns = self._clock_ns() - self._since_ns if self.is_running else 0
+        return (self._total_ns + running_ns) // 1000
 
 
 def count_away(chain: Chain, source: Input, item: Item, done: s.Done, now_us: int) -> None:

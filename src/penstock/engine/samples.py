@@ -1,11 +1,14 @@
-"""Samples of what comes to a unit, for slots that measure both forms of its operations on them."""
+"""Samples of what comes to a unit, for slots that measure both forms of its operations on them.
+
+A sample is run several times and its results are thrown away. So only operations that may be repeated are in it
+(`UnitSpec.repeatable`): no function of a user's that is not declared pure, and nothing behind one.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.connectors.base import Sink
 from penstock.dataset import Scale, cut_columns
 from penstock.engine.inputs import Readers
 from penstock.engine.ways.pool import SlotPool
@@ -39,9 +42,8 @@ class Tap:
 
 def calibrate(unit: Unit, pool: SlotPool, records: int) -> None:
     """Send a sample of what comes to the unit to a slot; where it cannot be read again, keep some of it first."""
-    ops = unit.spec.ops
-    last = len(ops) - 1 - sum(isinstance(each.operation, Sink) for each in ops)
-    if last < 0 or unit.chain.stateful is not None:
+    repeatable = unit.spec.repeatable
+    if not repeatable:
         return
     worker, incarnation = pool.owner
     do = s.Do(
@@ -53,14 +55,14 @@ def calibrate(unit: Unit, pool: SlotPool, records: int) -> None:
         unit=unit.spec.id,
         instance=unit.instance,
         first=0,
-        last=last,
+        last=repeatable.stop - 1,
         partition=0,
         runs=[],
         count=records,
         due_us=0,
         sample=True,
     )
-    if unit.spec.movable.start < 0:
+    if repeatable.start < 0:
         assert isinstance(unit.input, Readers)
         place = unit.input.recent(records)
         if place is not None:

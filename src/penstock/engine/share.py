@@ -246,8 +246,8 @@ class Share:
                 for unit in self.units:
                     if unit.spec.id == message.unit:
                         unit.switch(switch)
-            case m.Calibrate(unit=unit_id, records=records):
-                found = self._units.get((unit_id, 0))
+            case m.Calibrate(unit=unit_id, instance=instance, records=records):
+                found = self._units.get((unit_id, instance))
                 if found is not None:
                     calibrate(found, self._pool, records)
             case m.GroupEnded(group=group):
@@ -453,6 +453,7 @@ class Share:
                 instance=unit.instance,
                 arrived=unit.input.arrived_records(now_us),
                 waiting=unit.input.waiting_records(now_us),
+                blocked_us=unit.blocked.total_us,
             )
             for unit in self._units.values()
         ]

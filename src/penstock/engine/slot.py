@@ -293,6 +293,7 @@ class SlotMachine:
                 found = work.sample(columns, origin)
                 calibrated = s.Calibrated(
                     unit=do.unit,
+                    instance=do.instance,
                     records=do.count,
                     record_ns=found.record_ns,
                     batch_ns=found.batch_ns,

@@ -26,7 +26,7 @@ from penstock.dataset import NEVER_US, Bell, Mark, Scale, unpack
 from penstock.engine.chain import Chain, ClockNs, Passed
 from penstock.engine.edges import EdgeInput, EdgeOutput, Span
 from penstock.engine.event_time import Origin
-from penstock.engine.figures import count_away
+from penstock.engine.figures import Stopwatch, count_away
 from penstock.engine.inputs import Input, Logs, Readers, Taken
 from penstock.engine.inputs.base import BLOCK_RECORDS_MAX, fit_records
 from penstock.engine.line import Item, Line, Marker, Parts
@@ -106,6 +106,8 @@ class Unit:
         self._records_max = _FIRST_READ_RECORDS if logs is None else BLOCK_RECORDS_MAX
         self._next_us = 0
         """When there is something to do without a bell; 0: it has to be looked at in every turn."""
+        self.blocked = Stopwatch(clock_ns)
+        """How long it has waited for room in its outputs: back-pressure, not its own load."""
         self._ending = False
         """The end is in the line: nothing more is taken."""
         self.tap: Tap | None = None
@@ -134,7 +136,10 @@ class Unit:
         self.bell.blocked = not self.has_room
         if self.bell.blocked:
             self.input.block(now_us)
+            self.blocked.begin()
             return worked
+        if self.blocked.is_running:
+            self.blocked.end()
         return self._take(now_us) or worked
 
     def _take(self, now_us: int) -> bool:
@@ -310,6 +315,7 @@ class Unit:
                 self._let_item_out(head, now_us)
             else:
                 self.bell.blocked = True
+                self.blocked.begin()
                 break
             worked = True
         return worked
@@ -398,13 +404,9 @@ class Unit:
         )  # fmt: skip
 
     def _show_forms(self) -> None:
-        for index, stage in enumerate(self.chain.stages):
-            stage.stats.form = self._form(index).value
-        if isinstance(self.input, Readers):
-            self.input.stats.form = self._form(-1).value
-
-    def _form(self, index: int) -> Form:
-        return Form.BATCH if index in self.way.range else Form.RECORD
+        read = [(-1, self.input.stats)] if isinstance(self.input, Readers) else []
+        for index, stats in [*read, *((index, stage.stats) for index, stage in enumerate(self.chain.stages))]:
+            stats.form = (Form.BATCH if index in self.way.range else Form.RECORD).value
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -436,6 +438,7 @@ class Unit:
         if self.switches.wanted is not None and self.chain.guard is None:
             return None if self._is_away else now_us  # results bring the next step
         if not self.has_room:
+            self.blocked.begin()
             return None
         if way is self._here:
             return sooner(source.wake_us(now_us, None), source.idle_us(now_us))
@@ -473,9 +476,8 @@ class Unit:
 
     def commit(self, epoch: int) -> None:
         """Forget what was kept for replay up to ``epoch``."""
-        for output in self.outputs:
-            for log in output.logs:
-                log.commit(epoch)
+        for log in self._logs:
+            log.commit(epoch)
 
     def forget(self) -> None:
         """The instance is built anew: whatever comes back is refused."""

@@ -198,6 +198,8 @@ class Operation(ABC):
     kind: ClassVar[str]
     batch_kind: BatchKind = BatchKind.VECTORISED
     stateful: ClassVar[bool] = False
+    is_pure: bool = True
+    """Whether running it once more has no effect: false where it calls a function of the user's, unless declared so."""
 
     @abstractmethod
     def bind(self, schema: Schema, /) -> Schema:

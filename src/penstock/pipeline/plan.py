@@ -125,6 +125,14 @@ class UnitSpec:
         sink = self.ops[-1].sink if self.ops else None
         return range(first, len(self.ops) - (sink is not None and not sink.is_movable))
 
+    @property
+    def repeatable(self) -> range:
+        """Indexes of the operations that samples are taken of: up to the first that must see each record once only."""
+        if self.ops and self.ops[0].operation.stateful:
+            return range(0)
+        pure = [isinstance(op.operation, Operation) and op.operation.is_pure for op in self.ops]
+        return range(self.movable.start, pure.index(False) if False in pure else len(pure))
+
     def name_at(self, index: int) -> str:
         """Name of the operation at ``index``; the source's at -1."""
         return self.name if index < 0 else self.ops[index].name

@@ -147,6 +147,8 @@ class UnitPulse(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     arrived: int
     """Records that have come to it so far, waiting ones included."""
     waiting: int
+    blocked_us: int = 0
+    """How long it has waited for room in its outputs so far."""
 
 
 class Pulse(_Message, kw_only=True):
@@ -275,9 +277,10 @@ class Switch(_Message, kw_only=True):
 
 
 class Calibrate(_Message, kw_only=True):
-    """Have a slot measure both forms of a unit's operations on some of its records."""
+    """Have a slot measure both forms of an instance's operations, as far as they may be repeated, on some records."""
 
     unit: int
+    instance: int
     records: int
 
 

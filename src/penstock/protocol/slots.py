@@ -175,9 +175,10 @@ class SlotDown(_Message, kw_only=True):
 
 
 class Calibrated(_Message, kw_only=True):
-    """What both forms of every operation of a unit cost on a sample."""
+    """What both forms of the operations of a unit that may be repeated cost on a sample of one instance."""
 
     unit: int
+    instance: int
     records: int
     record_ns: dict[int, int]
     """By index in the chain, in all; -1 is the source."""

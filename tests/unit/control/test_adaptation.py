@@ -295,7 +295,7 @@ def test_samples_are_asked_for_less_and_less_often_until_there_are_enough() -> N
     for _ in range(400 * S // CONTROL_US):
         before = len(play.sent)
         play.run(CONTROL_US)
-        if m.Calibrate(unit=0, records=SAMPLE_RECORDS) in play.sent[before:]:
+        if m.Calibrate(unit=0, instance=0, records=SAMPLE_RECORDS) in play.sent[before:]:
             at_us.append(play.now_us)
     waits = [later - earlier for earlier, later in pairwise(at_us)]
     assert waits[:3] == [CALIBRATE_US_MIN, 2 * CALIBRATE_US_MIN, 4 * CALIBRATE_US_MIN]
@@ -303,15 +303,38 @@ def test_samples_are_asked_for_less_and_less_often_until_there_are_enough() -> N
     for _ in range(SAMPLES):
         play.take(
             play.loop.on_slot(
-                s.Calibrated(unit=0, records=10, record_ns={0: 1000}, batch_ns={0: 100}, records_in={0: 10}),
+                s.Calibrated(
+                    unit=0, instance=0, records=10, record_ns={0: 1000}, batch_ns={0: 100}, records_in={0: 10}
+                ),
                 play.now_us,
             )
         )
     play.sent.clear()
     play.run(2 * CALIBRATE_US_MAX)
-    assert m.Calibrate(unit=0, records=SAMPLE_RECORDS) not in play.sent
+    assert not any(isinstance(each, m.Calibrate) and each.unit == 0 for each in play.sent), "of instance 0"
     report = play.loop.report()
     assert (report.record_ns["filter"], report.batch_ns["filter"]) == (100.0, 10.0)
+
+
+def test_samples_are_asked_of_every_instance_until_each_has_given_enough() -> None:
+    play = Play()
+    play.run(S)
+    play.up(1)
+
+    def look() -> set[tuple[int, int, int]]:
+        play.now_us += CALIBRATE_US_MAX
+        view = View(True, False, PEERS, START_US, START_US)
+        return {
+            (each.worker, each.message.unit, each.message.instance)
+            for each in play.loop.tick(view, None, play.now_us)
+            if isinstance(each, Send) and isinstance(each.message, m.Calibrate)
+        }
+
+    assert look() == {(0, 0, 0), (1, 0, 1)}, "each from its own worker; none where state comes first"
+    told = s.Calibrated(unit=0, instance=1, records=10, record_ns={0: 1000}, batch_ns={0: 100}, records_in={0: 10})
+    for _ in range(SAMPLES):
+        play.loop.on_slot(told, play.now_us)
+    assert look() == {(0, 0, 0)}
 
 
 def test_groups_make_way_for_a_replaced_worker() -> None:

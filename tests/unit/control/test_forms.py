@@ -87,6 +87,7 @@ def test_a_queue_above_L_up_switches_and_the_decision_tells_all() -> None:
         "L_up": 4_588.0,
         "L_down": 3_058.7,
         "gain": 12.16,
+        "spread": 1.0,
     }
     assert "5,000 > L_up 4,588" in found.reason
     assert "\n" not in found.reason
@@ -240,6 +241,23 @@ def test_calm_that_is_interrupted_begins_anew() -> None:
 def test_there_is_no_way_back_under_load(loaded: dict[str, float]) -> None:
     switcher = in_batch_form()
     assert all(switcher.decide(t * TICK_US, [calm(**loaded)]) == [] for t in range(100))
+
+
+def test_the_slowest_instance_must_carry_its_share_too() -> None:
+    switcher, uneven = in_batch_form(), replace(calm(arrival_eps=40_000, queue_records=2_000), spread=1.8)
+    assert all(switcher.decide(t * TICK_US, [uneven]) == [] for t in range(100))
+    assert any(switcher.decide((100 + t) * TICK_US, [replace(uneven, spread=1.4)]) for t in range(10))
+
+
+def test_a_batch_form_that_disappoints_is_left_again_under_load() -> None:
+    switcher, loaded = in_batch_form(), unit(op("model", 0, 5_000, 6_000), arrival_eps=9_000)
+    assert all(switcher.decide(t * TICK_US, [loaded]) == [] for t in range(100))
+    worse = unit(op("model", 0, 5_000, 4_000), arrival_eps=9_000)
+    (found,) = switcher.decide(100 * TICK_US, [worse])
+    assert (found.operations, found.to) == (("model",), Form.RECORD)
+    assert found.reason == "batch form carries 4,000/s, less than record form with 5,000/s"
+    do(switcher, found, 101 * TICK_US)
+    assert all(switcher.decide((102 + t) * TICK_US, [worse]) == [] for t in range(100))
 
 
 def test_there_is_no_way_back_with_a_queue_that_would_lead_up_again() -> None:

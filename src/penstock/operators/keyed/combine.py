@@ -13,7 +13,7 @@ from penstock.errors import ArithmeticFailed, BadRecord
 from penstock.operators.base import BatchForm, BatchKind, BatchResult, Operation, Operator
 from penstock.operators.errors import Errors
 from penstock.operators.grouping import Groups
-from penstock.operators.keyed.aggregates import Aggregate
+from penstock.operators.keyed.aggregates import Aggregate, Custom
 from penstock.operators.keyed.panes import no_time, pane_source
 from penstock.operators.loop import compile_loop
 from penstock.types import TIMESTAMP, Schema
@@ -34,6 +34,10 @@ class Combine(Operation):
     def batch_kind(self) -> BatchKind:  # type: ignore[override]
         fast = self.whole or all(aggregate.arrow_functions for _, aggregate in self.of.aggregates)
         return BatchKind.VECTORISED if fast else BatchKind.LOOP
+
+    @property
+    def is_pure(self) -> bool:  # type: ignore[override]
+        return self.whole or not any(isinstance(aggregate, Custom) for _, aggregate in self.of.aggregates)
 
     def bind(self, schema: Schema) -> Schema:
         return schema if self.whole else self.of.partials(schema)

@@ -22,14 +22,15 @@ class Function:
     """A user's function with a declared output schema; made by :func:`op`.
 
     Calling it calls the record form. ``@fn.batch`` adds a vectorised form that takes and returns a
-    ``pyarrow.RecordBatch`` and must give the same records.
+    ``pyarrow.RecordBatch`` and must give the same records. One that is ``pure`` has no effect beside its result.
     """
 
-    def __init__(self, function: RecordFunction, schema: Schema | None) -> None:
+    def __init__(self, function: RecordFunction, schema: Schema | None, *, pure: bool = False) -> None:
         if not callable(function):
             raise TypeMismatch(what=f"{function!r} is not a function.", hint="Use @ps.op(schema='…') above a def.")
         self.record_form = function
         self.schema = schema
+        self.pure = pure
         self.batch_form: ColumnsFunction | None = None
         self.__name__ = getattr(function, "__name__", "function")
         self.__doc__ = function.__doc__
@@ -43,13 +44,16 @@ class Function:
         return function
 
 
-def op(schema: str | Schema) -> Callable[[RecordFunction], Function]:
+def op(schema: str | Schema, *, pure: bool = False) -> Callable[[RecordFunction], Function]:
     """Declare a function of one record as an operation for `map` or `flat_map`.
 
     Parameters
     ----------
     schema : str
         Schema of what the function returns, in Spark's DDL.
+    pure : bool
+        The function has no effect beside its result: nothing is sent, written or counted. It may then be called on
+        samples, more often than records arrive, to find out what both of its forms cost before there is a burst.
 
     Examples
     --------
@@ -58,7 +62,7 @@ def op(schema: str | Schema) -> Callable[[RecordFunction], Function]:
     ...     return r.word, len(r.word)
     """
     parsed = Schema.parse(schema)
-    return lambda function: Function(function, parsed)
+    return lambda function: Function(function, parsed, pure=pure)
 
 
 def as_function(function: Function | RecordFunction, schema: str | Schema | None, operation: str) -> Function:
@@ -73,7 +77,7 @@ def as_function(function: Function | RecordFunction, schema: str | Schema | None
             operation=operation,
         )
     if declared is not function.schema:
-        copy = Function(function.record_form, declared)
+        copy = Function(function.record_form, declared, pure=function.pure)
         copy.batch_form = function.batch_form
         return copy
     return function
@@ -93,6 +97,10 @@ class Apply(Operation):
     @property
     def batch_kind(self) -> BatchKind:  # type: ignore[override]
         return BatchKind.VECTORISED if self.function.batch_form else BatchKind.LOOP
+
+    @property
+    def is_pure(self) -> bool:  # type: ignore[override]
+        return self.function.pure
 
     def bind(self, schema: Schema) -> Schema:
         del schema

@@ -107,6 +107,17 @@ def draw_bursts(random: Random, length_us: int) -> list[list[Row]]:
     return partitions
 
 
+def draw_steady(random: Random, length_us: int) -> list[list[Row]]:
+    """400 records each second, of three keys."""
+    counts: Counter[str] = Counter()
+    rows: list[Row] = []
+    for seq in range(length_us // 2_500):
+        key = f"k{random.randrange(3)}"
+        counts[key] += 1
+        rows.append((0, seq, key, counts[key], START_US + 2_500 * seq))
+    return [rows]
+
+
 def draw_pins(random: Random, length_us: int, *, often: bool) -> list[Pin]:
     """When the user settles forms, and how."""
     between_us = 40_000 if often else random.choice([60_000, 200_000, 600_000])

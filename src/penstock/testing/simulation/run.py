@@ -25,6 +25,7 @@ from penstock.testing.simulation.watchdog import describe
 from penstock.testing.simulation.world import START_US, Violation, World
 
 STEPS_MAX = 200_000
+"""Enough for a micro-batch whose third slot is lost without a word: that is found out after 40 s."""
 TIME_US_MAX = 400_000_000
 DRIVER_RESTART_US_MAX = 2_000_000
 SLOT_INCARNATIONS = 1_000_000
@@ -291,6 +292,10 @@ class Simulation:
                 raise Violation(f"a record killed its process, and the job ends with {error}")
         elif error is not None:
             raise Violation(f"the job failed: {error}")
+        if scenario.held_up:
+            moved = [each for each in self.driver.machine.loop.switches if "labour" in each.operations]
+            if moved:
+                raise Violation(f"a unit that is held up by what is behind it changes form: {moved[0]}")
 
     def _check_output(self) -> None:
         if self.driver.error is not None:

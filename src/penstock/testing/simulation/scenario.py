@@ -25,12 +25,13 @@ from penstock.testing.simulation.draws import (
     draw_faults,
     draw_partitions,
     draw_pins,
+    draw_steady,
     draw_switch_faults,
     draw_weather,
     first_moment,
 )
 from penstock.testing.simulation.faults import Action, Fault, Moment
-from penstock.testing.simulation.labour import labour
+from penstock.testing.simulation.labour import LIGHT_NS, RECORD_NS, drag, labour
 from penstock.testing.simulation.network import Weather
 from penstock.testing.simulation.oracle import SCHEMA, WINDOW_US, Row, Shape
 from penstock.testing.simulation.poison import Poison
@@ -75,6 +76,8 @@ class Scenario:
     """What becomes of them."""
     start_us_last: int = 0
     """How long Spark takes to start the last one of the first processes; 0: as long as any other."""
+    held_up: bool = False
+    """What is behind the source's unit is far slower than what arrives; the unit itself would carry five times that."""
 
     @property
     def has_slots(self) -> bool:
@@ -111,7 +114,7 @@ class Scenario:
         if seed >= POISON:
             return _poisoned(seed)
         if seed >= DECIDING:
-            return _deciding(seed)
+            return _held_up(seed) if seed % 10 == 9 else _deciding(seed)
         return _switching(seed) if seed >= SWITCHING else _of_records(seed)
 
     def plan(self, disk: Disk, world: World) -> tuple[Plan, dict[str, Memory]]:
@@ -126,7 +129,12 @@ class Scenario:
 
         records = stream("in", self._source())
         if self.decides:
-            records = records.map(labour(world), name="labour")
+            # Half of them may be called on samples too; the others are known when they have run.
+            work = labour(world, LIGHT_NS if self.held_up else RECORD_NS, pure=self.seed // 10 % 2 == 0)
+            records = records.map(work, name="labour")
+        if self.held_up:
+            slow = records.key_by("key").map(drag(world), name="drag")
+            return Plan.of(Graph.check(slow.to(sink("out"), name="out").nodes()), self.options), sinks
         if self.poison:
             records = records.map(Poison(self.poison), schema=SCHEMA, name="poison", on_error=self.on_error)
         pipeline = _pipeline(self.shape, records, sink("out"), sink("late"), sink("counts"))
@@ -237,6 +245,22 @@ def _deciding(seed: int) -> Scenario:
         work_ns_max=20_000,
         pins=draw_pins(random, length_us, often=False)[:3] if random.random() < 0.3 else [],
         submit_us_max=50_000,
+    )
+
+
+def _held_up(seed: int) -> Scenario:
+    """Draw a scenario in which back-pressure makes a long backlog before a unit that has little to do."""
+    random = Random(f"held up {seed}")
+    base = _deciding(seed)
+    return replace(
+        base,
+        shape=Shape.KEYED,
+        partitions=draw_steady(random, 3_000_000),
+        options=replace(base.options, queue_records=random.choice([20, 64]), parallelism=random.choice([1, 2])),
+        weather=replace(base.weather, delay_us_max=min(base.weather.delay_us_max, 2_000)),
+        faults=[],
+        pins=[],
+        held_up=True,
     )
 
 
