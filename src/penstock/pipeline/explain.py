@@ -51,11 +51,16 @@ class _Explanation:
             found += self._step(unit.name, unit.source.kind, _plain_forms(unit, -1), "", unit.schema.ddl)
         elif not unit.ops or unit.name != unit.ops[0].name:
             found += self._step(unit.name, "merge", "record", "", unit.schema.ddl)
-        found += self._edges(unit, -1)
+        found += [*self._timing(unit, 0), *self._edges(unit, -1)]
         for index in range(len(unit.ops)):
             found += self._operation(unit, index)
-            found += self._edges(unit, index)
+            found += [*self._timing(unit, index + 1), *self._edges(unit, index)]
         return found
+
+    @staticmethod
+    def _timing(unit: UnitSpec, index: int) -> list[str]:
+        timing = unit.timing
+        return [f"{_INDENT}event time: {timing.column}"] if timing is not None and timing.index == index else []
 
     def _operation(self, unit: UnitSpec, index: int) -> list[str]:
         op = unit.ops[index]
@@ -101,7 +106,8 @@ class _Explanation:
         port = "" if edge.port == MAIN else f"{edge.port.replace('_', ' ')}: "
         first = target.ops[0].name if target.ops else target.name
         name = target.name if target.name == first or not target.ops else f"{target.name}, {first}"
-        return f"  ⇒ {port}{how} to unit {target.id} ({name})"
+        behind = f"; watermark {format_us(edge.delay_us)} behind event time" if edge.delay_us else ""
+        return f"  ⇒ {port}{how} to unit {target.id} ({name}){behind}"
 
 
 def _plain_forms(unit: UnitSpec, index: int) -> str:

@@ -34,6 +34,7 @@ def test_the_whole_of_a_keyed_pipeline() -> None:
         "  same           map      record, batch (loop); on error skip",
         "      <lambda>",
         "      → k string, v bigint, t timestamp",
+        "      event time: t",
         "  count.combine  combine  record, batch (vectorised)",
         "      partial aggregates per block",
         "      → _k0 string, _w timestamp not null, _n bigint not null, _p0_0 bigint",
@@ -53,6 +54,13 @@ def test_a_sliding_window_tells_how_often_one_starts() -> None:
     assert "count=count() by k; sliding 10s every 2s on t, lateness 1s" in lines
 
 
+def test_what_is_declared_about_event_time_is_shown() -> None:
+    counted = events().with_watermark("t", "5s").filter(ps.col("v") > 1).key_by("k").window("10s", on="t").count()
+    lines = [line.strip() for line in explain_plan(plan_of(counted.to(ps.memory()), parallelism=2)).splitlines()]
+    assert lines[lines.index("event time: t") - 1] == "→ k string, v bigint, t timestamp"
+    assert "⇒ shuffle by k to unit 1 (count); watermark 5s behind event time" in lines
+
+
 def test_both_sides_of_a_join_are_shown() -> None:
     left, seen = events(), ps.stream("seen", ps.records([], schema="k string, u timestamp"))
     pairs = left.join(seen, on="k", within="10s", left_time="t", right_time="u", lateness="1s", how="left")
@@ -61,6 +69,7 @@ def test_both_sides_of_a_join_are_shown() -> None:
         "unit 0, 2 instances reading 2 partitions",
         "  events      records  record, batch",
         "      → k string, v bigint, t timestamp",
+        "      event time: t",
         "  join.left   tag      record, batch (vectorised)",
         "      left side by k, time t",
         "      → _side boolean not null, _k0 string, _t timestamp not null, _l0 bigint",
@@ -69,6 +78,7 @@ def test_both_sides_of_a_join_are_shown() -> None:
         "unit 1, 1 instance reading 1 partition",
         "  seen        records  record, batch",
         "      → k string, u timestamp",
+        "      event time: u",
         "  join.right  tag      record, batch (vectorised)",
         "      right side by k, time u",
         "      → _side boolean not null, _k0 string, _t timestamp not null, _l0 bigint",
