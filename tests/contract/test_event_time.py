@@ -259,6 +259,31 @@ def test_two_readers_of_one_column_each_have_their_own_lateness(parallelism: int
     assert bag(harness.rows("patient")) == on_time(partitions, 5 * S, 15 * S)[0]
 
 
+@WIDTHS
+def test_late_records_may_be_put_into_windows_of_their_own(parallelism: int) -> None:
+    partitions = disordered(5, 2)
+    strict = source(partitions).key_by("k").window("5s", on="at").count()
+    again = strict.late.key_by("k").window("5s", on="at", lateness="1h").count()
+    pipeline = strict.to(ps.memory(), name="strict") + again.to(ps.memory(), name="again")
+    harness = Harness(pipeline, parallelism=parallelism, idle="1h")
+    harness.run()
+    expected, late = on_time(partitions, 5 * S, 0)
+    assert bag(harness.rows("strict")) == expected
+    assert sum(row["count"] for row in harness.rows("again")) == late > 20
+
+
+def test_a_deep_graph_of_branches_is_planned_at_once() -> None:
+    stream = source([[("a", 1, 0)]]).with_watermark("at", "1s")
+    for i in range(40):
+        stream = stream.map(lambda r: (r.k, r.n, r.at), schema=EVENT, name=f"map{i}") if i % 2 else stream
+        parts = stream.split(name=f"split{i}", even=ps.col("n") % 2 == 0)
+        stream = parts["even"].merge(parts["rest"], name=f"merge{i}")
+    plan = Plan.of(stream.key_by("k").window("5s", on="at").count().to(ps.memory()).graph(), Options.of(parallelism=2))
+    assert [unit.name for unit in plan.units if unit.timing is not None] == ["in"]
+    assert plan.lanes(plan.units[-1].id, 0)
+    assert not plan.keeps_lanes(plan.units[-1].id)
+
+
 # --- allowed lateness -------------------------------------------------------------------------------------------------
 
 

@@ -54,6 +54,8 @@ Home = tuple[int, int]
 """A unit and an index in its chain; -1 is its source or input."""
 Point = tuple[int, int, str]
 """A unit, the operation before which it reads event time, and the column."""
+Found = tuple[int, frozenset[Point]]
+_NOBODY: Point = (-1, -1, "")
 
 
 class EventTimes:
@@ -73,14 +75,15 @@ class EventTimes:
         self._carried: dict[int, frozenset[Point]] = {}
         """By unit: what the event time is that it carries."""
         self._readers: dict[Point, list[Lateness]] = {}
+        self._declared: dict[tuple[str, str, str], bool] = {}
 
     def add(self, edge: Input, column: str, lateness: Lateness, home: Home) -> int:
         """Have a reader follow a column of an edge; ``home`` is its first part. Returns the delay of the column."""
         path: dict[int, frozenset[Point]] = {}
-        delay_us, points = self._find(edge, column, path)
+        delay_us, points = self._find(edge, column, path, {})
         path[home[0]] = points
         known = self._carried
-        if any(known.get(unit, carried) != carried for unit, carried in path.items()) or (home[0], -1, "") in points:
+        if any(known.get(unit, carried) != carried for unit, carried in path.items()) or _NOBODY in points:
             points = frozenset([(home[0], home[1], column)])
             path = {home[0]: points}
         known |= path
@@ -96,15 +99,25 @@ class EventTimes:
             for (unit, index, column), readers in self._readers.items()
         }
 
-    def _find(self, edge: Input, column: str, path: dict[int, frozenset[Point]]) -> tuple[int, frozenset[Point]]:
+    def _find(
+        self, edge: Input, column: str, path: dict[int, frozenset[Point]], known: dict[tuple[str, str, str], Found]
+    ) -> Found:
         """The delay of a column of an edge, and where its times are read; none of it where a state sets them."""
+        place = edge.node, edge.port, column
+        if place not in known:
+            known[place] = self._found(edge, column, path, known)
+        return known[place]
+
+    def _found(
+        self, edge: Input, column: str, path: dict[int, frozenset[Point]], known: dict[tuple[str, str, str], Found]
+    ) -> Found:
         node = self._graph.node(edge.node)
         unit, index = self._homes[node.name]
         operation, delay_us = node.operation, 0
         if operation is not None and operation.stateful and edge.port == MAIN and column in operation.delays_us:
             delay_us, points = operation.delays_us[column], frozenset[Point]()
         elif (before := self._before(edge, column)) is not None:
-            found = [self._find(each, name, path) for each, name in before]
+            found = [self._find(each, name, path, known) for each, name in before]
             delay_us = max(delay for delay, _ in found)
             points = frozenset[Point]().union(*(each for _, each in found))
             if isinstance(operation, Watermark) and operation.column == column:
@@ -112,7 +125,7 @@ class EventTimes:
         elif edge.port == MAIN:
             points = frozenset([(unit, index + 1, column)])
         else:
-            points = frozenset([(unit, -1, "")])  # of a side output nobody but its reader can read it
+            points = frozenset([_NOBODY])  # of a side output nobody but its reader can read it
         path[unit] = points
         return delay_us, points
 
@@ -133,6 +146,12 @@ class EventTimes:
 
     def _is_declared(self, edge: Input, column: str) -> bool:
         """Whether ``with_watermark``, a window or a join says what the event time of a stream is: this column."""
+        place = edge.node, edge.port, column
+        if place not in self._declared:
+            self._declared[place] = self._says(edge, column)
+        return self._declared[place]
+
+    def _says(self, edge: Input, column: str) -> bool:
         node = self._graph.node(edge.node)
         if isinstance(node.operation, Watermark):
             return node.operation.column == column

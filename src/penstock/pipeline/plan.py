@@ -189,20 +189,32 @@ class Plan:
 
     def lanes(self, unit: int, instance: int) -> frozenset[int]:
         """The lanes that an instance writes: its partitions, itself if it keeps state, else those that it reads."""
-        spec = self.units[unit]
-        if spec.source is not None:
-            return frozenset(spec.lane + p for p in range(spec.partitions) if p % spec.instances == instance)
-        if spec.is_stateful:
-            return frozenset([spec.lane + instance])
-        edges = ((edge, producer) for edge in self.inputs(unit) for producer in edge.producers(self, instance))
-        return frozenset[int]().union(*(self.lanes(edge.producer, producer) for edge, producer in edges))
+        found: set[int] = set()
+        seen, todo = {(unit, instance)}, [(unit, instance)]
+        while todo:
+            number, each = todo.pop()
+            spec = self.units[number]
+            if spec.source is not None:
+                found.update(spec.lane + p for p in range(spec.partitions) if p % spec.instances == each)
+            elif spec.is_stateful:
+                found.add(spec.lane + each)
+            else:
+                above = {(edge.producer, i) for edge in self.inputs(number) for i in edge.producers(self, each)}
+                todo += above - seen
+                seen |= above
+        return frozenset(found)
 
     def keeps_lanes(self, unit: int) -> bool:
         """Whether someone behind a unit, or the unit itself, reads event time off the records of its lanes."""
-        if self.units[unit].timing is not None:
-            return True
-        behind = [each.consumer for each in self.outputs(unit) if not self.units[each.consumer].is_stateful]
-        return any(self.keeps_lanes(each) for each in behind)
+        seen, todo = {unit}, [unit]
+        while todo:
+            number = todo.pop()
+            if self.units[number].timing is not None:
+                return True
+            behind = {each.consumer for each in self.outputs(number)} - seen
+            todo += [each for each in behind if not self.units[each].is_stateful]
+            seen |= behind
+        return False
 
     @property
     def sinks(self) -> dict[str, Sink]:
