@@ -116,7 +116,8 @@ class Reading:
         for i, time in enumerate(times):
             if time is None:
                 continue
-            if self._late_at(time) <= reached:
+            # Those that follow while their lane has come no further are judged by the same.
+            if self._late_at(time) <= reached != straggler_us:
                 if i > begin:
                     pieces.append((straggler_us, rows[begin:i]))
                 begin, straggler_us = i, reached

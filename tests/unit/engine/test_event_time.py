@@ -62,6 +62,14 @@ def test_who_is_late_does_not_depend_on_how_records_are_read(
     assert reached == newest
 
 
+def test_stragglers_in_a_row_are_one_piece() -> None:
+    reading = Reading(Timing(0, "t", (Lateness(10, 10, 3),)))
+    rows = [SCHEMA.record_type(i, time) for i, time in enumerate([90, *range(50), 91, 3, 4, 5])]
+    pieces, newest = reading.cut(rows, 40)
+    assert [(straggler_us, len(piece)) for straggler_us, piece in pieces] == [(None, 1), (90, 51), (91, 3)]
+    assert newest == 91
+
+
 @pytest.mark.parametrize("readers", READERS)
 @given(times=TIMES, before=st.none() | st.integers(-30, 60))
 def test_a_micro_batch_has_stragglers_exactly_if_its_records_are_cut(

@@ -166,7 +166,9 @@ class Slots(Way):
     @staticmethod
     def _parts(held: Origin, origin: Origin) -> bool:
         """Whether records must not be in one item with those before: stragglers are judged by their lane alone."""
-        return origin.straggler_us is not None or (held.straggler_us is not None and held.lane != origin.lane)
+        if held.straggler_us is not None and held.lane != origin.lane:
+            return True
+        return origin.straggler_us is not None and origin.straggler_us != held.straggler_us
 
     def take_stretch(self, stretch: Stretch, origin: Origin, now_us: int) -> None:
         place = stretch.place

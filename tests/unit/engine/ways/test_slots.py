@@ -188,7 +188,7 @@ def test_stragglers_begin_a_micro_batch_and_what_is_said_of_a_lane_ends_one() ->
 
 def test_what_follows_stragglers_in_their_micro_batch_is_of_their_lane() -> None:
     play = Play()
-    for lane, straggler_us in ((0, None), (1, None), (1, 12), (1, None), (0, None), (1, None)):
+    for lane, straggler_us in ((0, None), (1, None), (1, 12), (1, 12), (0, None), (1, None)):
         rows = [SCHEMA.record_type(lane)]
         play.way.take(Taken(rows, 5, Origin(0, lane, straggler_us=straggler_us)), Passed(rows), 1000)
     play.way.flush(1001)
