@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import tempfile
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,7 +38,10 @@ def numbers(first: int, count: int, name: str = "numbers") -> ps.Stream:
 def run(pipeline: ps.Pipeline, *, name: str = "job", checkpoint: Path | None = None) -> Attempt:
     """Run a job to its end, as `Job` does."""
     durable = {} if checkpoint is None else {"checkpoint": checkpoint}
-    attempt = Attempt.begin(plan_of(pipeline, name=name, parallelism=2, epoch="100ms", **durable))
+    plan = plan_of(pipeline, name=name, parallelism=2, epoch="100ms", **durable)
+    if checkpoint is None:
+        plan = replace(plan, options=replace(plan.options, checkpoint=tempfile.mkdtemp()))
+    attempt = Attempt.begin(plan)
     plan, store = attempt.plan, attempt.store
     for sink in plan.sinks.values():
         sink.claim()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,7 @@ def test_a_run_that_has_committed_nothing_leaves_nothing_to_go_on_from(place: st
 def test_without_a_checkpoint_directory_every_run_is_a_job_of_its_own(tmp_path: Path) -> None:
     source = ps.records([(1,)], schema="n bigint")
     plan = plan_of(ps.stream("numbers", source).to(ps.memory()))
+    plan = replace(plan, options=replace(plan.options, checkpoint=str(tmp_path)))
     ids = {Attempt.begin(plan).plan.job_id for _ in range(3)}
     assert len(ids) == 3
 
