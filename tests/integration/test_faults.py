@@ -169,7 +169,7 @@ def test_nothing_is_accepted_from_a_worker_that_was_suspended_and_replaced(
 
 
 BACK = """
-import os, signal, time
+import os, signal, threading, time
 from dataclasses import replace
 import penstock as ps
 from penstock.runtime.job import Job, plan_of
@@ -179,7 +179,7 @@ def eventually(condition):
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, job.status().waiting
-        time.sleep(0.05)
+        threading.Event().wait(0.05)
 
 def pids():
     return {worker.worker: worker.pid for worker in job.status().workers}

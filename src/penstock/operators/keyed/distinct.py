@@ -15,6 +15,7 @@ from penstock.errors import BadRecord
 from penstock.operators.base import BatchKind, BatchResult, Expansion, Lateness, Operation, Operator, StatefulOperator
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.match_once import watermark_source
+from penstock.operators.keyed.state import pack_state
 from penstock.operators.keyed.windows import check_time
 from penstock.operators.keys import check_keys, key_source
 from penstock.operators.loop import compile_loop
@@ -124,7 +125,6 @@ class DistinctState(msgspec.Struct, array_like=True):
     """The times at which each key has passed."""
 
 
-_encode_state = msgspec.msgpack.Encoder().encode
 _decode_state = msgspec.msgpack.Decoder(DistinctState).decode
 
 
@@ -140,6 +140,7 @@ class DistinctOperator(StatefulOperator):
     def __init__(self, of: DropDuplicates, schema: Schema, errors: Errors) -> None:
         self.watermark_us = _LOW
         self._of = of
+        self._errors = errors
         self._times: dict[Any, list[int]] = {}
         self._ages: list[tuple[int, int, Any]] = []
         self._number = 0
@@ -190,9 +191,8 @@ class DistinctOperator(StatefulOperator):
 
     def snapshot(self, full: bool) -> bytes:
         keys = self._times if full else self._changed
-        packed = _encode_state(
-            DistinctState(self.watermark_us, self.late_records, [(key, self._times[key]) for key in keys])
-        )
+        state = DistinctState(self.watermark_us, self.late_records, [(key, self._times[key]) for key in keys])
+        packed = pack_state(state, self._errors.operation)
         self._changed.clear()
         return packed
 

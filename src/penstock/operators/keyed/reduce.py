@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.errors import OperationFailed, PenstockError
 from penstock.operators.base import BatchKind, Operation, Operator, RecordForm, StatefulOperator
-from penstock.operators.errors import Errors, describe_error, user_traceback
+from penstock.operators.errors import Errors
 from penstock.operators.keyed.aggregates import Custom
 from penstock.operators.keyed.panes import no_time, pane_source, spread_source
 from penstock.operators.keyed.sessions import SessionOperator
+from penstock.operators.keyed.state import making_results, pack_state
 from penstock.operators.keyed.windows import Emit, Session, Sliding
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
@@ -70,7 +70,6 @@ class ReduceState(msgspec.Struct, array_like=True):
     """Window, key and accumulator."""
 
 
-_encode_state = msgspec.msgpack.Encoder().encode
 _decode_state = msgspec.msgpack.Decoder(ReduceState).decode
 
 
@@ -208,14 +207,7 @@ class ReduceOperator(StatefulOperator):
             open_windows = self._windows
             groups = [(start, key, a) for (start, key), a in self._changed.items() if start in open_windows]
         state = ReduceState(self._closed.until_us, self._closed.late_records, [] if full else self._gone, groups)
-        try:
-            packed = _encode_state(state)
-        except (TypeError, OverflowError) as error:
-            raise PenstockError(
-                f"its state cannot be stored: {error}.",
-                operation=self._errors.operation,
-                hint="User-defined aggregates keep plain values: numbers, text, bytes, lists, dicts.",
-            ) from error
+        packed = pack_state(state, self._errors.operation)
         self._changed.clear()
         self._gone.clear()
         return packed
@@ -252,15 +244,6 @@ class ReduceOperator(StatefulOperator):
             return []
         out: list[Record] = []
         for start in sorted(starts):
-            try:
+            with making_results(self._errors.operation, f"the result of window {start}"):
                 out += [self._row(key, start, slots) for key, slots in self._windows[start].items()]
-            except PenstockError as error:
-                raise error.at(self._errors.operation) from None
-            except Exception as error:
-                raise OperationFailed(
-                    operation=self._errors.operation,
-                    cause=describe_error(error),
-                    record=f"the result of window {start}",
-                    user_traceback=user_traceback(error),
-                ) from error
         return out

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.errors import OperationFailed, PenstockError
 from penstock.operators.base import RecordForm, StatefulOperator
-from penstock.operators.errors import Errors, describe_error, user_traceback
+from penstock.operators.errors import Errors
 from penstock.operators.keyed.aggregates import Custom
 from penstock.operators.keyed.match_once import watermark_source
 from penstock.operators.keyed.panes import no_time, pane_source
+from penstock.operators.keyed.state import making_results, pack_state
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
 from penstock.types import Record, Schema
@@ -44,7 +44,6 @@ class SessionState(msgspec.Struct, array_like=True):
     """A key that has no session any longer has none here."""
 
 
-_encode_state = msgspec.msgpack.Encoder().encode
 _decode_state = msgspec.msgpack.Decoder(SessionState).decode
 
 
@@ -165,30 +164,14 @@ class SessionOperator(StatefulOperator):
             self._changed[key] = None
             if not held:
                 del self._sessions[key]
-            try:
+            with making_results(self._errors.operation, f"the result of the session from {session[0]} on"):
                 out.append(self._row(key, session))
-            except PenstockError as error:
-                raise error.at(self._errors.operation) from None
-            except Exception as error:
-                raise OperationFailed(
-                    operation=self._errors.operation,
-                    cause=describe_error(error),
-                    record=f"the result of the session from {session[0]} on",
-                    user_traceback=user_traceback(error),
-                ) from error
         return out
 
     def snapshot(self, full: bool) -> bytes:
         keys = self._sessions if full else self._changed
         state = SessionState(self.watermark_us, self.late_records, [(k, self._sessions.get(k, [])) for k in keys])
-        try:
-            packed = _encode_state(state)
-        except (TypeError, OverflowError) as error:
-            raise PenstockError(
-                f"its state cannot be stored: {error}.",
-                operation=self._errors.operation,
-                hint="User-defined aggregates keep plain values: numbers, text, bytes, lists, dicts.",
-            ) from error
+        packed = pack_state(state, self._errors.operation)
         self._changed.clear()
         return packed
 
