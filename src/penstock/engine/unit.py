@@ -31,7 +31,8 @@ from penstock.engine.inputs import Input, Logs, Readers, Taken
 from penstock.engine.inputs.base import BLOCK_RECORDS_MAX, fit_records
 from penstock.engine.line import Item, Line, Marker, Parts
 from penstock.engine.samples import Tap
-from penstock.engine.snapshot import Capture, Compaction, OpCounters, UnitSnapshot
+from penstock.engine.snapshot import Capture, OpCounters, UnitSnapshot
+from penstock.engine.state import Copier
 from penstock.engine.switch import Switch, Switches
 from penstock.engine.times import Times
 from penstock.engine.ways import Here, Slots, Way
@@ -98,7 +99,8 @@ class Unit:
         self.switches = Switches()
         self._pool = pool
         self._span = Span()
-        self._compaction = Compaction()
+        stateful = chain.stateful
+        self._copier = Copier(stateful, plan.options.state_slice) if stateful is not None else None
         self._clock_ns = clock_ns
         self._work_us = plan.options.block_work_us
         self._block_bytes = plan.options.block_bytes
@@ -127,6 +129,8 @@ class Unit:
         worked = self._release(now_us) if self.line else False
         if self._ending or self.finished:
             return worked
+        if self._copier is not None and now_us >= self._copier.due_us:
+            self._copier.turn(now_us)
         marker = self.input.marker(now_us)
         if marker is not None:
             self._take_marker(*marker, now_us)
@@ -253,12 +257,8 @@ class Unit:
 
     def _capture(self, counters: list[OpCounters], before: int) -> Capture:
         """Take what the marker finds."""
-        stateful, full, state = self.chain.stateful, True, None
-        if stateful is not None:
-            full = self._compaction.wants_full()
-            state = stateful.snapshot(full)
-            self._compaction.wrote(full, len(state))
-        return Capture(full, state, self.input.states(), self.input.positions(), counters, before)
+        depth, state = self._copier.capture() if self._copier is not None else (0, None)
+        return Capture(depth, state, self.input.states(), self.input.positions(), counters, before)
 
     def _let_marker_out(self, marker: Marker) -> None:
         """Have sinks prepare, send the marker on, and take the snapshot."""
@@ -286,7 +286,7 @@ class Unit:
         capture = marker.capture
         return UnitSnapshot(
             epoch,
-            capture.full,
+            capture.depth,
             self.finished,
             self._next_id,
             capture.inputs,
@@ -458,6 +458,8 @@ class Unit:
         """Go on from the last of these snapshots."""
         last = snapshots[-1]
         self.chain.restore(snapshots)
+        if self._copier is not None:
+            self._copier.restored(len(snapshots))
         self.input.restore(snapshots)
         told = self.times.restore(last)
         self.snapshots.clear()
