@@ -367,8 +367,7 @@ class Unit:
             assert item.place is not None
             before_ns = self._clock_ns()
             columns, due_us = self.input.read_again(item.place)
-            after_ns = self._clock_ns()
-            item.due_us = due_us or item.cut_us
+            item.due_us, after_ns = due_us or item.cut_us, self._clock_ns()
             self.input.count_read(item.count, after_ns - before_ns, item.due_us, after_ns // 1000)
         rows = Passed(schema.to_rows(columns))
         return self.times.run(rows, item.due_us, item.origin, max(item.range.first, 0), None, item.place)
@@ -428,8 +427,7 @@ class Unit:
         """When there is something to do without a message; None: only a message, or room, brings work."""
         if self._next_us and not self.bell.rung:
             return self._next_us
-        wake_us = self._soonest_us(now_us)
-        self.input.awaits(wake_us, now_us)
+        self.input.awaits(wake_us := self._soonest_us(now_us), now_us)
         return wake_us
 
     def _soonest_us(self, now_us: int) -> int | None:
