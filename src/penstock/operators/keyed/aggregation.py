@@ -5,8 +5,11 @@ What both halves have in common is here: the schema between them, and the source
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import count
+
+import msgspec
 
 from penstock.errors import InvalidOption
 from penstock.operators.base import Expansion, Lateness, Operation
@@ -105,12 +108,22 @@ class Aggregation(Operation):
 
     def slot_places(self, first: int, name: str = "a") -> list[tuple[str, ...]]:
         """Places in an accumulator list that each aggregate's slots take, counted from ``first``."""
-        places = []
-        for _, aggregate in self.aggregates:
-            n = len(aggregate.of_record())
-            places.append(tuple(f"{name}[{first + j}]" for j in range(n)))
-            first += n
-        return places
+        return self._places(lambda slot: f"{name}[{first + slot}]")
+
+    @property
+    def kept_places(self) -> list[tuple[str, ...]]:
+        """Places of each aggregate's slots in an accumulator that is kept."""
+        return self._places(lambda slot: f"a.s{slot}")
+
+    def _places(self, place: Callable[[int], str]) -> list[tuple[str, ...]]:
+        slots = count()
+        return [tuple(place(next(slots)) for _ in aggregate.of_record()) for _, aggregate in self.aggregates]
+
+    @property
+    def accumulator(self) -> type[msgspec.Struct]:
+        """What is kept of a key: its slots. The collector does not track it, so a large state makes no pause."""
+        names = [f"s{i}" for i in range(sum(map(len, self.kept_places)))]
+        return msgspec.defstruct("Accumulator", names, array_like=True, gc=False)
 
     def of_record(self) -> list[tuple[str, ...]]:
         """Expressions of the partial of a whole record."""
@@ -123,22 +136,27 @@ class Aggregation(Operation):
             for i, (_, aggregate) in enumerate(self.aggregates)
         ]
 
-    def accumulate(self, find: str, store: str, values: list[tuple[str, ...]], head: str = "") -> list[str]:
-        """Statements that merge ``values`` into the group's accumulator; ``head`` is counted in slot 0."""
+    def accumulate(self, find: str, store: str, values: list[tuple[str, ...]], *, kept: bool = False) -> list[str]:
+        """Statements that merge ``values`` into the group's accumulator.
+
+        One that is ``kept`` is an `accumulator` in the space ``s``, which notes that it is new. Otherwise it is a list,
+        in whose first place records are counted.
+        """
         body, names = [], []
         for i, expressions in enumerate(values):
             names.append(tuple(f"x{i}_{j}" for j in range(len(expressions))))
             body += [f"x{i}_{j} = {e}" for j, e in enumerate(expressions)]
         body += [f"a = {find}", "if a is None:"]
-        body.append(
-            f"    {store} = a = [{', '.join([*([head] if head else []), *(n for group in names for n in group)])}]"
+        flat = ", ".join(name for group in names for name in group)
+        body += (
+            [f"    {store} = a = A({flat})", "    s.fresh.append(k)"] if kept else [f"    {store} = a = [1, {flat}]"]
         )
         body.append("else:")
-        places = self.slot_places(1 if head else 0)
+        places = self.kept_places if kept else self.slot_places(1)
         merges = list(zip((each for _, each in self.aggregates), places, names, strict=True))
         body += [f"    {line}" for each, slots, other in merges for line in each.before_merge(slots, other)]
-        if head:
-            body.append(f"    a[0] += {head}")
+        if not kept:
+            body.append("    a[0] += 1")
         body += [f"    {line}" for each, slots, other in merges for line in each.merge(slots, other)]
         return body
 

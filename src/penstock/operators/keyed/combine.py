@@ -54,7 +54,7 @@ class Combine(Operation):
             before.append("groups = {}")
             group = ", ".join([*(f"r.{key}" for key in self.of.keys), *(["w"] if window else [])])
             body.append(f"g = ({group}{',' if group else ''})")
-            body += self.of.accumulate("groups.get(g)", "groups[g]", self.of.of_record(), head="1")
+            body += self.of.accumulate("groups.get(g)", "groups[g]", self.of.of_record())
             after.append(f"for g, a in groups.items(): append(P(*g, a[0], {self._packed()}))")
         names = {**self.of.names, "no_time": no_time, "P": output.record_type}
         process = compile_loop(errors.operation, body, names, errors, before=before, after=after)
