@@ -26,7 +26,7 @@ from penstock.dataset import NEVER_US, Bell, Mark, Scale, unpack
 from penstock.engine.chain import Chain, ClockNs, Passed
 from penstock.engine.edges import EdgeInput, EdgeOutput, Span
 from penstock.engine.event_time import Origin
-from penstock.engine.figures import Stopwatch, count_away
+from penstock.engine.figures import Stopwatch, count_away, show_forms
 from penstock.engine.inputs import Input, Logs, Readers, Taken
 from penstock.engine.inputs.base import BLOCK_RECORDS_MAX, fit_records
 from penstock.engine.line import Item, Line, Marker, Parts
@@ -39,7 +39,7 @@ from penstock.engine.ways import Here, Slots, Way
 from penstock.engine.ways.pool import SlotPool
 from penstock.metrics.stats import StatsMessage
 from penstock.metrics.times import sooner
-from penstock.operators import MAIN, Form
+from penstock.operators import MAIN
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.types import Record
 
@@ -122,6 +122,8 @@ class Unit:
         if self.finished:
             return False
         self.input.wake_up(now_us)
+        if self.switches.ordered is not None:
+            self._get_ready(self.switches.ordered, now_us)
         if self.switches.wanted is not None:
             self._switch(self.switches.wanted, now_us)
         worked = self._release(now_us) if self.line else False
@@ -214,7 +216,7 @@ class Unit:
         way, source = self.way, self.input
         assert isinstance(way, Slots)
         assert isinstance(source, Readers)
-        stretches = source.stretches(now_us, way.records_max, way.interval_us, way.slots, way.room)
+        stretches = source.stretches(now_us, way.records_max, way.pace_us, way.slots, way.room)
         for stretch in stretches:
             way.take_stretch(stretch, source.origin(stretch.place.partition, now_us), now_us)
         return bool(stretches)
@@ -365,8 +367,7 @@ class Unit:
             assert item.place is not None
             before_ns = self._clock_ns()
             columns, due_us = self.input.read_again(item.place)
-            after_ns = self._clock_ns()
-            item.due_us = due_us or item.cut_us
+            item.due_us, after_ns = due_us or item.cut_us, self._clock_ns()
             self.input.count_read(item.count, after_ns - before_ns, item.due_us, after_ns // 1000)
         rows = Passed(schema.to_rows(columns))
         return self.times.run(rows, item.due_us, item.origin, max(item.range.first, 0), None, item.place)
@@ -376,9 +377,15 @@ class Unit:
     def switch(self, switch: Switch) -> None:
         """Want another form; it is taken up between two portions."""
         self.bell.rung = True
-        self.switches.wanted = switch
+        self.switches.order(switch)
         if self.finished:
             self.switches.end()
+
+    def _get_ready(self, switch: Switch, now_us: int) -> None:
+        """Go on as before until the slots are ready, so that nobody waits while they build the operations."""
+        what = self.spec.id, self.instance, switch.range
+        if not switch.range or self._pool.is_ready_for(what, now_us) or self.switches.has_waited(now_us):
+            self.switches.ordered, self.switches.wanted = None, switch
 
     def _switch(self, switch: Switch, now_us: int) -> None:
         """Have the new way take over, if it can now; in careful mode everything stays here."""
@@ -392,7 +399,7 @@ class Unit:
             return
         else:
             self.way = self._slots(switch) if switch.range else self._here
-            self._show_forms()
+            show_forms(self.input, self.chain, self.way.range)
         self.switches.begin(switch, now_us, self.input.waiting_records(now_us))
 
     def _slots(self, switch: Switch) -> Slots:
@@ -402,11 +409,6 @@ class Unit:
             self.chain.record_ns(chosen), self._block_bytes,
             keeps_lanes=self.times.keeps_lanes, keeps_payloads=self.times.are_read_in(chosen),
         )  # fmt: skip
-
-    def _show_forms(self) -> None:
-        read = [(-1, self.input.stats)] if isinstance(self.input, Readers) else []
-        for index, stats in [*read, *((index, stage.stats) for index, stage in enumerate(self.chain.stages))]:
-            stats.form = (Form.BATCH if index in self.way.range else Form.RECORD).value
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -425,8 +427,7 @@ class Unit:
         """When there is something to do without a message; None: only a message, or room, brings work."""
         if self._next_us and not self.bell.rung:
             return self._next_us
-        wake_us = self._soonest_us(now_us)
-        self.input.awaits(wake_us, now_us)
+        self.input.awaits(wake_us := self._soonest_us(now_us), now_us)
         return wake_us
 
     def _soonest_us(self, now_us: int) -> int | None:
@@ -444,7 +445,7 @@ class Unit:
             return sooner(source.wake_us(now_us, None), source.idle_us(now_us))
         wake_us = way.wake_us()
         if way.has_room:
-            interval_us = way.interval_us if isinstance(way, Slots) and way.range.first < 0 else None
+            interval_us = way.pace_us if isinstance(way, Slots) and way.range.first < 0 else None
             wake_us = sooner(wake_us, source.wake_us(now_us, interval_us))
             wake_us = sooner(wake_us, source.idle_us(now_us))
         return wake_us

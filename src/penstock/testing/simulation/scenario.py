@@ -16,7 +16,7 @@ from penstock.pipeline.graph import Graph
 from penstock.pipeline.options import Options
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Plan
-from penstock.pipeline.stream import Stream, stream
+from penstock.pipeline.streams.stream import Stream, stream
 from penstock.testing.simulation.disk import Disk, Ledger
 from penstock.testing.simulation.draws import (
     SILENCE_US,
