@@ -8,17 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 import msgspec
 
 from penstock.errors import InvalidOption
 from penstock.operators.base import Expansion, Lateness, Operation
-from penstock.operators.keyed.aggregates import Aggregate
+from penstock.operators.keyed.aggregates import Aggregate, Custom
 from penstock.operators.keyed.combine import Combine
+from penstock.operators.keyed.expiring import TimeToLive
 from penstock.operators.keyed.reduce import LATE, Reduce
-from penstock.operators.keyed.windows import Emit, Session, Sliding, Window
+from penstock.operators.keyed.windows import Emit, Session, Sliding, Window, check_time
 from penstock.operators.keys import check_keys
-from penstock.types import BIGINT, TIMESTAMP, Field, Schema
+from penstock.types import BIGINT, TIMESTAMP, Field, Record, Schema
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Aggregation(Operation):
     window: Window | None = None
     running: Emit = Emit.CHANGE
     """What a running aggregate sends on."""
+    ttl: TimeToLive | None = None
+    """How long a running aggregate keeps a key of which nothing comes."""
     kind = "aggregate"
     stateful = True
 
@@ -40,6 +44,8 @@ class Aggregation(Operation):
             check_keys(schema, self.keys)
         if self.window:
             self.window.check(schema)
+        if self.ttl:
+            check_time(schema, self.ttl.on, "the time column")
         for _, aggregate in self.aggregates:
             aggregate.check(schema)
         return Schema(
@@ -52,6 +58,8 @@ class Aggregation(Operation):
 
     @property
     def readers_of_time(self) -> tuple[tuple[str, Lateness], ...]:
+        if self.ttl:
+            return ((self.ttl.on, Lateness()),)
         return ((self.window.on, self.window.lateness),) if self.window else ()
 
     @property
@@ -88,10 +96,11 @@ class Aggregation(Operation):
     def needs_records(self) -> bool:
         """Whether the records themselves must travel.
 
-        A session is known where all of a key's records meet, and so are the results for every record. Of sliding
+        A session is known where all of a key's records meet, and so are the results for every record, and whether one
+        comes too long after the one before it. Of sliding
         windows, panes of a block would tell only the order within each.
         """
-        if isinstance(self.window, Session) or self.emit is Emit.EVERY:
+        if isinstance(self.window, Session) or self.emit is Emit.EVERY or self.ttl:
             return True
         return isinstance(self.window, Sliding) and any(aggregate.ordered for _, aggregate in self.aggregates)
 
@@ -104,7 +113,7 @@ class Aggregation(Operation):
     def describe(self) -> str:
         what = ", ".join(f"{name}={aggregate}" for name, aggregate in self.aggregates)
         by = f" by {', '.join(self.keys)}" if self.keys else ""
-        return f"{what}{by}{f'; {self.window}' if self.window else ''}"
+        return f"{what}{by}{f'; {self.window}' if self.window else ''}{f'; {self.ttl}' if self.ttl else ''}"
 
     def slot_places(self, first: int, name: str = "a") -> list[tuple[str, ...]]:
         """Places in an accumulator list that each aggregate's slots take, counted from ``first``."""
@@ -119,11 +128,26 @@ class Aggregation(Operation):
         slots = count()
         return [tuple(place(next(slots)) for _ in aggregate.of_record()) for _, aggregate in self.aggregates]
 
-    @property
-    def accumulator(self) -> type[msgspec.Struct]:
-        """What is kept of a key: its slots. The collector does not track it, so a large state makes no pause."""
+    def accumulator(self, *more: str) -> type[msgspec.Struct]:
+        """What is kept of a key: its slots, and ``more``. The collector does not track it, and so makes no pause."""
         names = [f"s{i}" for i in range(sum(map(len, self.kept_places)))]
-        return msgspec.defstruct("Accumulator", names, array_like=True, gc=False)
+        return msgspec.defstruct("Accumulator", [*names, *more], array_like=True, gc=False)
+
+    def compile_row(self, output: Schema, operation: str) -> Callable[[Any, int | None, Any], Record]:
+        """Make a function from a key, a window's start and an accumulator to the result."""
+        parts = []
+        if self.keys:
+            parts.append("k" if len(self.keys) == 1 else "*k")
+        if self.window:
+            parts.append(f"w, w + {self.window.size_us}")
+        parts += [each.result(slots) for (_, each), slots in zip(self.aggregates, self.kept_places, strict=True)]
+        made = f"T({', '.join(parts)})"
+        if any(isinstance(aggregate, Custom) for _, aggregate in self.aggregates):
+            made = f"check({made})"
+        scope: dict[str, Any] = {**self.names, "T": output.record_type, "check": output.check}
+        exec(compile(f"def row(k, w, a): return {made}", f"<penstock {operation}>", "exec"), scope)
+        row: Callable[[Any, int | None, Any], Record] = scope["row"]
+        return row
 
     def of_record(self) -> list[tuple[str, ...]]:
         """Expressions of the partial of a whole record."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.operators.base import BatchKind, Operation, Operator, RecordForm, StatefulOperator
 from penstock.operators.errors import Errors
-from penstock.operators.keyed.aggregates import Custom
+from penstock.operators.keyed.expiring import ExpiringOperator
 from penstock.operators.keyed.panes import no_time, pane_source, spread_source
 from penstock.operators.keyed.sessions import SessionOperator
 from penstock.operators.keyed.state import KeyedState, Name, Space, making_results
@@ -49,6 +49,8 @@ class Reduce(Operation):
     def build(self, schema: Schema, errors: Errors) -> Operator:
         if isinstance(self.of.window, Session):
             return SessionOperator(self.of, schema, errors, LATE)
+        if self.of.ttl is not None:
+            return ExpiringOperator(self.of, self.of.ttl, schema, errors)
         return ReduceOperator(self, schema, errors)
 
     def describe(self) -> str:
@@ -74,12 +76,12 @@ class ReduceOperator(StatefulOperator):
         self._of = operation.of
         self._errors = errors
         self._closed = _Closed()
-        self._accumulator = self._of.accumulator
+        self._accumulator = self._of.accumulator()
         several = len(self._of.keys) != 1
         self.state = KeyedState(errors.operation, several=several, load=self._load, notes_fresh=True)
         self._windows: dict[Any, Space] = self.state.spaces
         output = operation.bind(schema)
-        self._row = self._compile_row(output)
+        self._row = self._of.compile_row(output, errors.operation)
         super().__init__(self._compile(operation.whole, errors), schema=schema, output=output)
 
     @property
@@ -164,23 +166,6 @@ class ReduceOperator(StatefulOperator):
         if window is None:
             names["only"] = self.state.open()
         return compile_loop(errors.operation, body, names, errors, before=before, after=after, sides=sides)
-
-    def _compile_row(self, output: Schema) -> Callable[[Any, int | None, Any], Record]:
-        of = self._of
-        parts = []
-        if of.keys:
-            parts.append("k" if len(of.keys) == 1 else "*k")
-        if of.window:
-            parts.append(f"w, w + {of.window.size_us}")
-        places = of.kept_places
-        parts += [aggregate.result(slots) for (_, aggregate), slots in zip(of.aggregates, places, strict=True)]
-        made = f"T({', '.join(parts)})"
-        if any(isinstance(aggregate, Custom) for _, aggregate in of.aggregates):
-            made = f"check({made})"
-        scope: dict[str, Any] = {**of.names, "T": output.record_type, "check": output.check}
-        exec(compile(f"def row(k, w, a): return {made}", f"<penstock {self._errors.operation}>", "exec"), scope)
-        row: Callable[[Any, int | None, Any], Record] = scope["row"]
-        return row
 
     def _forgotten_us(self, watermark_us: int) -> int:
         """The last start of the windows that are closed and not kept any longer at a watermark."""
