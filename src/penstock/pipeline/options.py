@@ -82,7 +82,7 @@ class Options:
     queue_records: Annotated[int, Whole(1, 10_000_000)] = 16_384
     queue_bytes: int = QUEUE_BYTES
     block_bytes: int = BLOCK_BYTES
-    state_slice: int = 2_000
+    state_slice: int = 1_000
     start_timeout_us: int = 120_000_000
     silence_us: int = 30_000_000
     checkpoint: str = ""
