@@ -53,9 +53,17 @@ class SinkOperator(Operator):
         """Make the epoch's output visible; return what the driver shall take."""
         return self._call(self.writer.commit, epoch) or []
 
-    def _call(self, method: Callable[[Any], Any], argument: Any) -> Any:
+    def uploads(self) -> list[Callable[[], None]]:
+        """What is left to do until the prepared output is durable."""
+        return [partial(self._call, upload) for upload in self.writer.uploads()]
+
+    def finish(self) -> None:
+        """Wait until everything that was committed is visible."""
+        self._call(self.writer.finish)
+
+    def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            return method(argument)
+            return method(*arguments)
         except PenstockError as error:
             raise error.at(self.name) from None
         except Exception as error:
@@ -313,6 +321,20 @@ class Chain:
         """Have the sinks go on after ``epoch``."""
         for sink in self.sinks:
             sink.writer.restore(epoch, held.get(sink.name))
+
+    def uploads(self) -> tuple[Callable[[], None], ...]:
+        """Take what is left to do until what the sinks have prepared is durable."""
+        return tuple(upload for sink in self.sinks for upload in sink.uploads())
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether a sink has as much as it takes in an epoch."""
+        return any(sink.writer.is_full for sink in self.sinks)
+
+    def finish(self) -> None:
+        """Wait until all that the sinks have committed is visible."""
+        for sink in self.sinks:
+            sink.finish()
 
     def close(self) -> None:
         """Close the sinks' writers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -13,6 +14,20 @@ DELTAS_MAX = 10
 
 InstanceId = tuple[int, int]
 """Unit and index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """A snapshot that the shell shall store; it answers with `Share.on_stored`."""
+
+    unit: int
+    instance: int
+    epoch: int
+    full: bool
+    name: str
+    data: bytes
+    uploads: tuple[Callable[[], None], ...] = ()
+    """To be called before, in any thread: what sinks have prepared and is not yet where it survives."""
 
 
 class InputState(msgspec.Struct, array_like=True):

@@ -218,6 +218,8 @@ class Unit:
     @property
     def has_room(self) -> bool:
         """Whether every output can take more, or has to because a marker is behind it."""
+        if self.chain.sinks and self.due_epoch <= self.done_epoch and self.chain.is_filling:
+            return False
         for log in self._logs:
             if not log.has_room and not (self.due_epoch > self.done_epoch and log.has_queue_room):
                 return False

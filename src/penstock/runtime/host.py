@@ -11,8 +11,7 @@ import socket
 import msgspec
 from pyspark import cloudpickle
 
-from penstock.engine.share import Persist
-from penstock.engine.snapshot import InstanceId
+from penstock.engine.snapshot import Persist
 from penstock.engine.worker import Chore, Connect, ReadBack, WorkerIdentity, WorkerMachine
 from penstock.errors import LimitExceeded, PenstockError, WorkerFailed
 from penstock.operators.errors import describe_error
@@ -108,8 +107,9 @@ class _Host:
         self._node = Node(assignment.keys, assignment.host or own_address(assignment.driver))
         self._node.connect(assignment.driver)
         self._connections = Connections(self._node, plan.options.slots or plan.workers)
-        self._store = CheckpointStore(plan.options.checkpoint, durable=plan.options.durable)
-        self._writer = SnapshotWriter(self._store)
+        self._careful = False
+        """Whether what is being read back is for careful mode."""
+        self._writer = SnapshotWriter(CheckpointStore(plan.options.checkpoint, durable=plan.options.durable))
         identity = WorkerIdentity(worker, incarnation, self._node.endpoint, os.getpid(), order)
         self._machine = WorkerMachine(plan, identity, assignment.driver, now_ns, _usage, now_us())
 
@@ -135,26 +135,27 @@ class _Host:
         worked = False
         try:
             for chore in self._machine.chores():
-                self._do(chore, now)
+                self._do(chore)
                 worked = True
-            for stored in self._writer.stored():
-                self._machine.on_stored(stored)
+            for done in self._writer.done():
+                if isinstance(done, m.Stored):
+                    self._machine.on_stored(done)
+                else:
+                    guard = open_guard(self._checkpoint, self._worker) if self._careful else None
+                    self._machine.on_restored(done, guard, now)
                 worked = True
         except Exception as error:  # a snapshot that cannot be read or written
             self._machine.fail(error, now)
         return worked
 
-    def _do(self, chore: Chore, now: int) -> None:
+    def _do(self, chore: Chore) -> None:
         match chore:
             case Connect(endpoint=endpoint, former=former):
                 self._node.disconnect(former)
                 self._node.connect(endpoint)
             case ReadBack(snapshots=snapshots, careful=careful):
-                found: dict[InstanceId, list[bytes]] = {}
-                for stored in snapshots:
-                    found.setdefault((stored.unit, stored.instance), []).append(self._store.read_snapshot(stored))
-                guard = open_guard(self._checkpoint, self._worker) if careful else None
-                self._machine.on_restored(found, guard, now)
+                self._careful = careful
+                self._writer.read(snapshots)
             case Persist():
                 self._writer.submit(chore)
 

@@ -15,6 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.base import Sink
+from penstock.connectors.store import is_url
 from penstock.control.adaptation import Adaptation, checked_operations
 from penstock.control.events import DrainRequested, FormsPinned, GroupJobEnded, Replace, StopRequested, Withdraw
 from penstock.control.groups import Submit
@@ -95,7 +96,7 @@ class Job:
         if not plan.options.checkpoint:
             self._scratch = tempfile.TemporaryDirectory(prefix=f"penstock-{plan.options.name}-")
             plan = replace(plan, options=replace(plan.options, checkpoint=self._scratch.name))
-        elif "://" not in plan.options.checkpoint:
+        elif not is_url(plan.options.checkpoint):
             # Workers of a cluster have other working directories.
             plan = replace(plan, options=replace(plan.options, checkpoint=os.path.abspath(plan.options.checkpoint)))  # noqa: PTH100
         self._attempt = Attempt.begin(plan)
