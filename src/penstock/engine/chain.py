@@ -18,7 +18,7 @@ from penstock.errors import OperationFailed, PenstockError, PoisonRecord, SinkFa
 from penstock.metrics.stats import StatsMessage
 from penstock.operators import DEAD_LETTERS, MAIN, Operator, Result, StatefulOperator
 from penstock.operators.base import result_of
-from penstock.operators.errors import ErrorCounts, describe_error, user_traceback
+from penstock.operators.errors import ErrorCounts, describe_error, placed, user_traceback
 from penstock.pipeline.plan import OpSpec, Plan, UnitSpec
 from penstock.types import Record, Schema
 
@@ -115,6 +115,7 @@ class Chain:
         first = self.stages[0].operator if self.stages else None
         self.stateful = first if isinstance(first, StatefulOperator) else None
         self._lineage = Lineage(unit, plan.start_us, self.stages) if unit.source is not None else None
+        self._sources = plan.sources_of(unit.id)
 
     def _stage(self, spec: OpSpec, plan: Plan) -> Stage:
         if spec.sink is None:
@@ -196,6 +197,8 @@ class Chain:
             self.stages[index].counts.add(failures.counts)
             if failures.letters and origin is not None and self._lineage is not None:
                 passed.sides[index, DEAD_LETTERS] = self._lineage.letters(index, failures, origin, rows)
+            elif failures.letters:
+                passed.sides[index, DEAD_LETTERS] = [placed(each, self._sources) for each in failures.letters]
 
     def _source_rows(self, entered: list[Record], first: int, origin: Place | None) -> Iterable[Record]:
         """The source records of a block: what entered the chain, unless operations before ``first`` have run it."""
@@ -250,6 +253,8 @@ class Chain:
                 (spot,) = self._lineage.spots(place[0], [place[1]])
                 assert spot is not None
                 result.sides[DEAD_LETTERS] = [self._lineage.placed(each, place[0], spot) for each in letters]
+            elif letters and result.sides is not None:
+                result.sides[DEAD_LETTERS] = [placed(each, self._sources) for each in letters]
         return result
 
     def advance(self, watermark_us: int | None, due_us: int, until: int | None = None) -> Passed:
