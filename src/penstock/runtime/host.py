@@ -19,7 +19,7 @@ from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol.link import Kind, Link
 from penstock.runtime.checkpoints import CheckpointStore
-from penstock.runtime.clock import now_ns, now_us, sleep_finely
+from penstock.runtime.clock import Clock, adopt, now_ns, now_us, sleep_finely
 from penstock.runtime.connections import Connections
 from penstock.runtime.sharing import look_for_sign
 from penstock.runtime.storing import SnapshotWriter
@@ -38,6 +38,8 @@ class Assignment(msgspec.Struct, frozen=True):
     """Where the worker listens; empty: at its machine's address towards the driver."""
     sign: str = ""
     """What the driver has left in the checkpoint directory, to be seen by every worker; empty: nothing."""
+    clock: Clock = Clock()
+    """The driver's: every process of its machine goes by it."""
 
 
 def run_worker(packed: bytes, worker: int, assignment: Assignment, order: int) -> None:
@@ -50,6 +52,7 @@ def run_worker(packed: bytes, worker: int, assignment: Assignment, order: int) -
     # Records are not tracked by the collector; what is left is long-lived, so passes may be rare.
     gc.freeze()
     sleep_finely()
+    adopt(assignment.clock)
     gc.set_threshold(50_000, 20, 100)
     incarnation = int.from_bytes(os.urandom(6), "big")
     try:

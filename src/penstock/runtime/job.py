@@ -31,6 +31,7 @@ from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Plan, check_serializable
 from penstock.runtime.attempts import Attempt, look
 from penstock.runtime.capture import capture
+from penstock.runtime.clock import own_clock
 from penstock.runtime.driver import Driver
 from penstock.runtime.host import Assignment
 from penstock.runtime.interrupts import Acknowledge, taken_interrupts
@@ -128,7 +129,7 @@ class Job:
             self._node = Node(self._keys, host)
             self._driver = Driver(self._attempt, self._node, self._have_spark, resumption)
             own_host = host if _is_loopback(host) else ""
-            assignment = Assignment(self._node.endpoint, self._keys, own_host, self._sign)
+            assignment = Assignment(self._node.endpoint, self._keys, own_host, self._sign, own_clock())
             self._hosting = Hosting(
                 self._session, self._plan, assignment, self._driver.post, lambda: self._driver.phase is Phase.STARTING
             )
