@@ -7,12 +7,15 @@ import os
 import resource
 import signal
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 from pyspark import cloudpickle
 
 from penstock.engine.snapshot import Persist
-from penstock.engine.worker import Chore, Connect, ReadBack, WorkerIdentity, WorkerMachine
+from penstock.engine.worker import HEARTBEAT_US, Chore, Connect, ReadBack, WorkerIdentity, WorkerMachine
 from penstock.errors import LimitExceeded, PenstockError, WorkerFailed
 from penstock.operators.errors import describe_error
 from penstock.pipeline.plan import Plan
@@ -106,6 +109,8 @@ def _tell_why(assignment: Assignment, worker: int, incarnation: int, error: Pens
 class _Host:
     def __init__(self, plan: Plan, worker: int, incarnation: int, assignment: Assignment, order: int) -> None:
         self._worker = worker
+        self._incarnation = incarnation
+        self._driver = assignment.driver
         self._checkpoint = plan.options.checkpoint
         self._node = Node(assignment.keys, assignment.host or own_address(assignment.driver))
         self._node.connect(assignment.driver)
@@ -145,7 +150,8 @@ class _Host:
                     self._machine.on_stored(done)
                 else:
                     guard = open_guard(self._checkpoint, self._worker) if self._careful else None
-                    self._machine.on_restored(done, guard, now)
+                    with self._speaking():
+                        self._machine.on_restored(done, guard, now)
                 worked = True
         except Exception as error:  # a snapshot that cannot be read or written
             self._machine.fail(error, now)
@@ -161,6 +167,29 @@ class _Host:
                 self._writer.read(snapshots)
             case Persist():
                 self._writer.submit(chore)
+
+    @contextmanager
+    def _speaking(self) -> Iterator[None]:
+        """Have another thread tell the driver that the worker is there, while the loop builds from large snapshots.
+
+        The loop sends and receives nothing meanwhile, so the sockets are the thread's alone.
+        """
+        over, link = threading.Event(), Link(self._incarnation)
+        present = m.encode(m.Present(worker=self._worker, incarnation=self._incarnation))
+
+        def speak() -> None:
+            while not over.wait(HEARTBEAT_US / 1e6):
+                link.tell(present)
+                for frames in link.frames(now_us()):
+                    self._connections.send(self._driver, Kind.WORKER, frames)
+
+        thread = threading.Thread(target=speak, name="penstock-present", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
     def close(self) -> None:
         """Free sockets, sinks and sources."""
