@@ -333,7 +333,21 @@ def test_chaos_reports_kills_recoveries_and_the_oracle(tmp_path: Path) -> None:
         ".to(ps.files('out'))\n"
     )
     done = subprocess.run(
-        [PENSTOCK, "chaos", "job.py", "--for", "4s", "--kill-every", "1500ms", "--seed", "3", "--json", "chaos.json"],
+        [
+            PENSTOCK,
+            "chaos",
+            "job.py",
+            "--for",
+            "4s",
+            "--kill-every",
+            "1500ms",
+            "--switch-every",
+            "700ms",
+            "--seed",
+            "3",
+            "--json",
+            "chaos.json",
+        ],  # fmt: skip
         cwd=tmp_path,
         env={**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")},
         capture_output=True,
@@ -350,6 +364,7 @@ def test_chaos_reports_kills_recoveries_and_the_oracle(tmp_path: Path) -> None:
     assert len(told["chaos"]["kills"]) >= 1
     assert told["chaos"]["recoveries"] >= 1
     assert told["chaos"]["resumed_s"]["max"] > 0
+    assert told["chaos"]["switches"] >= 1
     assert {line[:13].strip() for line in done.stdout.splitlines()} >= {"kills", "recoveries", "output again", "lost"}
 
 

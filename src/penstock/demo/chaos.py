@@ -100,10 +100,7 @@ class Findings(msgspec.Struct):
             *([("switches", f"{self.switches:,}")] if self.switches else []),
         ]
         for who, held in self.holdings.items():
-            shown = [
-                f"{_NAMES[name]} {_short(name, each.first)} → {_short(name, each.last)}" for name, each in held.items()
-            ]
-            rows.append((who, "   ".join(shown)))
+            rows.append((who, "   ".join(f"{_NAMES[name]} {_shown(name, each)}" for name, each in held.items())))
         rows += [("growing", ", ".join(self.growing))] if self.growing else []
         return [f"{name:<13} {value}" for name, value in rows]
 
@@ -189,8 +186,10 @@ class Campaign:
 _NAMES = {"memory_bytes": "memory", "descriptors": "descriptors", "threads": "threads"}
 
 
-def _short(name: str, value: int) -> str:
-    return f"{value / 1e6:,.0f} MB" if name == "memory_bytes" else f"{value:,}"
+def _shown(name: str, trend: Trend) -> str:
+    if name == "memory_bytes":
+        return f"{trend.first / 1e6:,.0f} → {trend.last / 1e6:,.0f} MB"
+    return f"{trend.first:,} → {trend.last:,}"
 
 
 def quantile(ascending: Sequence[float], q: float) -> float:
