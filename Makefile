@@ -34,7 +34,7 @@ simulate: setup ## a job under faults in made-up time: SEED=7 replays one seed, 
 bench: setup ## the short set of measurements; writes benchmarks/results/latest.json
 	$(BIN)/penstock bench study short --out benchmarks/results
 
-services: setup ## real servers to try things out with: Redis, PostgreSQL; says where they are, ends them at Ctrl-C
+services: setup ## real servers to try things out with: Redis, PostgreSQL, Kafka; says where they are, ends them at Ctrl-C
 	sh scripts/servers.sh
 	PYTHONPATH=tests $(BIN)/python -m services
 
