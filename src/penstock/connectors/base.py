@@ -213,6 +213,10 @@ class Source(ABC):
     def check(self) -> None:
         """Raise a PenstockError if the source cannot work (missing file …); called before Spark starts."""
 
+    def signature(self, partitions: int) -> str:
+        """What must be the same for a run that goes on from another one's positions."""
+        return f"{self.kind} of {partitions} partitions ({self.schema.ddl})"
+
     def resumed(self, positions: Mapping[int, Position]) -> Source:
         """Return the source for a run that goes on from these positions of its partitions; the driver asks."""
         del positions
@@ -286,6 +290,14 @@ class SinkWriter(ABC):
         """
         del epoch
         return None
+
+    def finish(self) -> None:
+        """Wait until all that was committed is visible; called once, after the last commit of the job."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits for the place that it writes to that it can take no more now; asked often."""
+        return False
 
     def snapshot(self, epoch: int) -> bytes | None:
         """Return what was prepared under ``epoch``, if it lives in memory only and would be lost with the process."""

@@ -53,6 +53,10 @@ class SinkOperator(Operator):
         """Make the epoch's output visible; return what the driver shall take."""
         return self._call(self.writer.commit, epoch) or []
 
+    def finish(self) -> None:
+        """Wait until everything that was committed is visible."""
+        self._call(lambda writer: writer.finish(), self.writer)
+
     def _call(self, method: Callable[[Any], Any], argument: Any) -> Any:
         try:
             return method(argument)
@@ -255,6 +259,19 @@ class Chain:
         stats.busy_ns += self._clock_ns() - before_ns
         stats.records_out += len(rows)
         return self.push(rows, due_us, 1, until)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether its sinks can take more."""
+        for sink in self.sinks:  # noqa: SIM110 (asked at every step: no generator)
+            if sink.writer.is_full:
+                return False
+        return True
+
+    def finish(self) -> None:
+        """Wait until everything that its sinks have committed is visible."""
+        for sink in self.sinks:
+            sink.finish()
 
     def adopt(self, index: int, staged: bytes) -> None:
         """Have the sink at ``index`` take what a slot has made ready for it."""

@@ -236,6 +236,8 @@ class Share:
             case m.Commit(epoch=epoch, final=final):
                 self._commit(epoch)
                 if final:
+                    for unit in self.units:
+                        unit.chain.finish()
                     self._to_driver.append(m.Stopped(worker=self.worker, incarnation=self.incarnation))
                     self.stopping = True
             case m.Drain(keep=keep):
@@ -254,8 +256,6 @@ class Share:
                 self._pool.on_group_ended(group)
             case m.Stop():
                 self.stopping = True
-            case _:
-                pass
 
     def on_slot(self, message: s.FromSlot, payloads: Sequence[bytes]) -> None:
         """Take a word, or a result, of a slot."""

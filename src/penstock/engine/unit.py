@@ -43,6 +43,7 @@ from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.types import Record
 
 _FIRST_READ_RECORDS = 64
+SINK_US = 5_000
 
 
 class Unit:
@@ -221,7 +222,7 @@ class Unit:
         for log in self._logs:
             if not log.has_room and not (self.due_epoch > self.done_epoch and log.has_queue_room):
                 return False
-        return True
+        return self.chain.has_room
 
     @property
     def _is_away(self) -> bool:
@@ -439,7 +440,8 @@ class Unit:
             return None if self._is_away else now_us  # results bring the next step
         if not self.has_room:
             self.blocked.begin()
-            return None
+            # A log that has room again rings; a sink does not.
+            return None if self.chain.has_room else now_us + SINK_US
         if way is self._here:
             return sooner(source.wake_us(now_us, None), source.idle_us(now_us))
         wake_us = way.wake_us()
