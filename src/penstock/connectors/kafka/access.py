@@ -110,13 +110,20 @@ class Access:
                 f"the client refuses its settings: {refused}.", hint=f"See librdkafka's list of settings.{hint}"
             ) from None
 
-    def ask(self, what: str, question: Callable[[float], Made], troubles: Troubles, wait_s: float = ANSWER_S) -> Made:
+    def ask(
+        self,
+        what: str,
+        question: Callable[[float], Made],
+        client: Consumer | AdminClient,
+        troubles: Troubles,
+        wait_s: float | None = None,
+    ) -> Made:
         """Ask the brokers something, and return what they answer; or say clearly why they do not.
 
-        ``question`` is called with a time to wait, again and again while nobody answers.
+        ``question`` is called with a time to wait, again and again while nobody answers; it asks ``client``.
         """
         errors = client_library().KafkaException
-        deadline = time.monotonic() + wait_s
+        deadline = time.monotonic() + (ANSWER_S if wait_s is None else wait_s)
         while True:
             try:
                 return question(min(_LOOK_S * 2, max(0.1, deadline - time.monotonic())))
@@ -124,6 +131,7 @@ class Access:
                 found: KafkaError = error.args[0]
                 if not _is_passing(found):
                     raise self.failed(f"{what}: {found.str()}.", hint=_hint(found)) from None
+                client.poll(0.05)  # brings what its threads have met
                 troubles.raise_fatal(self)
                 if time.monotonic() >= deadline:
                     cause = troubles.latest or found.str()
@@ -215,7 +223,6 @@ def described(access: Access, topic: str) -> tuple[str, int]:
     admin = access.admin(troubles)
 
     def look(timeout_s: float) -> tuple[str, int] | None:
-        admin.poll(0)
         found = admin.list_topics(topic, timeout=timeout_s).topics.get(topic)
         if found is None or (
             found.error is not None and found.error.code() == clients.KafkaError.UNKNOWN_TOPIC_OR_PART
@@ -226,9 +233,9 @@ def described(access: Access, topic: str) -> tuple[str, int]:
         (asked,) = admin.describe_topics(clients.TopicCollection([topic]), request_timeout=ANSWER_S).values()
         return str(asked.result().topic_id), len(found.partitions)
 
-    found = access.ask(f"topic '{topic}'", look, troubles)
+    found = access.ask(f"topic '{topic}'", look, admin, troubles)
     if found is None:
-        names = list(access.ask("topics", lambda s: admin.list_topics(timeout=s).topics, troubles))
+        names = list(access.ask("topics", lambda s: admin.list_topics(timeout=s).topics, admin, troubles))
         raise access.failed(
             f"there is no topic '{topic}' at {access.servers}.",
             hint=f"Make it first: brokers differ in how many partitions they would give it.{nearest(topic, names)}",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.kafka.access import Access, Troubles, client_library
+from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -77,6 +78,8 @@ class Hub:
                 "group.id": group,
                 "isolation.level": isolation,
                 "enable.partition.eof": True,
+                # A partition that is fetched again waits for the answer to the fetch before.
+                "fetch.wait.max.ms": 100,
                 "fetch.queue.backoff.ms": 5,
                 "fetch.error.backoff.ms": 50,
                 "reconnect.backoff.max.ms": 1_000,
@@ -91,14 +94,23 @@ class Hub:
         self._asked: dict[int, Future[Any]] = {}
         self._discover_us = 0
         self._described: Future[Any] | None = None
+        self._unknown = 0
+        """How often in a row the broker has not known the topic: one that starts may not know it yet."""
         self._at = client_library().TopicPartition
 
     # --- partitions ---------------------------------------------------------------------------------------------------
 
+    def add(self, track: Track) -> None:
+        """Know of a partition; whoever read it before in this process reads it no more."""
+        before = self.tracks.get(track.partition)
+        if before is not None and before is not track:
+            self.rest(before)
+        self.tracks[track.partition] = track
+
     def fetch(self, track: Track) -> None:
         """Fetch a partition from where it is."""
         if not track.is_fetched:
-            self.tracks[track.partition] = track
+            self.add(track)
             track.is_fetched, track.is_paused = True, False
             earliest = track.is_fresh and track.next == 0
             offset = client_library().OFFSET_BEGINNING if earliest else track.next
@@ -111,12 +123,12 @@ class Hub:
             track.held.clear()
             self._consumer.incremental_unassign([self._at(self._topic, track.partition)])
 
-    def leave(self, track: Track) -> bool:
-        """Forget a partition; say whether it was the last."""
+    def leave(self, track: Track) -> None:
+        """Forget a partition."""
         self.rest(track)
-        self.tracks.pop(track.partition, None)
-        self._asked.pop(track.partition, None)
-        return not self.tracks
+        if self.tracks.get(track.partition) is track:
+            del self.tracks[track.partition]
+            self._asked.pop(track.partition, None)
 
     def close(self) -> None:
         """End the clients."""
@@ -180,13 +192,14 @@ class Hub:
             kinds._UNKNOWN_PARTITION,
             kinds.UNKNOWN_TOPIC_ID,
         ):
-            raise self._access.failed(
-                f"topic '{self._topic}' is not there any more.",
-                hint="Restore it, or begin anew with another checkpoint directory.",
-            )
+            raise self._gone()
         if code in (kinds.TOPIC_AUTHORIZATION_FAILED, kinds.GROUP_AUTHORIZATION_FAILED) or error.fatal():
             raise self._access.failed(f"topic '{self._topic}': {error.str()}.")
         self.troubles.note(error)
+
+    def _gone(self) -> PenstockError:
+        what = f"topic '{self._topic}' is not there any more."
+        return self._access.failed(what, hint="Restore it, or begin anew with another checkpoint directory.")
 
     def _out_of_range(self, track: Track) -> None:
         if track.is_fresh:
@@ -244,8 +257,14 @@ class Hub:
             if not self._described.done():
                 return
             answer, self._described = self._described, None
-            if answer.exception() is None:
-                found = answer.result()
+            error, kinds = answer.exception(), client_library().KafkaError
+            if error is not None:
+                code = error.args[0].code() if isinstance(error, client_library().KafkaException) else None
+                self._unknown += code == kinds.UNKNOWN_TOPIC_OR_PART
+                if self._unknown > 1:
+                    raise self._gone()
+            else:
+                found, self._unknown = answer.result(), 0
                 if str(found.topic_id) != self._topic_id:
                     raise self._access.failed(
                         f"topic '{self._topic}' was deleted and made anew while it was read.",

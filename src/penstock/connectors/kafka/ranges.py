@@ -65,10 +65,12 @@ class Ranges:
                 if len(found) == count if end is None else offset == end - 1:
                     self._next = partition, offset + 1
                     return found
-            arrived = self._consumer.consume(10_000, _LOOK_S)
-            if arrived:
+            # Asked for many, the client waits until there are so many.
+            arrived = self._consumer.poll(_LOOK_S)
+            if arrived is not None:
                 deadline = time.monotonic() + WAIT_S
-                self._rest.extend(arrived)
+                self._rest.append(arrived)
+                self._rest.extend(self._consumer.consume(10_000, 0))
                 continue
             self._troubles.raise_fatal(self._access)
             if time.monotonic() > deadline:

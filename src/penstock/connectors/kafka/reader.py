@@ -169,17 +169,15 @@ class KafkaReader(SourceReader):
         if self._hub is None:
             self._hub = self._join()
             for track in self._tracks.values():
-                self._hub.tracks[track.partition] = track
+                self._hub.add(track)
         return self._hub
 
     def _find_new(self, hub: Hub, now_us: int) -> None:
-        if self._owned is None:
-            return
         hub.discover(now_us)
-        for partition in range(hub.partitions):
-            if partition not in self._tracks and self._owned(partition):
+        for partition in range(hub.partitions if self._owned is not None else 0):
+            if partition not in self._tracks and self._owned is not None and self._owned(partition):
                 self._tracks[partition] = track = Track(partition, 0)
-                hub.tracks[partition] = track
+                hub.add(track)
 
     def close(self) -> None:
         if self._hub is not None:
@@ -204,7 +202,7 @@ class KafkaReader(SourceReader):
             track = self._tracks.setdefault(partition, Track(partition, offset))
             if self._hub is not None:
                 self._hub.rest(track)
-                self._hub.tracks[partition] = track
+                self._hub.add(track)
             track.next, track.is_fresh = offset, track.is_fresh and offset in (0, track.next)
         self._last = self._recent = None
         self._wake_us = 0

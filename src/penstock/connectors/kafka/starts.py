@@ -44,12 +44,11 @@ def resolved(
 
     def ask(wanted: Any) -> dict[int, int]:
         def look(_: float) -> dict[int, int]:
-            admin.poll(0)
             at = {clients.TopicPartition(topic, each): wanted for each in range(partitions)}
             answers: dict[Any, Future[Any]] = admin.list_offsets(at, isolation_level=level, request_timeout=ANSWER_S)
             return {key.partition: int(answer.result().offset) for key, answer in answers.items()}
 
-        return access.ask(f"offsets of topic '{topic}'", look, troubles)
+        return access.ask(f"offsets of topic '{topic}'", look, admin, troubles)
 
     earliest = ask(spec.earliest())
     if where == EARLIEST:
@@ -79,7 +78,7 @@ def _committed(access: Access, topic: str, partitions: int, group: str) -> dict[
     consumer = access.consumer(troubles, **{"group.id": group})
     try:
         at = [clients.TopicPartition(topic, each) for each in range(partitions)]
-        found = access.ask(f"group '{group}'", lambda s: consumer.committed(at, timeout=s), troubles)
+        found = access.ask(f"group '{group}'", lambda s: consumer.committed(at, timeout=s), consumer, troubles)
     finally:
         consumer.close()
     for each in found:

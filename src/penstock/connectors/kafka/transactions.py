@@ -87,7 +87,7 @@ class Channel:
         try:
             at = [clients.TopicPartition(self.topic, 0)]
             ask = lambda seconds: consumer.committed(at, timeout=seconds)  # noqa: E731
-            (found,) = self.access.ask(f"token '{self.name}'", ask, troubles, wait_s)
+            (found,) = self.access.ask(f"token '{self.name}'", ask, consumer, troubles, wait_s)
             if found.error is not None:
                 raise self.access.failed(f"token '{self.name}': {found.error.str()}.")
             return (found.offset if found.offset >= 0 else None), consumer.consumer_group_metadata()
@@ -110,6 +110,8 @@ class Publisher:
         self._troubles = Troubles()
         self._producer: Producer | None = None
         self._refused: Any = None
+        self._is_open = False
+        """Whether it has ever found out what is in the topic."""
         self.done = -1
         """The newest epoch that is in the topic, as far as is known here."""
         self.queued_bytes = 0
@@ -128,7 +130,8 @@ class Publisher:
     def wait(self, timeout_s: float) -> bool:
         """Wait until everything that was submitted is in the topic; say whether it is."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._todo or self.failure is not None, timeout_s)
+            is_over = lambda: (self._is_open and not self._todo) or self.failure is not None  # noqa: E731
+            return self._changed.wait_for(is_over, timeout_s)
 
     @property
     def trouble(self) -> str:
@@ -213,7 +216,7 @@ class Publisher:
                 hint="Brokers forget that a week after the last write (offsets.retention.minutes). Begin anew with "
                 "another checkpoint directory and start=.",
             )
-        self._told = False
+        self._told, self._is_open = False, True
         self.done = max(self.done, -1 if token is None else token)
         self._forget(self.done)
         self._troubles.passed()
