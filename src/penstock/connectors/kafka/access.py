@@ -192,7 +192,9 @@ def client_library() -> Any:
 
 def _is_passing(error: KafkaError) -> bool:
     kinds = client_library().KafkaError
-    passing = (kinds._TRANSPORT, kinds._TIMED_OUT, kinds._ALL_BROKERS_DOWN, kinds._WAIT_COORD, kinds._IN_PROGRESS)
+    passing = [kinds._TRANSPORT, kinds._TIMED_OUT, kinds._ALL_BROKERS_DOWN, kinds._WAIT_COORD, kinds._IN_PROGRESS]
+    # Brokers hear of a new topic, or of a new leader, one after the other.
+    passing += [kinds.NOT_LEADER_FOR_PARTITION, kinds.LEADER_NOT_AVAILABLE, kinds.UNKNOWN_TOPIC_OR_PART]
     return error.code() in passing or error.retriable()
 
 
@@ -210,10 +212,10 @@ def _hint(error: KafkaError) -> str:
     return ""
 
 
-def check_topic(topic: object) -> str:
+def check_topic(topic: object, option: str = "topic") -> str:
     """Check a topic's name."""
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-        raise InvalidOption(option="topic", given=topic, allowed="letters, digits, '.', '_' and '-', at most 249")
+        raise InvalidOption(option=option, given=topic, allowed="letters, digits, '.', '_' and '-', at most 249")
     return topic
 
 

@@ -15,6 +15,7 @@ from penstock.connectors.kafka.encoding import Layout
 from penstock.connectors.kafka.sink import Delivery, KafkaSink
 from penstock.connectors.kafka.source import KafkaSource
 from penstock.connectors.kafka.starts import COMMITTED, EARLIEST, LATEST, check_where
+from penstock.connectors.kafka.transactions import TOKENS
 from penstock.errors import InvalidOption
 
 _GROUP = re.compile(r"[^\s/]{1,200}")
@@ -23,12 +24,11 @@ _GROUP = re.compile(r"[^\s/]{1,200}")
 class Kafka(End):
     """A topic; build it with :func:`kafka`."""
 
-    def __init__(self, access: Access, topic: str, reading: dict[str, Any], layout: Layout, delivery: Delivery) -> None:
+    def __init__(self, access: Access, topic: str, reading: dict[str, Any], writing: dict[str, Any]) -> None:
         self._access = access
         self._topic = topic
         self._reading = reading
-        self._layout = layout
-        self._delivery = delivery
+        self._writing = writing
 
     def __repr__(self) -> str:
         return f"kafka({self._access!r}, {self._topic!r})"
@@ -37,7 +37,7 @@ class Kafka(End):
         return KafkaSource(self._access, self._topic, **self._reading)
 
     def sink(self) -> KafkaSink:
-        return KafkaSink(self._access, self._topic, self._layout, self._delivery)
+        return KafkaSink(self._access, self._topic, **self._writing)
 
 
 def kafka(
@@ -54,6 +54,7 @@ def kafka(
     headers: str | None = None,
     partition: str | None = None,
     delivery: str = "exactly-once",
+    tokens: str = TOKENS,
     options: Mapping[str, Any] | None = None,
 ) -> Kafka:
     """Read a topic of Kafka, or write to one.
@@ -88,6 +89,9 @@ def kafka(
         Writing: ``"exactly-once"`` makes each epoch visible by one transaction, for readers of committed records
         (``isolation.level=read_committed``). ``"immediate"`` sends every record at once; after a failure some come
         again, and the header ``penstock`` tells which.
+    tokens : str
+        Writing exactly once: the compacted topic that says which epochs are there; made where it is missing. Jobs share
+        it.
     options : dict, optional
         Settings of the client (librdkafka), such as ``{"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN",
         "sasl.username": …, "sasl.password": …}``. Nothing secret of them is ever shown.
@@ -113,6 +117,9 @@ def kafka(
     for option, column in (("key", key), ("value", value), ("headers", headers), ("partition", partition)):
         if column is not None and not isinstance(column, str):
             raise InvalidOption(option=option, given=column, allowed="the name of a column")
-    layout = Layout(key, value, headers, partition)
-    access = Access.of(servers, options)
-    return Kafka(access, check_topic(topic), reading, layout, OneOf(Delivery).read("delivery", delivery))
+    writing = {
+        "layout": Layout(key, value, headers, partition),
+        "delivery": OneOf(Delivery).read("delivery", delivery),
+        "tokens": check_topic(tokens, "tokens"),
+    }
+    return Kafka(Access.of(servers, options), check_topic(topic), reading, writing)

@@ -11,7 +11,7 @@ from penstock.connectors.base import RESUME_ONCE, Sink, SinkWriter, Stager, Writ
 from penstock.connectors.kafka.access import ANSWER_S, Access, Troubles, client_library, described
 from penstock.connectors.kafka.encoding import RECORD_BYTES_MAX, Layout
 from penstock.connectors.kafka.immediate import ImmediateWriter
-from penstock.connectors.kafka.transactions import Channel, TransactionWriter, encode_entries
+from penstock.connectors.kafka.transactions import Channel, TransactionWriter, encode_entries, token_ends
 from penstock.errors import CheckpointMismatch, InvalidOption, PenstockError
 from penstock.types import Schema
 
@@ -28,8 +28,10 @@ class Delivery(Enum):
 class KafkaSink(Sink):
     """Writes to a topic; build it with :func:`kafka`."""
 
-    def __init__(self, access: Access, topic: str, layout: Layout, delivery: Delivery) -> None:
+    def __init__(self, access: Access, topic: str, layout: Layout, delivery: Delivery, tokens: str) -> None:
         self._access = access
+        self._tokens = tokens
+        self._token_ends: tuple[int, ...] = ()
         self._topic = topic
         self._layout = layout
         self._delivery = delivery
@@ -57,6 +59,12 @@ class KafkaSink(Sink):
         self._topic_id, _ = described(self._access, self._topic)
         if self._delivery is Delivery.EXACTLY_ONCE:
             self._check_timeout()
+            self._token_ends = token_ends(self._access, self._topic, self._tokens)
+
+    def _channel(self, job_id: str, operation: str, instance: int) -> Channel:
+        """The name is the same in every process and every run of a job."""
+        name = f"penstock-{job_id}-{operation}-{instance}"
+        return Channel(self._access, self._topic, name, self._tokens, self._token_ends)
 
     def _check_timeout(self) -> None:
         """Refuse a time-out that the broker would refuse of the first writer."""
@@ -100,8 +108,7 @@ class KafkaSink(Sink):
             )
         if self._delivery is Delivery.EXACTLY_ONCE:
             epoch = int(str(state["epoch"]))
-            channel = Channel.of(self._access, self._topic, str(state["job_id"]), str(state["operation"]), 0)
-            token, _ = channel.token(ANSWER_S)
+            token = self._channel(str(state["job_id"]), str(state["operation"]), 0).token(0)
             if token is not None and token > epoch:
                 raise CheckpointMismatch(
                     f"topic '{self._topic}' has epoch {token} of this job, and the checkpoint ends with epoch {epoch}.",
@@ -111,7 +118,7 @@ class KafkaSink(Sink):
     def writer(self, schema: Schema, context: WriterContext) -> SinkWriter:
         if self._delivery is Delivery.IMMEDIATE:
             return ImmediateWriter(self._access, self._topic, self._layout, schema, context, self._record_bytes_max)
-        channel = Channel.of(self._access, self._topic, context.job_id, context.operation, context.instance)
+        channel = self._channel(context.job_id, context.operation, context.instance)
         return TransactionWriter(channel, self._layout, schema, context, self._record_bytes_max)
 
     def stager(self, schema: Schema, operation: str) -> Stager:

@@ -1,9 +1,9 @@
 """Exactly once into a topic: every committed epoch becomes one transaction, which carries the epoch's number.
 
-The number, the *token*, is the committed offset of a group of the sink instance's own (`Channel.name`), written by the
-transaction itself. So the records of an epoch are visible if and only if the token has reached it. The records stay in
-the instance's snapshots until they are. No transaction is open longer than it takes to send an epoch: one that times
-out or is aborted loses nothing, it is sent again.
+The number, the *token*, is one more record of the transaction, in a compacted topic beside (`Channel.tokens`), under
+the name of the sink's instance. So the records of an epoch are visible if and only if the token has reached it. The
+records stay in the instance's snapshots until they are. No transaction is open longer than it takes to send an epoch:
+one that times out or is aborted loses nothing, it is sent again.
 
 ===============================  ==================================  =================================================
 a crash after                    what is durable                     what the next writer does
@@ -40,12 +40,14 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import msgspec
 
 from penstock.connectors.base import SinkWriter, WriterContext
-from penstock.connectors.kafka.access import Access, Troubles, client_library
+from penstock.connectors.kafka.access import Access, Troubles, client_library, described
 from penstock.connectors.kafka.encoding import Entry, Layout, weight
+from penstock.connectors.kafka.starts import LATEST, resolved
 from penstock.errors import CheckpointMismatch, KafkaFailed, PenstockError
 from penstock.types import Record, Schema
 
@@ -57,59 +59,99 @@ QUEUED_BYTES_MAX = 64 * 1024 * 1024
 TIMEOUT_MS = 60_000
 FINISH_S = 60.0
 CLOSE_S = 5.0
-_CALL_S = 15.0
+_CALL_S = 5.0
+_TOKEN_S = 90.0
+"""How long reading a token may take: somebody else's transaction that nobody ends is ended by its time-out."""
 _BACKOFF_S = 0.1
 _BACKOFF_S_MAX = 2.0
-TOKEN_S = 24 * 3600.0
-"""Brokers keep the offsets of a group that nobody is in for a week, unless they are told otherwise; so a token that is
-missing after less than this was never there."""
+TOKENS = "penstock-epochs"
+TOKEN_PARTITIONS = 16
 
 
 @dataclass(frozen=True)
 class Channel:
-    """Where an instance of a sink writes, and under which name."""
+    """Where an instance of a sink writes, under which name, and where its tokens are."""
 
     access: Access
     topic: str
     name: str
-    timeout_ms: int = TIMEOUT_MS
+    tokens: str
+    ends: tuple[int, ...]
+    """How far each partition of the tokens went before the job began."""
 
-    @staticmethod
-    def of(access: Access, topic: str, job_id: str, operation: str, instance: int) -> Channel:
-        """The name is the same in every process and every run of a job."""
-        timeout_ms = int(access.options.get("transaction.timeout.ms", TIMEOUT_MS))
-        return Channel(access, topic, f"penstock-{job_id}-{operation}-{instance}", timeout_ms)
+    @property
+    def timeout_ms(self) -> int:
+        """After so long the broker aborts a transaction."""
+        return int(self.access.options.get("transaction.timeout.ms", TIMEOUT_MS))
 
-    def token(self, wait_s: float = _CALL_S) -> tuple[int | None, Any]:
-        """The newest epoch that is in the topic, if any; and what a transaction needs to write the next."""
+    @property
+    def partition(self) -> int:
+        """Where its tokens are."""
+        return crc32(self.name.encode()) % len(self.ends)
+
+    def end(self) -> int:
+        """How far the tokens go, those of open transactions included."""
         clients, troubles = client_library(), Troubles()
-        consumer = self.access.consumer(troubles, **{"group.id": self.name, "isolation.level": "read_committed"})
+        at = {clients.TopicPartition(self.tokens, self.partition): clients.admin.OffsetSpec.latest()}
+        admin = self.access.admin(troubles)
+
+        def look(_: float) -> int:
+            level = clients.IsolationLevel.READ_UNCOMMITTED
+            (answer,) = admin.list_offsets(at, isolation_level=level, request_timeout=_CALL_S).values()
+            return int(answer.result().offset)
+
+        return self.access.ask(f"topic '{self.tokens}'", look, admin, troubles, _CALL_S)
+
+    def token(self, since: int) -> int | None:
+        """The newest epoch that is in the topic, if it was written behind offset ``since``.
+
+        What is behind a transaction that is open cannot be read, whoever's it is: it is waited for.
+        """
+        kinds, troubles = client_library().KafkaError, Troubles()
+        end = self.end()
+        if since > end:
+            raise CheckpointMismatch(
+                f"topic '{self.tokens}', which says what of this job is in topic '{self.topic}', was made anew.",
+                hint="Restore it, or begin anew with another checkpoint directory.",
+            )
+        settings = {"isolation.level": "read_committed", "enable.partition.eof": True, "fetch.wait.max.ms": 20}
+        consumer = self.access.consumer(troubles, **settings)
+        found, reached, deadline = None, since, time.monotonic() + _TOKEN_S
         try:
-            at = [clients.TopicPartition(self.topic, 0)]
-            ask = lambda seconds: consumer.committed(at, timeout=seconds)  # noqa: E731
-            (found,) = self.access.ask(f"token '{self.name}'", ask, consumer, troubles, wait_s)
-            if found.error is not None:
-                raise self.access.failed(f"token '{self.name}': {found.error.str()}.")
-            return (found.offset if found.offset >= 0 else None), consumer.consumer_group_metadata()
+            consumer.assign([client_library().TopicPartition(self.tokens, self.partition, since)])
+            while reached < end:
+                message = consumer.poll(0.5)
+                error = message.error() if message is not None else None
+                if message is not None and error is None:
+                    if message.key() == self.name.encode():
+                        found = int(message.value() or b"-1")
+                    reached = (message.offset() or 0) + 1
+                elif message is not None and error is not None and error.code() == kinds._PARTITION_EOF:
+                    reached = message.offset() or 0
+                elif time.monotonic() > deadline:
+                    raise self.access.failed(f"topic '{self.tokens}' cannot be read: {troubles.latest or 'no answer'}.")
         finally:
             consumer.close()
+        return found
 
 
 class Publisher:
     """Sends committed epochs, in their order, from a thread of its own."""
 
-    def __init__(self, channel: Channel, committed: int, told: bool) -> None:
+    def __init__(self, channel: Channel, committed: int, since: int) -> None:
         self._channel = channel
         self._committed = committed
         """The newest epoch that is known to be committed."""
-        self._told = told
-        """Whether there must be a token, if one was ever written."""
+        self.since = since
+        """Tokens that are not known here are behind this offset."""
         self._todo: deque[tuple[int, list[Entry]]] = deque()
         self._changed = threading.Condition()
         self._stopping = False
         self._troubles = Troubles()
         self._producer: Producer | None = None
         self._refused: Any = None
+        self._written = 0
+        """Where the last token is."""
         self._is_open = False
         """Whether it has ever found out what is in the topic."""
         self.done = -1
@@ -162,6 +204,7 @@ class Publisher:
                     break
                 if ready:
                     self._send(ready)
+                    self.since = self._written
                 self._forget(last)
                 backoff_s = _BACKOFF_S
             except errors as error:
@@ -192,7 +235,6 @@ class Publisher:
                 "retry.backoff.ms": 5,
                 "queue.buffering.max.messages": 0,
                 "queue.buffering.max.kbytes": 2 * 1024 * 1024 - 1,
-                "delivery.report.only.error": True,
                 **channel.access.options,
                 "transaction.timeout.ms": channel.timeout_ms,
                 "transactional.id": channel.name,
@@ -201,7 +243,7 @@ class Publisher:
         )
         self._producer = producer
         producer.init_transactions(_CALL_S)
-        token, self._group = channel.token()
+        token = channel.token(self.since)
         if token is not None and token > self._committed:
             # Epochs that follow would be taken for those that are there.
             raise CheckpointMismatch(
@@ -209,20 +251,14 @@ class Publisher:
                 f"{self._committed}.",
                 hint="Restore the newest checkpoint, or begin anew with another checkpoint directory and topic.",
             )
-        if token is None and self._told:
-            raise CheckpointMismatch(
-                f"topic '{channel.topic}' no longer says which epochs of this job it has (group '{channel.name}'), "
-                "and the last of them may be missing there or not.",
-                hint="Brokers forget that a week after the last write (offsets.retention.minutes). Begin anew with "
-                "another checkpoint directory and start=.",
-            )
-        self._told, self._is_open = False, True
-        self.done = max(self.done, -1 if token is None else token)
-        self._forget(self.done)
+        with self._changed:
+            self._is_open = True
+        self._forget(self.done if token is None else token)
         self._troubles.passed()
 
     def _send(self, ready: list[tuple[int, list[Entry]]]) -> None:
-        producer, topic = self._producer, self._channel.topic
+        producer, channel, topic = self._producer, self._channel, self._channel.topic
+        errors = client_library().KafkaException
         assert producer is not None
         self._refused = None
         producer.begin_transaction()
@@ -230,13 +266,23 @@ class Publisher:
         for _, entries in ready:
             for key, value, headers, partition in entries:
                 produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]
-        at = client_library().TopicPartition(topic, 0, ready[-1][0])
-        producer.send_offsets_to_transaction([at], self._group, _CALL_S)
-        try:
-            producer.commit_transaction(_CALL_S)
-        except client_library().KafkaException as error:
-            raise client_library().KafkaException(self._refused or error.args[0]) from None
+        token = b"%d" % ready[-1][0]
+        produce(channel.tokens, token, channel.name, channel.partition, on_delivery=self._note_token)
+        while True:
+            try:
+                producer.commit_transaction(_CALL_S)
+                break
+            except errors as error:
+                if self._refused is not None:
+                    raise errors(self._refused) from None
+                if not error.args[0].retriable() or self._stopping:
+                    raise
         self._troubles.passed()
+
+    def _note_token(self, error: Any, message: Any) -> None:
+        self._note_refused(error, message)
+        if error is None:
+            self._written = message.offset()
 
     def _note_refused(self, error: Any, message: Any) -> None:
         del message
@@ -266,7 +312,6 @@ class Publisher:
             kinds.TOPIC_AUTHORIZATION_FAILED: "the user may not write to it",
             kinds.CLUSTER_AUTHORIZATION_FAILED: "the user may not write there",
             kinds.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: f"the user may not use the transactional id '{channel.name}'",
-            kinds.GROUP_AUTHORIZATION_FAILED: f"the user may not use the group '{channel.name}'",
             kinds.UNKNOWN_TOPIC_OR_PART: "it is not there any more, or has no such partition",
             kinds._UNKNOWN_TOPIC: "it is not there any more",
             kinds._UNKNOWN_PARTITION: "it has no such partition",
@@ -290,9 +335,8 @@ class Publisher:
 class Held(msgspec.Struct, array_like=True):
     """What a snapshot keeps of the sink."""
 
-    published: int
-    """The newest epoch that was in the topic then; -1: none."""
-    at_s: float
+    since: int
+    """Tokens of epochs that may be in the topic by now are behind this offset."""
     epochs: dict[int, list[Entry]]
     """What may not be there, by epoch."""
 
@@ -313,7 +357,8 @@ class TransactionWriter(SinkWriter):
 
     def _publishing(self) -> Publisher:
         if self._publisher is None:
-            self._publisher = Publisher(self._channel, 0, told=False)
+            # No process knows of a token before the job began: another one of this name may be quicker.
+            self._publisher = Publisher(self._channel, 0, self._channel.ends[self._channel.partition])
         if self._publisher.failure is not None:
             raise self._publisher.failure.at(self._operation)
         return self._publisher
@@ -338,17 +383,18 @@ class TransactionWriter(SinkWriter):
             self._open = []
 
     def snapshot(self, epoch: int) -> bytes | None:
-        published = self._settle()
+        # First the offset: what is published in between is found behind it.
+        since = self._publishing().since
+        self._settle()
         held = {each: entries for each, entries in self._prepared.items() if each <= epoch}
-        return msgspec.msgpack.encode(Held(published, time.time(), held))
+        return msgspec.msgpack.encode(Held(since, held))
 
     def restore(self, epoch: int, snapshot: bytes | None) -> None:
-        told = False
+        since = 0
         if snapshot is not None:
             held = msgspec.msgpack.decode(snapshot, type=Held)
-            self._prepared = held.epochs
-            told = held.published >= 0 and bool(held.epochs) and time.time() - held.at_s > TOKEN_S
-        self._publisher = Publisher(self._channel, epoch, told)
+            self._prepared, since = held.epochs, held.since
+        self._publisher = Publisher(self._channel, epoch, since)
 
     def commit(self, epoch: int) -> list[Record] | None:
         publisher = self._publishing()
@@ -359,12 +405,11 @@ class TransactionWriter(SinkWriter):
         self._settle()
         return None
 
-    def _settle(self) -> int:
-        """Forget what is in the topic; return the newest epoch that is."""
+    def _settle(self) -> None:
+        """Forget what is in the topic."""
         done = self._publishing().done
         for each in [each for each in self._prepared if each <= min(done, self._submitted)]:
             del self._prepared[each]
-        return done
 
     def finish(self) -> None:
         publisher = self._publishing()
@@ -383,3 +428,27 @@ class TransactionWriter(SinkWriter):
 
 encode_entries = msgspec.msgpack.Encoder().encode
 decode_entries = msgspec.msgpack.Decoder(list[Entry]).decode
+
+
+def token_ends(access: Access, topic: str, tokens: str) -> tuple[int, ...]:
+    """Make the topic of the tokens where there is none; return how far each of its partitions goes."""
+    clients, troubles = client_library(), Troubles()
+    admin = access.admin(troubles)
+    known = access.ask("topics", lambda seconds: admin.list_topics(timeout=seconds).topics, admin, troubles)
+    if tokens not in known:
+        replicas = max((len(each.replicas) for each in known[topic].partitions.values()), default=1)
+        # Small pieces: what is read when a job resumes stays short.
+        settings = {"cleanup.policy": "compact", "segment.ms": "600000", "min.cleanable.dirty.ratio": "0.1"}
+        wanted = clients.admin.NewTopic(tokens, TOKEN_PARTITIONS, replicas, config=settings)
+        try:
+            (made,) = admin.create_topics([wanted]).values()
+            made.result()
+        except clients.KafkaException as error:
+            if error.args[0].code() != clients.KafkaError.TOPIC_ALREADY_EXISTS:
+                raise access.failed(
+                    f"topic '{tokens}', for the numbers of epochs, cannot be made: {error.args[0].str()}.",
+                    hint=f"Make it (cleanup.policy=compact, {TOKEN_PARTITIONS} partitions), or name another: tokens=….",
+                ) from None
+    _, partitions = described(access, tokens)
+    found = resolved(access, tokens, partitions, LATEST, group="", isolation="read_uncommitted", option="tokens")
+    return tuple(found[each] for each in range(partitions))
