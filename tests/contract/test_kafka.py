@@ -7,6 +7,8 @@ import time
 import uuid
 from collections import defaultdict
 from dataclasses import replace
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -210,3 +212,18 @@ def test_each_partition_has_its_own_watermark(kafka_server: Any) -> None:
     cluster = Cluster(planned(counts.to(sink), parallelism=1))
     run(cluster)
     assert sorted((row.k, row.count) for row in sink.rows) == [("p0", 10)] * 10 + [("p1", 10)] * 10
+
+
+def test_the_example_counts_every_click(kafka_server: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(__file__).parents[2] / "examples" / "kafka_to_kafka.py"
+    spec = spec_from_file_location("kafka_to_kafka", path)
+    assert spec is not None
+    assert spec.loader is not None
+    example = module_from_spec(spec)
+    spec.loader.exec_module(example)
+    example.fill(kafka_server.servers)
+    run(Cluster(planned(example.pipeline(kafka_server.servers))))
+    example.show(kafka_server.servers)
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert sum(each["count"] for each in found) == 6_000
+    assert len(found) == 3 * 7
