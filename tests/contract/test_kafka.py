@@ -226,4 +226,4 @@ def test_the_example_counts_every_click(kafka_server: Any, capsys: pytest.Captur
     example.show(kafka_server.servers)
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert sum(each["count"] for each in found) == 6_000
-    assert len(found) == 3 * 7
+    assert len(found) == 3 * 6
