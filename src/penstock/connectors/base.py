@@ -113,6 +113,9 @@ class SourceReader(ABC):
     def seek(self, position: Position) -> None:
         """Go on from what `position` was, backwards or forwards, without reading what lies before it."""
 
+    def committed(self, position: Position) -> None:
+        """Take note that nobody will go back before ``position``; it may be called after `close`, and not at all."""
+
     def backlog_records(self, now_us: int) -> int:
         """How many records are due and not read yet, about (0 where the source cannot tell)."""
         del now_us
@@ -155,6 +158,21 @@ class SourceReader(ABC):
 
     def close(self) -> None:
         """Free what the reader holds."""
+
+
+class OnceReader(SourceReader):
+    """A reader of records that only `poll` gives out, in their order: no other reader can read a run of them again.
+
+    Dead letters name the number of a record in its partition, where no operation has changed it before.
+    """
+
+    def recent(self, count: int) -> Run | None:
+        del count
+        return None
+
+    def rows(self, run: Run) -> list[Record]:
+        del run
+        return []
 
 
 def check_count(count: int, left: int | None) -> None:
@@ -212,6 +230,18 @@ class Source(ABC):
     @abstractmethod
     def reader(self, partition: int, partitions: int, start_us: int) -> SourceReader:
         """Open one partition; ``start_us`` is the time the job started, from which schedules count."""
+
+
+class End(ABC):
+    """A place that can be at either end of a pipeline, such as a table or a topic."""
+
+    @abstractmethod
+    def source(self) -> Source:
+        """Return what reads it."""
+
+    @abstractmethod
+    def sink(self) -> Sink:
+        """Return what writes to it."""
 
 
 Stager = Callable[[pa.RecordBatch], bytes]

@@ -476,6 +476,7 @@ class Unit:
 
     def commit(self, epoch: int) -> None:
         """Forget what was kept for replay up to ``epoch``."""
+        self.input.commit(epoch)
         for log in self._logs:
             log.commit(epoch)
 

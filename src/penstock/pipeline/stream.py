@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.checks import OneOf
-from penstock.connectors.base import Sink, Source
+from penstock.connectors.base import End, Sink, Source
 from penstock.durations import parse_us
 from penstock.errors import InvalidGraph, InvalidOption, PenstockError, TypeMismatch
 from penstock.expr import Column
@@ -50,7 +50,7 @@ class _Branches(dict[str, "Stream"]):
         raise InvalidGraph(f"there is no branch '{name}'.", operation="split", hint=f"Branches: {', '.join(self)}.")
 
 
-def stream(name: str, source: Source) -> Stream:
+def stream(name: str, source: Source | End) -> Stream:
     """Begin a pipeline at a source.
 
     Parameters
@@ -60,6 +60,7 @@ def stream(name: str, source: Source) -> Stream:
     source : Source
         Such as ``ps.generator(…)`` or ``ps.json_files(…)``.
     """
+    source = source.source() if isinstance(source, End) else source
     if not isinstance(source, Source):
         raise TypeMismatch(
             what=f"{source!r} is not a source.",
@@ -371,8 +372,10 @@ class Stream:
             raise InvalidOption(option="emit", given=emit, allowed=allowed, operation=name or "aggregate")
         return Grouped(self._unkeyed, self._keys, None, running).aggregate(name=name, on_error=on_error, **aggregates)
 
-    def to(self, sink: Sink, *, name: str | None = None, dead_letters: Sink | None = None) -> Pipeline:
+    def to(self, sink: Sink | End, *, name: str | None = None, dead_letters: Sink | End | None = None) -> Pipeline:
         """End the stream in a sink; ``dead_letters`` takes the bad records of operations with that policy."""
+        sink = sink.sink() if isinstance(sink, End) else sink
+        dead_letters = dead_letters.sink() if isinstance(dead_letters, End) else dead_letters
         if not isinstance(sink, Sink):
             raise TypeMismatch(
                 what=f"{sink!r} is not a sink.",
