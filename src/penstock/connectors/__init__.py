@@ -8,6 +8,7 @@ from penstock.connectors.foreach import foreach
 from penstock.connectors.generator import generator
 from penstock.connectors.json_files import json_files
 from penstock.connectors.memory import At, memory, records
+from penstock.connectors.postgres import postgres
 from penstock.connectors.sqlite import sqlite
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "generator",
     "json_files",
     "memory",
+    "postgres",
     "rates",
     "records",
     "sqlite",

@@ -23,11 +23,11 @@ from penstock.operators import (
     Function,
     How,
     Lookup,
+    LookupTable,
     Operation,
     ParseJson,
     Project,
     Split,
-    Table,
     TimeUnit,
     Watermark,
     Window,
@@ -174,10 +174,10 @@ class Stream:
         return Stream(step, self._port, self.schema, self._keys)
 
     def lookup(
-        self, table: Table, *, on: str, how: str = "inner", name: str | None = None, on_error: str = "fail"
+        self, table: LookupTable, *, on: str, how: str = "inner", name: str | None = None, on_error: str = "fail"
     ) -> Stream:
         """Add the columns of a static table, found by key; ``how="left"`` keeps records without a match."""
-        if not isinstance(table, Table):
+        if not isinstance(table, LookupTable):
             raise TypeMismatch(
                 what=f"{table!r} is not a table.",
                 operation=name or "lookup",
