@@ -11,6 +11,8 @@ from penstock.connectors import (
     postgres,
     rates,
     records,
+    redis,
+    redis_table,
     sqlite,
 )
 from penstock.errors import PenstockError
@@ -45,6 +47,8 @@ __all__ = [
     "postgres",
     "rates",
     "records",
+    "redis",
+    "redis_table",
     "run",
     "session",
     "sqlite",

@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "penstock"
 BENCH = ROOT / "bench" / "penstock_bench"
 PUBLIC = """
     Job Pipeline PenstockError Stream agg coalesce col console fields files foreach generator json_files lit memory op
-    postgres rates records run session sqlite start stream table testing tumbling when
+    postgres rates records redis redis_table run session sqlite start stream table testing tumbling when
 """.split()
 # Lower rooms first; a module may import its own room and those above it in this list.
 ROOMS = ["errors", "durations", "checks", "types", "expr", "metrics", "dataset", "operators", "connectors"]

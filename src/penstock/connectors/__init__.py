@@ -9,6 +9,7 @@ from penstock.connectors.generator import generator
 from penstock.connectors.json_files import json_files
 from penstock.connectors.memory import At, memory, records
 from penstock.connectors.postgres import postgres
+from penstock.connectors.redis import redis, redis_table
 from penstock.connectors.sqlite import sqlite
 
 __all__ = [
@@ -29,5 +30,7 @@ __all__ = [
     "postgres",
     "rates",
     "records",
+    "redis",
+    "redis_table",
     "sqlite",
 ]
