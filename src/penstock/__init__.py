@@ -5,7 +5,9 @@ from penstock.connectors import (
     fields,
     files,
     foreach,
+    from_iterator,
     generator,
+    http,
     json_files,
     memory,
     postgres,
@@ -14,6 +16,9 @@ from penstock.connectors import (
     redis,
     redis_table,
     sqlite,
+    tcp_lines,
+    udp_lines,
+    webhook,
 )
 from penstock.errors import PenstockError
 from penstock.expr import coalesce, col, lit, when
@@ -39,7 +44,9 @@ __all__ = [
     "fields",
     "files",
     "foreach",
+    "from_iterator",
     "generator",
+    "http",
     "json_files",
     "lit",
     "memory",
@@ -55,7 +62,10 @@ __all__ = [
     "start",
     "stream",
     "table",
+    "tcp_lines",
     "testing",
     "tumbling",
+    "udp_lines",
+    "webhook",
     "when",
 ]

@@ -6,11 +6,15 @@ from penstock.connectors.console import console
 from penstock.connectors.files import files
 from penstock.connectors.foreach import foreach
 from penstock.connectors.generator import generator
+from penstock.connectors.http import http
+from penstock.connectors.iterator import from_iterator
 from penstock.connectors.json_files import json_files
 from penstock.connectors.memory import At, memory, records
 from penstock.connectors.postgres import postgres
 from penstock.connectors.redis import redis, redis_table
+from penstock.connectors.sockets import tcp_lines, udp_lines
 from penstock.connectors.sqlite import sqlite
+from penstock.connectors.webhook import webhook
 
 __all__ = [
     "At",
@@ -24,7 +28,9 @@ __all__ = [
     "fields",
     "files",
     "foreach",
+    "from_iterator",
     "generator",
+    "http",
     "json_files",
     "memory",
     "postgres",
@@ -33,4 +39,7 @@ __all__ = [
     "redis",
     "redis_table",
     "sqlite",
+    "tcp_lines",
+    "udp_lines",
+    "webhook",
 ]
