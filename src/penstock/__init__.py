@@ -2,6 +2,7 @@
 
 from penstock.connectors import (
     console,
+    csv_files,
     fields,
     files,
     foreach,
@@ -10,6 +11,7 @@ from penstock.connectors import (
     http,
     json_files,
     memory,
+    parquet_files,
     postgres,
     rates,
     records,
@@ -41,6 +43,7 @@ __all__ = [
     "coalesce",
     "col",
     "console",
+    "csv_files",
     "fields",
     "files",
     "foreach",
@@ -51,6 +54,7 @@ __all__ = [
     "lit",
     "memory",
     "op",
+    "parquet_files",
     "postgres",
     "rates",
     "records",
