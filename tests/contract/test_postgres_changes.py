@@ -157,6 +157,19 @@ def test_every_change_once_whatever_happens_in_between(postgres_server: Any, mon
     reader.close()
 
 
+def test_a_job_that_was_committed_before_it_reached_the_server_can_be_resumed(postgres_server: Any) -> None:
+    postgres_server.execute("CREATE TABLE c8 (id int PRIMARY KEY, v text)", "INSERT INTO c8 VALUES (1, 'a')")
+    source = ps.postgres(postgres_server.dsn, "c8").source()
+    before = source.reader(0, 1, 0).position()
+    lost = source.reader(0, 1, 0)
+    read(lost, some(1))  # the slot is there, and nothing of it was committed
+    lost.close()
+    reader = source.resumed({0: before}).reader(0, 1, 0)
+    reader.seek(before)
+    assert plain(read(reader, some(1))) == [("snapshot", 1, "a")]
+    reader.close()
+
+
 def test_the_slot_moves_at_commits_only_also_after_the_end_and_when_nothing_comes(postgres_server: Any) -> None:
     server = postgres_server
     find = "SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = 'c4_slot'"

@@ -20,7 +20,10 @@ from penstock.connectors.redis.table import Cache
 from penstock.errors import InvalidOption, OperationFailed, PenstockError, SinkFailed, SourceFailed, TypeMismatch
 from penstock.operators.errors import Errors
 from penstock.operators.stateless.lookup import How, Lookup
+from penstock.pipeline.explain import explain_plan
+from penstock.runtime.job import plan_of
 from penstock.types import Schema, record_dict
+from services.postgres import PASSWORD as POSTGRES_PASSWORD
 from services.redis import PASSWORD
 
 SCHEMA = Schema.parse("k string, n bigint, x double, b boolean, at timestamp, day date, tags array<string>")
@@ -306,3 +309,24 @@ def test_what_cannot_work_is_refused_before_anything_starts_and_without_the_pass
     with pytest.raises(SinkFailed, match="no value in 'k'"):
         opened(redis_server, schema, key="k").write([schema.record_type(None, 1)])
     assert PASSWORD not in repr(ps.redis(url, key="k")) + repr(ps.redis(url, key="k").sink())
+
+
+def test_no_credentials_in_what_is_shown_and_stored_of_a_job(redis_server: Any, postgres_server: Any) -> None:
+    postgres_server.execute("CREATE TABLE IF NOT EXISTS shown (id bigint PRIMARY KEY, v text)")
+    place = ps.postgres(postgres_server.dsn, "shown", key="id")
+    stream = ps.stream("in", place).select("id", "v")
+    stream = stream.select("id").lookup(ps.table(place, key="id"), on="id")
+    looked = stream.lookup(
+        ps.redis_table(redis_server.url, schema="id bigint, r string", key="id"), on="id", how="left"
+    )
+    web = ps.webhook("https://h/p?key=webhook-secret", headers={"Authorization": "webhook-secret"})
+    posted = ps.stream("posted", ps.http(port=1, spool="s", token="http-secret-token")).to(ps.memory())
+    written = looked.to(ps.postgres(postgres_server.dsn, "shown_out", key="id"))
+    pipeline = written + looked.to(ps.redis(redis_server.url, key="id")) + looked.to(web) + posted
+    plan = plan_of(pipeline, parallelism=2)
+    nodes = pipeline.graph().nodes
+    states = {name: sink.state() for name, sink in plan.sinks.items()}
+    text = explain_plan(plan, 100) + repr(plan) + repr(nodes) + repr(states) + repr(place) + repr(web)
+    for secret in (PASSWORD, POSTGRES_PASSWORD, "webhook-secret", "http-secret-token"):
+        assert secret not in text
+    assert "127.0.0.1" in text

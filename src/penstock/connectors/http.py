@@ -7,6 +7,7 @@ import hmac
 import ipaddress
 import json
 import os
+import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -131,10 +132,8 @@ def _receiver(address: tuple[str, int], token: str | None, spool: Spool) -> _Rec
 
 
 class _Receiver(ThreadingHTTPServer):
-    daemon_threads = True
-    allow_reuse_address = True
-
     def __init__(self, address: tuple[str, int], token: str | None, spool: Spool) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.token = token
         self.spool = spool
         self.room = threading.BoundedSemaphore(REQUESTS_MAX)

@@ -100,8 +100,8 @@ class LedgerWriter(BufferedWriter):
         """Write rows, within the transaction."""
 
     def commit(self, epoch: int) -> list[Record] | None:
-        ready = self._take(epoch)
-        if ready:
+        ready = [(prepared, rows) for prepared, rows in self._take(epoch) if rows]
+        if ready:  # an epoch without rows need not be remembered
             self.write_once(ready)
         return None
 
@@ -112,6 +112,6 @@ class LedgerWriter(BufferedWriter):
             execute(self._begin, (*self._owner, self._job))
             done = int(execute(self._find, self._owner).fetchone()[0])
             for prepared, rows in ready:
-                if prepared > done and rows:
+                if prepared > done:
                     self.put(rows)
             execute(self._note, (max(done, ready[-1][0]), *self._owner))

@@ -83,9 +83,9 @@ class Changes(Source):
 
     def resumed(self, positions: Mapping[int, Position]) -> Changes:
         for position in positions.values():
-            lsn = lsn_in(position)
-            with self._place.opened() as connection:
-                check_slot(connection, self._place, self._slot, lsn)
+            if lsn := lsn_in(position):  # 0: nothing was begun
+                with self._place.opened() as connection:
+                    check_slot(connection, self._place, self._slot, lsn)
         return self
 
     def partitions(self, parallelism: int) -> int:
