@@ -347,7 +347,7 @@ def test_chaos_reports_kills_recoveries_and_the_oracle(tmp_path: Path) -> None:
             "3",
             "--json",
             "chaos.json",
-        ],  # fmt: skip
+        ],
         cwd=tmp_path,
         env={**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")},
         capture_output=True,
