@@ -1,8 +1,8 @@
 """Snapshots of a job without a checkpoint, where workers share no disk with the driver: the driver keeps them.
 
 The driver has a socket of its own for them, and a thread that reads and writes files: its loop knows nothing of it.
-Only who holds the job's key is answered, and nothing is ever unpickled. A worker that can see the driver's directory uses
-that instead.
+Only who holds the job's key is answered, and nothing is ever unpickled. A worker that can see the driver's directory
+uses that instead.
 
 =========================================  ==============================================================
 a worker asks                              the driver answers
