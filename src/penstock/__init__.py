@@ -1,12 +1,24 @@
 """Penstock: a Python stream processor on Apache Spark. ``import penstock as ps``."""
 
-from penstock.connectors import console, fields, files, foreach, generator, json_files, memory, rates, records, sqlite
+from penstock.connectors import (
+    console,
+    fields,
+    files,
+    foreach,
+    generator,
+    json_files,
+    kafka,
+    memory,
+    rates,
+    records,
+    sqlite,
+)
 from penstock.errors import PenstockError
 from penstock.expr import coalesce, col, lit, when
 from penstock.operators import op, session, table, tumbling
 from penstock.operators.keyed import aggregates as agg
 from penstock.pipeline.pipeline import Pipeline
-from penstock.pipeline.stream import Stream, stream
+from penstock.pipeline.streams.stream import Stream, stream
 from penstock.runtime.job import Job, run, start
 
 from penstock import testing  # isort: skip (after the names that it uses)
@@ -27,6 +39,7 @@ __all__ = [
     "foreach",
     "generator",
     "json_files",
+    "kafka",
     "lit",
     "memory",
     "op",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import penstock as ps
 from penstock.operators import Pairing, Window, session, sliding, tumbling
-from penstock.pipeline.stream import Stream
+from penstock.pipeline.streams.stream import Stream
 from penstock_bench.files import operations
 from penstock_bench.files.chance import Chance, Relabel, limit
 from penstock_bench.files.layout import Place, output_names

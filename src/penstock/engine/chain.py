@@ -14,6 +14,7 @@ from penstock.engine.line import Range
 from penstock.engine.lineage import Lineage, Place, Reread
 from penstock.engine.snapshot import OpCounters, UnitSnapshot
 from penstock.engine.stage import Stage, errors_of
+from penstock.engine.state import restore_state
 from penstock.errors import OperationFailed, PenstockError, PoisonRecord, SinkFailed
 from penstock.metrics.stats import StatsMessage
 from penstock.operators import DEAD_LETTERS, MAIN, Operator, Result, StatefulOperator
@@ -22,6 +23,7 @@ from penstock.operators.errors import ErrorCounts, describe_error, placed, user_
 from penstock.pipeline.plan import OpSpec, Plan, UnitSpec
 from penstock.types import Record, Schema
 
+ROOM_US = 5_000
 ClockNs = Callable[[], int]
 Origin = tuple[Place, int]
 """A place in a source, and which of its records."""
@@ -269,6 +271,18 @@ class Chain:
         stats.records_out += len(rows)
         return self.push(rows, due_us, 1, until)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether its sinks can take more."""
+        for sink in self.sinks:  # noqa: SIM110 (asked at every step: no generator)
+            if sink.writer.is_blocked:
+                return False
+        return True
+
+    def room_us(self, now_us: int) -> int | None:
+        """When to look whether its sinks have room again: unlike a log that has, they do not ring."""
+        return None if self.has_room else now_us + ROOM_US
+
     def adopt(self, index: int, staged: bytes) -> None:
         """Have the sink at ``index`` take what a slot has made ready for it."""
         sink = self.stages[index].operator
@@ -310,7 +324,7 @@ class Chain:
         ]
 
     def restore(self, snapshots: Sequence[UnitSnapshot]) -> None:
-        """Go on from the last of these snapshots; the first holds the whole state, the others what changed."""
+        """Go on from the last of these snapshots; all of them together hold the state."""
         last = snapshots[-1]
         by_name = {counters.name: counters for counters in last.operations}
         for stage in self.stages:
@@ -319,7 +333,7 @@ class Chain:
                 stage.stats.records_in, stage.stats.records_out = counters.records_in, counters.records_out
                 stage.counts = ErrorCounts(counters.skipped, counters.retried, counters.dead_letters)
         if self.stateful is not None:
-            self.stateful.restore([each.state for each in snapshots if each.state is not None])
+            restore_state(self.stateful, [each.state for each in snapshots if each.state is not None])
         self.restore_sinks(last.epoch, last.sinks)
 
     def restore_sinks(self, epoch: int, held: Mapping[str, bytes | None]) -> None:

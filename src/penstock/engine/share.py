@@ -41,7 +41,7 @@ LOOK_US = 10_000
 """How often a worker looks whether much is kept for replay."""
 
 Snapshots = Mapping[InstanceId, Sequence[bytes]]
-"""Stored snapshots by instance: a whole one and the changes after it, in order."""
+"""Stored snapshots by instance, in order: as many as its state needs."""
 
 
 class Share:
@@ -251,8 +251,6 @@ class Share:
                 self._pool.on_group_ended(group)
             case m.Stop():
                 self.stopping = True
-            case _:
-                pass
 
     def on_slot(self, message: s.FromSlot, payloads: Sequence[bytes]) -> None:
         """Take a word, or a result, of a slot."""
@@ -361,7 +359,7 @@ class Share:
             self._storing.add(name)
             packed = encode_snapshot(snapshot)
             who, uploads = (unit.spec.id, unit.instance), unit.chain.uploads()
-            self._to_store.append(Persist(*who, snapshot.epoch, snapshot.full, name, packed, uploads))
+            self._to_store.append(Persist(*who, snapshot.epoch, snapshot.depth, name, packed, uploads))
         unit.snapshots.clear()
 
     def on_stored(self, stored: m.Stored) -> None:

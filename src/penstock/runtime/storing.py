@@ -100,7 +100,7 @@ class SnapshotWriter:
             unit=persist.unit,
             instance=persist.instance,
             epoch=persist.epoch,
-            full=persist.full,
+            depth=persist.depth,
             name=persist.name,
             crc=self._store.write_snapshot(persist.name, persist.data),
         )

@@ -34,8 +34,8 @@ PLANS = {workers: plan_for(workers) for workers in (1, 2, 3)}
 DURABLE = plan_for(2, durable=True)
 
 
-def stored(unit: int, instance: int, epoch: int, *, full: bool = True) -> m.Stored:
-    return m.Stored(unit=unit, instance=instance, epoch=epoch, full=full, name=f"u{unit}-i{instance}-e{epoch}", crc=0)
+def stored(unit: int, instance: int, epoch: int, *, depth: int = 0) -> m.Stored:
+    return m.Stored(unit=unit, instance=instance, epoch=epoch, depth=depth, name=f"u{unit}-i{instance}-e{epoch}", crc=0)
 
 
 def all_stored(epoch: int, instance: int) -> list[m.Stored]:

@@ -25,7 +25,7 @@ def begun(place: str) -> Attempt:
 
 
 def record(attempt: Attempt, epoch: int, *names: str) -> CommitRecord:
-    stored = [m.Stored(unit=0, instance=0, epoch=epoch, full=True, name=name, crc=0) for name in names]
+    stored = [m.Stored(unit=0, instance=0, epoch=epoch, depth=0, name=name, crc=0) for name in names]
     options = attempt.plan.options
     return new_record(
         job=options.name, job_id=attempt.plan.job_id, attempt=attempt.number, epoch=epoch, generation=0, start_us=1,
