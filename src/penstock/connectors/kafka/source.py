@@ -18,7 +18,6 @@ from penstock.errors import KafkaFailed, PenstockError
 from penstock.types import Schema
 
 
-
 class KafkaSource(Source):
     """Reads a topic; build it with :func:`kafka`.
 
