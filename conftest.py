@@ -19,6 +19,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     class Scheduling(LoadScopeScheduling):  # xdist's own groups by mark do nothing with pytest 9
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.partition("::")[0]
+            if "kafka" in path:
+                return "kafka"  # one broker serves them all
             if "/integration/" not in path:
                 return path
             return "programs" if path.endswith(PROGRAMS) else "spark"
@@ -57,6 +59,14 @@ def postgres_server() -> Iterator[Any]:
     from services import postgres
 
     yield from _serving(postgres.missing(), postgres.Postgres)
+
+
+@pytest.fixture(scope="session")
+def kafka_server() -> Iterator[Any]:
+    """A Kafka for the whole run; its tests use topics of their own."""
+    from services import kafka
+
+    yield from _serving(kafka.missing(), kafka.Kafka)
 
 
 def _serving(reason: str | None, start: Callable[[], Any]) -> Iterator[Any]:

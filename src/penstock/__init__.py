@@ -10,6 +10,7 @@ from penstock.connectors import (
     generator,
     http,
     json_files,
+    kafka,
     memory,
     parquet_files,
     postgres,
@@ -27,7 +28,7 @@ from penstock.expr import coalesce, col, lit, when
 from penstock.operators import op, session, table, tumbling
 from penstock.operators.keyed import aggregates as agg
 from penstock.pipeline.pipeline import Pipeline
-from penstock.pipeline.stream import Stream, stream
+from penstock.pipeline.streams.stream import Stream, stream
 from penstock.runtime.job import Job, run, start
 
 from penstock import testing  # isort: skip (after the names that it uses)
@@ -51,6 +52,7 @@ __all__ = [
     "generator",
     "http",
     "json_files",
+    "kafka",
     "lit",
     "memory",
     "op",

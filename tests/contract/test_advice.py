@@ -12,7 +12,7 @@ from penstock.engine.stage import errors_of
 from penstock.errors import OperationFailed
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
-from penstock.pipeline.stream import Grouped, KeyedStream
+from penstock.pipeline.streams.grouped import Grouped, KeyedStream
 from penstock.testing import Harness
 
 BIG = 1 << 62

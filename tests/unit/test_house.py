@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "penstock"
 BENCH = ROOT / "bench" / "penstock_bench"
 PUBLIC = """
     Job PenstockError Pipeline Stream agg coalesce col console csv_files fields files foreach from_iterator
-    generator http json_files lit memory op parquet_files postgres rates records redis redis_table run session
+    generator http json_files kafka lit memory op parquet_files postgres rates records redis redis_table run session
     sqlite start stream table tcp_lines testing tumbling udp_lines webhook when
 """.split()
 # Lower rooms first; a module may import its own room and those above it in this list.

@@ -10,6 +10,7 @@ from penstock.connectors.generator import generator
 from penstock.connectors.http import http
 from penstock.connectors.iterator import from_iterator
 from penstock.connectors.json_files import json_files
+from penstock.connectors.kafka import kafka
 from penstock.connectors.memory import At, memory, records
 from penstock.connectors.parquet_files import parquet_files
 from penstock.connectors.postgres import postgres
@@ -35,6 +36,7 @@ __all__ = [
     "generator",
     "http",
     "json_files",
+    "kafka",
     "memory",
     "parquet_files",
     "postgres",

@@ -23,7 +23,7 @@ from penstock.demo.series import BurstFigures, Course, Sampler, Scene
 from penstock.durations import parse_us
 from penstock.pipeline.options import Forms
 from penstock.pipeline.plan import Plan
-from penstock.pipeline.stream import stream
+from penstock.pipeline.streams.stream import stream
 from penstock.runtime.job import plan_of
 from penstock.runtime.report import Report
 

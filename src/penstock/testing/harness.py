@@ -14,7 +14,7 @@ from penstock.pipeline.graph import Graph
 from penstock.pipeline.options import Options
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Plan
-from penstock.pipeline.stream import Stream
+from penstock.pipeline.streams.stream import Stream
 from penstock.testing.cluster import Cluster
 from penstock.types import record_dict
 

@@ -16,7 +16,7 @@ from penstock.pipeline.graph import Graph
 from penstock.pipeline.options import Options
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Plan
-from penstock.pipeline.stream import Stream, stream
+from penstock.pipeline.streams.stream import Stream, stream
 from penstock.testing.simulation.disk import Disk, Ledger
 from penstock.testing.simulation.draws import (
     SILENCE_US,
@@ -171,6 +171,7 @@ def _of_records(seed: int) -> Scenario:
         linger_us=random.choice([500, 5_000]),
         queue_records=random.choice([1, 2, 5, 20, 16_384]),
         silence_us=SILENCE_US,
+        state_slice=Random(f"state {seed}").choice([1, 2, 5, 2_000]),
         durable=True,
     )
     return Scenario(

@@ -1,0 +1,63 @@
+"""Verbs that keep, compute and decode columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.checks import OneOf
+from penstock.errors import TypeMismatch
+from penstock.expr import Column
+from penstock.operators import Filter, ParseJson, Project, TimeUnit
+from penstock.pipeline.steps import named_columns
+from penstock.pipeline.streams.base import Builder
+from penstock.types import Schema
+
+if TYPE_CHECKING:
+    from penstock.pipeline.streams.stream import Stream
+
+
+class ColumnVerbs(Builder):
+    """What a stream can do with its columns."""
+
+    def filter(self, condition: Column, *, name: str | None = None, on_error: str = "fail") -> Stream:
+        """Keep the records for which a condition is true."""
+        if not isinstance(condition, Column):
+            raise TypeMismatch(
+                what=f"{condition!r} is not a column expression.",
+                operation=name or "filter",
+                hint='Write ps.col("x") == 1, or use map().',
+            )
+        return self._then(Filter(condition), name, on_error)
+
+    def select(
+        self, *columns: str | Column, name: str | None = None, on_error: str = "fail", **named: Column
+    ) -> Stream:
+        """Keep or compute columns, in this order; ``total=ps.col("a") + 1`` names a computed one."""
+        return self._then(Project(named_columns(columns, named, name or "select")), name, on_error)
+
+    def with_columns(
+        self, *columns: Column, name: str | None = None, on_error: str = "fail", **named: Column
+    ) -> Stream:
+        """Add computed columns, or replace those of the same name."""
+        return self._then(Project(named_columns(columns, named, name or "with_columns"), keep=True), name, on_error)
+
+    def parse_json(
+        self,
+        schema: str | Schema,
+        *,
+        column: str = "value",
+        timestamp_unit: str = "ms",
+        keep: str | Sequence[str] = (),
+        name: str | None = None,
+        on_error: str = "fail",
+    ) -> Stream:
+        """Decode a column that holds one JSON object per record.
+
+        Members that the schema does not name are ignored, missing ones are null. A member of the wrong type
+        makes the record bad, which follows ``on_error``. Timestamps are ISO-8601 text or numbers in ``timestamp_unit``.
+        Of the columns beside, those in ``keep`` stay, such as a topic's key.
+        """
+        unit = OneOf(TimeUnit).read("timestamp_unit", timestamp_unit, operation=name or "parse_json")
+        kept = (keep,) if isinstance(keep, str) else tuple(keep)
+        return self._then(ParseJson(Schema.parse(schema), column, unit, kept), name, on_error)

@@ -1,0 +1,128 @@
+"""Verbs that bring streams and tables together, or one stream apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from penstock.checks import OneOf
+from penstock.errors import InvalidGraph, PenstockError, TypeMismatch
+from penstock.expr import Column
+from penstock.operators import MAIN, REST, How, Lookup, LookupTable, Split, join
+from penstock.pipeline.steps import make_step
+from penstock.pipeline.streams.base import Builder
+
+if TYPE_CHECKING:
+    from penstock.pipeline.streams.stream import Stream
+
+
+class _Branches(dict[str, "Stream"]):
+    def __missing__(self, name: str) -> Stream:
+        raise InvalidGraph(f"there is no branch '{name}'.", operation="split", hint=f"Branches: {', '.join(self)}.")
+
+
+class CombiningVerbs(Builder):
+    """What a stream can do with other streams and with tables."""
+
+    def lookup(
+        self, table: LookupTable, *, on: str, how: str = "inner", name: str | None = None, on_error: str = "fail"
+    ) -> Stream:
+        """Add the columns of a table, found by key; ``how="left"`` keeps records without a match."""
+        if not isinstance(table, LookupTable):
+            raise TypeMismatch(
+                what=f"{table!r} is not a table.",
+                operation=name or "lookup",
+                hint="Make one with ps.table(rows, schema=…, key=…).",
+            )
+        kind = OneOf(How).read("how", how, operation=name or "lookup")
+        return self._then(Lookup(table, on, kind), name, on_error)
+
+    def split(self, *, name: str | None = None, on_error: str = "fail", **branches: Column) -> Mapping[str, Stream]:
+        """Send each record to the branch of the first condition that is true, else to ``rest``.
+
+        Every named branch has to lead to a sink; what goes to ``rest`` is dropped if nobody takes it.
+
+        Examples
+        --------
+        >>> parts = events.split(views=col("kind") == "view")   # doctest: +SKIP
+        >>> parts["views"], parts["rest"]                       # doctest: +SKIP
+        """
+        operation = Split(tuple(branches.items()))
+        step = self._then(operation, name, on_error)._from
+        return _Branches({port: self._stream(step, port, self.schema) for port in (*branches, REST)})
+
+    def merge(self, *others: Stream, name: str | None = None) -> Stream:
+        """Join streams of the same schema into one; each keeps its own order."""
+        inputs = (self._edge, *(each._edge for each in others))
+        step = make_step(None, inputs, name, "merge")
+        for other in others:
+            if other.schema != self.schema:
+                raise TypeMismatch(
+                    what=f"({other.schema.ddl}) cannot be merged with ({self.schema.ddl}).",
+                    operation=step.node.name,
+                    hint="Use select() first.",
+                )
+        return self._stream(step, MAIN, self.schema)
+
+    def join(
+        self,
+        other: Stream,
+        *,
+        on: str | Sequence[str],
+        within: str | float,
+        time: str | None = None,
+        left_time: str | None = None,
+        right_time: str | None = None,
+        lateness: str | float = 0,
+        how: str = "inner",
+        match: str = "all",
+        name: str | None = None,
+        on_error: str = "fail",
+    ) -> Stream:
+        """Pair the records of two streams that have the same key and whose times are close together.
+
+        A pair has the columns of this stream and those that the other one adds. A null key equals nothing. Only event
+        time counts: what is paired depends neither on the clock nor on which side comes first. Records are held until
+        no partner can come any more, so a side that stands still without being idle makes the other one's records
+        pile up.
+
+        Parameters
+        ----------
+        other : Stream
+            The right side; a column that both have, other than the key, has to be renamed before.
+        on : str or list of str
+            The key: columns that both sides have.
+        within : str or number
+            Time to live: how far apart the times of a pair may be, such as ``"10s"``.
+        time : str
+            The timestamp column of both sides; pairs have it once, with the later of the two times.
+        left_time, right_time : str
+            The timestamp columns where their names differ, instead of ``time``; pairs have both.
+        lateness : str or number
+            How far behind the newest record of its own partition a record may be, where the stream does not say that
+            itself (:meth:`with_watermark`). One that is further behind is late: counted, not joined. Windows and joins
+            over the pairs' times wait as long as this join may take, and need no lateness of their own.
+        how : {"inner", "left"}
+            With ``"left"``, a record of this stream that finds no partner is sent on with nulls, once that is certain.
+        match : {"all", "once"}
+            With ``"all"`` every pair is made, and sent on when the second of its records comes. With ``"once"`` a
+            record is in one pair at most, which uses it up. Records are then taken in the order of time (at equal
+            times this stream's first, then by their other columns, nulls first), each with the first record of the
+            other side in that order that still waits and is at most ``within`` older. That order is known once event
+            time has passed a record, by ``lateness``: it is sent on then, and not before.
+
+        Examples
+        --------
+        >>> clicks.join(views, on="ad", within="10s", left_time="clicked", right_time="viewed")  # doctest: +SKIP
+        """
+        label = name or "join"
+        if not isinstance(other, Builder):
+            raise TypeMismatch(what=f"{other!r} is not a stream.", operation=label, hint="Use lookup() for a table.")
+        times = {"time": time, "left_time": left_time, "right_time": right_time}
+        try:
+            operation = join(on, within=within, lateness=lateness, how=how, match=match, **times)
+            schema = operation.bind(self.schema, other.schema)
+        except PenstockError as error:
+            raise error.at(label) from None
+        step = make_step(operation, (self._unkeyed._edge, other._unkeyed._edge), name, operation.kind, on_error)
+        return self._stream(step, MAIN, schema)
