@@ -27,7 +27,7 @@ class CombiningVerbs(Builder):
     def lookup(
         self, table: LookupTable, *, on: str, how: str = "inner", name: str | None = None, on_error: str = "fail"
     ) -> Stream:
-        """Add the columns of a static table, found by key; ``how="left"`` keeps records without a match."""
+        """Add the columns of a table, found by key; ``how="left"`` keeps records without a match."""
         if not isinstance(table, LookupTable):
             raise TypeMismatch(
                 what=f"{table!r} is not a table.",
