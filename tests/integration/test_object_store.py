@@ -92,7 +92,7 @@ def test_kills_of_driver_and_worker_and_an_outage_lose_nothing_and_leave_no_garb
     first = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
     try:
         status = status_dir() / f"objects-{first.pid}.json"
-        eventually(lambda: status.exists())  # Spark takes its time on a busy machine
+        eventually(status.exists)  # Spark takes its time on a busy machine
         eventually(lambda: parts(server) >= 2)
         before = workers(status)[1]
         os.kill(before, signal.SIGKILL)
