@@ -83,13 +83,16 @@ ps.run(pipeline({url!r}), checkpoint={url!r} + "/checkpoint", **OPTIONS)
 OPTIONS: dict[str, Any] = {"parallelism": 2, "name": "objects", "epoch": "500ms"}
 
 
+@pytest.mark.timeout(300)
 def test_kills_of_driver_and_worker_and_an_outage_lose_nothing_and_leave_no_garbage(
     server: StoreServer, eventually: Eventually
 ) -> None:
     url, here = f"{server.url}/bucket", Path(__file__)
     script = SCRIPT.format(tests=str(here.parent), support=str(here.parents[1] / "support"), url=url)
-    with subprocess.Popen([sys.executable, "-c", script], start_new_session=True) as first:
+    first = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
+    try:
         status = status_dir() / f"objects-{first.pid}.json"
+        eventually(status.exists)  # Spark takes its time on a busy machine
         eventually(lambda: parts(server) >= 2)
         before = workers(status)[1]
         os.kill(before, signal.SIGKILL)
@@ -99,7 +102,9 @@ def test_kills_of_driver_and_worker_and_an_outage_lose_nothing_and_leave_no_garb
         eventually(lambda: server.calls.total() > calls + 5)  # it is asked again and again
         server.is_away, seen = False, parts(server)
         eventually(lambda: parts(server) > seen)
+    finally:
         os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
     status.unlink(missing_ok=True)
     report = ps.run(pipeline(url), checkpoint=f"{url}/checkpoint", duration="1s", **OPTIONS)
     assert (report.lost, report.duplicated, report.reordered) == (0, 0, 0)

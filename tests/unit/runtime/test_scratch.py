@@ -33,7 +33,7 @@ def client(server: ScratchServer) -> Iterator[ScratchClient]:
 
 
 def stored(name: str, crc: int) -> m.Stored:
-    return m.Stored(unit=0, instance=0, epoch=1, full=True, name=name, crc=crc)
+    return m.Stored(unit=0, instance=0, epoch=1, depth=0, name=name, crc=crc)
 
 
 @pytest.mark.parametrize("size", [0, 1, 1_000, 4_000, 12_345])

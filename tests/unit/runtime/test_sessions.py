@@ -138,9 +138,10 @@ def test_an_error_of_another_python_names_the_variable(text: str) -> None:
 
 def test_a_directory_that_a_worker_does_not_see_is_named(tmp_path) -> None:
     sign = leave_sign(str(tmp_path / "checkpoint"))
-    look_for_sign(sign)
+    assert look_for_sign(sign, needed=True)
     remove_sign(sign)
     with pytest.raises(CheckpointNotShared, match=str(tmp_path / "checkpoint")):
-        look_for_sign(sign)
+        look_for_sign(sign, needed=True)
+    assert not look_for_sign(sign, needed=False)
     assert leave_sign("memory://somewhere") == ""
-    look_for_sign("")
+    assert look_for_sign("", needed=True)
