@@ -101,7 +101,7 @@ class ImmediateWriter(SinkWriter):
         self._troubles.raise_fatal(self._access)
 
     @property
-    def is_full(self) -> bool:
+    def is_blocked(self) -> bool:
         if len(self._in_flight) > IN_FLIGHT_MAX:
             self._producer.poll(0)
         return len(self._in_flight) > IN_FLIGHT_MAX

@@ -373,7 +373,7 @@ class TransactionWriter(SinkWriter):
         self._open += decode_entries(staged)
 
     @property
-    def is_full(self) -> bool:
+    def is_blocked(self) -> bool:
         return self._publisher is not None and self._publisher.queued_bytes > QUEUED_BYTES_MAX
 
     def prepare(self, epoch: int) -> None:
