@@ -58,13 +58,10 @@ def values(messages: list[Any]) -> list[Any]:
     return [json.loads(each.value()) for each in messages]
 
 
-@pytest.mark.parametrize("step", [0, 100], ids=["plain", "gaps"])
 @pytest.mark.parametrize("form", ["record", "batch"])
-def test_both_forms_read_every_record_once_in_the_order_of_its_partition(
-    kafka_server: Any, form: str, step: int
-) -> None:
+def test_both_forms_read_every_record_once_in_the_order_of_its_partition(kafka_server: Any, form: str) -> None:
     topic = kafka_server.topic("in", 3)
-    kafka_server.fill(topic, numbers(900), step=step)
+    kafka_server.fill(topic, numbers(900), step=100)
     sink = ps.memory()
     place = ps.kafka(
         kafka_server.servers, topic, stop="latest", columns=("value", "key", "headers", "partition", "offset")
@@ -82,12 +79,10 @@ def test_both_forms_read_every_record_once_in_the_order_of_its_partition(
         n = json.loads(each.value())["n"]
         expected[each.partition()].append((each.offset(), n, each.key(), '[["trace","t"]]'))
     assert sum(map(len, expected.values())) == 900
-    if form == "batch":  # what slots read is let out as it was cut; stretches of one partition stay in order
-        assert {each: sorted(rows) for each, rows in found.items()} == expected
     assert found == expected
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_output_is_exact_through_crashes_of_workers(kafka_server: Any, seed: int) -> None:
     """The processes that are lost live on here as zombies: their writers go on until they are fenced."""
     source, target = kafka_server.topic("in", 3), kafka_server.topic("out", 2)

@@ -13,7 +13,9 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 def test_every_error_has_its_line_in_the_catalogue() -> None:
     listed = re.findall(r"^\| `([A-Z_]+)` \|", (DOCS / "errors.md").read_text(), re.MULTILINE)
-    assert sorted(listed) == sorted(kind.code for kind in errors.PenstockError.__subclasses__())
+    assert sorted(listed) == sorted(
+        kind.code for kind in errors.PenstockError.__subclasses__() if kind.__module__ == errors.__name__
+    )
 
 
 def test_every_public_name_is_in_the_reference() -> None:

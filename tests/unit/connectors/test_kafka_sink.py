@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 
 import penstock as ps
 from penstock.connectors.base import WriterContext
+from penstock.connectors.kafka import transactions
 from penstock.connectors.kafka.transactions import Held, Publisher, TransactionWriter
 from penstock.errors import BadRecord, CheckpointMismatch, KafkaFailed, TypeMismatch
 from penstock.types import Schema
@@ -244,3 +245,25 @@ def test_columns_become_key_value_headers_and_partition(kafka_server: Any) -> No
 def test_columns_that_do_not_fit_are_refused_before_anything_starts(options: Any, message: str) -> None:
     with pytest.raises((TypeMismatch, ps.PenstockError), match=message):
         ps.kafka("localhost:1", "t", **options).sink().check(SCHEMA)
+
+
+def test_a_broker_that_is_away_leaves_no_room_and_sinks_of_a_job_have_names_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sink = ps.kafka("127.0.0.1:1", "t").sink()
+    sink._token_ends = (0,)
+    names = {sink._channel("job", operation, instance).name for operation in ("a", "b") for instance in (0, 1)}
+    assert len(names) == 4
+    monkeypatch.setattr(transactions, "QUEUED_BYTES_MAX", 100)
+    monkeypatch.setattr(transactions, "CLOSE_S", 0.1)
+    writer = sink.writer(SCHEMA, WriterContext("job", "to_kafka", 0, 1, "id"))
+    writer.write(rows(1))
+    writer.prepare(1)
+    writer.commit(1)
+    assert not writer.is_blocked
+    writer.write(rows(2, 3))
+    writer.prepare(2)
+    assert not writer.is_blocked  # what is not committed must not stop the marker that would commit it
+    writer.commit(2)
+    assert writer.is_blocked
+    writer.close()

@@ -51,7 +51,8 @@ class ImmediateWriter(SinkWriter):
         self._producer: Producer = access.producer(
             self._troubles,
             **{
-                "linger.ms": 0,
+                # A request for each record would cost a busy broker more than it saves.
+                "linger.ms": 2,
                 "partitioner": "murmur2_random",
                 "message.timeout.ms": 0,
                 "retry.backoff.ms": 20,
