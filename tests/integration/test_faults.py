@@ -322,7 +322,7 @@ def test_a_finished_job_started_again_adds_nothing_and_an_older_checkpoint_is_re
 def test_another_pipeline_is_refused_with_the_difference(checkpoint: Path) -> None:
     rows = ps.records([{"word": f"w{i % 7}"} for i in range(100)], schema="word string")
     other = ps.stream("words", rows).key_by("word").aggregate(longest=ps.agg.max("word"), name="count")
-    with pytest.raises(CheckpointMismatch, match=r"'count' was count=count by word .* now longest=max"):
+    with pytest.raises(CheckpointMismatch, match=r"'count' was count=count\(\) by word .* now longest=max"):
         ps.run(other.to(ps.memory()), checkpoint=checkpoint, parallelism=2, name="words")
 
 
