@@ -320,9 +320,19 @@ def test_a_finished_job_started_again_adds_nothing_and_an_older_checkpoint_is_re
 
 
 def test_another_pipeline_is_refused_with_the_difference(checkpoint: Path) -> None:
-    with pytest.raises(CheckpointMismatch) as raised:
-        ps.run(words(), checkpoint=checkpoint, parallelism=1, name="words")
-    assert "'count' had 2 instances, now 1" in str(raised.value)
+    rows = ps.records([{"word": f"w{i % 7}"} for i in range(100)], schema="word string")
+    other = ps.stream("words", rows).key_by("word").aggregate(longest=ps.agg.max("word"), name="count")
+    with pytest.raises(CheckpointMismatch, match=r"'count' was count=count\(\) by word .* now longest=max"):
+        ps.run(other.to(ps.memory()), checkpoint=checkpoint, parallelism=2, name="words")
+
+
+def test_another_parallelism_goes_on_from_the_same_checkpoint(checkpoint: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "checkpoint"
+    shutil.copytree(checkpoint, copy)
+    report = ps.run(words(), checkpoint=copy, parallelism=1, name="words")
+    assert report.events_in == 0, "everything had been read"
+    assert report.total is not None
+    assert report.total.events_in == 100
 
 
 def test_chaos_reports_kills_recoveries_and_the_oracle(tmp_path: Path) -> None:

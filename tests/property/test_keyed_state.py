@@ -178,8 +178,8 @@ def test_of_several_logs_the_key_groups_that_are_owned_are_taken(groups: int) ->
         kept.put(0, key)
     pieces = [kept.state.whole()]
     low, high = KeyedState("low", several=True), KeyedState("high", several=True)
-    low.restore(pieces, range(groups))
-    high.restore(pieces, range(groups, 4_096))
+    low.restore(pieces, owned=range(groups))
+    high.restore(pieces, owned=range(groups, 4_096))
     assert {*low.open(), *high.open()} == set(KEYS)
     assert all(key_group(key) < groups for key in low.open())
     assert len(low) + len(high) == len(KEYS)

@@ -215,7 +215,7 @@ def an_epoch_is_reported_before_its_snapshots_are_stored(patch: Patch) -> None:
 
 @planted
 def state_is_not_restored(patch: Patch) -> None:
-    patch.setattr(KeyedState, "restore", lambda self, pieces, owned=None: None)
+    patch.setattr(KeyedState, "restore", lambda self, *logs, owned=None: None)
 
 
 def written_in_slices(scenario: Scenario) -> Scenario:

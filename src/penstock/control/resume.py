@@ -151,14 +151,12 @@ def match(stored: Iterable[Anchor], plan: Plan, place: str) -> dict[int, int]:
             problems.append(f"'{old.name}' was made of '{was}', now of '{now}'")
         elif new.signature != old.signature:
             problems.append(f"'{old.name}' was {old.signature}, now {new.signature}")
-        elif new.instances != old.instances:
-            problems.append(f"'{old.name}' had {old.instances} instances, now {new.instances}")
         else:
             units[old.unit] = new.unit
     if problems:
         raise CheckpointMismatch(
             f"the checkpoint in '{place}' does not fit this pipeline: {'; '.join(problems)}.",
-            hint="Run the pipeline as it was, with the same names and the same parallelism, "
+            hint="Run the pipeline as it was, with the same names and as many partitions of each source, "
             "or give it a checkpoint directory of its own.",
         )
     return units
@@ -175,6 +173,17 @@ def take_up_sources(plan: Plan, snapshots: Iterable[tuple[int, UnitSnapshot]]) -
                 spec.source = spec.source.resumed(positions[spec.id])
             except PenstockError as error:
                 raise error.at(spec.name) from None
+
+
+def dealt_anew(stored: Iterable[Anchor], units: dict[int, int], plan: Plan) -> list[int]:
+    """Return the units of a plan that have another number of instances than what they were, and keep something."""
+    return sorted(
+        {
+            units[old.unit]
+            for old in stored
+            if old.unit in units and plan.units[units[old.unit]].instances != old.instances
+        }
+    )
 
 
 def moved(snapshots: Iterable[m.Stored], units: dict[int, int]) -> list[m.Stored]:

@@ -34,6 +34,12 @@ def owner(key: object, instances: int) -> int:
     return key_group(key) * instances // KEY_GROUPS
 
 
+def owned_groups(instance: int, instances: int) -> range:
+    """Return the groups whose keys an instance owns."""
+    first, end = (-(-each * KEY_GROUPS // instances) for each in (instance, instance + 1))
+    return range(first, end)
+
+
 def check_keys(schema: Schema, keys: Iterable[str]) -> tuple[str, ...]:
     """Check that columns can serve as a key."""
     names = tuple(keys)

@@ -12,9 +12,10 @@ from contextlib import closing
 import msgspec
 
 from penstock.connectors.base import Sink, WriterContext
-from penstock.control.resume import Output, carried, check_name, match, moved, take_up_sources
+from penstock.control.resume import Output, carried, check_name, dealt_anew, match, moved, take_up_sources
 from penstock.control.scheduler import Resumption
 from penstock.engine.snapshot import UnitSnapshot, decode_snapshot, encode_snapshot
+from penstock.engine.state.dealing import dealt
 from penstock.errors import PenstockError, SinkFailed
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
@@ -59,7 +60,22 @@ class Restart:
                 self._publish(output, sink, instance, held)
         kept = moved(snapshots, self._units)
         take_up_sources(self._plan, self._of_sources(kept))
+        for unit in dealt_anew(last.anchors, self._units, self._plan):
+            kept = [each for each in kept if each.unit != unit] + self._dealt(unit, kept)
         return Resumption(last.epoch, last.start_us, last.generation, kept)
+
+    def _dealt(self, unit: int, snapshots: list[m.Stored]) -> list[m.Stored]:
+        """Deal what the instances of a unit had out to those that there are now; doing it again changes nothing."""
+        chains: dict[int, list[UnitSnapshot]] = {}
+        for each in sorted((each for each in snapshots if each.unit == unit), key=lambda each: each.epoch):
+            chains.setdefault(each.instance, []).append(decode_snapshot(self._store.read_snapshot(each)))
+        found = []
+        for instance, snapshot in enumerate(dealt(self._plan.units[unit], list(chains.values()))):
+            packed = encode_snapshot(snapshot)
+            name = f"u{unit}-i{instance}-e{snapshot.epoch:08d}-dealt-{len(chains)}-{self._plan.units[unit].instances}"
+            crc = self._store.write_snapshot(name, packed)
+            found.append(m.Stored(unit=unit, instance=instance, epoch=snapshot.epoch, depth=0, name=name, crc=crc))
+        return found
 
     def _of_sources(self, snapshots: list[m.Stored]) -> Iterator[tuple[int, UnitSnapshot]]:
         """The newest snapshots of the units that read sources."""

@@ -10,7 +10,7 @@ import pytest
 from penstock.errors import InvalidOption, TypeMismatch, UnknownColumn
 from penstock.operators import Partitioner, check_keys
 from penstock.operators import keys as module
-from penstock.operators.keys import KEY_GROUPS, PARALLELISM_MAX, key_group, owner
+from penstock.operators.keys import KEY_GROUPS, PARALLELISM_MAX, key_group, owned_groups, owner
 from penstock.types import Schema
 
 
@@ -48,6 +48,10 @@ def test_groups_are_dealt_out_in_ranges() -> None:
         owners = [group * instances // KEY_GROUPS for group in range(KEY_GROUPS)]
         assert owners == sorted(owners)
         assert set(owners) == set(range(instances))
+        for instance in range(instances):
+            assert [group for group in range(KEY_GROUPS) if owners[group] == instance] == list(
+                owned_groups(instance, instances)
+            )
 
 
 def test_keys_are_checked() -> None:

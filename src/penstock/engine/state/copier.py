@@ -25,7 +25,7 @@ while none do. Snapshots that the last commit does not need are removed (`contro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import msgspec
@@ -122,7 +122,9 @@ class Copier:
             self._state.place()
 
 
-def restore_state(operator: StatefulOperator, snapshots: Sequence[StateSnapshot]) -> None:
-    """Give an operator that has no state the one of a log."""
-    operator.state.restore(piece for snapshot in snapshots for piece in snapshot.pieces)
-    operator.restored([snapshots[-1].header])
+def restore_state(
+    operator: StatefulOperator, *logs: Sequence[StateSnapshot], owned: Container[int] | None = None
+) -> None:
+    """Give an operator that has no state the one of a log, or of several, of the key groups that are ``owned``."""
+    operator.state.restore(*((piece for each in log for piece in each.pieces) for log in logs), owned=owned)
+    operator.restored([log[-1].header for log in logs])

@@ -96,7 +96,7 @@ class MatchOperator(StatefulOperator):
         self.next_number = 0
         self._of = of = operation.of
         self._outer = of.how is How.LEFT
-        self.state = KeyedState(errors.operation, several=False, key_of=self._key_of, load=self._load)
+        self.state = KeyedState(errors.operation, several=False, key_of=self._key_of, load=self._load, numbered=True)
         self._sides: tuple[dict[Any, dict[int, Record]], dict[Any, dict[int, Record]]] = ({}, {})
         self._bucket_us = bucket_us(of.within_us)
         self._buckets: dict[int, Space] = {}
@@ -206,7 +206,10 @@ class MatchOperator(StatefulOperator):
         return self.watermark_us, self.late_records, self.next_number
 
     def restored(self, headers: Sequence[Any]) -> None:
-        ((self.watermark_us, self.late_records, self.next_number),) = headers
+        self.watermark_us = max(watermark_us for watermark_us, _, _ in headers)
+        self.late_records = sum(late_records for _, late_records, _ in headers)
+        # Records of several instances have been numbered anew, from 0 on.
+        self.next_number = sum(number for _, _, number in headers)
         self._buckets |= {name: space for name, space in self.state.spaces.items() if isinstance(name, int)}
         rows = [(number, row) for bucket in self._buckets.values() for number, row in bucket.items()]
         for number, row in sorted(rows, key=lambda each: each[0]):

@@ -53,12 +53,12 @@ class MatchOnceOperator(StatefulOperator):
     """
 
     def __init__(self, of: Join, left: Schema, right: Schema, schema: Schema, errors: Errors) -> None:
-        self.watermark_us = _LOW
+        self.watermark_us = self._taken_us = _LOW
         self.next_number = 0
         self.oldest_us = _HIGH
         self._of = of
         self._outer = of.how is How.LEFT
-        self.state = KeyedState(errors.operation, several=False, key_of=self._key_of, load=self._load)
+        self.state = KeyedState(errors.operation, several=False, key_of=self._key_of, load=self._load, numbered=True)
         self._rows = self.state.open()
         # From this number on nothing has been looked at since it came.
         self._fresh_number = 0
@@ -185,7 +185,7 @@ class MatchOnceOperator(StatefulOperator):
         watermark_us -= self._of.lateness_us
         if watermark_us <= self.watermark_us:
             return []
-        self.watermark_us = watermark_us
+        self.watermark_us = self._taken_us = watermark_us
         out = self._take_before(watermark_us)
         self.expire(watermark_us - self._of.within_us, out)
         return out
@@ -201,19 +201,23 @@ class MatchOnceOperator(StatefulOperator):
         return out
 
     def header(self) -> Any:
-        return self.watermark_us, self.late_records, self.next_number
+        return self.watermark_us, self._taken_us, self.late_records, self.next_number
 
     def restored(self, headers: Sequence[Any]) -> None:
-        ((self.watermark_us, self.late_records, self.next_number),) = headers
-        self._fresh_number = self.next_number
+        self.watermark_us = max(watermark_us for watermark_us, _, _, _ in headers)
+        # Records that one instance had not come to are taken next; so are some that wait, again: that changes nothing.
+        self._taken_us = min(taken_us for _, taken_us, _, _ in headers)
+        self.late_records = sum(late_records for _, _, late_records, _ in headers)
+        # Those of several instances have been numbered anew, from 0 on.
+        self.next_number = self._fresh_number = sum(number for _, _, _, number in headers)
         self._place()
 
     def _place(self) -> None:
-        """Find out again which of the records held are ahead of the watermark and which ones wait."""
+        """Find out again which of the records held are to be taken and which ones wait."""
         entries = sorted(self._entry(number, row) for number, row in self._rows.items())
         for entry in entries:
             number = entry[-1]
-            if entry[0] >= self.watermark_us:
+            if entry[0] >= self._taken_us:
                 self._ahead.append(entry)
                 continue
             row = self._rows[number]

@@ -63,9 +63,14 @@ class Reduce(Operation):
 
 @dataclass(slots=True)
 class _Closed:
-    """Windows that start at or before ``until_us`` are closed and forgotten; ``late_records`` came for them."""
+    """Windows that start at or before ``until_us`` are closed and forgotten; ``late_records`` came for them.
+
+    Results have been sent up to ``sent_us``: the same, unless key groups of instances that had come further and less
+    far have come together.
+    """
 
     until_us: int = _LOW
+    sent_us: int = _LOW
     late_records: int = 0
 
 
@@ -177,27 +182,29 @@ class ReduceOperator(StatefulOperator):
         window = self._of.window
         if window is None:
             return []
-        until_us, before_us = self._forgotten_us(watermark_us), self._closed.until_us
-        if until_us <= before_us:
+        until_us, before_us = self._forgotten_us(watermark_us), self._closed.sent_us
+        if until_us <= self._closed.until_us:
             return []
-        self._closed.until_us = until_us
+        self._closed.until_us = self._closed.sent_us = until_us
         kept_us = window.allowed_lateness_us
         rows = self._results(start for start in self._windows if before_us < start - kept_us <= until_us)
         self._forget(start for start in self._windows if start <= until_us)
         return rows
 
     def header(self) -> Any:
-        return self._closed.until_us, self._closed.late_records
+        return self._closed.until_us, self._closed.sent_us, self._closed.late_records
 
     def restored(self, headers: Sequence[Any]) -> None:
-        self._closed.until_us = max(until_us for until_us, _ in headers)
-        self._closed.late_records = sum(late_records for _, late_records in headers)
+        closed = self._closed
+        closed.until_us = max(until_us for until_us, _, _ in headers)
+        closed.sent_us = min(sent_us for _, sent_us, _ in headers)
+        closed.late_records = sum(late_records for _, _, late_records in headers)
 
     def finish(self) -> list[Record]:
         window = self._of.window
         if window is None:
             return []
-        closed_us = self._closed.until_us + window.allowed_lateness_us
+        closed_us = self._closed.sent_us + window.allowed_lateness_us
         rows = self._results(start for start in self._windows if start > closed_us)
         self._forget(self._windows)
         return rows

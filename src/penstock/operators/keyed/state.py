@@ -112,6 +112,8 @@ class KeyedState:
         What a value is in memory, where that differs from plain values as msgpack has them.
     notes_fresh : bool
         Whether the operation names what it adds in the spaces' ``fresh`` too.
+    numbered : bool
+        Whether ids are numbers that the instance gives, in the order of arrival, whatever the space.
 
     Attributes
     ----------
@@ -127,6 +129,7 @@ class KeyedState:
         key_of: KeyOf | None = None,
         load: Load | None = None,
         notes_fresh: bool = False,
+        numbered: bool = False,
     ) -> None:
         self.spaces: dict[Name, Space] = {}
         self._operation = operation
@@ -134,6 +137,7 @@ class KeyedState:
         self._key_of = key_of
         self._load = load
         self._notes_fresh = notes_fresh
+        self._numbered = numbered
         self._gone: list[Name] = []
         self._walk: Iterator[tuple[Name, Space, int]] | None = None
 
@@ -290,8 +294,21 @@ class KeyedState:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def restore(self, pieces: Iterable[bytes], owned: Container[int] | None = None) -> None:
-        """Add what pieces give to a state that has nothing of it; of the key groups ``owned`` only, if given."""
+    def restore(self, *logs: Iterable[bytes], owned: Container[int] | None = None) -> None:
+        """Take what pieces give: those of one instance, or of several, of which no two have the same key.
+
+        Of the key groups ``owned`` only, if given.
+        """
+        found = [self._read(pieces, owned) for pieces in logs]
+        if self._numbered and len(found) > 1:
+            found = _renumbered(found)
+        for spaces in found:
+            for name, held in spaces.items():
+                if held:
+                    self.open(name).update(held)
+
+    def _read(self, pieces: Iterable[bytes], owned: Container[int] | None) -> dict[Name, dict[Any, Any]]:
+        """The entries of one log, by space."""
         found: dict[Name, dict[Any, Any]] = {}
         several = self._several
         for packed in pieces:
@@ -308,15 +325,24 @@ class KeyedState:
         key_of, load = self._key_of, self._load
         for name, held in found.items():
             if load is not None:
-                held = {each: load(name, each, value) for each, value in held.items()}
+                found[name] = held = {each: load(name, each, value) for each, value in held.items()}
             if owned is not None:
-                held = {
+                found[name] = {
                     each: value
                     for each, value in held.items()
                     if key_group(each if key_of is None else key_of(name, each, value)) in owned
                 }
-            if held:
-                self.open(name).update(held)
+        return found
+
+
+def _renumbered(found: list[dict[Name, dict[Any, Any]]]) -> list[dict[Name, dict[Any, Any]]]:
+    """Give the entries of several instances numbers of one order, which keeps that of each of them."""
+    known = {(each, log) for log, spaces in enumerate(found) for held in spaces.values() for each in held}
+    numbers = {each: number for number, each in enumerate(sorted(known))}
+    return [
+        {name: {numbers[each, log]: value for each, value in held.items()} for name, held in spaces.items()}
+        for log, spaces in enumerate(found)
+    ]
 
 
 @contextmanager
