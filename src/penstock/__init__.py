@@ -3,8 +3,9 @@
 from penstock.connectors import console, fields, files, foreach, generator, json_files, memory, rates, records, sqlite
 from penstock.errors import PenstockError
 from penstock.expr import coalesce, col, lit, when
-from penstock.operators import op, session, table, tumbling
+from penstock.operators import Process, op, session, table, tumbling
 from penstock.operators.keyed import aggregates as agg
+from penstock.operators.keyed.process import state
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.streams.stream import Stream, stream
 from penstock.runtime.job import Job, run, start
@@ -17,6 +18,7 @@ __all__ = [
     "Job",
     "PenstockError",
     "Pipeline",
+    "Process",
     "Stream",
     "agg",
     "coalesce",
@@ -36,6 +38,7 @@ __all__ = [
     "session",
     "sqlite",
     "start",
+    "state",
     "stream",
     "table",
     "testing",

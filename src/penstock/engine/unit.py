@@ -26,7 +26,7 @@ from penstock.dataset import NEVER_US, Bell, Mark, Scale, unpack
 from penstock.engine.chain import Chain, ClockNs, Passed
 from penstock.engine.edges import EdgeInput, EdgeOutput, Span
 from penstock.engine.event_time import Origin
-from penstock.engine.figures import Stopwatch, count_away
+from penstock.engine.figures import Stopwatch, count_away, show_forms
 from penstock.engine.inputs import Input, Logs, Readers, Taken
 from penstock.engine.inputs.base import BLOCK_RECORDS_MAX, fit_records
 from penstock.engine.line import Item, Line, Marker, Parts
@@ -38,7 +38,7 @@ from penstock.engine.ways import Here, Slots, Way
 from penstock.engine.ways.pool import SlotPool
 from penstock.metrics.stats import StatsMessage
 from penstock.metrics.times import sooner
-from penstock.operators import MAIN, Form
+from penstock.operators import MAIN
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.types import Record
 
@@ -145,6 +145,10 @@ class Unit:
     def _take(self, now_us: int) -> bool:
         """Take the next portion of the input."""
         way, source, worked = self.way, self.input, False
+        if (due_us := self.times.wake_us) is not None and due_us <= now_us:
+            worked = True
+            for passed, own in self.times.fire(now_us, way.until):
+                way.take(Taken([], now_us, own), passed, now_us)
         if way is self._here:
             source.unblock(now_us)
         else:
@@ -392,7 +396,7 @@ class Unit:
             return
         else:
             self.way = self._slots(switch) if switch.range else self._here
-            self._show_forms()
+            show_forms(self.chain, self.input, self.way.range)
         self.switches.begin(switch, now_us, self.input.waiting_records(now_us))
 
     def _slots(self, switch: Switch) -> Slots:
@@ -402,11 +406,6 @@ class Unit:
             self.chain.record_ns(chosen), self._block_bytes,
             keeps_lanes=self.times.keeps_lanes, keeps_payloads=self.times.are_read_in(chosen),
         )  # fmt: skip
-
-    def _show_forms(self) -> None:
-        read = [(-1, self.input.stats)] if isinstance(self.input, Readers) else []
-        for index, stats in [*read, *((index, stage.stats) for index, stage in enumerate(self.chain.stages))]:
-            stats.form = (Form.BATCH if index in self.way.range else Form.RECORD).value
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -441,8 +440,8 @@ class Unit:
             self.blocked.begin()
             return None
         if way is self._here:
-            return sooner(source.wake_us(now_us, None), source.idle_us(now_us))
-        wake_us = way.wake_us()
+            return sooner(sooner(source.wake_us(now_us, None), source.idle_us(now_us)), self.times.wake_us)
+        wake_us = sooner(way.wake_us(), self.times.wake_us)
         if way.has_room:
             interval_us = way.interval_us if isinstance(way, Slots) and way.range.first < 0 else None
             wake_us = sooner(wake_us, source.wake_us(now_us, interval_us))

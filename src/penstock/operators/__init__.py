@@ -21,6 +21,7 @@ from penstock.operators.keyed.combine import Combine
 from penstock.operators.keyed.distinct import DropDuplicates
 from penstock.operators.keyed.join import Join, join
 from penstock.operators.keyed.match import Match, Pairing
+from penstock.operators.keyed.process import Context, Process, Processing
 from penstock.operators.keyed.reduce import LATE, Reduce
 from penstock.operators.keyed.tag import Side, Tag
 from penstock.operators.keyed.windows import (
@@ -53,6 +54,7 @@ __all__ = [
     "BatchKind",
     "BatchResult",
     "Combine",
+    "Context",
     "DropDuplicates",
     "Emit",
     "ErrorPolicy",
@@ -71,6 +73,8 @@ __all__ = [
     "Pairing",
     "ParseJson",
     "Partitioner",
+    "Process",
+    "Processing",
     "Project",
     "Reduce",
     "Result",
