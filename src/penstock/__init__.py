@@ -3,7 +3,7 @@
 from penstock.connectors import console, fields, files, foreach, generator, json_files, memory, rates, records, sqlite
 from penstock.errors import PenstockError
 from penstock.expr import coalesce, col, lit, when
-from penstock.operators import Process, op, session, table, tumbling
+from penstock.operators import Process, op, retry, session, table, tumbling
 from penstock.operators.keyed import aggregates as agg
 from penstock.operators.keyed.process import state
 from penstock.pipeline.pipeline import Pipeline
@@ -34,6 +34,7 @@ __all__ = [
     "op",
     "rates",
     "records",
+    "retry",
     "run",
     "session",
     "sqlite",

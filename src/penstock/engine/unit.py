@@ -1,8 +1,7 @@
 """A unit instance: takes records from its input, has them computed one way or another, lets results out in order.
 
 `Unit` joins an input (`engine/inputs`), the line (`engine/line.py`), a way (`engine/ways`) and the outputs
-(`engine/edges.py`). Ids, epoch markers, event time and snapshots are settled here, once for all ways. Pure: the time
-and the clock are handed in.
+(`engine/edges.py`). Ids, epoch markers, event time and snapshots are settled here, once for all ways. Pure.
 
 A switch to another way takes effect when the line is empty, or at once where both ways begin at the same operation:
 
@@ -34,7 +33,8 @@ from penstock.engine.samples import Tap
 from penstock.engine.snapshot import Capture, Compaction, OpCounters, UnitSnapshot
 from penstock.engine.switch import Switch, Switches
 from penstock.engine.times import Times
-from penstock.engine.ways import Here, Slots, Way
+from penstock.engine.ways import Calls, Here, Slots, Way
+from penstock.engine.ways.desk import Desk
 from penstock.engine.ways.pool import SlotPool
 from penstock.metrics.stats import StatsMessage
 from penstock.metrics.times import sooner
@@ -63,6 +63,7 @@ class Unit:
         outputs: list[EdgeOutput],
         clock_ns: ClockNs,
         pool: SlotPool,
+        desk: Desk | None = None,
     ) -> None:
         self.spec = spec
         self.instance = instance
@@ -95,6 +96,8 @@ class Unit:
             each.rings(self.bell)
         self._here = Here(len(spec.ops), self._leave)
         self.way: Way = self._here
+        if spec.ops and spec.ops[0].waits:
+            self.way = Calls(spec, chain, self.times, self.line, desk or Desk(), self.bell, self._leave)
         self.switches = Switches()
         self._pool = pool
         self._span = Span()
@@ -120,6 +123,7 @@ class Unit:
         if self.finished:
             return False
         self.input.wake_up(now_us)
+        self.way.look(now_us)
         if self.switches.wanted is not None:
             self._switch(self.switches.wanted, now_us)
         worked = self._release(now_us) if self.line else False
@@ -316,13 +320,13 @@ class Unit:
                 break
             elif self.has_room:
                 self.line.pop()
-                self._let_item_out(head, now_us)
+                (self._let_item_out if head.passed is None else self.way.let_out)(head, now_us)
             else:
                 self.bell.blocked = True
                 self.blocked.begin()
                 break
             worked = True
-        return worked
+        return (self.has_room and self.way.let_out_early(now_us)) or worked
 
     def _let_item_out(self, item: Item, now_us: int) -> None:
         """Run an item through the operations behind its range, and write what comes out of it."""
@@ -424,7 +428,7 @@ class Unit:
         """When there is something to do without a message; None: only a message, or room, brings work."""
         if self._next_us and not self.bell.rung:
             return self._next_us
-        wake_us = self._soonest_us(now_us)
+        wake_us = sooner(self._soonest_us(now_us), self.way.look_us())
         self.input.awaits(wake_us, now_us)
         return wake_us
 

@@ -36,6 +36,7 @@ from penstock.operators.keyed.windows import (
     tumbling,
 )
 from penstock.operators.keys import Partitioner, check_keys
+from penstock.operators.stateless.calls import MapAsync, Retry, retry
 from penstock.operators.stateless.columns import REST, Filter, Project, Split
 from penstock.operators.stateless.functions import Apply, Function, as_function, op
 from penstock.operators.stateless.lookup import How, Lookup, Table, table
@@ -67,6 +68,7 @@ __all__ = [
     "Join",
     "Lateness",
     "Lookup",
+    "MapAsync",
     "Match",
     "Operation",
     "Operator",
@@ -78,6 +80,7 @@ __all__ = [
     "Project",
     "Reduce",
     "Result",
+    "Retry",
     "Session",
     "Side",
     "Sliding",
@@ -93,6 +96,7 @@ __all__ = [
     "check_keys",
     "join",
     "op",
+    "retry",
     "session",
     "sliding",
     "table",

@@ -214,6 +214,8 @@ class Operation(ABC):
     kind: ClassVar[str]
     batch_kind: BatchKind = BatchKind.VECTORISED
     stateful: ClassVar[bool] = False
+    waits: ClassVar[bool] = False
+    """Whether it waits for others, so that many records are under way in it; it is in a unit of its own then."""
     is_pure: bool = True
     """Whether running it once more has no effect: false where it calls a function of the user's, unless declared so."""
 

@@ -13,12 +13,14 @@ from pyspark import cloudpickle
 
 from penstock.engine.share import Persist
 from penstock.engine.snapshot import InstanceId
+from penstock.engine.ways.desk import Begin, Cancel
 from penstock.engine.worker import Chore, Connect, ReadBack, WorkerIdentity, WorkerMachine
 from penstock.errors import LimitExceeded, PenstockError, WorkerFailed
 from penstock.operators.errors import describe_error
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol.link import Kind, Link
+from penstock.runtime.calling import Caller
 from penstock.runtime.checkpoints import CheckpointStore
 from penstock.runtime.clock import now_ns, now_us, sleep_finely
 from penstock.runtime.connections import Connections
@@ -110,6 +112,7 @@ class _Host:
         self._connections = Connections(self._node, plan.options.slots or plan.workers)
         self._store = CheckpointStore(plan.options.checkpoint, durable=plan.options.durable)
         self._writer = SnapshotWriter(self._store)
+        self._caller = Caller()
         identity = WorkerIdentity(worker, incarnation, self._node.endpoint, os.getpid(), order)
         self._machine = WorkerMachine(plan, identity, assignment.driver, now_ns, _usage, now_us())
 
@@ -121,6 +124,8 @@ class _Host:
             now = now_us()
             for frames in arrived:
                 machine.receive(frames, now)
+            if called := self._caller.done():
+                machine.on_called(called, now)
             left = machine.step(now)
             left |= self._do_chores(now)
             for endpoint, kind, outgoing in machine.sends(now):
@@ -129,14 +134,20 @@ class _Host:
                 except LimitExceeded as error:
                     machine.fail(error, now)
             if not left:
-                node.wait(machine.wake_us(now) - now_us(), self._writer.fileno)
+                node.wait(machine.wake_us(now) - now_us(), self._writer.fileno, self._caller.fileno)
 
     def _do_chores(self, now: int) -> bool:
         worked = False
+        calls: list[Begin | Cancel] = []
         try:
             for chore in self._machine.chores():
-                self._do(chore, now)
-                worked = True
+                if isinstance(chore, Begin | Cancel):
+                    calls.append(chore)
+                else:
+                    self._do(chore, now)
+                    worked = True
+            if calls:
+                self._caller.order(calls)
             for stored in self._writer.stored():
                 self._machine.on_stored(stored)
                 worked = True
@@ -161,6 +172,7 @@ class _Host:
     def close(self) -> None:
         """Free sockets, sinks and sources."""
         self._machine.close()
+        self._caller.close()
         self._writer.close()
         self._node.close()
 
