@@ -9,6 +9,7 @@ from typing import Any
 from penstock.checks import OneOf
 from penstock.errors import InvalidOption, PenstockError, TypeMismatch
 from penstock.operators import DEAD_LETTERS, LATE, MAIN, Process, Processing, Watermark
+from penstock.operators.keyed.process.spark import Rows, SparkProcess, TimeMode, is_processor, schema_of
 from penstock.pipeline.steps import Step
 from penstock.pipeline.streams.base import Builder
 from penstock.pipeline.streams.stream import Stream
@@ -68,6 +69,80 @@ class ProcessVerbs(Builder):
         by_time = OneOf(Order).read("order", order, operation=label) is Order.TIME
         return self._process(made, schema, outputs, time, name, on_error, label, by_time=by_time)
 
+    def transform_with_state(
+        self,
+        processor: Any,
+        *,
+        schema: Any,
+        time_mode: str = "None",
+        time: str | None = None,
+        name: str | None = None,
+        on_error: str = "fail",
+    ) -> Processed:
+        """Run a `StatefulProcessor` of PySpark's, as it is, on rows.
+
+        Parameters
+        ----------
+        processor : StatefulProcessor
+            An object; its ``init`` is also called here, on a copy, to know its states.
+        schema : str or StructType
+            Schema of the rows that it yields.
+        time_mode : {"None", "ProcessingTime", "EventTime"}
+            What its timers follow; with ``"EventTime"`` late rows are dropped, and to be had as ``.late``.
+        time : str
+            The timestamp column, where :meth:`with_watermark` has not declared one.
+
+        The rows that it is given at once are those of its key that happen to come together: one, or many. Timestamps
+        are naive and in UTC. An initial state is not supported.
+
+        Examples
+        --------
+        >>> trips.key_by("car").transform_with_state(Stops(), schema="car string, stops int")  # doctest: +SKIP
+        """
+        return self._run_processor(processor, schema, time_mode, time, name, on_error, Rows.ROW)
+
+    def transform_with_state_in_pandas(
+        self,
+        processor: Any,
+        *,
+        schema: Any,
+        time_mode: str = "None",
+        time: str | None = None,
+        name: str | None = None,
+        on_error: str = "fail",
+    ) -> Processed:
+        """Run a `StatefulProcessor` of PySpark's that takes and yields pandas data frames."""
+        return self._run_processor(processor, schema, time_mode, time, name, on_error, Rows.PANDAS)
+
+    def _run_processor(
+        self,
+        processor: Any,
+        schema: Any,
+        time_mode: str,
+        time: str | None,
+        name: str | None,
+        on_error: str,
+        rows: Rows,
+    ) -> Processed:
+        kind = processor if isinstance(processor, type) else type(processor)
+        label = name or kind.__name__.lower()
+        try:
+            if isinstance(processor, type) or not is_processor(processor):
+                what = f"{processor!r} is not a StatefulProcessor."
+                raise TypeMismatch(what=what, hint="Give an object of one, such as MyProcessor().")
+            mode = OneOf(TimeMode).read("time_mode", time_mode)
+            column = None
+            if mode is TimeMode.EVENT_TIME:
+                column = time if time is not None else declared_time(self._from, self.schema)
+                if column is None:
+                    allowed = "None or ProcessingTime, as no event time is declared (with_watermark, or time=…)"
+                    raise InvalidOption(option="time_mode", given=time_mode, allowed=allowed)
+            output = schema_of(schema, "result")
+            made = SparkProcess(processor, self.schema, output, self._keys, mode, rows)
+        except PenstockError as error:
+            raise error.at(label) from None
+        return self._process(made, output, None, column, name, on_error, label, title=kind.__name__, guess=False)
+
     def _process(
         self,
         made: Process,
@@ -79,6 +154,8 @@ class ProcessVerbs(Builder):
         label: str,
         *,
         by_time: bool = False,
+        title: str = "",
+        guess: bool = True,
     ) -> Processed:
         if not any(getattr(type(made), each, None) is not getattr(Process, each, None) for each in _HANDLERS):
             what = f"{type(made).__name__} has neither on_record nor on_batch."
@@ -89,11 +166,11 @@ class ProcessVerbs(Builder):
                 if port in (MAIN, LATE, DEAD_LETTERS) or not port.isidentifier():
                     allowed = f"names other than {MAIN}, {LATE} and {DEAD_LETTERS}"
                     raise InvalidOption(option="outputs", given=port, allowed=allowed)
-            column = time if time is not None else declared_time(self._from, self.schema)
+            column = time if time is not None or not guess else declared_time(self._from, self.schema)
             if by_time and column is None:
                 allowed = "arrival, as no event time is declared (with_watermark, or time=…)"
                 raise InvalidOption(option="order", given="time", allowed=allowed)
-            operation = Processing(made, self._keys, Schema.parse(schema), ports, column, by_time)
+            operation = Processing(made, self._keys, Schema.parse(schema), ports, column, by_time, title)
             operation.layout  # noqa: B018 (names that cannot be states are refused here)
         except PenstockError as error:
             raise error.at(label) from None

@@ -23,6 +23,8 @@ class State:
     type: Any
     default: Any = None
     ttl_us: int | None = None
+    text: str = ""
+    """Its type in words, where they are other than those of ``type``."""
 
     @property
     def is_shared(self) -> bool:
@@ -161,7 +163,7 @@ class Layout:
 
     def texts(self) -> dict[str, str]:
         """The type of each state in words."""
-        return {name: type_text(each.type) for name, each in self.states.items()}
+        return {name: each.text or type_text(each.type) for name, each in self.states.items()}
 
     def expired(self, elapsed_us: int) -> Iterator[tuple[str, State]]:
         """The states that live shorter than that."""

@@ -28,6 +28,8 @@ class Processing(Operation):
     time: str | None = None
     by_time: bool = False
     """Whether records are taken in the order of event time, once it has passed them."""
+    title: str = ""
+    """What people know the function by, where that is not its class."""
     kind = "process"
     stateful = True
     is_pure = False
@@ -60,7 +62,7 @@ class Processing(Operation):
         return Layout.of(self.function)
 
     def describe(self) -> str:
-        by = f"{type(self.function).__name__} by {', '.join(self.keys)}"
+        by = f"{self.title or type(self.function).__name__} by {', '.join(self.keys)}"
         ttls = [f"; states live up to {format_us(self.layout.ttls_us[-1])}"] if self.layout.ttls_us else []
         order = ", in its order" if self.by_time else ""
         return "".join([by, f"; event time {self.time}{order}" if self.time is not None else "", *ttls])
