@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from states import restore, snapshot
 
 import penstock as ps
 from penstock.operators import ErrorPolicy, Errors, Processing
@@ -170,9 +171,9 @@ def test_a_crash_at_any_block_changes_nothing(rows: Any, cuts: Any, by_time: boo
     kept: list[bytes] = []
 
     def crash(operator: ProcessOperator) -> ProcessOperator:
-        kept.append(operator.snapshot(full=not kept))
+        kept.append(snapshot(operator, full=not kept))
         again = operator_of(kind(), ErrorPolicy.SKIP, by_time=by_time)
-        again.restore(kept)
+        restore(again, kept)
         return again
 
     calm = run(rows, cuts, operator_of(kind(), ErrorPolicy.SKIP, by_time=by_time))

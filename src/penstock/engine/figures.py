@@ -46,11 +46,11 @@ class Stopwatch:
         return (self._total_ns + running_ns) // 1000
 
 
-def show_forms(chain: Chain, source: Input, batch: Range) -> None:
-    """Have figures say which operations are in batch form."""
+def show_forms(source: Input, chain: Chain, away: Range) -> None:
+    """Show which operations are in batch form."""
     read = [(-1, source.stats)] if isinstance(source, Readers) else []
     for index, stats in [*read, *((index, stage.stats) for index, stage in enumerate(chain.stages))]:
-        stats.form = (Form.BATCH if index in batch else Form.RECORD).value
+        stats.form = (Form.BATCH if index in away else Form.RECORD).value
 
 
 def count_away(chain: Chain, source: Input, item: Item, done: s.Done, now_us: int) -> None:

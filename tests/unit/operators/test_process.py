@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from states import restore, snapshot
 
 import penstock as ps
 from penstock.connectors.memory import At
@@ -106,7 +107,7 @@ def test_states_of_structs_and_dataclasses_survive_a_snapshot() -> None:
     first = build()
     first.process([schema.record_type("a", 1, 2), schema.record_type("a", 3, 4), schema.record_type("b", 5, 6)])
     again = build()
-    again.restore([first.snapshot(True)])
+    restore(again, [snapshot(first, True)])
     a, b = again.table.objects["a"], again.table.objects["b"]
     assert (a.last, a.basket, a.pages) == (Visit(3, "a"), Basket(["a", "a"]), {"a": [2, 4]})
     assert b.basket.items == ["b"]
@@ -384,7 +385,7 @@ def test_a_state_that_was_added_begins_with_its_default() -> None:
     before.process([schema.record_type("a", 0, 0)] * 3)
     after = ProcessState(Processing(More(), ("k",), Schema.parse(OUT))).build(schema, Errors("p"))
     assert isinstance(after, ProcessOperator)
-    after.restore([before.snapshot(True)])
+    restore(after, [snapshot(before, True)])
     held = after.table.objects["a"]
     assert (held.n, held.words, held.limit) == (3, {}, 7)
 

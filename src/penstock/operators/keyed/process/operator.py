@@ -32,13 +32,14 @@ from penstock.operators.keyed.match_once import watermark_source
 from penstock.operators.keyed.process.declared import Layout, State
 from penstock.operators.keyed.process.function import Context, Process
 from penstock.operators.keyed.process.operation import Processing
-from penstock.operators.keyed.process.table import LOW_US, Table
+from penstock.operators.keyed.process.table import Table
 from penstock.operators.keyed.process.waiting import Waiting
 from penstock.operators.keyed.reduce import LATE
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
 from penstock.types import Record, Schema
 
+LOW_US = -(1 << 63)
 ENDING_TIMERS_MAX = 1_000
 """Timers that fire for one key after the stream has ended, at the most."""
 FOREVER_US = 1 << 63
@@ -66,6 +67,7 @@ class ProcessOperator(StatefulOperator):
         shared, kind, layout = _opened(of.function, errors.operation)
         self._shared = shared
         self.table = Table(kind, layout, errors.operation, several=len(of.keys) != 1)
+        self.state = self.table.state
         coerces = {name: each.coerce for name, each in of.outputs}
         self.ctx = Context(self, of.output.coerce, coerces)
         self._on_timer = _handler(kind, "on_timer")
@@ -79,7 +81,7 @@ class ProcessOperator(StatefulOperator):
         if of.time is not None and layout.ttls_us:
             self._times = attrgetter(of.time)
         self._key: Callable[[Record], Any] = attrgetter(*of.keys)
-        self._waiting = Waiting(of.time, schema) if of.time is not None and of.by_time else None
+        self._waiting = Waiting(of.time, of.keys, schema, self.table.waiting) if of.time and of.by_time else None
         if self._waiting is not None:
             process = self._arranging(self._waiting, errors)
         else:
@@ -132,7 +134,7 @@ class ProcessOperator(StatefulOperator):
             "ctx": self.ctx,
             "objects": table.objects,
             "make": table.make,
-            "changed": table.changed,
+            "changed": table.objects.changed,
             "touch": table.touch,
             "attempt": self._attempt,
             "take": self._take,
@@ -233,7 +235,8 @@ class ProcessOperator(StatefulOperator):
             table.touch(key, held, time_us)
             if self._times is not None and isinstance(argument, list):
                 table.seen[key] = max(table.seen[key], *map(self._times, argument))
-        table.changed[key] = None
+                table.seen.changed[key] = None
+        table.objects.changed[key] = None
         self.ctx.key = key
         value = handler(held, argument, self.ctx)
         if value is not None:
@@ -347,16 +350,15 @@ class ProcessOperator(StatefulOperator):
 
     # --- snapshots ----------------------------------------------------------------------------------------------------
 
-    def snapshot(self, full: bool) -> bytes:
-        waiting = self._waiting.snapshot(full) if self._waiting is not None else []
-        return self.table.snapshot(full, self.watermark_us, self.late_records, waiting)
+    def header(self) -> Any:
+        return self.watermark_us, self.late_records, self.table.header()
 
-    def restore(self, snapshots: Sequence[bytes]) -> None:
-        self.watermark_us, self.late_records, waiting = self.table.restore(snapshots)
+    def restored(self, headers: Sequence[Any]) -> None:
+        self.watermark_us = max(watermark_us for watermark_us, _, _ in headers)
+        self.late_records = sum(late_records for _, late_records, _ in headers)
+        self.table.restored([layouts for _, _, layouts in headers])
         if self._waiting is not None:
-            self._waiting.restore(waiting, self.watermark_us)
-        if self.has_event_time and self.table.layout.ttls_us:
-            self.table.sweep(self.watermark_us)
+            self._waiting.restored()
 
     def close(self) -> None:
         close = getattr(self._shared, "close", None)

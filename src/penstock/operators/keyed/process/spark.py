@@ -186,13 +186,12 @@ class _OneState:
     """What the states of a processor share: where they are kept, and for how long."""
 
     def __init__(self, handle: _Handle, asked: _Asked) -> None:
-        from pyspark.sql import Row
-
+        row = import_module("pyspark.sql").Row  # where a processor runs, PySpark is
         self._handle = handle
         self._name = asked.name
         self._ttl_ms = asked.ttl_ms
         self._times = [_Times(each) for each in asked.schemas]
-        self._rows = [Row(*each.names) for each in asked.schemas]
+        self._rows = [row(*each.names) for each in asked.schemas]
 
     @property
     def _kept(self) -> Any:
@@ -329,12 +328,11 @@ class SparkProcess(Process):
         self._names = tuple(recorder.asked)
 
     def open(self) -> None:
-        from pyspark.sql import Row
-
+        self._spark = import_module("pyspark.sql.streaming.stateful_processor")
         self._handle = _Handle(self._mode)
         self._processor = _copied(self._processor)
         self._processor.init(self._handle)
-        self._row = Row(*self._input.names)
+        self._row = self._spark.Row(*self._input.names)
         self._times, self._key_times = _Times(self._input), _Times(self._key_schema)
         self._result_times = _Times(self._output)
 
@@ -347,17 +345,13 @@ class SparkProcess(Process):
         return self._results(ctx, lambda key, times: self._processor.handleInputRows(key, given, times))
 
     def on_timer(self, at_us: int, ctx: Context) -> Iterator[Any]:
-        from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo
-
-        info = ExpiredTimerInfo(at_us // 1000)
+        info = self._spark.ExpiredTimerInfo(at_us // 1000)
         return self._results(ctx, lambda key, times: self._processor.handleExpiredTimer(key, times, info))
 
     def on_clock(self, at_us: int, ctx: Context) -> Iterator[Any]:
         return self.on_timer(at_us, ctx)
 
     def _results(self, ctx: Context, call: Callable[[Any, Any], Any]) -> Iterator[Any]:
-        from pyspark.sql.streaming.stateful_processor import TimerValues
-
         handle = self._handle
         handle.ctx, handle.held = ctx, self
         several = isinstance(ctx.key, tuple)
@@ -365,7 +359,7 @@ class SparkProcess(Process):
         watermark_ms = ctx.watermark_us // 1000 if self._mode is TimeMode.EVENT_TIME else -1
         now_ms = handle.now_ms if self._mode is TimeMode.PROCESSING_TIME else -1
         try:
-            for each in call(key, TimerValues(now_ms, max(watermark_ms, 0))) or ():
+            for each in call(key, self._spark.TimerValues(now_ms, max(watermark_ms, 0))) or ():
                 if self._form is Rows.PANDAS:
                     for values in each[list(self._output.names)].itertuples(index=False, name=None):
                         yield self._result_times.kept(tuple(map(_plain, values)), "result")

@@ -6,64 +6,51 @@ What a snapshot holds of it, and what becomes of that, is all in this module.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from penstock.errors import PenstockError
 from penstock.operators.keyed.process.declared import Layout
-from penstock.operators.keyed.state import pack_state
+from penstock.operators.keyed.state import KeyedState, Space
 
 CHECKED_MAX = 64
-"""Keys whose values are checked against their declaration at every snapshot."""
-LOW_US = -(1 << 63)
+"""Keys whose values are checked against their declaration, of those that are written between two markers."""
 
 
-class KeyState(msgspec.Struct, array_like=True):
-    """One key on disk; a key without values and timers is gone."""
+class Saved(NamedTuple):
+    """A key as it was."""
 
     key: Any
-    values: Any
-    timers: list[int]
-    clock_timers: list[int]
-    seen_us: int
+    values: bytes | None
+    timers: set[int]
+    clock_timers: set[int]
+    seen_us: int | None
 
 
-class TableState(msgspec.Struct, array_like=True):
-    """The state on disk: of all keys, or of those that have changed. What was forgotten by time follows from it."""
+class Spaces(Enum):
+    """What is kept for each key, apart; every space holds something else of the same keys."""
 
-    names: list[str]
-    """Of the states, in the order of each key's values."""
-    watermark_us: int
-    late_records: int
-    emptied: bool
-    """Whether the state before is gone as a whole: the input had ended."""
-    keys: Sequence[KeyState]
-    waiting: list[Any] = []
-    """Records that wait for their turn: all, or those that have come since."""
+    OBJECTS = 0
+    TIMERS = 1
+    CLOCK_TIMERS = 2
+    SEEN = 3
+    WAITING = 4
 
 
-class _StoredKey(KeyState, array_like=True):
-    values: msgspec.Raw
-
-
-class _StoredTable(TableState, array_like=True):
-    keys: Sequence[_StoredKey]
-
-
-_decode = msgspec.msgpack.Decoder(_StoredTable).decode
 _encode = msgspec.msgpack.Encoder().encode
-_NIL = _encode(None)
+_decode_stored = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw]).decode
 
 
 class Timers:
     """Moments that keys wait for; each fires once, in the order of time."""
 
-    def __init__(self) -> None:
-        self.held: dict[Any, set[int]] = {}
+    def __init__(self, held: Space) -> None:
+        self.held = held
         self.heap: list[tuple[int, int, Any]] = []
         self._number = 0
 
@@ -75,6 +62,7 @@ class Timers:
         elif at_us in held:
             return
         held.add(at_us)
+        self.held.changed[key] = None
         self._number += 1
         heappush(self.heap, (at_us, self._number, key))
 
@@ -83,14 +71,29 @@ class Timers:
         held = self.held.get(key)
         if held is not None:
             held.discard(at_us)
+            self.held.changed[key] = None
             if not held:
                 del self.held[key]
 
+    def cancel_all(self, key: Any) -> None:
+        """Wait for nothing."""
+        if self.held.pop(key, None) is not None:
+            self.held.changed[key] = None
+
     def put(self, key: Any, times: Iterable[int]) -> None:
         """Have a key wait for these moments and no others."""
-        self.held.pop(key, None)
+        self.cancel_all(key)
         for at_us in sorted(times):
             self.set(key, at_us)
+
+    def restored(self) -> None:
+        """The moments have been read back: put them in order."""
+        for key, times in self.held.items():
+            self.held[key] = set(times)
+        entries = [(at_us, key) for key, times in self.held.items() for at_us in times]
+        self.heap = [(at_us, i, key) for i, (at_us, key) in enumerate(entries)]
+        self._number = len(entries)
+        heapify(self.heap)
 
     def next_us(self) -> int | None:
         """The first moment that a key waits for."""
@@ -117,21 +120,25 @@ class Table:
     """
 
     def __init__(self, kind: type, layout: Layout, operation: str, *, several: bool) -> None:
-        self.objects: dict[Any, Any] = {}
-        self.changed: dict[Any, None] = {}
-        self.timers = Timers()
-        self.clock_timers = Timers()
-        self.seen: dict[Any, int] = {}
+        self.state = KeyedState(operation, several=several, dump=self._dump)
+        self.objects = self.state.open(Spaces.OBJECTS.value)
+        self.timers = Timers(self.state.open(Spaces.TIMERS.value))
+        self.clock_timers = Timers(self.state.open(Spaces.CLOCK_TIMERS.value))
+        self.seen = self.state.open(Spaces.SEEN.value)
+        self.waiting = self.state.open(Spaces.WAITING.value)
         self.layout = layout
+        self.layouts: list[list[str]] = [list(layout.names)]
+        """The names of the states under which values have been written, in this job and those that it goes on from."""
+        self._layout = 0
         self._kind = kind
         self._operation = operation
-        self._several = several
         self._own = [(name, each) for name, each in layout.states.items() if not each.is_shared]
         self._values = _getter(layout.names)
+        self._decode = layout.decoder(list(layout.names))
         self._ages: list[tuple[int, int, Any]] = []
         self._aging: set[Any] = set()
         self._number = 0
-        self._emptied = False
+        self._unchecked = CHECKED_MAX
 
     def make(self, key: Any) -> Any:
         """Make a key's object, with defaults."""
@@ -143,34 +150,37 @@ class Table:
 
     def forget(self, key: Any) -> None:
         """Forget a key with its timers."""
-        self.objects.pop(key, None)
-        self.seen.pop(key, None)
-        self.timers.held.pop(key, None)
-        self.clock_timers.held.pop(key, None)
-        self.changed[key] = None
+        for space in (self.objects, self.seen):
+            if space.pop(key, None) is not None:
+                space.changed[key] = None
+        self.timers.cancel_all(key)
+        self.clock_timers.cancel_all(key)
 
     # --- undoing ------------------------------------------------------------------------------------------------------
 
-    def save(self, key: Any) -> KeyState:
+    def save(self, key: Any) -> Saved:
         """A key as it is, so that what is about to be done can be undone."""
         held = self.objects.get(key)
         values = None if held is None else _encode(self._values(held))
         timers, clocks = self.timers.held.get(key, ()), self.clock_timers.held.get(key, ())
-        return KeyState(key, values, list(timers), list(clocks), self.seen.get(key, LOW_US))
+        return Saved(key, values, set(timers), set(clocks), self.seen.get(key))
 
-    def put_back(self, saved: KeyState) -> None:
+    def put_back(self, saved: Saved) -> None:
         """Undo what was done to a key since."""
         key = saved.key
         if saved.values is None:
             self.objects.pop(key, None)
         else:
-            self._fill(key, self.layout.names, self.layout.decoder(list(self.layout.names))(saved.values))
-        self.timers.put(key, saved.timers)
-        self.clock_timers.put(key, saved.clock_timers)
-        if saved.seen_us != LOW_US:
+            self._fill(key, self.layout.names, self._decode(saved.values))
+        self.objects.changed[key] = None
+        for timers, times in ((self.timers, saved.timers), (self.clock_timers, saved.clock_timers)):
+            if timers.held.get(key, set()) != times:
+                timers.put(key, times)
+        if saved.seen_us is not None:
             self.seen[key] = saved.seen_us
         else:
             self.seen.pop(key, None)
+        self.seen.changed[key] = None
 
     def _fill(self, key: Any, names: Sequence[str], values: tuple[Any, ...]) -> None:
         made = self.make(key)
@@ -187,6 +197,7 @@ class Table:
             self._expire(held, now_us - seen_us)
         if seen_us is None or now_us > seen_us:
             self.seen[key] = now_us
+            self.seen.changed[key] = None
         if key not in self._aging:
             self._aging.add(key)
             self._age(key, now_us, self.layout.ttls_us[0])
@@ -214,118 +225,78 @@ class Table:
                 continue
             elapsed_us = now_us - seen_us
             self._expire(held, elapsed_us)
+            self.objects.changed[key] = self.seen.changed[key] = None
             later = [each for each in ttls_us if each >= elapsed_us]
             if later:
                 self._age(key, seen_us, later[0])
                 continue
             self._aging.discard(key)
             if self.layout.forgets_all:
-                # Not written down: whoever restores it sees by its age that it is gone.
                 del self.objects[key], self.seen[key]
 
     # --- snapshots ----------------------------------------------------------------------------------------------------
 
     def clear(self) -> None:
         """The input has ended: nothing is kept."""
-        self._check(self.objects)
-        self._empty()
-        self._emptied = True
-
-    def _empty(self) -> None:
-        for held in (self.objects, self.changed, self.seen, self.timers.held, self.clock_timers.held):
-            held.clear()
+        for held in islice(self.objects.values(), CHECKED_MAX):
+            self._check(held)
+        for space in self.state.spaces.values():
+            space.changed.update(dict.fromkeys(space))
+            space.clear()
         self._ages.clear()
         self._aging.clear()
 
-    def snapshot(self, full: bool, watermark_us: int, late_records: int, waiting: list[Any]) -> bytes:
-        """Pack all keys, or those that have changed since the last snapshot."""
-        objects, values = self.objects, self._values
-        keys: dict[Any, None] = self.changed
-        if full:
-            held = (*objects, *self.timers.held, *self.clock_timers.held)
-            keys = dict.fromkeys(held)
-        self._check(keys)
-        rows = []
-        for key in keys:
-            found = objects.get(key)
-            rows.append(
-                KeyState(
-                    key,
-                    None if found is None else values(found),
-                    sorted(self.timers.held.get(key, ())),
-                    sorted(self.clock_timers.held.get(key, ())),
-                    self.seen.get(key, LOW_US),
-                )
-            )
-        emptied = self._emptied and not full
-        state = TableState(list(self.layout.names), watermark_us, late_records, emptied, rows, waiting)
-        packed = pack_state(state, self._operation)
-        self.changed.clear()
-        self._emptied = False
-        return packed
+    def header(self) -> list[list[str]]:
+        """What is stored beside the keys: how to read their values."""
+        self._unchecked = CHECKED_MAX
+        return self.layouts
 
-    def _check(self, keys: Iterable[Any]) -> None:
+    def _dump(self, held: Any) -> bytes:
+        """A key's values as they are stored, with the number of the layout that they have."""
+        if type(held) is not self._kind:
+            raise TypeError(f"{type(held).__name__} is no plain value")
+        if self._unchecked:
+            self._unchecked -= 1
+            self._check(held)
+        return _encode((self._layout, self._values(held)))
+
+    def _check(self, held: Any) -> None:
         """Find what is kept and not declared, or is not of its type, long before it is missed after a crash."""
-        decode = self.layout.decoder(list(self.layout.names))
-        for held in filter(None, map(self.objects.get, islice(keys, CHECKED_MAX))):
-            for name in vars(held).keys() - self.layout.states.keys():
-                raise PenstockError(
-                    f"it sets self.{name}, which is no declared state.",
-                    operation=self._operation,
-                    hint=f"Declare {name} = ps.state.value(…) in the class, or set it in __init__ or open().",
-                )
-            try:
-                decode(_encode(self._values(held)))
-            except msgspec.ValidationError as error:
-                index = int(str(error).partition("`$[")[2].partition("]")[0] or 0)
-                name = self.layout.names[index]
-                raise PenstockError(
-                    f"self.{name} is {getattr(held, name)!r:.100}, which is not {self.layout.texts()[name]}: {error}.",
-                    operation=self._operation,
-                    hint="Values must be of the type that the state is declared with.",
-                ) from None
-            except (TypeError, OverflowError):
-                return  # whoever packs the state says so
+        for name in vars(held).keys() - self.layout.states.keys():
+            raise PenstockError(
+                f"it sets self.{name}, which is no declared state.",
+                operation=self._operation,
+                hint=f"Declare {name} = ps.state.value(…) in the class, or set it in __init__ or open().",
+            )
+        try:
+            self._decode(_encode(self._values(held)))
+        except msgspec.ValidationError as error:
+            index = int(str(error).partition("`$[")[2].partition("]")[0] or 0)
+            name = self.layout.names[index]
+            raise PenstockError(
+                f"self.{name} is {getattr(held, name)!r:.100}, which is not {self.layout.texts()[name]}: {error}.",
+                operation=self._operation,
+                hint="Values must be of the type that the state is declared with.",
+            ) from None
 
-    def restore(self, snapshots: Sequence[bytes]) -> tuple[int, int, list[Any]]:
-        """Take the state of a whole snapshot and the changes that follow it.
-
-        Returns the watermark, the number of late records, and the records that waited, or have since had their turn.
-        """
-        watermark_us, late_records = LOW_US, 0
-        waiting: list[Any] = []
-        for packed in snapshots:
-            state = _decode(packed)
-            if state.emptied:
-                self._empty()
-                waiting = []
-            decode = self.layout.decoder(state.names)
-            for each in state.keys:
-                self._take(each, state.names, decode)
-            watermark_us, late_records = state.watermark_us, state.late_records
-            waiting += state.waiting
-        for timers in (self.timers, self.clock_timers):
-            timers.heap = [entry for entry in timers.heap if entry[0] in timers.held.get(entry[2], ())]
-            heapify(timers.heap)
+    def restored(self, headers: Sequence[list[list[str]]]) -> None:
+        """The spaces have been read back: make objects of what was stored, and what follows from that."""
+        self.layouts = max((list(each) for each in headers), key=lambda each: len(each))
+        own = list(self.layout.names)
+        if own not in self.layouts:
+            self.layouts.append(own)
+        self._layout = self.layouts.index(own)
+        decoders = [(names, self.layout.decoder(names)) for names in self.layouts]
+        for key, packed in self.objects.items():
+            number, values = _decode_stored(packed)
+            names, decode = decoders[number]
+            self._fill(key, names, decode(values))
+        self.timers.restored()
+        self.clock_timers.restored()
         if self.layout.ttls_us:
             for key, seen_us in self.seen.items():
                 self._aging.add(key)
                 self._age(key, seen_us, self.layout.ttls_us[0])
-        self.changed.clear()
-        return watermark_us, late_records, waiting
-
-    def _take(self, each: _StoredKey, names: list[str], decode: Any) -> None:
-        key = tuple(each.key) if self._several else each.key
-        if bytes(each.values) == _NIL:
-            self.objects.pop(key, None)
-        else:
-            self._fill(key, names, decode(each.values))
-        self.timers.put(key, each.timers)
-        self.clock_timers.put(key, each.clock_timers)
-        if each.seen_us != LOW_US:
-            self.seen[key] = each.seen_us
-        else:
-            self.seen.pop(key, None)
 
 
 def _getter(names: tuple[str, ...]) -> Any:

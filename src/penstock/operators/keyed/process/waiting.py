@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
+from operator import attrgetter
 from typing import Any
 
 from penstock.operators.keyed.match_once import order_source
-from penstock.types import Record, Schema, record_dict
+from penstock.operators.keyed.state import Space
+from penstock.types import Record, Schema
 
 
 class Waiting:
-    """A heap of records by time, then by their columns, so that the order is the same in every run."""
+    """A heap of records by time, then by their columns, so that the order is the same in every run.
 
-    def __init__(self, time: str, schema: Schema) -> None:
+    Parameters
+    ----------
+    held : Space
+        Where they are kept, by key.
+    """
+
+    def __init__(self, time: str, keys: tuple[str, ...], schema: Schema, held: Space) -> None:
         self._record_type = schema.record_type
+        self._key: Callable[[Record], Any] = attrgetter(*keys)
+        self._held = held
         self._heap: list[tuple[Any, ...]] = []
-        self._fresh: list[Record] = []
-        """What has come since the last snapshot."""
         self._number = 0
         scope: dict[str, Any] = {}
         columns = order_source([(f"r.{each.name}", each.type) for each in schema.fields if each.name != time], scope)
@@ -25,14 +33,16 @@ class Waiting:
         exec(compile(source, "<penstock process>", "exec"), scope)
         self._entry: Callable[[int, Record], tuple[Any, ...]] = scope["entry"]
 
-    def __len__(self) -> int:
-        return len(self._heap)
-
     def add(self, record: Record) -> None:
         """Have a record wait."""
+        key = self._key(record)
+        self._held.setdefault(key, []).append(record)
+        self._held.changed[key] = None
+        self._push(record)
+
+    def _push(self, record: Record) -> None:
         self._number += 1
         heappush(self._heap, self._entry(self._number, record))
-        self._fresh.append(record)
 
     def next_us(self, before_us: int) -> int | None:
         """Time of the first record that waits, if it is before that."""
@@ -42,17 +52,19 @@ class Waiting:
     def pop(self) -> Record:
         """Take the first record."""
         record: Record = heappop(self._heap)[-1]
+        key = self._key(record)
+        held = self._held[key]
+        held.remove(record)
+        self._held.changed[key] = None
+        if not held:
+            del self._held[key]
         return record
 
-    def snapshot(self, full: bool) -> list[Any]:
-        """The values of what waits, or of what has come; whose turn it has been since follows from the watermark."""
-        records = [entry[-1] for entry in self._heap] if full else self._fresh
-        self._fresh = []
-        return [list(record_dict(each).values()) for each in records]
-
-    def restore(self, rows: Sequence[Any], watermark_us: int) -> None:
-        """Take what a snapshot and the changes after it hold; event time has passed some of it."""
-        records = (self._record_type(*row) for row in rows)
-        self._heap = [entry for i, each in enumerate(records) if (entry := self._entry(i, each))[0] >= watermark_us]
-        self._number = len(rows)
+    def restored(self) -> None:
+        """The records have been read back: put them in order."""
+        for key, rows in self._held.items():
+            self._held[key] = [self._record_type(*row) for row in rows]
+        records = [each for rows in self._held.values() for each in rows]
+        self._heap = [self._entry(i, each) for i, each in enumerate(records)]
+        self._number = len(records)
         heapify(self._heap)
