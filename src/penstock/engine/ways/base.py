@@ -32,6 +32,11 @@ class Way(ABC):
     until: int | None
 
     @property
+    def away(self) -> Range:
+        """The operations that other processes compute."""
+        return self.range
+
+    @property
     def has_room(self) -> bool:
         """Whether it can begin another item now."""
         return True

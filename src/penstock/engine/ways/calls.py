@@ -140,6 +140,10 @@ class Calls(Way):
     # --- taking -------------------------------------------------------------------------------------------------------
 
     @property
+    def away(self) -> Range:
+        return Range(0, -1)  # whoever is called, the operation is here
+
+    @property
     def has_room(self) -> bool:
         limit = self._of.capacity * self._of.records_max
         return len(self._waiting) < limit and self._records < max(LINE_RECORDS_MIN, 4 * limit)
