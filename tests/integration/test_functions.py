@@ -123,13 +123,17 @@ def test_calls_states_and_timers_are_exact_through_a_killed_worker(service: Serv
     )
     sums, counts = ps.memory(), ps.memory()
     made = called.key_by("k").process(
-        Sums, schema="k bigint, end timestamp, sum bigint", outputs={"counts": "k bigint, count bigint, n bigint"}, time="at"
+        Sums,
+        schema="k bigint, end timestamp, sum bigint",
+        outputs={"counts": "k bigint, count bigint, n bigint"},
+        time="at",
     )
     pipeline = made.to(sums, name="sums") + made.output("counts").to(counts, name="counts")
     with ps.start(pipeline, parallelism=2, epoch="200ms", name="functions") as job:
         eventually(lambda: job.status().epoch >= 3 and len(job.status().workers) == 2)
         os.kill(job.status().workers[0].pid, signal.SIGKILL)
         report = job.wait()
+    assert report is not None
     assert report.recoveries >= 1
     numbers = sorted(row.n for row in counts.rows)
     assert sorted(set(numbers)) == numbers

@@ -112,7 +112,9 @@ class _Host:
         self._connections = Connections(self._node, plan.options.slots or plan.workers)
         self._store = CheckpointStore(plan.options.checkpoint, durable=plan.options.durable)
         self._writer = SnapshotWriter(self._store)
-        self._caller = Caller()
+        self._caller = Caller(now_us)
+        if any(op.waits for unit in plan.units for op in unit.ops):
+            self._caller.warm_up()
         identity = WorkerIdentity(worker, incarnation, self._node.endpoint, os.getpid(), order)
         self._machine = WorkerMachine(plan, identity, assignment.driver, now_ns, _usage, now_us())
 
@@ -134,7 +136,10 @@ class _Host:
                 except LimitExceeded as error:
                     machine.fail(error, now)
             if not left:
-                node.wait(machine.wake_us(now) - now_us(), self._writer.fileno, self._caller.fileno)
+                wake_us, caller = machine.wake_us(now), self._caller
+                if caller.is_calling:
+                    wake_us = min(wake_us, caller.wake_us() or wake_us)
+                node.wait(wake_us - now_us(), self._writer.fileno, *caller.filenos)
 
     def _do_chores(self, now: int) -> bool:
         worked = False
@@ -148,6 +153,7 @@ class _Host:
                     worked = True
             if calls:
                 self._caller.order(calls)
+                worked = True  # coroutines begin with the next turn
             for stored in self._writer.stored():
                 self._machine.on_stored(stored)
                 worked = True

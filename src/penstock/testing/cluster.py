@@ -213,7 +213,7 @@ class Cluster:
     def _do_for(self, machine: WorkerMachine, chore: Chore) -> None:
         match chore:
             case Begin() | Cancel():
-                self._calls[machine].order(chore)
+                self._calls[machine].order([chore])
             case Persist():
                 self.disk[chore.name] = chore.data
                 machine.on_stored(

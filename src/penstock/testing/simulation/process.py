@@ -175,7 +175,7 @@ class Process:
             if isinstance(chore, ReadBack):
                 self._read_back(chore, now_us)
             elif isinstance(chore, Begin | Cancel):
-                self._calls.order(chore)
+                self._calls.order([chore])
         return bool(chores)
 
     def _read_back(self, chore: ReadBack, now_us: int) -> None:

@@ -31,9 +31,9 @@ from penstock.testing.simulation.draws import (
     first_moment,
 )
 from penstock.testing.simulation.faults import Action, Fault, Moment
+from penstock.testing.simulation.functions import buffered, called, following, windowed
 from penstock.testing.simulation.labour import LIGHT_NS, RECORD_NS, drag, labour
 from penstock.testing.simulation.network import Weather
-from penstock.testing.simulation.functions import buffered, called, following, windowed
 from penstock.testing.simulation.oracle import FUNCTIONS as FUNCTION_SHAPES
 from penstock.testing.simulation.oracle import SCHEMA, WINDOW_US, Row, Shape
 from penstock.testing.simulation.poison import Poison

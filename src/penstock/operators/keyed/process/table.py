@@ -281,7 +281,7 @@ class Table:
 
     def restored(self, headers: Sequence[list[list[str]]]) -> None:
         """The spaces have been read back: make objects of what was stored, and what follows from that."""
-        self.layouts = max((list(each) for each in headers), key=lambda each: len(each))
+        (*_, self.layouts) = sorted((list(each) for each in headers), key=len)
         own = list(self.layout.names)
         if own not in self.layouts:
             self.layouts.append(own)
