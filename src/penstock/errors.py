@@ -273,6 +273,18 @@ class CheckpointFenced(PenstockError):
         )
 
 
+class CheckpointUnavailable(PenstockError):
+    """The store of a checkpoint does not answer, or refuses."""
+
+    code = "CHECKPOINT_UNAVAILABLE"
+
+    def __init__(self, *, place: str, cause: object) -> None:
+        super().__init__(
+            f"the checkpoint in '{place}' cannot be reached: {cause}.",
+            hint="Check the address, the access rights and the network. Started again, the job goes on from there.",
+        )
+
+
 class CheckpointNotShared(PenstockError):
     """A worker does not see the directory for snapshots."""
 

@@ -249,6 +249,18 @@ class SinkWriter(ABC):
     def prepare(self, epoch: int) -> None:
         """Make everything written so far durable, but not visible, under ``epoch``."""
 
+    def uploads(self) -> list[Callable[[], None]]:
+        """Take what is left to do until what was prepared is durable, if that is slow.
+
+        It is done in another thread, before the snapshot is stored and so before the epoch can be committed.
+        """
+        return []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much was written since the last `prepare` that nothing more should come before the next one."""
+        return False
+
     def commit(self, epoch: int) -> list[Record] | None:
         """Make the prepared output up to ``epoch`` visible (idempotent).
 
@@ -264,6 +276,9 @@ class SinkWriter(ABC):
 
     def restore(self, epoch: int, snapshot: bytes | None) -> None:
         """Go on after ``epoch``, which is committed: drop what was prepared later by a writer that is gone."""
+
+    def finish(self) -> None:
+        """Wait until everything that was committed is visible, if `commit` has only begun it; nothing comes after."""
 
     def close(self) -> None:
         """Free what the writer holds; what was not committed is dropped."""
@@ -286,8 +301,8 @@ class Sink(ABC):
         """One word for explain and errors, such as ``files``."""
 
     @property
-    def place(self) -> Path | None:
-        """The directory that it writes into and no other sink of the job may; None: it shares what it writes to."""
+    def place(self) -> Path | str | None:
+        """The directory or URL that it writes into and no other sink of the job may; None: it shares its place."""
         return None
 
     def ports(self, schemas: Sequence[Schema], resumed: dict[str, object] | None) -> dict[str, Schema]:

@@ -22,11 +22,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.dataset import NEVER_US, Bell, Mark, Scale, unpack
+from penstock.engine.again import run_again
 from penstock.engine.chain import Chain, ClockNs, Passed
 from penstock.engine.edges import EdgeInput, EdgeOutput, Span
 from penstock.engine.event_time import Origin
 from penstock.engine.figures import Stopwatch, count_away, show_forms
-from penstock.engine.given_back import rows_again
 from penstock.engine.inputs import Input, Logs, Readers, Taken
 from penstock.engine.inputs.base import BLOCK_RECORDS_MAX, fit_records
 from penstock.engine.line import Item, Line, Marker, Parts
@@ -233,6 +233,8 @@ class Unit:
     @property
     def has_room(self) -> bool:
         """Whether every output can take more, or has to because a marker is behind it."""
+        if self.chain.sinks and self.due_epoch <= self.done_epoch and self.chain.is_filling:
+            return False
         for log in self._logs:
             if not log.has_room and not (self.due_epoch > self.done_epoch and log.has_queue_room):
                 return False
@@ -340,7 +342,7 @@ class Unit:
         parts: Parts = {}
         pieces: Sequence[tuple[Passed, Origin]] = [(Passed([]), origin)]
         if item.given_back:
-            pieces = self._run_here(item)
+            pieces = run_again(self.spec, self.input, self.times, item, self._clock_ns)
         elif item.result is not None and done is not None:
             parts, carried, staged = item.result.open()
             item.due_us = item.due_us or done.due_us
@@ -365,11 +367,6 @@ class Unit:
             self._next_id = span.last + 1
         if item.count:
             self.switches.output(item.due_us, now_us)
-
-    def _run_here(self, item: Item) -> Sequence[tuple[Passed, Origin]]:
-        """Run an item that was given back: should it kill this process too, careful mode will find the record."""
-        rows = Passed(rows_again(item, self.spec, self.input, self._clock_ns))
-        return self.times.run(rows, item.due_us, item.origin, max(item.range.first, 0), None, item.place)
 
     # --- switches -----------------------------------------------------------------------------------------------------
 

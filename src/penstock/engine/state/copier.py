@@ -32,7 +32,7 @@ import msgspec
 
 from penstock.operators import StatefulOperator
 
-SLICE_ENTRIES = 2_000
+SLICE_ENTRIES = 1_000
 """Entries that are written in one turn, about a millisecond; a state of so many is written whole at each marker."""
 TURN_US = 10_000
 """Time between two turns that write."""
@@ -40,7 +40,9 @@ WALK_EPOCHS = 10
 """In so many epochs a walk goes through the whole state, if it is not too large for that."""
 WALK_EPOCHS_MAX = 128
 """Even if no turn comes in between, a walk is over after so many markers."""
-_IDLE_SLICES = 4
+_IDLE_SLICES = 2
+_TURNS_BEHIND = 4
+"""Changes that come faster than slices are written in about so many turns, lest a marker find them all."""
 
 
 class StateSnapshot(msgspec.Struct, array_like=True):
@@ -82,8 +84,9 @@ class Copier:
         self.due_us = now_us + TURN_US
         if self._is_small:
             return
-        if self._state.changes >= self._slice:
-            self._pieces.append(self._state.flush(self._slice))
+        changes = self._state.changes
+        if changes >= self._slice:
+            self._pieces.append(self._state.flush(max(self._slice, changes // _TURNS_BEHIND)))
         if self._left > 0:
             self._left -= self._refresh(self._slice)
 

@@ -197,7 +197,7 @@ class MatchOperator(StatefulOperator):
         out = [self._alone(rows[number]) for number in sorted(self._unmatched)]
         for bucket in self._buckets:
             self.state.drop(bucket)
-        self._unmatched.changed.update(self._unmatched)
+        self._unmatched.changed.update(dict.fromkeys(self._unmatched))
         for each in (self._unmatched, *self._sides, self._buckets):
             each.clear()
         return out

@@ -27,8 +27,8 @@ def spread_source(
 ) -> list[str]:
     """Statements that merge ``values`` into the accumulators of key ``k`` in all windows of pane ``w`` that are open.
 
-    The names are those of a `ReduceOperator`: ``starts`` gives a pane's windows, ``windows`` the accumulators, and
-    ``touched`` takes those that have changed, where that is wanted.
+    The names are those of a `ReduceOperator`: ``starts`` gives a pane's windows, ``windows`` the accumulators, ``A``
+    makes one, and ``touched`` takes those that have changed, where that is wanted.
     Everything that may raise comes before the first change: a bad record is in all of its windows or in none.
     The values are made anew for each window, because a user's state may be changed in place.
     """
@@ -55,9 +55,10 @@ def spread_source(
         "    s = windows.get(u)",
         "    if s is None: s = open_window(u)",
         "    if a is None:",
-        f"        s[k] = a = [{flat}]",
+        f"        s[k] = a = A({flat})",
+        "        s.fresh.append(k)",
         "    else:",
         *(f"        {line}" for line in merged),
-        "    s.changed[k] = None",
+        "    s.changed[k] = a",
         *(["    touched[u, k] = a"] if touches else []),
     ]

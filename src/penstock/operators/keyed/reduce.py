@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from penstock.operators.base import BatchKind, Operation, Operator, RecordForm, StatefulOperator
 from penstock.operators.errors import Errors
-from penstock.operators.keyed.aggregates import Custom
+from penstock.operators.keyed.expiring import ExpiringOperator
 from penstock.operators.keyed.panes import no_time, pane_source, spread_source
 from penstock.operators.keyed.sessions import SessionOperator
-from penstock.operators.keyed.state import KeyedState, Space, making_results
+from penstock.operators.keyed.state import KeyedState, Name, Space, making_results
 from penstock.operators.keyed.windows import Emit, Session, Sliding
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
@@ -47,6 +49,8 @@ class Reduce(Operation):
     def build(self, schema: Schema, errors: Errors) -> Operator:
         if isinstance(self.of.window, Session):
             return SessionOperator(self.of, schema, errors, LATE)
+        if self.of.ttl is not None:
+            return ExpiringOperator(self.of, self.of.ttl, schema, errors)
         return ReduceOperator(self, schema, errors)
 
     def describe(self) -> str:
@@ -72,10 +76,12 @@ class ReduceOperator(StatefulOperator):
         self._of = operation.of
         self._errors = errors
         self._closed = _Closed()
-        self.state = KeyedState(errors.operation, several=len(self._of.keys) != 1)
+        self._accumulator = self._of.accumulator()
+        several = len(self._of.keys) != 1
+        self.state = KeyedState(errors.operation, several=several, load=self._load, notes_fresh=True)
         self._windows: dict[Any, Space] = self.state.spaces
         output = operation.bind(schema)
-        self._row = self._compile_row(output)
+        self._row = self._of.compile_row(output, errors.operation)
         super().__init__(self._compile(operation.whole, errors), schema=schema, output=output)
 
     @property
@@ -92,6 +98,10 @@ class ReduceOperator(StatefulOperator):
         """How many accumulators are held."""
         return len(self.state)
 
+    def _load(self, name: Name, key: Any, slots: list[Any]) -> msgspec.Struct:
+        del name, key
+        return self._accumulator(*slots)
+
     def _compile(self, whole: bool, errors: Errors) -> RecordForm:
         of, window = self._of, self._of.window
         emit = of.emit
@@ -105,7 +115,7 @@ class ReduceOperator(StatefulOperator):
         if window:
             body += pane_source(window) if whole else ["w = r._w"]
         if isinstance(window, Sliding):
-            body += [key, *spread_source([each for _, each in of.aggregates], of.slot_places(0), values, touches)]
+            body += [key, *spread_source([each for _, each in of.aggregates], of.kept_places, values, touches)]
             if emit is Emit.EVERY:
                 body.append("for u, *_ in todo: append(row(k, u, windows[u][k]))")
             body += ["if starts(w)[0] <= until_us:", *(f"    {line}" for line in count)]
@@ -113,11 +123,11 @@ class ReduceOperator(StatefulOperator):
             if window:
                 body += ["if w <= until_us:", *(f"    {line}" for line in count), "    continue"]
                 body += ["s = windows.get(w)", "if s is None: s = open_window(w)"]
-            body += [key, *of.accumulate("s.get(k)", "s[k]", values)]
+            body += [key, *of.accumulate("s.get(k)", "s[k]", values, kept=True)]
             if not window:
                 body.append("touched[k] = a")
             else:
-                body += ["s.changed[k] = None", *(["touched[w, k] = a"] if touches else [])]
+                body += ["s.changed[k] = a", *(["touched[w, k] = a"] if touches else [])]
             if emit is Emit.EVERY:
                 body.append(f"append(row(k, {'w' if window else 'None'}, a))")
         before, after, sides = [], [], "None"
@@ -144,6 +154,7 @@ class ReduceOperator(StatefulOperator):
             "closed": self._closed,
             "windows": self._windows,
             "open_window": self.state.open,
+            "A": self._accumulator,
             "no_time": no_time,
             "row": self._row,
         }
@@ -155,23 +166,6 @@ class ReduceOperator(StatefulOperator):
         if window is None:
             names["only"] = self.state.open()
         return compile_loop(errors.operation, body, names, errors, before=before, after=after, sides=sides)
-
-    def _compile_row(self, output: Schema) -> Callable[[Any, int | None, list[Any]], Record]:
-        of = self._of
-        parts = []
-        if of.keys:
-            parts.append("k" if len(of.keys) == 1 else "*k")
-        if of.window:
-            parts.append(f"w, w + {of.window.size_us}")
-        places = of.slot_places(0)
-        parts += [aggregate.result(slots) for (_, aggregate), slots in zip(of.aggregates, places, strict=True)]
-        made = f"T({', '.join(parts)})"
-        if any(isinstance(aggregate, Custom) for _, aggregate in of.aggregates):
-            made = f"check({made})"
-        scope: dict[str, Any] = {**of.names, "T": output.record_type, "check": output.check}
-        exec(compile(f"def row(k, w, a): return {made}", f"<penstock {self._errors.operation}>", "exec"), scope)
-        row: Callable[[Any, int | None, list[Any]], Record] = scope["row"]
-        return row
 
     def _forgotten_us(self, watermark_us: int) -> int:
         """The last start of the windows that are closed and not kept any longer at a watermark."""

@@ -77,17 +77,22 @@ class Space(dict[Any, Any]):
     Attributes
     ----------
     changed : dict
-        Ids that were added, changed or removed and not written since; its values mean nothing.
+        Ids that were added, changed or removed and not written since, with the value if it is at hand, or None. What
+        is removed must have None.
+    fresh : list or None
+        Ids that were added since. An operation that changes entries often and says in the state's constructor that it
+        notes them spares their key groups from being found again and again; None: found whenever one is written.
     groups : dict or None
         Ids by key group, of all that have been written, and perhaps of some that are removed; None while the whole
         state is small enough to be written at once, and nobody asks for its groups.
     """
 
-    __slots__ = ("changed", "groups")
+    __slots__ = ("changed", "fresh", "groups")
 
-    def __init__(self) -> None:
+    def __init__(self, *, notes_fresh: bool) -> None:
         super().__init__()
         self.changed: dict[Any, Any] = {}
+        self.fresh: list[Any] | None = [] if notes_fresh else None
         self.groups: dict[int, dict[Any, None]] | None = None
 
 
@@ -106,6 +111,8 @@ class KeyedState:
         What a value is in memory, where that differs from plain values as msgpack has them.
     dump : callable, optional
         What is written of a value that is no plain one; raises TypeError for others.
+    notes_fresh : bool
+        Whether the operation names what it adds in the spaces' ``fresh`` too.
 
     Attributes
     ----------
@@ -121,6 +128,7 @@ class KeyedState:
         key_of: KeyOf | None = None,
         load: Load | None = None,
         dump: Callable[[Any], Any] | None = None,
+        notes_fresh: bool = False,
     ) -> None:
         self.spaces: dict[Name, Space] = {}
         self._operation = operation
@@ -128,6 +136,7 @@ class KeyedState:
         self._key_of = key_of
         self._load = load
         self._encode = msgspec.msgpack.Encoder(enc_hook=dump).encode
+        self._notes_fresh = notes_fresh
         self._gone: list[Name] = []
         self._walk: Iterator[tuple[Name, Space, int]] | None = None
 
@@ -135,7 +144,7 @@ class KeyedState:
         """Return the space of a name; a new one if there is none."""
         space = self.spaces.get(name)
         if space is None:
-            space = self.spaces[name] = Space()
+            space = self.spaces[name] = Space(notes_fresh=self._notes_fresh)
         return space
 
     def drop(self, name: Name) -> None:
@@ -155,39 +164,55 @@ class KeyedState:
 
     def flush(self, limit: int | None = None) -> bytes:
         """Write what has changed; about ``limit`` entries of it at most."""
-        piece = Piece(self._gone, [], [])
-        key_of, left = self._key_of, limit
+        piece, left = Piece(self._gone, [], []), limit
         for name, space in self.spaces.items():
-            changed = space.changed
-            if not changed:
+            if not space.changed:
                 continue
-            if left is None or len(changed) <= left:
-                ids = list(changed)
-                changed.clear()
-            else:
-                ids = list(islice(changed, left))
-                for each in ids:
-                    del changed[each]
-            entries = [(each, value) for each in ids if (value := space.get(each)) is not None]
+            named = self._named(space, left)
+            entries = [(each, value) for each, value in named if value is not None]
             if entries:
                 piece.entries.append((name, entries))
-                groups = self._groups(name, space)
-                for each, value in entries:
-                    group = key_group(each if key_of is None else key_of(name, each, value))
-                    held = groups.get(group)
-                    if held is None:
-                        groups[group] = {each: None}
-                    else:
-                        held[each] = None
-            if len(entries) < len(ids):
-                piece.removed.append((name, [each for each in ids if each not in space]))
+                self._place(name, space, entries)
+            if len(entries) < len(named):
+                piece.removed.append((name, [each for each, value in named if value is None]))
             if left is not None:
-                left -= len(ids)
+                left -= len(named)
                 if left <= 0:
                     break
         packed = self._pack(piece)
         self._gone = []
         return packed
+
+    def _named(self, space: Space, limit: int | None) -> list[tuple[Any, Any]]:
+        """Take some of the entries that have changed: ids and values, None where one is removed."""
+        changed, get = space.changed, space.get
+        if limit is None or len(changed) <= limit:
+            named = [(each, get(each) if value is None else value) for each, value in changed.items()]
+            changed.clear()
+            return named
+        named = [(each, get(each) if value is None else value) for each, value in islice(changed.items(), limit)]
+        for each, _ in named:
+            del changed[each]
+        return named
+
+    def _place(self, name: Name, space: Space, entries: list[tuple[Any, Any]]) -> None:
+        """Find the key groups of what is written; of what is new, if that is known."""
+        fresh = space.fresh
+        if space.groups is None:
+            self._groups(name, space)
+        else:
+            if fresh is not None:
+                entries = [(each, value) for each in fresh if (value := space.get(each)) is not None]
+            groups, key_of = space.groups, self._key_of
+            for each, value in entries:
+                group = key_group(each if key_of is None else key_of(name, each, value))
+                held = groups.get(group)
+                if held is None:
+                    groups[group] = {each: None}
+                else:
+                    held[each] = None
+        if fresh is not None:
+            fresh.clear()
 
     def refresh(self, limit: int) -> tuple[bytes, int, bool]:
         """Write the next key groups as they are, of about ``limit`` entries.
@@ -234,6 +259,8 @@ class KeyedState:
         for space in self.spaces.values():
             space.changed.clear()
             space.groups = None
+            if space.fresh is not None:
+                space.fresh.clear()
         self._walk = None
         return packed
 
