@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.checks import Whole
 from penstock.durations import parse_us
-from penstock.errors import InvalidOption, PenstockError, TypeMismatch
+from penstock.errors import PenstockError, TypeMismatch
 from penstock.operators import Apply, Function, MapAsync, Retry, as_function
+from penstock.operators.errors import ATTEMPTS_MAX
 from penstock.operators.stateless.calls import CAPACITY_MAX, is_coroutine
 from penstock.pipeline.streams.base import Builder
 from penstock.types import Schema
@@ -89,11 +90,10 @@ class FunctionVerbs(Builder):
         label = name or getattr(function, "__name__", "map_async").replace("<lambda>", "map_async")
         try:
             Whole(1, CAPACITY_MAX).read("capacity", capacity)
+            if on_error == "retry":  # which everywhere means: three times, and then fail
+                retry, on_error = ATTEMPTS_MAX if retry is None else retry, "fail"
             tries = Retry.of(retry)
             timeout_us = None if timeout is None else parse_us(timeout, option="timeout")
-            if on_error == "retry":
-                allowed = "fail, skip or dead_letter; retry=… says how often a call is made again"
-                raise InvalidOption(option="on_error", given=on_error, allowed=allowed)
         except PenstockError as error:
             raise error.at(label) from None
         called = as_function(function, schema, label)

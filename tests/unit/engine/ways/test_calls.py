@@ -110,6 +110,18 @@ def test_only_named_errors_are_tried_again() -> None:
     assert (harness.rows(), calls, harness.count("wrong", "skipped")) == ([], [1, 2], 2)
 
 
+def test_the_error_policy_retry_means_three_times() -> None:
+    calls: list[int] = []
+
+    async def wrong(record: Any) -> Any:
+        calls.append(record.x)
+        raise ValueError("wrong")
+
+    with pytest.raises(OperationFailed, match="wrong"):
+        run(numbers(1).map_async(wrong, schema=OUT, on_error="retry"))
+    assert len(calls) == 4
+
+
 def test_a_call_that_takes_too_long_is_cancelled_and_follows_the_policy() -> None:
     cancelled: list[int] = []
 
@@ -212,7 +224,7 @@ def test_wrong_options_are_refused_by_name() -> None:
         ({"capacity": 0}, InvalidOption),
         ({"timeout": "soon"}, InvalidOption),
         ({"retry": -1}, InvalidOption),
-        ({"on_error": "retry"}, InvalidOption),
+        ({"on_error": "again"}, InvalidOption),
         ({"schema": None}, TypeMismatch),
     ):
         with pytest.raises(error, match="double"):
