@@ -12,6 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock.connectors.memory import At
+from penstock.engine.guard import Guard, Suspect
 from penstock.errors import InvalidOption, OperationFailed, TypeMismatch
 from penstock.pipeline.explain import explain_plan
 from penstock.pipeline.graph import Graph
@@ -227,7 +228,7 @@ def test_wrong_options_are_refused_by_name() -> None:
         ({"on_error": "again"}, InvalidOption),
         ({"schema": None}, TypeMismatch),
     ):
-        with pytest.raises(error, match="double"):
+        with pytest.raises(error, match=r"double|map_async"):
             numbers(1).map_async(double, **{"schema": OUT, **options})
     with pytest.raises(TypeMismatch, match="coroutines"):
         numbers(1).map_async(op)
@@ -246,3 +247,28 @@ def test_it_is_a_unit_of_its_own_that_never_takes_batch_form() -> None:
     assert [op.name for op in unit.ops] == ["call"]
     assert list(unit.movable) == []
     assert "double, up to 64 calls at once, 5s each, retried 2 times" in explain_plan(plan)
+
+
+def test_in_careful_mode_calls_are_made_one_by_one_and_noted() -> None:
+    most = under_way = 0
+
+    async def call(record: Any) -> Any:
+        nonlocal most, under_way
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.1)
+        under_way -= 1
+        return record.x, 0
+
+    harness = Harness(numbers(1, 2, 3).map_async(call, schema=OUT, on_error="dead_letter").to(ps.memory()))
+    (unit,) = (each for each in harness._cluster.workers[0].units if each.spec.name == "call")
+    noted: list[Suspect | None] = []
+    probe = Guard({}, noted.append)
+    probe.losses("call", unit.spec.schema.record_type(2))
+    assert noted[0] is not None
+    unit.chain.guard = Guard({noted.pop(): 2}, noted.append)  # type: ignore[dict-item]
+    harness.run()
+    assert xs(harness) == [1, 3]
+    assert [letter["error"][:8] for letter in harness.dead_letters()] == ["[POISON_"]  # type: ignore[index]
+    assert most == 1
+    assert [each is None for each in noted] == [False, True, False, True]
