@@ -210,6 +210,12 @@ class SinkFailed(PenstockError):
         super().__init__(f"sink {sink}: {cause}.", operation=operation, hint=hint)
 
 
+class KafkaFailed(PenstockError):
+    """A Kafka cannot be reached, refuses what is asked of it, or no longer has what is to be read."""
+
+    code = "KAFKA"
+
+
 class OffsetGap(PenstockError):
     """A block arrived that does not follow the one before it."""
 

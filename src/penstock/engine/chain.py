@@ -23,6 +23,7 @@ from penstock.operators.errors import ErrorCounts, describe_error, placed, user_
 from penstock.pipeline.plan import OpSpec, Plan, UnitSpec
 from penstock.types import Record, Schema
 
+ROOM_US = 5_000
 ClockNs = Callable[[], int]
 Origin = tuple[Place, int]
 """A place in a source, and which of its records."""
@@ -294,6 +295,18 @@ class Chain:
         if result.sides is not None:
             self._put_aside(passed, 0, result, None, tuple)
         return passed
+
+    @property
+    def has_room(self) -> bool:
+        """Whether its sinks can take more."""
+        for sink in self.sinks:  # noqa: SIM110 (asked at every step: no generator)
+            if sink.writer.is_blocked:
+                return False
+        return True
+
+    def room_us(self, now_us: int) -> int | None:
+        """When to look whether its sinks have room again: unlike a log that has, they do not ring."""
+        return None if self.has_room else now_us + ROOM_US
 
     def adopt(self, index: int, staged: bytes) -> None:
         """Have the sink at ``index`` take what a slot has made ready for it."""

@@ -251,8 +251,6 @@ class Share:
                 self._pool.on_group_ended(group)
             case m.Stop():
                 self.stopping = True
-            case _:
-                pass
 
     def on_slot(self, message: s.FromSlot, payloads: Sequence[bytes]) -> None:
         """Take a word, or a result, of a slot."""

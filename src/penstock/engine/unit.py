@@ -141,8 +141,7 @@ class Unit:
             self._take_marker(*marker, now_us)
             return True
         if self.switches.wanted is not None and self.chain.guard is None:
-            # The way before finishes what it has.
-            self.way.flush(now_us)
+            self.way.flush(now_us)  # the way before finishes what it has
             return self._release(now_us) or worked
         self.bell.blocked = not self.has_room
         if self.bell.blocked:
@@ -238,7 +237,7 @@ class Unit:
         for log in self._logs:
             if not log.has_room and not (self.due_epoch > self.done_epoch and log.has_queue_room):
                 return False
-        return True
+        return self.chain.has_room
 
     @property
     def _is_away(self) -> bool:
@@ -437,7 +436,7 @@ class Unit:
             return None if self._is_away else now_us  # results bring the next step
         if not self.has_room:
             self.blocked.begin()
-            return None
+            return self.chain.room_us(now_us)
         if way is self._here:
             return sooner(sooner(source.wake_us(now_us, None), source.idle_us(now_us)), self.times.wake_us)
         wake_us = sooner(way.wake_us(), self.times.wake_us)
@@ -476,6 +475,7 @@ class Unit:
 
     def commit(self, epoch: int) -> None:
         """Forget what was kept for replay up to ``epoch``."""
+        self.input.commit(epoch)
         for log in self._logs:
             log.commit(epoch)
 
