@@ -84,8 +84,3 @@ class Desk:
                 self.refused_results += 1
             else:
                 way.on_called(each, now_us)
-
-    @property
-    def in_flight(self) -> int:
-        """Calls that are under way."""
-        return len(self._open)
