@@ -39,7 +39,16 @@ from penstock.operators.keys import Partitioner, check_keys
 from penstock.operators.stateless.calls import MapAsync, Retry, retry
 from penstock.operators.stateless.columns import REST, Filter, Project, Split
 from penstock.operators.stateless.functions import Apply, Function, as_function, op
-from penstock.operators.stateless.lookup import How, Lookup, Table, table
+from penstock.operators.stateless.lookup import (
+    Finder,
+    How,
+    Lookup,
+    LookupTable,
+    Places,
+    Table,
+    TablePlace,
+    table,
+)
 from penstock.operators.stateless.parse import ParseJson, TimeUnit
 from penstock.operators.stateless.watermark import Watermark
 
@@ -62,12 +71,14 @@ __all__ = [
     "Errors",
     "Expansion",
     "Filter",
+    "Finder",
     "Form",
     "Function",
     "How",
     "Join",
     "Lateness",
     "Lookup",
+    "LookupTable",
     "MapAsync",
     "Match",
     "Operation",
@@ -75,6 +86,7 @@ __all__ = [
     "Pairing",
     "ParseJson",
     "Partitioner",
+    "Places",
     "Process",
     "Processing",
     "Project",
@@ -87,6 +99,7 @@ __all__ = [
     "Split",
     "StatefulOperator",
     "Table",
+    "TablePlace",
     "Tag",
     "TimeUnit",
     "Tumbling",
