@@ -25,8 +25,9 @@ from penstock.connectors import (
 )
 from penstock.errors import PenstockError
 from penstock.expr import coalesce, col, lit, when
-from penstock.operators import op, session, table, tumbling
+from penstock.operators import Process, op, retry, session, table, tumbling
 from penstock.operators.keyed import aggregates as agg
+from penstock.operators.keyed.process import state
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.streams.stream import Stream, stream
 from penstock.runtime.job import Job, run, start
@@ -39,6 +40,7 @@ __all__ = [
     "Job",
     "PenstockError",
     "Pipeline",
+    "Process",
     "Stream",
     "agg",
     "coalesce",
@@ -62,10 +64,12 @@ __all__ = [
     "records",
     "redis",
     "redis_table",
+    "retry",
     "run",
     "session",
     "sqlite",
     "start",
+    "state",
     "stream",
     "table",
     "tcp_lines",

@@ -59,7 +59,9 @@ def _multiset(rows: Iterable[dict[str, object]]) -> Counter[tuple[object, ...]]:
 def test_every_example_is_tested() -> None:
     assert {path.stem for path in _EXAMPLES.glob("*.py")} - _SERVED == {
         "attribution",
+        "fraud",
         "grep",
+        "rates",
         "scoring",
         "wordcount",
         "yahoo_ads",
@@ -223,3 +225,30 @@ def test_workload(name: str, parallelism: int) -> None:
     expected = workload.expected(replay(workload.source(200, total=2_400), start_us))
     assert expected
     assert workload.compare(expected, harness.rows(), parallelism) == Comparison()
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_fraud(parallelism: int) -> None:
+    rows, harness = _run(_load("fraud").pipeline, 400, parallelism)
+    silent, alerts = [], []
+    held: dict[str, tuple[int, float, int]] = {}
+    for row in sorted(rows, key=lambda each: (each.at, each.card, each.amount)):
+        for card, (count, total, last) in sorted(held.items(), key=lambda each: each[1][2]):
+            if last + 5 * _SECOND_US <= row.at:
+                silent.append((card, count, total))
+                del held[card]
+        count, total, _ = held.get(row.card, (0, 0.0, 0))
+        if count >= 3 and row.amount > 3 * total / count:
+            alerts.append((row.card, row.amount, total / count))
+        held[row.card] = count + 1, total + row.amount, row.at
+    silent += [(card, count, total) for card, (count, total, _) in held.items()]
+    assert _multiset(harness.rows("silent")) == Counter(silent)
+    assert _multiset(harness.rows("alerts")) == Counter(alerts)
+    assert alerts
+
+
+def test_rates() -> None:
+    example = _load("rates")
+    rows, harness = _run(example.pipeline, 200, 1)
+    expected = [(row.id, row.currency, row.amount * example.RATES[row.currency]) for row in rows]
+    assert [tuple(row.values()) for row in harness.rows()] == expected

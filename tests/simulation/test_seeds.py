@@ -14,7 +14,7 @@ from penstock.dataset import Log
 from penstock.testing.simulation import Outcome, Violation, simulate
 from penstock.testing.simulation.faults import SWITCH_MOMENTS, Action, Moment
 from penstock.testing.simulation.oracle import Shape
-from penstock.testing.simulation.scenario import CAPACITY, DECIDING, HEAVY, POISON, SWITCHING
+from penstock.testing.simulation.scenario import CAPACITY, DECIDING, FUNCTIONS, HEAVY, POISON, SWITCHING
 
 CHUNK = 50
 OF_RECORDS = range(700)
@@ -23,8 +23,10 @@ DECIDED = range(DECIDING, DECIDING + 60)
 POISONED = range(POISON, POISON + 60)
 SHORT_OF_CORES = range(CAPACITY, CAPACITY + 60)
 HEAVIES = range(HEAVY, HEAVY + 80)
-SEEDS = [*OF_RECORDS, *SWITCHED, *DECIDED, *POISONED, *SHORT_OF_CORES, *HEAVIES]
+WITH_FUNCTIONS = range(FUNCTIONS, FUNCTIONS + 60)
+SEEDS = [*OF_RECORDS, *SWITCHED, *DECIDED, *POISONED, *SHORT_OF_CORES, *HEAVIES, *WITH_FUNCTIONS]
 AGAIN = [3, 44, 268, 850, SWITCHING + 7, SWITCHING + 32, DECIDING + 1, POISON + 2, CAPACITY + 1, HEAVY + 1]
+AGAIN += [FUNCTIONS + 1, FUNCTIONS + 2, FUNCTIONS + 4]
 FOUND = [22_915, 43_206]
 """Beyond the range, and once failed: an epoch was delivered again under the next one's name; a window was overrun."""
 

@@ -9,6 +9,7 @@ import msgspec
 from penstock.connectors.base import Position, Sink
 from penstock.engine.snapshot import UnitSnapshot
 from penstock.errors import CheckpointMismatch, PenstockError
+from penstock.operators import Operation
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 
@@ -149,7 +150,7 @@ def match(stored: Iterable[Anchor], plan: Plan, place: str) -> dict[int, int]:
         elif not old.may_go and not set(new.sources) & set(old.sources):
             was, now = ("', '".join(each.sources) for each in (old, new))
             problems.append(f"'{old.name}' was made of '{was}', now of '{now}'")
-        elif new.signature != old.signature:
+        elif new.signature != old.signature and not _takes_state(plan, new, old):
             problems.append(f"'{old.name}' was {old.signature}, now {new.signature}")
         else:
             units[old.unit] = new.unit
@@ -160,6 +161,15 @@ def match(stored: Iterable[Anchor], plan: Plan, place: str) -> dict[int, int]:
             "or give it a checkpoint directory of its own.",
         )
     return units
+
+
+def _takes_state(plan: Plan, new: Anchor, old: Anchor) -> bool:
+    """Whether an operation with state can go on with that of an operation that differs from it."""
+    (spec,) = (op for op in plan.units[new.unit].ops if op.name == new.name) if not new.may_go else (None,)
+    if spec is None or spec.sink is not None or not isinstance(spec.operation, Operation):
+        return False
+    before, _, output = old.signature.rpartition(" → ")
+    return output == f"({spec.output.ddl})" and spec.operation.takes_state_of(before)
 
 
 def take_up_sources(plan: Plan, snapshots: Iterable[tuple[int, UnitSnapshot]]) -> None:

@@ -262,14 +262,39 @@ class Chain:
     def advance(self, watermark_us: int | None, due_us: int, until: int | None = None) -> Passed:
         """Let the stateful operation reach a watermark, or end it (None); return what came of that."""
         assert self.stateful is not None
+        before_ns = self._tell_time(self.stateful)
+        came = self.stateful.finish() if watermark_us is None else self.stateful.advance(watermark_us)
+        return self._run_on(came, before_ns, due_us, until)
+
+    def fire(self, now_us: int, until: int | None = None) -> Passed:
+        """Let the stateful operation reach a time of the clock; return what came of that."""
+        assert self.stateful is not None
+        before_ns = self._tell_time(self.stateful)
+        return self._run_on(self.stateful.fire(now_us), before_ns, now_us, until)
+
+    @property
+    def now_us(self) -> int:
+        """The clock."""
+        return self._clock_ns() // 1000
+
+    def _tell_time(self, stateful: StatefulOperator) -> int:
         before_ns = self._clock_ns()
-        rows = self.stateful.finish() if watermark_us is None else self.stateful.advance(watermark_us)
-        if not rows:
-            return Passed(rows)
+        if stateful.follows_clock:
+            stateful.now_us = before_ns // 1000
+        return before_ns
+
+    def _run_on(self, came: list[Record] | Result, before_ns: int, due_us: int, until: int | None) -> Passed:
+        """Run what the stateful operation gave without a record through the operations behind it."""
+        result = came if isinstance(came, Result) else Result(came)
+        if not result.rows and result.sides is None:
+            return Passed(result.rows)
         stats = self.stages[0].stats
         stats.busy_ns += self._clock_ns() - before_ns
-        stats.records_out += len(rows)
-        return self.push(rows, due_us, 1, until)
+        stats.records_out += len(result.rows)
+        passed = self.push(result.rows, due_us, 1, until)
+        if result.sides is not None:
+            self._put_aside(passed, 0, result, None, tuple)
+        return passed
 
     @property
     def has_room(self) -> bool:
@@ -356,6 +381,8 @@ class Chain:
             sink.finish()
 
     def close(self) -> None:
-        """Close the sinks' writers."""
+        """Close the sinks' writers, and what a user's functions have opened."""
+        if self.stateful is not None:
+            self.stateful.close()
         for sink in self.sinks:
             sink.writer.close()

@@ -57,7 +57,7 @@ class UnitView:
             unit.done_epoch,
             unit.finished,
             unit.chain.guard is not None,
-            unit.way.range,
+            unit.way.away,
             unit.switches.wanted is not None,
             unit.switches.is_due,
             list(unit.line),

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from penstock.dataset import Mark
 from penstock.engine.event_time import Origin
@@ -33,6 +34,9 @@ from penstock.engine.lineage import Place
 from penstock.engine.snapshot import Capture
 from penstock.protocol import slots as s
 from penstock.types import Record
+
+if TYPE_CHECKING:
+    from penstock.engine.chain import Passed
 
 Sides = dict[tuple[int, str], list[Record]]
 """Records for side outputs, by index of the operation and port."""
@@ -99,13 +103,15 @@ class Item:
     number: int = 0
     """Under which it was sent out; 0: it was not."""
     result: Result | None = None
+    passed: Passed | None = None
+    """What calls from this process have made of it, once all of them are over."""
     given_back: bool = False
     """The unit runs it when it is its turn."""
 
     @property
     def is_complete(self) -> bool:
         """Whether it can leave when it is its turn."""
-        return self.result is not None or self.given_back or not self.count
+        return self.result is not None or self.passed is not None or self.given_back or not self.count
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ from penstock.engine.snapshot import (
 )
 from penstock.engine.switch import Switch
 from penstock.engine.unit import Unit
+from penstock.engine.ways.desk import Desk
 from penstock.engine.ways.pool import SlotFrames, SlotPool
 from penstock.errors import ProtocolError
 from penstock.metrics.stats import StatsMessage
@@ -48,11 +49,9 @@ class Share:
     """Hosts unit instances, the channels between them and other workers, and the worker side of epochs and recovery."""
 
     def __init__(self, plan: Plan, worker: int, incarnation: int, clock_ns: ClockNs) -> None:
-        self.worker = worker
-        self.incarnation = incarnation
+        self.worker, self.incarnation = worker, incarnation
         self.stopping = False
-        self._plan = plan
-        self._clock_ns = clock_ns
+        self._plan, self._clock_ns = plan, clock_ns
         self._to_driver: list[m.FromWorker] = []
         self._to_store: list[Persist] = []
         self._storing: set[str] = set()
@@ -63,6 +62,7 @@ class Share:
         self._built: dict[InstanceId, int] = {}
         """In which generation each was built."""
         self._pool = SlotPool(worker, incarnation)
+        self.desk = Desk()
         self._held: frozenset[InstanceId] = frozenset()
         """Instances of the whole job that are being recovered: they, and what is sent to them, wait for Resume."""
         self._recovering = False
@@ -169,7 +169,7 @@ class Share:
         if unit.source is None:
             logs = self._inputs(unit, i, (state[-1].inputs or None) if state else None, instances)
         self._built[unit.id, i] = self._channels.generation
-        made = self._units[unit.id, i] = Unit(unit, i, self._plan, logs, outputs, self._clock_ns, self._pool)
+        made = self._units[unit.id, i] = Unit(unit, i, self._plan, logs, outputs, self._clock_ns, self._pool, self.desk)
         if state:
             made.restore(state)
             self._deliver(made, epoch)

@@ -39,6 +39,7 @@ class Times:
         self._spec = spec
         self._input = source
         self._state = source if chain.stateful is not None and isinstance(source, Logs) else None
+        self._clocked = chain.stateful if chain.stateful is not None and chain.stateful.follows_clock else None
         self._own_lane = spec.lane + instance
         self._reached_us: int | None = None
         self._reading = Reading(spec.timing) if spec.timing is not None else None
@@ -69,6 +70,8 @@ class Times:
         if rows:
             if origin.straggler_us is not None:
                 chain.stateful.straggler_us = origin.straggler_us - state.logs[origin.input].delay_us
+            if self._clocked is not None:
+                self._clocked.now_us = chain.now_us
             head = chain.push(rows, taken.due_us, 0, stop)
             chain.stateful.straggler_us = None
         reached_us = state.enter(origin)
@@ -79,6 +82,17 @@ class Times:
             reached_us = None
         own = Origin(0, self._own_lane, reached_us, None, state.idle_change())
         return self._run_on(head, taken.due_us, own, stop, until)
+
+    @property
+    def wake_us(self) -> int | None:
+        """When the state is to be told the time, if it waits for that."""
+        return self._clocked.wake_us if self._clocked is not None else None
+
+    def fire(self, now_us: int, until: int | None) -> Pieces:
+        """The clock has come to what the state waited for; return what came of it."""
+        stop = self._stop(0, until)
+        fired = self._chain.fire(now_us, stop)
+        return self._run_on(fired, now_us, Origin(0, self._own_lane), stop, until)
 
     def finish(self, due_us: int, until: int | None) -> Pieces:
         """The input has ended: return what the state still had."""

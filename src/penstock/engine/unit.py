@@ -1,8 +1,7 @@
 """A unit instance: takes records from its input, has them computed one way or another, lets results out in order.
 
 `Unit` joins an input (`engine/inputs`), the line (`engine/line.py`), a way (`engine/ways`) and the outputs
-(`engine/edges.py`). Ids, epoch markers, event time and snapshots are settled here, once for all ways. Pure: the time
-and the clock are handed in.
+(`engine/edges.py`). Ids, epoch markers, event time and snapshots are settled here, once for all ways. Pure.
 
 A switch to another way takes effect when the line is empty, or at once where both ways begin at the same operation:
 
@@ -36,7 +35,8 @@ from penstock.engine.snapshot import Capture, OpCounters, UnitSnapshot
 from penstock.engine.state import Copier
 from penstock.engine.switch import Switch, Switches
 from penstock.engine.times import Times
-from penstock.engine.ways import Here, Slots, Way
+from penstock.engine.ways import Calls, Here, Slots, Way
+from penstock.engine.ways.desk import Desk
 from penstock.engine.ways.pool import SlotPool
 from penstock.metrics.stats import StatsMessage
 from penstock.metrics.times import sooner
@@ -65,6 +65,7 @@ class Unit:
         outputs: list[EdgeOutput],
         clock_ns: ClockNs,
         pool: SlotPool,
+        desk: Desk | None = None,
     ) -> None:
         self.spec = spec
         self.instance = instance
@@ -97,6 +98,8 @@ class Unit:
             each.rings(self.bell)
         self._here = Here(len(spec.ops), self._leave)
         self.way: Way = self._here
+        if spec.ops and spec.ops[0].waits:
+            self.way = Calls(spec, chain, self.times, self.line, desk or Desk(), self.bell, self._leave)
         self.switches = Switches()
         self._pool = pool
         self._span = Span()
@@ -123,6 +126,7 @@ class Unit:
         if self.finished:
             return False
         self.input.wake_up(now_us)
+        self.way.look(now_us)
         if self.switches.ordered is not None:
             self._get_ready(self.switches.ordered, now_us)
         if self.switches.wanted is not None:
@@ -151,6 +155,10 @@ class Unit:
     def _take(self, now_us: int) -> bool:
         """Take the next portion of the input."""
         way, source, worked = self.way, self.input, False
+        if (due_us := self.times.wake_us) is not None and due_us <= now_us:
+            worked = True
+            for passed, own in self.times.fire(now_us, way.until):
+                way.take(Taken([], now_us, own), passed, now_us)
         if way is self._here:
             source.unblock(now_us)
         else:
@@ -316,13 +324,13 @@ class Unit:
                 break
             elif self.has_room:
                 self.line.pop()
-                self._let_item_out(head, now_us)
+                (self._let_item_out if head.passed is None else self.way.let_out)(head, now_us)
             else:
                 self.bell.blocked = True
                 self.blocked.begin()
                 break
             worked = True
-        return worked
+        return (self.has_room and self.way.let_out_early(now_us)) or worked
 
     def _let_item_out(self, item: Item, now_us: int) -> None:
         """Run an item through the operations behind its range, and write what comes out of it."""
@@ -414,7 +422,8 @@ class Unit:
         """When there is something to do without a message; None: only a message, or room, brings work."""
         if self._next_us and not self.bell.rung:
             return self._next_us
-        self.input.awaits(wake_us := self._soonest_us(now_us), now_us)
+        wake_us = sooner(self._soonest_us(now_us), self.way.look_us())
+        self.input.awaits(wake_us, now_us)
         return wake_us
 
     def _soonest_us(self, now_us: int) -> int | None:
@@ -429,8 +438,8 @@ class Unit:
             self.blocked.begin()
             return self.chain.room_us(now_us)
         if way is self._here:
-            return sooner(source.wake_us(now_us, None), source.idle_us(now_us))
-        wake_us = way.wake_us()
+            return sooner(sooner(source.wake_us(now_us, None), source.idle_us(now_us)), self.times.wake_us)
+        wake_us = sooner(way.wake_us(), self.times.wake_us)
         if way.has_room:
             interval_us = way.pace_us if isinstance(way, Slots) and way.range.first < 0 else None
             wake_us = sooner(wake_us, source.wake_us(now_us, interval_us))

@@ -26,6 +26,7 @@ from penstock.engine.chain import ClockNs
 from penstock.engine.guard import Guard
 from penstock.engine.share import Share, Snapshots
 from penstock.engine.snapshot import Persist
+from penstock.engine.ways.desk import Begin, Called, Cancel
 from penstock.errors import OperationFailed, PenstockError, WorkerFailed
 from penstock.operators.errors import describe_error, user_traceback
 from penstock.pipeline.plan import Plan
@@ -76,7 +77,7 @@ class ReadBack:
     careful: bool
 
 
-Chore = Connect | ReadBack | Persist
+Chore = Connect | ReadBack | Persist | Begin | Cancel
 
 
 class WorkerMachine:
@@ -227,11 +228,22 @@ class WorkerMachine:
         if self.share is not None:
             self.share.on_stored(stored)
 
+    def on_called(self, done: Sequence[Called], now_us: int) -> None:
+        """Calls of users' functions are over."""
+        self._stirred = True
+        try:
+            if self.share is not None:
+                self.share.desk.receive(done, now_us)
+        except _FAILURES as error:
+            self.fail(error, now_us)
+
     # --- out ----------------------------------------------------------------------------------------------------------
 
     def chores(self) -> list[Chore]:
         """Take what the shell shall do."""
         chores, self._chores = self._chores, []
+        if self.share is not None:
+            chores += self.share.desk.take()
         return chores
 
     def sends(self, now_us: int) -> Iterator[Outgoing]:

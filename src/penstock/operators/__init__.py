@@ -21,6 +21,7 @@ from penstock.operators.keyed.combine import Combine
 from penstock.operators.keyed.distinct import DropDuplicates
 from penstock.operators.keyed.join import Join, join
 from penstock.operators.keyed.match import Match, Pairing
+from penstock.operators.keyed.process import Context, Process, Processing
 from penstock.operators.keyed.reduce import LATE, Reduce
 from penstock.operators.keyed.tag import Side, Tag
 from penstock.operators.keyed.windows import (
@@ -35,6 +36,7 @@ from penstock.operators.keyed.windows import (
     tumbling,
 )
 from penstock.operators.keys import Partitioner, check_keys
+from penstock.operators.stateless.calls import MapAsync, Retry, retry
 from penstock.operators.stateless.columns import REST, Filter, Project, Split
 from penstock.operators.stateless.functions import Apply, Function, as_function, op
 from penstock.operators.stateless.lookup import (
@@ -62,6 +64,7 @@ __all__ = [
     "BatchKind",
     "BatchResult",
     "Combine",
+    "Context",
     "DropDuplicates",
     "Emit",
     "ErrorPolicy",
@@ -76,6 +79,7 @@ __all__ = [
     "Lateness",
     "Lookup",
     "LookupTable",
+    "MapAsync",
     "Match",
     "Operation",
     "Operator",
@@ -83,9 +87,12 @@ __all__ = [
     "ParseJson",
     "Partitioner",
     "Places",
+    "Process",
+    "Processing",
     "Project",
     "Reduce",
     "Result",
+    "Retry",
     "Session",
     "Side",
     "Sliding",
@@ -102,6 +109,7 @@ __all__ = [
     "check_keys",
     "join",
     "op",
+    "retry",
     "session",
     "sliding",
     "table",

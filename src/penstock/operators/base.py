@@ -156,18 +156,34 @@ class StatefulOperator(Operator):
     straggler_us : int or None
         The watermark of the source partition that the next records come from, where some of them are behind it: they
         are judged by it, however far the other partitions are. None: all of them are ahead of it.
+    follows_clock : bool
+        Whether it looks at ``now_us``, the clock when the next records were taken, and waits for times of the clock.
     """
 
     state: KeyedState
     straggler_us: int | None = None
+    follows_clock: ClassVar[bool] = False
+    now_us: int = 0
 
     @abstractmethod
-    def advance(self, watermark_us: int) -> list[Record]:
+    def advance(self, watermark_us: int) -> list[Record] | Result:
         """Take note that every input has reached ``watermark_us``; return what that completes."""
 
     @abstractmethod
-    def finish(self) -> list[Record]:
+    def finish(self) -> list[Record] | Result:
         """The input has ended: return what is still open."""
+
+    @property
+    def wake_us(self) -> int | None:
+        """The time of the clock for which `fire` waits, if it does."""
+        return None
+
+    def fire(self, now_us: int) -> Result:
+        """The clock has reached a time that was waited for; return what comes of it."""
+        raise NotImplementedError(f"{type(self).__name__} does not look at the clock: {now_us}")
+
+    def close(self) -> None:
+        """The instance ends, or is built anew."""
 
     @abstractmethod
     def header(self) -> Any:
@@ -212,6 +228,8 @@ class Operation(ABC):
     kind: ClassVar[str]
     batch_kind: BatchKind = BatchKind.VECTORISED
     stateful: ClassVar[bool] = False
+    waits: ClassVar[bool] = False
+    """Whether it waits for others, so that many records are under way in it; it is in a unit of its own then."""
     is_pure: bool = True
     """Whether running it once more has no effect: false where it calls a function of the user's, unless declared so."""
 
@@ -262,6 +280,10 @@ class Operation(ABC):
     def state_signature(self) -> str | None:
         """What the state of a checkpoint must fit; None without state."""
         return None
+
+    def takes_state_of(self, signature: str) -> bool:
+        """Whether it can go on with the state of an operation of another signature."""
+        return signature == self.state_signature
 
     def describe(self) -> str:
         """The arguments in a few words, for `penstock explain`."""

@@ -54,6 +54,11 @@ class OpSpec:
         """The sink that it is, if it is one."""
         return self.operation if isinstance(self.operation, Sink) else None
 
+    @property
+    def waits(self) -> bool:
+        """Whether many records are under way in it, so that it has a unit of its own."""
+        return isinstance(self.operation, Operation) and self.operation.waits
+
 
 @dataclass(frozen=True)
 class EdgeSpec:
@@ -120,6 +125,8 @@ class UnitSpec:
         The source (-1) is among them if slots can read it.
         """
         first = -1 if self.source is not None and self.source.is_split else 0
+        if self.ops and self.ops[0].waits:
+            return range(0)  # what it waits for is not processor time: slots would wait as long
         if self.is_stateful:
             first = 1
         sink = self.ops[-1].sink if self.ops else None
@@ -360,7 +367,8 @@ class _Planner:
         """Append an operation to its producer's chain, or begin a new unit where the chain ends."""
         unit, index = self._home[edge.node]
         alone = len(self._graph.consumers(edge.node, edge.port)) == 1
-        if edge.keys or edge.port != MAIN or not alone or index != len(unit.ops) - 1:
+        waits = spec.waits or any(each.waits for each in unit.ops)
+        if edge.keys or edge.port != MAIN or not alone or index != len(unit.ops) - 1 or waits:
             unit = self._unit(spec.name, spec.schema, self._parallelism if edge.keys else unit.instances)
             self._connect(edge, unit)
         unit.ops.append(spec)

@@ -15,12 +15,14 @@ import msgspec
 from pyspark import cloudpickle
 
 from penstock.engine.snapshot import Persist
+from penstock.engine.ways.desk import Begin, Cancel
 from penstock.engine.worker import HEARTBEAT_US, Chore, Connect, ReadBack, WorkerIdentity, WorkerMachine
 from penstock.errors import LimitExceeded, PenstockError, WorkerFailed
 from penstock.operators.errors import describe_error
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol.link import Kind, Link
+from penstock.runtime.calling import Caller
 from penstock.runtime.checkpoints import CheckpointStore
 from penstock.runtime.clock import Clock, adopt, now_ns, now_us, sleep_finely
 from penstock.runtime.connections import Connections
@@ -128,6 +130,9 @@ class _Host:
         """Whether what is being read back is for careful mode."""
         self._store = store
         self._writer = SnapshotWriter(store)
+        self._caller = Caller(now_us)
+        if any(op.waits for unit in plan.units for op in unit.ops):
+            self._caller.warm_up()
         identity = WorkerIdentity(worker, incarnation, self._node.endpoint, os.getpid(), order)
         self._machine = WorkerMachine(plan, identity, assignment.driver, now_ns, _usage, now_us())
 
@@ -139,6 +144,8 @@ class _Host:
             now = now_us()
             for frames in arrived:
                 machine.receive(frames, now)
+            if called := self._caller.done():
+                machine.on_called(called, now)
             left = machine.step(now)
             left |= self._do_chores(now)
             for endpoint, kind, outgoing in machine.sends(now):
@@ -147,14 +154,23 @@ class _Host:
                 except LimitExceeded as error:
                     machine.fail(error, now)
             if not left:
-                node.wait(machine.wake_us(now) - now_us(), self._writer.fileno)
+                wake_us, caller = machine.wake_us(now), self._caller
+                if caller.is_calling:
+                    wake_us = min(wake_us, caller.wake_us() or wake_us)
+                node.wait(wake_us - now_us(), self._writer.fileno, *caller.filenos)
 
     def _do_chores(self, now: int) -> bool:
         worked = False
+        calls: list[Begin | Cancel] = []
         try:
             for chore in self._machine.chores():
-                self._do(chore)
-                worked = True
+                if isinstance(chore, Begin | Cancel):
+                    calls.append(chore)
+                else:
+                    self._do(chore)
+                worked = True  # coroutines, too, begin with the next turn
+            if calls:
+                self._caller.order(calls)
             for done in self._writer.done():
                 if isinstance(done, m.Stored):
                     self._machine.on_stored(done)
@@ -204,6 +220,7 @@ class _Host:
     def close(self) -> None:
         """Free sockets, sinks and sources."""
         self._machine.close()
+        self._caller.close()
         self._writer.close()
         if isinstance(self._store, ScratchClient):
             self._store.close()

@@ -19,11 +19,13 @@ from penstock.engine.share import Share
 from penstock.engine.slot import Identity, SlotMachine
 from penstock.engine.snapshot import InstanceId, Persist
 from penstock.engine.switch import Switch
+from penstock.engine.ways.desk import Begin, Cancel
 from penstock.engine.worker import Chore, ReadBack, WorkerIdentity, WorkerMachine
 from penstock.errors import PenstockError
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol.link import Kind
+from penstock.testing.calling import MadeUpCalls
 
 START_US = 1_700_000_000_000_000
 """When made-up time begins: an ordinary day, so that times of day look like times of day."""
@@ -41,6 +43,7 @@ class Cluster:
         self._plan = plan
         self._driver = DriverMachine(plan, self.now_us, plan.workers, resumption)
         self._machines: dict[int, WorkerMachine] = {}
+        self._calls: dict[WorkerMachine, MadeUpCalls] = {}
         self._incarnations = 0
         self._mail: deque[tuple[str, Sequence[bytes]]] = deque()
         self._deliveries = Deliveries(plan)
@@ -53,9 +56,9 @@ class Cluster:
     def _start(self, worker: int) -> None:
         self._incarnations += 1
         identity = WorkerIdentity(worker, self._incarnations, f"worker:{worker}:{self._incarnations}")
-        self._machines[worker] = WorkerMachine(
-            self._plan, identity, DRIVER, self._clock_ns, lambda: (0, 0), self.now_us
-        )
+        machine = WorkerMachine(self._plan, identity, DRIVER, self._clock_ns, lambda: (0, 0), self.now_us)
+        self._machines[worker] = machine
+        self._calls[machine] = MadeUpCalls(lambda: self.now_us)
 
     def _clock_ns(self) -> int:
         return self.now_us * 1000
@@ -67,7 +70,7 @@ class Cluster:
 
     def crash(self, worker: int) -> None:
         """Lose a worker with all it holds; another takes its place, as Spark would have it."""
-        self._machines.pop(worker)
+        self._calls.pop(self._machines.pop(worker)).close()
         self._start(worker)
         self._settle()
 
@@ -135,7 +138,7 @@ class Cluster:
         for _ in range(STEPS_MAX):
             if self.ended:
                 break
-            if self._step():
+            if self._step() or any(each.waits_for_world() for each in self._calls.values()):
                 continue
             wake_us = self._wake_us()
             if wake_us > until_us:
@@ -147,6 +150,7 @@ class Cluster:
         if self.ended:
             for each in self._machines.values():
                 each.close()
+                self._calls[each].close()
         else:
             self.now_us = max(self.now_us, until_us)
         if self.error is not None:
@@ -156,6 +160,7 @@ class Cluster:
         wakes = [self._driver.wake_us(self.now_us)]
         wakes += [each.wake_us(self.now_us) for each in self._machines.values() if not each.ended]
         wakes += [slot.wake_us() for slot in self._slots.values()]
+        wakes += [wake for each in self._calls.values() if (wake := each.wake_us()) is not None]
         return min(wakes)
 
     def _step(self, *, work: bool = True) -> bool:
@@ -193,6 +198,8 @@ class Cluster:
                 machine.receive(frames, self.now_us)
 
     def _turn(self, machine: WorkerMachine, *, work: bool) -> bool:
+        if called := self._calls[machine].done():
+            machine.on_called(called, self.now_us)
         worked = machine.step(self.now_us) if work else False
         for chore in machine.chores():
             self._do_for(machine, chore)
@@ -205,6 +212,8 @@ class Cluster:
 
     def _do_for(self, machine: WorkerMachine, chore: Chore) -> None:
         match chore:
+            case Begin() | Cancel():
+                self._calls[machine].order([chore])
             case Persist():
                 for upload in chore.uploads:
                     upload()

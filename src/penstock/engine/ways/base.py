@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from penstock.engine.line import Range
+from penstock.engine.line import Item, Range
 
 if TYPE_CHECKING:
     from penstock.engine.chain import Passed
@@ -30,6 +30,11 @@ class Way(ABC):
 
     range: Range
     until: int | None
+
+    @property
+    def away(self) -> Range:
+        """The operations that other processes compute."""
+        return self.range
 
     @property
     def has_room(self) -> bool:
@@ -66,6 +71,22 @@ class Way(ABC):
     def wake_us(self) -> int | None:
         """When something will have gathered long enough."""
         return None
+
+    def look(self, now_us: int) -> None:
+        """Do what is due although nothing comes: in every step of the unit, also when it takes nothing more."""
+
+    def look_us(self) -> int | None:
+        """When `look` has something to do."""
+        return None
+
+    def let_out(self, item: Item, now_us: int) -> None:
+        """Let out what calls from this process have made of an item, whose turn it is."""
+        raise NotImplementedError(f"{type(self).__name__} makes no calls")
+
+    def let_out_early(self, now_us: int) -> bool:
+        """Let out what may leave before its turn, while its item keeps its place; say whether there was any."""
+        del now_us
+        return False
 
     def recall(self) -> None:
         """Another way is to take over: give back what nobody computes."""

@@ -8,8 +8,6 @@ users see     before the shuffle     behind it             with
 ============  =====================  ====================  ==================================================
 aggregation   combine                reduce                aggregates, windows (new kinds go there), panes
 join          tag, for each side     match, match_once
+process       timed (event time)     process               a user's class: states, timers, outputs
 ============  =====================  ====================  ==================================================
-
-A keyed process function is one more pair: nothing but event time before the shuffle, the user's state and timers
-behind it.
 """

@@ -102,8 +102,8 @@ class MatchOnceOperator(StatefulOperator):
         scope |= {"lefts": self._waiting[False], "rights": self._waiting[True], "aging": self._aging}
         scope |= {"changed": self._rows.changed, "deque": deque, "heappush": heappush, "heappop": heappop}
         pair, alone = of.output_source(left, right)
-        lefts = _order_source([(f"r._l{i}", f.type) for i, f in enumerate(of.plain_columns(left, Side.LEFT))], scope)
-        rights = _order_source([(f"r._r{i}", f.type) for i, f in enumerate(of.plain_columns(right, Side.RIGHT))], scope)
+        lefts = order_source([(f"r._l{i}", f.type) for i, f in enumerate(of.plain_columns(left, Side.LEFT))], scope)
+        rights = order_source([(f"r._r{i}", f.type) for i, f in enumerate(of.plain_columns(right, Side.RIGHT))], scope)
         entry = f"(r._t, True, {rights}n) if r._side else (r._t, False, {lefts}n)"
         lines = [f"def alone(x): return T({alone})", f"def key(r): return {key}", f"def entry(n, r): return {entry}"]
         lines += [
@@ -237,7 +237,7 @@ def watermark_source(lateness_us: int) -> list[str]:
     ]
 
 
-def _order_source(columns: list[tuple[str, DataType]], scope: dict[str, Any]) -> str:
+def order_source(columns: list[tuple[str, DataType]], scope: dict[str, Any]) -> str:
     """Source of the elements that put records in the order of these columns, nulls first."""
     made = ""
     for source, data_type in columns:

@@ -68,7 +68,6 @@ class Piece(msgspec.Struct, array_like=True):
     entries: list[tuple[Name, list[tuple[Any, Any]]]]
 
 
-_encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Piece).decode
 
 
@@ -110,6 +109,8 @@ class KeyedState:
         The key of an entry, where its id is not the key.
     load : callable, optional
         What a value is in memory, where that differs from plain values as msgpack has them.
+    dump : callable, optional
+        What is written of a value that is no plain one; raises TypeError for others.
     notes_fresh : bool
         Whether the operation names what it adds in the spaces' ``fresh`` too.
     numbered : bool
@@ -128,6 +129,7 @@ class KeyedState:
         several: bool,
         key_of: KeyOf | None = None,
         load: Load | None = None,
+        dump: Callable[[Any], Any] | None = None,
         notes_fresh: bool = False,
         numbered: bool = False,
     ) -> None:
@@ -136,6 +138,7 @@ class KeyedState:
         self._several = several
         self._key_of = key_of
         self._load = load
+        self._encode = msgspec.msgpack.Encoder(enc_hook=dump).encode
         self._notes_fresh = notes_fresh
         self._numbered = numbered
         self._gone: list[Name] = []
@@ -268,7 +271,7 @@ class KeyedState:
     def _pack(self, piece: Piece) -> bytes:
         """Pack a piece; what a user's function keeps may be nothing that can be stored."""
         try:
-            return _encode(piece)
+            return self._encode(piece)
         except (TypeError, OverflowError) as error:
             raise PenstockError(
                 f"its state cannot be stored: {error}.",

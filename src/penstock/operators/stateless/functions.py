@@ -32,6 +32,7 @@ class Function:
         self.schema = schema
         self.pure = pure
         self.batch_form: ColumnsFunction | None = None
+        self.many_form: Callable[[list[Record]], Any] | None = None
         self.__name__ = getattr(function, "__name__", "function")
         self.__doc__ = function.__doc__
 
@@ -41,6 +42,11 @@ class Function:
     def batch(self, function: ColumnsFunction) -> ColumnsFunction:
         """Declare the vectorised form."""
         self.batch_form = function
+        return function
+
+    def many(self, function: Callable[[list[Record]], Any]) -> Callable[[list[Record]], Any]:
+        """Declare a form for a list of records, which returns a list of results; for `map_async`."""
+        self.many_form = function
         return function
 
 
@@ -78,7 +84,7 @@ def as_function(function: Function | RecordFunction, schema: str | Schema | None
         )
     if declared is not function.schema:
         copy = Function(function.record_form, declared, pure=function.pure)
-        copy.batch_form = function.batch_form
+        copy.batch_form, copy.many_form = function.batch_form, function.many_form
         return copy
     return function
 

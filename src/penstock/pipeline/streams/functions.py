@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.operators import Apply, Function, as_function
+from penstock.checks import Whole
+from penstock.durations import parse_us
+from penstock.errors import PenstockError, TypeMismatch
+from penstock.operators import Apply, Function, MapAsync, Retry, as_function
+from penstock.operators.errors import ATTEMPTS_MAX
+from penstock.operators.stateless.calls import CAPACITY_MAX, is_coroutine
 from penstock.pipeline.streams.base import Builder
 from penstock.types import Schema
 
@@ -40,10 +45,75 @@ class FunctionVerbs(Builder):
         """Call a function for each record; it returns any number of records of ``schema``."""
         return self._apply(function, schema, name, on_error, flat=True)
 
+    def map_async(
+        self,
+        function: Function | Any,
+        *,
+        schema: str | Schema | None = None,
+        capacity: int = 64,
+        timeout: str | float | None = None,
+        retry: Retry | int | None = None,
+        ordered: bool = True,
+        name: str | None = None,
+        on_error: str = "fail",
+    ) -> Stream:
+        """Call a function that waits for others, such as a service, for many records at once.
+
+        Parameters
+        ----------
+        function : coroutine function, or plain function
+            Takes a record, returns a dict, a tuple or a record of ``schema``. Coroutines share one event loop in each
+            worker; a plain function that blocks runs in up to ``capacity`` threads. ``@fn.many`` on a function made
+            with ``@ps.op`` adds a form for a list of records, ``@fn.batch`` one for Arrow columns: what waits while
+            ``capacity`` is used up then goes in one call.
+        capacity : int
+            Calls under way at once, in each worker; beyond that records wait, and back-pressure reaches the source.
+        timeout : str or number
+            A call that takes longer is cancelled and has failed with ``TimeoutError``.
+        retry : int or ps.retry(…)
+            How often a call that has failed is made again, 100 ms later and twice as long each time. What fails for
+            the last time follows ``on_error``.
+        ordered : bool
+            Whether results keep the order of their records. If not, they leave as they come, in order only by the
+            columns of :meth:`key_by` where that is right before.
+
+        A record whose results are not committed when a process is lost is called for again: the service sees it at
+        least once, the sinks exactly once.
+
+        Examples
+        --------
+        >>> async def rate(record):                                                    # doctest: +SKIP
+        ...     answer = await client.get(f"http://rates/{record.currency}")
+        ...     return {"id": record.id, "rate": answer.json()["rate"]}
+        >>> orders.map_async(rate, schema="id bigint, rate double", timeout="2s", retry=3)  # doctest: +SKIP
+        """
+        label = name or getattr(function, "__name__", "map_async").replace("<lambda>", "map_async")
+        try:
+            Whole(1, CAPACITY_MAX).read("capacity", capacity)
+            if on_error == "retry":  # which everywhere means: three times, and then fail
+                retry, on_error = ATTEMPTS_MAX if retry is None else retry, "fail"
+            tries = Retry.of(retry)
+            timeout_us = None if timeout is None else parse_us(timeout, option="timeout")
+        except PenstockError as error:
+            raise error.at(label) from None
+        called = as_function(function, schema, label)
+        kinds = {is_coroutine(each) for each in (called.record_form, called.many_form, called.batch_form) if each}
+        if len(kinds) > 1:
+            raise TypeMismatch(
+                what="some of its forms are coroutines, others are not.",
+                operation=label,
+                hint="Make all of them async.",
+            )
+        stream = self._then(MapAsync(called, capacity, timeout_us, tries, bool(ordered), self._keys), name, on_error)
+        return stream if name else stream._renamed(label)
+
     def _apply(
         self, function: Any, schema: str | Schema | None, name: str | None, on_error: str, *, flat: bool
     ) -> Stream:
         label = name or getattr(function, "__name__", "map").replace("<lambda>", "flat_map" if flat else "map")
         step_function = as_function(function, schema, label)
+        if is_coroutine(step_function.record_form):
+            hint = "Use map_async()."
+            raise TypeMismatch(what=f"'{step_function.__name__}' gives a coroutine.", operation=label, hint=hint)
         stream = self._then(Apply(step_function, flat), name, on_error)
         return stream if name else stream._renamed(label)

@@ -10,11 +10,12 @@ from penstock.operators.keyed import aggregates as agg
 from penstock.operators.keyed.aggregates import Aggregate
 from penstock.operators.keyed.expiring import TimeToLive
 from penstock.pipeline.steps import Step
+from penstock.pipeline.streams.processing import ProcessVerbs
 from penstock.pipeline.streams.stream import Stream
 from penstock.types import Schema
 
 
-class KeyedStream(Stream):
+class KeyedStream(ProcessVerbs, Stream):
     """A stream dealt out by key."""
 
     def with_watermark(self, column: str, delay: str | float, *, name: str | None = None) -> KeyedStream:

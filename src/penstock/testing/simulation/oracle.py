@@ -31,6 +31,15 @@ class Shape(Enum):
     SPLIT = "split, two branches, merge"
     FANOUT = "one stream into a sink and into a running count"
     DEEP = "windowed count by key, then a running sum of the counts"
+    WINDOWING = "a process function that counts by window, with timers"
+    BUFFERING = "a process function that holds records back by the clock"
+    FOLLOWING = "a process function that takes records and timers in the order of time"
+    CALLED = "calls of a service, in order"
+    CALLED_BY_KEY = "calls of a service, in order by key"
+
+
+FUNCTIONS = (Shape.WINDOWING, Shape.BUFFERING, Shape.FOLLOWING, Shape.CALLED, Shape.CALLED_BY_KEY)
+"""Pipelines with functions of the user's that keep state or wait for others."""
 
 
 def check(shape: Shape, rows: Sequence[Row], output: Output, *, may_idle: bool = False) -> None:
@@ -39,11 +48,15 @@ def check(shape: Shape, rows: Sequence[Row], output: Output, *, may_idle: bool =
     Where partitions may be taken for idle, what is late depends on timing, and only the rest must fit it.
     """
     match shape:
-        case Shape.STATELESS | Shape.KEYED | Shape.SPLIT:
+        case Shape.STATELESS | Shape.KEYED | Shape.SPLIT | Shape.BUFFERING | Shape.CALLED | Shape.CALLED_BY_KEY:
             _check_records(rows, output["out"])
+        case Shape.FOLLOWING:
+            from penstock.testing.simulation.functions import followed  # which is made of the shapes' words
+
+            _same(followed(rows), Counter(tuple(record) for _, record in output["out"]), "what is told")
         case Shape.RUNNING:
             _check_running(_totals(rows), output["out"])
-        case Shape.WINDOW:
+        case Shape.WINDOW | Shape.WINDOWING:
             _check_windows(_by_window(rows), [record for _, record in output["out"]])
         case Shape.LATE:
             _check_late(rows, output, may_idle=may_idle)

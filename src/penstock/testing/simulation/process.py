@@ -10,11 +10,14 @@ from penstock.dataset import ChannelId
 from penstock.engine.inspect import WorkerView
 from penstock.engine.share import Share
 from penstock.engine.snapshot import InstanceId, Persist
+from penstock.engine.ways.desk import Begin, Cancel
 from penstock.engine.worker import Chore, ReadBack, WorkerIdentity, WorkerMachine
 from penstock.errors import OperationFailed
+from penstock.metrics.times import sooner
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 from penstock.protocol.link import Kind
+from penstock.testing.calling import MadeUpCalls
 from penstock.testing.simulation.faults import Moment
 from penstock.testing.simulation.invariants import Audit
 from penstock.testing.simulation.lines import LineAudit
@@ -58,6 +61,7 @@ class Process:
         self._lines = LineAudit()
         self._spent_ns = 0
         self._turn_us: int | None = None
+        self._calls = MadeUpCalls(lambda: self._world.now_us)
         identity = WorkerIdentity(worker, incarnation, self.name, order=order)
         self.machine = WorkerMachine(
             simulation.plan, identity, driver.name, self.clock_ns, lambda: (0, 0), self._world.now_us
@@ -84,6 +88,7 @@ class Process:
         """End at once; what is on its way to the driver may be lost."""
         self.dead = True
         self.mute = lose
+        self._calls.close()
 
     def freeze(self, until_us: int) -> None:
         """Do nothing for a while, as a stopped process does; what arrives is kept."""
@@ -131,6 +136,8 @@ class Process:
             self._handle(self._inbox.pop(0), now_us)
             if self.frozen:
                 return
+        if called := self._calls.done():
+            machine.on_called(called, now_us)
         busy = machine.step(now_us)
         busy |= self._do(machine.chores(), now_us)
         self._send(now_us)
@@ -138,9 +145,11 @@ class Process:
         if machine.ended:
             self.dead = True
             machine.close()
+            self._calls.close()
             return
         soonest_us = max(now_us + TURN_US_MIN, now_us + self._spent_ns // 1000)
-        self._wake(soonest_us if busy else max(soonest_us, machine.wake_us(now_us)))
+        wake_us = sooner(machine.wake_us(now_us), self._calls.wake_us())
+        self._wake(soonest_us if busy or wake_us is None else max(soonest_us, wake_us))
 
     def _check_failure(self) -> None:
         """An error must not happen to a worker that counts, unless a record was to cause it."""
@@ -165,6 +174,8 @@ class Process:
         for chore in chores:
             if isinstance(chore, ReadBack):
                 self._read_back(chore, now_us)
+            elif isinstance(chore, Begin | Cancel):
+                self._calls.order([chore])
         return bool(chores)
 
     def _read_back(self, chore: ReadBack, now_us: int) -> None:

@@ -31,8 +31,10 @@ from penstock.testing.simulation.draws import (
     first_moment,
 )
 from penstock.testing.simulation.faults import Action, Fault, Moment
+from penstock.testing.simulation.functions import buffered, called, following, windowed
 from penstock.testing.simulation.labour import LIGHT_NS, RECORD_NS, drag, labour
 from penstock.testing.simulation.network import Weather
+from penstock.testing.simulation.oracle import FUNCTIONS as FUNCTION_SHAPES
 from penstock.testing.simulation.oracle import SCHEMA, WINDOW_US, Row, Shape
 from penstock.testing.simulation.poison import Poison
 from penstock.testing.simulation.world import START_US, World
@@ -48,6 +50,8 @@ CAPACITY = 4_000_000
 """Seeds from here on have a cluster that loses cores for a while, and workers that take long to start."""
 HEAVY = 5_000_000
 """Seeds from here on have records that are large, compared to what blocks, queues and windows may hold."""
+FUNCTIONS = 7_000_000
+"""Seeds from here on have process functions with timers, and calls of a service."""
 _POLICIES = ["skip", "skip", "dead_letter", "dead_letter", "fail"]
 
 
@@ -107,6 +111,8 @@ class Scenario:
     @staticmethod
     def of(seed: int) -> Scenario:
         """Draw a scenario; what kind it is depends on where the seed lies."""
+        if seed >= FUNCTIONS:
+            return _with_functions(seed)
         if seed >= HEAVY:
             return _heavy(seed)
         if seed >= CAPACITY:
@@ -158,7 +164,7 @@ class Scenario:
 def _of_records(seed: int) -> Scenario:
     """Draw a scenario of the record path."""
     random = Random(f"scenario {seed}")
-    shape = random.choice(list(Shape))
+    shape = random.choice([each for each in Shape if each not in FUNCTION_SHAPES])
     driver_dies = random.random() < 0.3
     length_us = random.choice([50_000, 300_000, 1_000_000])
     faults = draw_faults(seed, random, driver_dies, length_us)
@@ -324,10 +330,31 @@ def _heavy(seed: int) -> Scenario:
     )
 
 
+def _with_functions(seed: int) -> Scenario:
+    """Draw a scenario with functions of the user's that keep state, set timers or wait for others."""
+    random = Random(f"functions {seed}")
+    base = _switching(seed) if random.random() < 0.3 else _of_records(seed)
+    length_us = random.choice([300_000, 1_000_000, 2_000_000])
+    return replace(
+        base,
+        shape=FUNCTION_SHAPES[seed % len(FUNCTION_SHAPES)],
+        partitions=draw_partitions(random, length_us, late=False),
+        options=replace(base.options, idle_us=HOUR_US),
+    )
+
+
 def _pipeline(shape: Shape, records: Stream, out: Sink, late: Sink, counts: Sink) -> Pipeline:
     count, total = agg.count(), agg.sum("seq")
     window = Tumbling(WINDOW_US, "at")
     match shape:
+        case Shape.WINDOWING:
+            return windowed(records, out)
+        case Shape.BUFFERING:
+            return buffered(records, out)
+        case Shape.FOLLOWING:
+            return following(records, out)
+        case Shape.CALLED | Shape.CALLED_BY_KEY:
+            return called(records, out, ordered=shape is Shape.CALLED)
         case Shape.STATELESS:
             return records.filter(col("seq") >= 0).to(out, name="out")
         case Shape.KEYED:

@@ -1,0 +1,70 @@
+"""Records that wait until event time has passed them, and are taken in its order then, whatever order they came in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from operator import attrgetter
+from typing import Any
+
+from penstock.operators.keyed.match_once import order_source
+from penstock.operators.keyed.state import Space
+from penstock.types import Record, Schema
+
+
+class Waiting:
+    """A heap of records by time, then by their columns, so that the order is the same in every run.
+
+    Parameters
+    ----------
+    held : Space
+        Where they are kept, by key.
+    """
+
+    def __init__(self, time: str, keys: tuple[str, ...], schema: Schema, held: Space) -> None:
+        self._record_type = schema.record_type
+        self._key: Callable[[Record], Any] = attrgetter(*keys)
+        self._held = held
+        self._heap: list[tuple[Any, ...]] = []
+        self._number = 0
+        scope: dict[str, Any] = {}
+        columns = order_source([(f"r.{each.name}", each.type) for each in schema.fields if each.name != time], scope)
+        source = f"def entry(n, r): return (r.{time}, {columns}n, r)"
+        exec(compile(source, "<penstock process>", "exec"), scope)
+        self._entry: Callable[[int, Record], tuple[Any, ...]] = scope["entry"]
+
+    def add(self, record: Record) -> None:
+        """Have a record wait."""
+        key = self._key(record)
+        self._held.setdefault(key, []).append(record)
+        self._held.changed[key] = None
+        self._push(record)
+
+    def _push(self, record: Record) -> None:
+        self._number += 1
+        heappush(self._heap, self._entry(self._number, record))
+
+    def next_us(self, before_us: int) -> int | None:
+        """Time of the first record that waits, if it is before that."""
+        heap = self._heap
+        return heap[0][0] if heap and heap[0][0] < before_us else None
+
+    def pop(self) -> Record:
+        """Take the first record."""
+        record: Record = heappop(self._heap)[-1]
+        key = self._key(record)
+        held = self._held[key]
+        held.remove(record)
+        self._held.changed[key] = None
+        if not held:
+            del self._held[key]
+        return record
+
+    def restored(self) -> None:
+        """The records have been read back: put them in order."""
+        for key, rows in self._held.items():
+            self._held[key] = [self._record_type(*row) for row in rows]
+        records = [each for rows in self._held.values() for each in rows]
+        self._heap = [self._entry(i, each) for i, each in enumerate(records)]
+        self._number = len(records)
+        heapify(self._heap)
