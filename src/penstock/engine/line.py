@@ -101,6 +101,8 @@ class Item:
     result: Result | None = None
     given_back: bool = False
     """The unit runs it when it is its turn."""
+    using: dict[int, str] = field(default_factory=dict)
+    """Which alternatives compute it, by index of the operation."""
 
     @property
     def is_complete(self) -> bool:

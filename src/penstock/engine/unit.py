@@ -26,7 +26,8 @@ from penstock.dataset import NEVER_US, Bell, Mark, Scale, unpack
 from penstock.engine.chain import Chain, ClockNs, Passed
 from penstock.engine.edges import EdgeInput, EdgeOutput, Span
 from penstock.engine.event_time import Origin
-from penstock.engine.figures import Stopwatch, count_away
+from penstock.engine.exchange import Exchanges
+from penstock.engine.figures import Stopwatch, count_away, show_forms
 from penstock.engine.inputs import Input, Logs, Readers, Taken
 from penstock.engine.inputs.base import BLOCK_RECORDS_MAX, fit_records
 from penstock.engine.line import Item, Line, Marker, Parts
@@ -38,7 +39,7 @@ from penstock.engine.ways import Here, Slots, Way
 from penstock.engine.ways.pool import SlotPool
 from penstock.metrics.stats import StatsMessage
 from penstock.metrics.times import sooner
-from penstock.operators import MAIN, Form
+from penstock.operators import MAIN
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.types import Record
 
@@ -96,6 +97,7 @@ class Unit:
         self._here = Here(len(spec.ops), self._leave)
         self.way: Way = self._here
         self.switches = Switches()
+        self.exchanges = Exchanges(self, clock_ns)
         self._pool = pool
         self._span = Span()
         self._compaction = Compaction()
@@ -122,6 +124,8 @@ class Unit:
         self.input.wake_up(now_us)
         if self.switches.wanted is not None:
             self._switch(self.switches.wanted, now_us)
+        if self.exchanges.wanted and self.exchanges.step(now_us):
+            self._records_max = 1  # what it costs is found out with few
         worked = self._release(now_us) if self.line else False
         if self._ending or self.finished:
             return worked
@@ -277,7 +281,7 @@ class Unit:
         if marker.mark is Mark.END:
             self.finished = True
             self.input.close()
-            self.switches.end()
+            self.exchanges.end()
         self.snapshots.append(self._snapshot(epoch, marker))
 
     def _snapshot(self, epoch: int, marker: Marker) -> UnitSnapshot:
@@ -294,6 +298,7 @@ class Unit:
             {sink.name: sink.writer.snapshot(epoch) for sink in self.chain.sinks},
             capture.state,
             self.times.state(),
+            self.exchanges.states(),
         )
 
     def _counters(self) -> list[OpCounters]:
@@ -369,7 +374,8 @@ class Unit:
             item.due_us = due_us or item.cut_us
             self.input.count_read(item.count, after_ns - before_ns, item.due_us, after_ns // 1000)
         rows = Passed(schema.to_rows(columns))
-        return self.times.run(rows, item.due_us, item.origin, max(item.range.first, 0), None, item.place)
+        with self.exchanges.as_in(item.using):
+            return self.times.run(rows, item.due_us, item.origin, max(item.range.first, 0), None, item.place)
 
     # --- switches -----------------------------------------------------------------------------------------------------
 
@@ -392,7 +398,7 @@ class Unit:
             return
         else:
             self.way = self._slots(switch) if switch.range else self._here
-            self._show_forms()
+            show_forms(self.chain, self.input, self.way.range)
         self.switches.begin(switch, now_us, self.input.waiting_records(now_us))
 
     def _slots(self, switch: Switch) -> Slots:
@@ -401,12 +407,8 @@ class Unit:
             chosen, switch.interval_us, self._pool, self.line, schema, (self.spec.id, self.instance),
             self.chain.record_ns(chosen), self._block_bytes,
             keeps_lanes=self.times.keeps_lanes, keeps_payloads=self.times.are_read_in(chosen),
+            using=lambda: self.exchanges.using(chosen),
         )  # fmt: skip
-
-    def _show_forms(self) -> None:
-        read = [(-1, self.input.stats)] if isinstance(self.input, Readers) else []
-        for index, stats in [*read, *((index, stage.stats) for index, stage in enumerate(self.chain.stages))]:
-            stats.form = (Form.BATCH if index in self.way.range else Form.RECORD).value
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -417,7 +419,7 @@ class Unit:
     def rest(self, now_us: int) -> None:
         """The last step of a turn is done: only the bell or the time brings the next one, unless something is away."""
         self._next_us = 0
-        if self.way is self._here and self.switches.is_calm and not self.line:
+        if self.way is self._here and self.switches.is_calm and not self.line and not self.exchanges.wanted:
             wake_us = self.wake_us(now_us)
             self._next_us = NEVER_US if wake_us is None else wake_us
 
@@ -456,6 +458,7 @@ class Unit:
         last = snapshots[-1]
         self.chain.restore(snapshots)
         self.input.restore(snapshots)
+        self.exchanges.restore(last.alternatives)
         told = self.times.restore(last)
         self.snapshots.clear()
         self.done_epoch = last.epoch

@@ -166,6 +166,19 @@ class StatefulOperator(Operator):
     def restore(self, snapshots: Sequence[bytes]) -> None:
         """Take the state of a whole snapshot and the changes that follow it."""
 
+    def take_over(self, other: StatefulOperator) -> bool:
+        """Take the state of another operation whose state is of the same type.
+
+        Returns whether the changes since the other's last snapshot are known too; if not, the next one must be whole.
+        """
+        self.restore([other.snapshot(full=True)])
+        return False
+
+    @property
+    def wants_full(self) -> bool:
+        """Whether changes since the last snapshot would not be enough for the next one."""
+        return False
+
 
 @dataclass(frozen=True)
 class Expansion:
@@ -248,6 +261,11 @@ class Operation(ABC):
     def state_signature(self) -> str | None:
         """What the state of a checkpoint must fit; None without state."""
         return None
+
+    @property
+    def remembers_us(self) -> int | None:
+        """How long a record matters to the state, in event time; None: for as long as the job runs."""
+        return None if self.stateful else 0
 
     def describe(self) -> str:
         """The arguments in a few words, for `penstock explain`."""

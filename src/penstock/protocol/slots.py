@@ -139,6 +139,8 @@ class Do(_Message, kw_only=True):
     due_us: int
     sample: bool
     """Measure both forms on these records, tell the driver, and give no results."""
+    using: dict[int, str] = {}
+    """Which alternatives compute it, by index of the operation."""
 
 
 class Left(_Message, kw_only=True):
@@ -184,6 +186,8 @@ class Calibrated(_Message, kw_only=True):
     """By index in the chain, in all; -1 is the source."""
     batch_ns: dict[int, int]
     records_in: dict[int, int]
+    using: dict[int, str] = {}
+    """Which alternatives were measured, by index."""
 
 
 ToDriver = SlotUp | SlotDown | Calibrated

@@ -59,7 +59,7 @@ class Restart:
                 self._publish(output, sink, instance, held)
         kept = moved(snapshots, self._units)
         take_up_sources(self._plan, self._of_sources(kept))
-        return Resumption(last.epoch, last.start_us, last.generation, kept)
+        return Resumption(last.epoch, last.start_us, last.generation, kept, last.alternatives)
 
     def _of_sources(self, snapshots: list[m.Stored]) -> Iterator[tuple[int, UnitSnapshot]]:
         """The newest snapshots of the units that read sources."""

@@ -211,6 +211,13 @@ class SlotPool:
         """Give what no slot has back to the unit that sent it."""
         self._give_back([each for each in self._unsent if each.way is way])
 
+    def reassign(self, way: Slots, using: dict[int, str]) -> int:
+        """Have other alternatives compute what no slot has of a way; return how many records that are."""
+        found = [each for each in self._unsent if each.way is way]
+        for work in found:
+            work.do.using = work.item.using = using
+        return sum(work.item.count for work in found)
+
     def give_back_lost(self) -> bool:
         """Have units run what slots were lost with too often; say whether there was any."""
         if not self._unsent or all(each.do.attempt < ATTEMPTS_MAX for each in self._unsent):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,8 @@ class Slots(Way):
         Lanes are not mixed in a micro-batch: event time is read off its records, here or behind.
     keeps_payloads : bool
         The unit may have to run an item although a slot has.
+    using : callable
+        Says which alternatives of its operations are active.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class Slots(Way):
         *,
         keeps_lanes: bool = False,
         keeps_payloads: bool = False,
+        using: Callable[[], dict[int, str]] = dict,
     ) -> None:
         self.range = range
         self.until = max(range.first, 0)
@@ -98,6 +102,7 @@ class Slots(Way):
         self._unit, self._instance = target
         self._keeps_lanes = keeps_lanes
         self._keeps_payloads = keeps_payloads
+        self._using = using
         self._scale = Scale()
         self._item_bytes = ITEM_BLOCKS * block_bytes
         self._line_bytes = LINE_BLOCKS * block_bytes
@@ -213,7 +218,7 @@ class Slots(Way):
 
     def _send(self, item: Item) -> None:
         self._line.append(item)
-        item.number = self._pool.next_item()
+        item.number, item.using = self._pool.next_item(), self._using()
         self._pool.submit(Work(self._do(item), item, self))
 
     def _do(self, item: Item) -> s.Do:
@@ -233,6 +238,7 @@ class Slots(Way):
             count=item.count,
             due_us=item.due_us or item.cut_us,
             sample=False,
+            using=item.using,
         )
 
     def on_result(self, item: Item, result: Result) -> None:
@@ -249,6 +255,11 @@ class Slots(Way):
         elif 2 * count >= self.records_max:
             fitting = min(fitting, 2 * self.records_max, ITEM_RECORDS_MAX)
             self.records_max = (self.records_max + fitting + 1) // 2
+
+    def hand_on(self, records_max: int) -> int:
+        """Other alternatives are active now: micro-batches that no slot has are theirs; return how many records."""
+        self.records_max = min(self.records_max, records_max)
+        return self._pool.reassign(self, self._using())
 
     def recall(self) -> None:
         """Give back what no slot is there for: the way back must not wait for Spark."""

@@ -58,6 +58,13 @@ class Reduce(Operation):
     def state_signature(self) -> str:
         return f"{self.describe()} ({self.input.ddl})"
 
+    @property
+    def remembers_us(self) -> int | None:
+        window = self.of.window
+        if window is None or isinstance(window, Session):
+            return None
+        return window.size_us + window.lateness_us + window.allowed_lateness_us
+
 
 class ReduceState(msgspec.Struct, array_like=True):
     """A `Reduce`'s state on disk: all of it, or what has changed."""
@@ -221,6 +228,25 @@ class ReduceOperator(StatefulOperator):
             for start, key, slots in state.groups:
                 self._windows.setdefault(start, {})[tuple(key) if several else key] = slots
             self._closed.until_us, self._closed.late_records = state.closed_until_us, state.late_records
+
+    def take_over(self, other: StatefulOperator) -> bool:
+        if not isinstance(other, ReduceOperator):
+            return super().take_over(other)
+        for start, groups in other._windows.items():
+            self._windows.setdefault(start, {}).update(groups)
+        self._changed.update(other._changed)
+        self._gone += other._gone
+        self._closed.until_us, self._closed.late_records = other._closed.until_us, other._closed.late_records
+        return True
+
+    def take_converted(self, other: ReduceOperator, convert: Callable[[Any, list[Any]], list[Any]]) -> None:
+        """Take the state of another aggregation, of each key what a function makes of its accumulators."""
+        for start, groups in other._windows.items():
+            mine = self._windows.setdefault(start, {})
+            for key, slots in groups.items():
+                with making_results(self._errors.operation, f"the state of {key!r}, converted"):
+                    mine[key] = list(convert(key, list(slots)))
+        self._closed.until_us, self._closed.late_records = other._closed.until_us, other._closed.late_records
 
     def finish(self) -> list[Record]:
         window = self._of.window

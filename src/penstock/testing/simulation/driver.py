@@ -54,7 +54,7 @@ class DriverProcess:
         last, plan, resumption = simulation.disk.last_commit(), simulation.plan, None
         if last is not None:
             snapshots = moved(last.snapshots, match(anchors(plan), plan, "the simulated disk"))
-            resumption = Resumption(last.epoch, last.start_us, last.generation, snapshots)
+            resumption = Resumption(last.epoch, last.start_us, last.generation, snapshots, last.alternatives)
         self.machine = DriverMachine(plan, self._world.now_us, plan.workers, resumption)
         self._deliveries = Deliveries(plan)
         self._incarnations: dict[int, list[int]] = {}
