@@ -12,6 +12,7 @@ from itertools import count
 
 import msgspec
 
+from penstock.control.choices import Chooser, WantedUse
 from penstock.control.events import Send, Used
 from penstock.control.forms import Switcher, UnitMeasure, WantedSwitch
 from penstock.control.groups import GroupCommand, GroupFigures, Groups
@@ -94,6 +95,7 @@ class ControlLoop:
         self._pins = settled_pins(plan)
         self._measures = Measures(plan, cores, self._pins)
         self._switcher = Switcher()
+        self._chooser = Chooser(cores)
         numbers = count(1)
         self._switches = Switches(plan, numbers)
         self._uses = Uses(plan, numbers, self._switches.switches, used)
@@ -138,7 +140,7 @@ class ControlLoop:
             self._measures.calibrated(Form.RECORD),
             self._measures.calibrated(Form.BATCH),
             self._groups.given_up,
-            self._uses.view(),
+            self.alternatives(),
         )
 
     def waits(self, now_us: int) -> list[str]:
@@ -158,7 +160,8 @@ class ControlLoop:
                 self._uses.on_pulse(message)
             case m.Switched():
                 self._settle(self._switches.on_switched(message, now_us), now_us)
-                self._uses.on_switched(message, now_us)
+                if (done := self._uses.on_switched(message, now_us)) is not None:
+                    self._measures.exchanged(*done)
             case m.Register(worker=worker):
                 self._measures.forget_worker(worker)
             case _:
@@ -200,7 +203,7 @@ class ControlLoop:
     def use(self, operation: str, alternative: str | None, by: str, now_us: int) -> None:
         """Have an operation use an alternative for good, or leave it to the loop again (None)."""
         standing = self._uses.operations[operation]
-        standing.pinned = alternative is not None
+        standing.pin = alternative
         if alternative is not None:
             reason = f"wanted by {by}" if by else "wanted by the user"
             self._uses.order(operation, alternative, reason, {}, (now_us - self._began_us) / 1e6, now_us)
@@ -211,7 +214,10 @@ class ControlLoop:
 
     def alternatives(self) -> dict[str, AlternativesView]:
         """The alternatives of each operation that has some."""
-        return self._uses.view()
+        found = self._uses.view()
+        for name, view in found.items():
+            view.out = self._chooser.out(self._uses.operations[name])
+        return found
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
@@ -253,6 +259,9 @@ class ControlLoop:
         units = self._measures.units(self._groups.up or self._groups.slots, self._options.interval_us, now_us)
         for decision in self._switcher.decide(now_us, units):
             self._take(decision, now_us)
+        standings, known = list(self._uses.operations.values()), self._measures.figures
+        for choice in self._chooser.decide(standings, units, known, self._groups.up, now_us):
+            self._take_use(choice, now_us)
         self._watch_slots(now_us)
         commands += self._carry_out(now_us)
         commands += self._pace(units)
@@ -292,6 +301,17 @@ class ControlLoop:
             return
         unit = self._plan.units[decision.unit]
         self._switches.order(unit, decision.first, decision.last, decision.reason, decision.inputs, at_s, now_us)
+
+    def _take_use(self, wanted: WantedUse, now_us: int) -> None:
+        at_s = (now_us - self._began_us) / 1e6
+        if self._options.advise:
+            names, reason = [wanted.operation], wanted.reason
+            self._advice.append(
+                SwitchReport(round(at_s, 3), names, wanted.alternative, 0.0, 0.0, 0, reason, wanted.inputs)
+            )
+            del self._advice[:-ADVICE_MAX]
+            return
+        self._uses.order(wanted.operation, wanted.alternative, wanted.reason, wanted.inputs, at_s, now_us)
 
     def _watch_slots(self, now_us: int) -> None:
         """Call ranges back that stand still because no slots are left, however their forms were settled."""

@@ -137,8 +137,8 @@ class Used:
     """Which alternative an operation is to use, in a commit record."""
 
     alternative: str
-    pinned: bool = False
-    """The user has settled it; else the job chooses."""
+    pin: str | None = None
+    """What the user has settled; None: the job chooses. They differ while that one has failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ class _Pending:
     ordered_us: int
     record: SwitchReport
     waiting: set[int]
+    before: str
 
 
 @dataclass(slots=True)
@@ -70,7 +71,8 @@ class Standing:
     wanted: str
     number: int = 0
     """Of the last order; 0: there was none, every instance has begun with it."""
-    pinned: bool = False
+    pin: str | None = None
+    """What the user has settled."""
     pending: _Pending | None = None
     due: bool = False
     """An order waits to be sent."""
@@ -115,12 +117,12 @@ class Uses:
                     before = (used or {}).get(spec.name)
                     if before is not None and before.alternative in of.names:
                         made.active = made.wanted = before.alternative
-                        made.pinned = before.pinned
+                        made.pin = before.pin if before.pin in of.names else None
                         made.number = next(numbers)
 
     def used(self) -> dict[str, Used]:
         """What a commit record names."""
-        return {name: Used(each.wanted, each.pinned) for name, each in self.operations.items()}
+        return {name: Used(each.wanted, each.pin) for name, each in self.operations.items()}
 
     def order(
         self, name: str, alternative: str, reason: str, inputs: dict[str, float], at_s: float, now_us: int
@@ -131,7 +133,7 @@ class Uses:
             return False
         standing.wanted, standing.number, standing.due = alternative, next(self._numbers), True
         record = SwitchReport(round(at_s, 3), [name], alternative, 0.0, 0.0, 0, reason, inputs)
-        standing.pending = _Pending(now_us, record, set(range(standing.instances)))
+        standing.pending = _Pending(now_us, record, set(range(standing.instances)), standing.active)
         return True
 
     def tick(self) -> list[m.Use]:
@@ -149,8 +151,8 @@ class Uses:
     def _message(standing: Standing) -> m.Use:
         return m.Use(use=standing.number, unit=standing.unit, index=standing.index, alternative=standing.wanted)
 
-    def on_switched(self, message: m.Switched, now_us: int) -> str | None:
-        """An instance uses what it was told to; when all do, the exchange is done: return the operation's name."""
+    def on_switched(self, message: m.Switched, now_us: int) -> tuple[str, str, str] | None:
+        """An instance uses what it was told to; when all do, the exchange is done: return operation, before, after."""
         for standing in self.operations.values():
             pending = standing.pending
             if pending is None or standing.number != message.switch or standing.due:
@@ -168,7 +170,7 @@ class Uses:
                 self._reports.append(record)
                 del self._reports[:-SWITCHES_MAX]
                 standing.active, standing.pending = standing.wanted, None
-                return standing.name
+                return standing.name, pending.before, standing.active
         return None
 
     def on_pulse(self, pulse: m.Pulse) -> None:
@@ -188,7 +190,7 @@ class Uses:
                 list(each.of.names),
                 each.active,
                 each.wanted,
-                each.pinned,
+                each.pin is not None,
                 {other: cost / 1000 for other in each.of.names if (cost := each.cost_ns(other)) is not None},
             )
             for name, each in self.operations.items()

@@ -257,7 +257,7 @@ class Unit:
         """Take what the marker finds."""
         stateful, full, state = self.chain.stateful, True, None
         if stateful is not None:
-            full = self._compaction.wants_full()
+            full = stateful.wants_full or self._compaction.wants_full()
             state = stateful.snapshot(full)
             self._compaction.wrote(full, len(state))
         return Capture(full, state, self.input.states(), self.input.positions(), counters, before)

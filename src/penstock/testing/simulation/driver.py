@@ -16,6 +16,7 @@ from penstock.control.events import (
     HostEnded,
     RecordCommit,
     Replace,
+    Wish,
     Withdraw,
 )
 from penstock.control.groups import Submit
@@ -117,8 +118,13 @@ class DriverProcess:
         now_us = self._world.now_us
         for endpoint, _, frames in [] if self.dead else list(self.machine.sends(now_us)):
             if len(frames) > 1 and endpoint in self._simulation.processes:
-                if isinstance(m.decode_to_worker(frames[1]), m.Switch):
-                    self._simulation.reach(Moment.PREPARED, None)
+                match m.decode_to_worker(frames[1]):
+                    case m.Switch():
+                        self._simulation.reach(Moment.PREPARED, None)
+                    case m.Use():
+                        self._simulation.reach(Moment.USE_ORDERED, None)
+                    case _:
+                        pass
                 if self.dead:
                     return
             self._simulation.send(self, endpoint, Kind.DRIVER, frames)
@@ -177,7 +183,7 @@ class DriverProcess:
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    def handle(self, event: Event | GroupJobEnded | FormsPinned) -> None:
+    def handle(self, event: Event | GroupJobEnded | Wish) -> None:
         """Hand an event in."""
         if not self.dead and not self.finished:
             self.machine.handle(event, self._world.now_us)
