@@ -12,7 +12,7 @@ SETTLED    Use, no state                                      what comes next is
                                                               no slot has go to it too
 SETTLED    Use, state that can be given                       it is given, at this place
 SETTLED    Use, state that has to be built                    WARMING; see `operators/keyed/exchange.py`
-WARMING    a turn in which nothing waits                      the new one does some of what it is behind by
+WARMING    a turn                                             the new one does some of what it is behind by
 WARMING    it is warm                                         it does the rest, takes over: SETTLED
 any        Use of another number                              replaces the order before
 any        Use that was heard before (a recovery is over)     nothing to do: answered again
@@ -39,8 +39,10 @@ from penstock.protocol import messages as m
 if TYPE_CHECKING:
     from penstock.engine.unit import Unit
 
-CATCH_UP_ENTRIES = 4
-"""Blocks that a warming alternative is given in one turn."""
+CATCH_UP_ENTRIES = 2
+"""Blocks and watermarks that a warming alternative is given in one turn: as many as one adds,"""
+CATCH_UP_IDLE = 16
+"""and where nothing waits."""
 FIRST_ITEM_RECORDS = 16
 """Records of the first micro-batch of an alternative whose cost is not known."""
 TRIAL_US = 1_000_000
@@ -105,8 +107,7 @@ class Exchanges:
             if operator.target is not None:
                 warm_us = now_us - since_us
                 if not operator.is_warm(warm_us):
-                    if not unit.input.waiting_records(now_us):
-                        operator.catch_up(CATCH_UP_ENTRIES)
+                    operator.catch_up(CATCH_UP_ENTRIES if unit.input.waiting_records(now_us) else CATCH_UP_IDLE)
                     return False
                 case = operator.hand_over()
         else:

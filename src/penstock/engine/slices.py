@@ -161,6 +161,7 @@ class Slice:
                     retried=found.retried,
                     dead_letters=found.dead_letters,
                     fallbacks=result.fallbacks,
+                    failures=stage.take_failures(),
                 )
             )
             self._put_aside(sides, position, result, origin, source_rows)

@@ -21,6 +21,11 @@ class Stage:
         self.process = operator.process
         self.stats = OpStats(name, Form.RECORD.value)
 
+    def take_failures(self) -> int:
+        """How often the alternative that was to be used has failed since the last look."""
+        operator = self.operator
+        return operator.failures.pop(operator.active, 0) if isinstance(operator, AlternativesOperator) else 0
+
     @staticmethod
     def of(spec: OpSpec, using: str | None = None) -> Stage:
         """Build an operation that is not a sink; ``using`` names its alternative, if it has some."""

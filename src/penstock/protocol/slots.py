@@ -50,6 +50,8 @@ class StageFigures(msgspec.Struct, array_like=True, kw_only=True):
     retried: int = 0
     dead_letters: int = 0
     fallbacks: int = 0
+    failures: int = 0
+    """Of an alternative: whether it has failed, and another one has computed this."""
 
 
 class Part(msgspec.Struct, array_like=True, kw_only=True):

@@ -84,12 +84,9 @@ class Channel:
         self._take = take
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         path.unlink(missing_ok=True)
-        before = os.umask(0o177)
-        try:
-            with _reachable(path) as name:
-                self._socket.bind(name)
-        finally:
-            os.umask(before)
+        with _reachable(path) as name:
+            self._socket.bind(name)
+        path.chmod(0o600)  # nobody can connect before it listens
         self._socket.listen(8)
         self._thread = threading.Thread(target=self._listen, name="penstock-commands", daemon=True)
         self._thread.start()

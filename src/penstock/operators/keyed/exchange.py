@@ -10,7 +10,7 @@ SETTLED    use another, same type of state     it takes the state as it is      
 SETTLED    use another, a converter is given   it takes the state, converted key by key            SETTLED
 SETTLED    use another, neither                it is built; it gets copies of what comes           WARMING
 WARMING    records, a watermark                the active one computes them; the other one does    WARMING
-                                               so later, in idle time, and its output is dropped
+                                               so a little later, and its output is dropped
 WARMING    Δt_m is over                        the other one does what it is behind by; takes over  SETTLED
 WARMING    use the active one                  the other one is forgotten                          SETTLED
 WARMING    use a third one                     the other one is forgotten; as from SETTLED         any
