@@ -14,6 +14,7 @@ from penstock.engine.line import Range
 from penstock.engine.lineage import Lineage, Place, Reread
 from penstock.engine.snapshot import OpCounters, UnitSnapshot
 from penstock.engine.stage import Stage, errors_of
+from penstock.engine.state import restore_state
 from penstock.errors import OperationFailed, PenstockError, PoisonRecord, SinkFailed
 from penstock.metrics.stats import StatsMessage
 from penstock.operators import DEAD_LETTERS, MAIN, Operator, Result, StatefulOperator
@@ -297,7 +298,7 @@ class Chain:
         ]
 
     def restore(self, snapshots: Sequence[UnitSnapshot]) -> None:
-        """Go on from the last of these snapshots; the first holds the whole state, the others what changed."""
+        """Go on from the last of these snapshots; all of them together hold the state."""
         last = snapshots[-1]
         by_name = {counters.name: counters for counters in last.operations}
         for stage in self.stages:
@@ -306,7 +307,7 @@ class Chain:
                 stage.stats.records_in, stage.stats.records_out = counters.records_in, counters.records_out
                 stage.counts = ErrorCounts(counters.skipped, counters.retried, counters.dead_letters)
         if self.stateful is not None:
-            self.stateful.restore([each.state for each in snapshots if each.state is not None])
+            restore_state(self.stateful, [each.state for each in snapshots if each.state is not None])
         self.restore_sinks(last.epoch, last.sinks)
 
     def restore_sinks(self, epoch: int, held: Mapping[str, bytes | None]) -> None:

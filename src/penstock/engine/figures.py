@@ -47,8 +47,8 @@ class Stopwatch:
         return (self._total_ns + running_ns) // 1000
 
 
-def show_forms(chain: Chain, source: Input, away: Range) -> None:
-    """Have the figures of every operation say which form it is in."""
+def show_forms(source: Input, chain: Chain, away: Range) -> None:
+    """Show which operations are in batch form."""
     read = [(-1, source.stats)] if isinstance(source, Readers) else []
     for index, stats in [*read, *((index, stage.stats) for index, stage in enumerate(chain.stages))]:
         stats.form = (Form.BATCH if index in away else Form.RECORD).value

@@ -35,7 +35,7 @@ LOOK_US = 10_000
 """How often a worker looks whether much is kept for replay."""
 
 Snapshots = Mapping[InstanceId, Sequence[bytes]]
-"""Stored snapshots by instance: a whole one and the changes after it, in order."""
+"""Stored snapshots by instance, in order: as many as its state needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Persist:
     unit: int
     instance: int
     epoch: int
-    full: bool
+    depth: int
     name: str
     data: bytes
 
@@ -357,7 +357,7 @@ class Share:
             name = f"{_prefix(unit.spec.id, unit.instance)}{snapshot.epoch:08d}-{process}"
             self._storing.add(name)
             packed = encode_snapshot(snapshot)
-            self._to_store.append(Persist(unit.spec.id, unit.instance, snapshot.epoch, snapshot.full, name, packed))
+            self._to_store.append(Persist(unit.spec.id, unit.instance, snapshot.epoch, snapshot.depth, name, packed))
         unit.snapshots.clear()
 
     def on_stored(self, stored: m.Stored) -> None:

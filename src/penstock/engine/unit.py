@@ -32,7 +32,8 @@ from penstock.engine.inputs import Input, Logs, Readers, Taken
 from penstock.engine.inputs.base import BLOCK_RECORDS_MAX, fit_records
 from penstock.engine.line import Item, Line, Marker, Parts
 from penstock.engine.samples import Tap
-from penstock.engine.snapshot import Capture, Compaction, OpCounters, UnitSnapshot
+from penstock.engine.snapshot import Capture, OpCounters, UnitSnapshot
+from penstock.engine.state import Copier
 from penstock.engine.switch import Switch, Switches
 from penstock.engine.times import Times
 from penstock.engine.ways import Here, Slots, Way
@@ -100,7 +101,8 @@ class Unit:
         self.exchanges = Exchanges(self, clock_ns)
         self._pool = pool
         self._span = Span()
-        self._compaction = Compaction()
+        stateful = chain.stateful
+        self._copier = Copier(stateful, plan.options.state_slice) if stateful is not None else None
         self._clock_ns = clock_ns
         self._work_us = plan.options.block_work_us
         self._block_bytes = plan.options.block_bytes
@@ -122,6 +124,8 @@ class Unit:
         if self.finished:
             return False
         self.input.wake_up(now_us)
+        if self.switches.ordered is not None:
+            self._get_ready(self.switches.ordered, now_us)
         if self.switches.wanted is not None:
             self._switch(self.switches.wanted, now_us)
         if self.exchanges.wanted and self.exchanges.step(now_us):
@@ -129,6 +133,8 @@ class Unit:
         worked = self._release(now_us) if self.line else False
         if self._ending or self.finished:
             return worked
+        if self._copier is not None and now_us >= self._copier.due_us:
+            self._copier.turn(now_us)
         marker = self.input.marker(now_us)
         if marker is not None:
             self._take_marker(*marker, now_us)
@@ -214,7 +220,7 @@ class Unit:
         way, source = self.way, self.input
         assert isinstance(way, Slots)
         assert isinstance(source, Readers)
-        stretches = source.stretches(now_us, way.records_max, way.interval_us, way.slots, way.room)
+        stretches = source.stretches(now_us, way.records_max, way.pace_us, way.slots, way.room)
         for stretch in stretches:
             way.take_stretch(stretch, source.origin(stretch.place.partition, now_us), now_us)
         return bool(stretches)
@@ -255,12 +261,8 @@ class Unit:
 
     def _capture(self, counters: list[OpCounters], before: int) -> Capture:
         """Take what the marker finds."""
-        stateful, full, state = self.chain.stateful, True, None
-        if stateful is not None:
-            full = stateful.wants_full or self._compaction.wants_full()
-            state = stateful.snapshot(full)
-            self._compaction.wrote(full, len(state))
-        return Capture(full, state, self.input.states(), self.input.positions(), counters, before)
+        depth, state = self._copier.capture() if self._copier is not None else (0, None)
+        return Capture(depth, state, self.input.states(), self.input.positions(), counters, before)
 
     def _let_marker_out(self, marker: Marker) -> None:
         """Have sinks prepare, send the marker on, and take the snapshot."""
@@ -288,7 +290,7 @@ class Unit:
         capture = marker.capture
         return UnitSnapshot(
             epoch,
-            capture.full,
+            capture.depth,
             self.finished,
             self._next_id,
             capture.inputs,
@@ -367,12 +369,7 @@ class Unit:
             columns = unpack(item.payload, schema)
         else:
             assert isinstance(self.input, Readers)
-            assert item.place is not None
-            before_ns = self._clock_ns()
-            columns, due_us = self.input.read_again(item.place)
-            after_ns = self._clock_ns()
-            item.due_us = due_us or item.cut_us
-            self.input.count_read(item.count, after_ns - before_ns, item.due_us, after_ns // 1000)
+            columns = self.input.read_item(item, self._clock_ns)
         rows = Passed(schema.to_rows(columns))
         with self.exchanges.as_in(item.using):
             return self.times.run(rows, item.due_us, item.origin, max(item.range.first, 0), None, item.place)
@@ -382,9 +379,15 @@ class Unit:
     def switch(self, switch: Switch) -> None:
         """Want another form; it is taken up between two portions."""
         self.bell.rung = True
-        self.switches.wanted = switch
+        self.switches.order(switch)
         if self.finished:
             self.switches.end()
+
+    def _get_ready(self, switch: Switch, now_us: int) -> None:
+        """Go on as before until the slots are ready, so that nobody waits while they build the operations."""
+        what, using = (self.spec.id, self.instance, switch.range), self.exchanges.using(switch.range)
+        if not switch.range or self._pool.is_ready_for(what, now_us, using) or self.switches.has_waited(now_us):
+            self.switches.ordered, self.switches.wanted = None, switch
 
     def _switch(self, switch: Switch, now_us: int) -> None:
         """Have the new way take over, if it can now; in careful mode everything stays here."""
@@ -397,18 +400,9 @@ class Unit:
             present.recall()
             return
         else:
-            self.way = self._slots(switch) if switch.range else self._here
-            show_forms(self.chain, self.input, self.way.range)
+            self.way = Slots.of(self, switch, self._pool, self._block_bytes) if switch.range else self._here
+            show_forms(self.input, self.chain, self.way.range)
         self.switches.begin(switch, now_us, self.input.waiting_records(now_us))
-
-    def _slots(self, switch: Switch) -> Slots:
-        chosen, schema = switch.range, self.spec.schema_at(switch.range.first)
-        return Slots(
-            chosen, switch.interval_us, self._pool, self.line, schema, (self.spec.id, self.instance),
-            self.chain.record_ns(chosen), self._block_bytes,
-            keeps_lanes=self.times.keeps_lanes, keeps_payloads=self.times.are_read_in(chosen),
-            using=lambda: self.exchanges.using(chosen),
-        )  # fmt: skip
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -427,8 +421,7 @@ class Unit:
         """When there is something to do without a message; None: only a message, or room, brings work."""
         if self._next_us and not self.bell.rung:
             return self._next_us
-        wake_us = self._soonest_us(now_us)
-        self.input.awaits(wake_us, now_us)
+        self.input.awaits(wake_us := self._soonest_us(now_us), now_us)
         return wake_us
 
     def _soonest_us(self, now_us: int) -> int | None:
@@ -446,7 +439,7 @@ class Unit:
             return sooner(source.wake_us(now_us, None), source.idle_us(now_us))
         wake_us = way.wake_us()
         if way.has_room:
-            interval_us = way.interval_us if isinstance(way, Slots) and way.range.first < 0 else None
+            interval_us = way.pace_us if isinstance(way, Slots) and way.range.first < 0 else None
             wake_us = sooner(wake_us, source.wake_us(now_us, interval_us))
             wake_us = sooner(wake_us, source.idle_us(now_us))
         return wake_us
@@ -457,6 +450,8 @@ class Unit:
         """Go on from the last of these snapshots."""
         last = snapshots[-1]
         self.chain.restore(snapshots)
+        if self._copier is not None:
+            self._copier.restored(len(snapshots))
         self.input.restore(snapshots)
         self.exchanges.restore(last.alternatives)
         told = self.times.restore(last)

@@ -18,7 +18,7 @@ from penstock.errors import CheckpointDamaged
 from penstock.protocol import messages as m
 from penstock.runtime.places import open_place
 
-_FORMAT = 3
+_FORMAT = 4
 KEPT_COMMITS = 2
 
 

@@ -60,7 +60,7 @@ class SnapshotWriter:
                         unit=persist.unit,
                         instance=persist.instance,
                         epoch=persist.epoch,
-                        full=persist.full,
+                        depth=persist.depth,
                         name=persist.name,
                         crc=crc,
                     )

@@ -224,7 +224,7 @@ class Cluster:
                         unit=chore.unit,
                         instance=chore.instance,
                         epoch=chore.epoch,
-                        full=chore.full,
+                        depth=chore.depth,
                         name=chore.name,
                         crc=crc32(chore.data),
                     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
@@ -10,6 +10,7 @@ from penstock.connectors.base import Position, Run, SourceReader
 from penstock.dataset import NEVER_US, Mark
 from penstock.engine.event_time import Origin
 from penstock.engine.inputs.base import Input, IsFull, Stretch, Taken
+from penstock.engine.line import Item
 from penstock.engine.lineage import Place, read_place
 from penstock.engine.snapshot import OpCounters, UnitSnapshot
 from penstock.metrics import OpStats
@@ -149,6 +150,15 @@ class Readers(Input):
                     cut.append(Stretch(Place(partition, reader.skip(count)), since_us))
                     due[partition] -= count
         return cut
+
+    def read_item(self, item: Item, clock_ns: Callable[[], int]) -> pa.RecordBatch:
+        """Read the records of an item that is computed here after all, and count them."""
+        assert item.place is not None
+        before_ns = clock_ns()
+        columns, due_us = self.read_again(item.place)
+        item.due_us, after_ns = due_us or item.cut_us, clock_ns()
+        self.count_read(item.count, after_ns - before_ns, item.due_us, after_ns // 1000)
+        return columns
 
     def read_again(self, place: Place) -> tuple[pa.RecordBatch, int]:
         """Read a stretch that a slot should have read: its columns, and when the oldest record was due."""

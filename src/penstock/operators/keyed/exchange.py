@@ -30,14 +30,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
+from typing import Any
 
-import msgspec
-
+from penstock.errors import PenstockError
 from penstock.operators.alternatives import Alternatives
 from penstock.operators.base import BatchKind, BatchResult, Operation, Operator, Result, StatefulOperator
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.reduce import ReduceOperator
-from penstock.operators.keyed.state import pack_state
 from penstock.operators.members import Member
 from penstock.types import Record, Schema
 
@@ -108,19 +107,6 @@ class KeyedAlternatives(Operation):
         return f"alternatives ({'; '.join(told)})"
 
 
-class ExchangeState(msgspec.Struct, array_like=True):
-    """Which alternative was active at a marker, and its state."""
-
-    active: str
-    state: bytes
-    late_records: int
-    """Of those that were active before."""
-    newest_us: int | None
-    watermark_us: int | None
-
-
-_decode = msgspec.msgpack.Decoder(ExchangeState).decode
-
 Entry = tuple[list[Record], int | None] | int
 """Records with the watermark that stragglers among them are judged by; or a watermark that all inputs have reached."""
 
@@ -132,7 +118,7 @@ class KeyedOperator(StatefulOperator):
         self.of = of
         self._input = schema
         self._operation = errors.operation
-        self._active = self._built(of.active)
+        self._become(self._built(of.active))
         self._before_late = 0
         self._target: Member | None = None
         self._entries: deque[Entry] = deque()
@@ -145,7 +131,6 @@ class KeyedOperator(StatefulOperator):
         self._ready_us: int | None = None
         """At which watermark the target is warm; None: not by that."""
         self._watermark_us: int | None = None
-        self._whole_next = False
         times = of.readers_of_time
         warms = any(not self._hands_over(a, b) for a in of.names for b in of.names if a != b)
         self._time_of = attrgetter(times[0][0]) if times and warms and of.warm_up_us is None else None
@@ -235,6 +220,7 @@ class KeyedOperator(StatefulOperator):
             self._ready_us = None if from_us is None else from_us + remembers_us
             if from_us is None:
                 self._settle(target)  # nothing has come yet: there is nothing that it could have missed
+                self.wants_whole = True
 
     def _give_state(self, target: Member) -> None:
         before, after = self._active.state, target.state
@@ -242,19 +228,23 @@ class KeyedOperator(StatefulOperator):
         assert after is not None
         convert = self.of.convert.get((self.active, target.name))
         if convert is None:
-            self._whole_next = not after.take_over(before) or self._whole_next
+            self.wants_whole = not after.take_over(before) or self.wants_whole
             return
         assert isinstance(before, ReduceOperator)
         assert isinstance(after, ReduceOperator)
         after.take_converted(before, convert)
-        self._whole_next = True
+        self.wants_whole = True
 
     def _settle(self, target: Member) -> None:
         self._before_late = self.late_records - (target.state.late_records if target.state is not None else 0)
-        self._active = target
+        self._become(target)
         self._target = None
         self._entries.clear()
         self._behind_records = 0
+
+    def _become(self, member: Member) -> None:
+        assert member.state is not None
+        self._active, self.state = member, member.state.state
 
     def _forget_target(self) -> None:
         self._target, self._ready_us = None, None
@@ -292,7 +282,7 @@ class KeyedOperator(StatefulOperator):
         assert self._target is not None
         case = Case.of(self._head + 1, self._taken)
         self.catch_up(len(self._entries))
-        self._whole_next = True
+        self.wants_whole = True
         target = self._target
         self._settle(target)
         self._forget_target()
@@ -300,25 +290,23 @@ class KeyedOperator(StatefulOperator):
 
     # --- snapshots ----------------------------------------------------------------------------------------------------
 
-    @property
-    def wants_full(self) -> bool:
-        return self._whole_next
-
-    def snapshot(self, full: bool) -> bytes:
-        state = self._active.state
-        assert state is not None
-        packed = state.snapshot(full)
-        self._whole_next = self._whole_next and not full
-        told = ExchangeState(self.active, packed, self._before_late, self._newest_us, self._watermark_us)
-        return pack_state(told, self._operation)
-
-    def restore(self, snapshots: Sequence[bytes]) -> None:
-        self._forget_target()
-        states = [_decode(packed) for packed in snapshots]
-        if not states:
-            return
-        self._active = self._built(states[-1].active)
+    def header(self) -> Any:
         assert self._active.state is not None
-        self._active.state.restore([each.state for each in states])
-        last = states[-1]
-        self._before_late, self._newest_us, self._watermark_us = last.late_records, last.newest_us, last.watermark_us
+        return self.active, self._active.state.header(), self._before_late, self._newest_us, self._watermark_us
+
+    def prepare(self, headers: Sequence[Any]) -> None:
+        self._forget_target()
+        names = {active for active, *_ in headers}
+        if len(names) > 1:
+            raise PenstockError(
+                f"its instances used different alternatives: {', '.join(sorted(names))}.", operation=self._operation
+            )
+        self._become(self._built(names.pop()))
+
+    def restored(self, headers: Sequence[Any]) -> None:
+        assert self._active.state is not None
+        self._active.state.restored([inner for _, inner, *_ in headers])
+        self._before_late = sum(late for _, _, late, _, _ in headers)
+        newest = [newest_us for *_, newest_us, _ in headers if newest_us is not None]
+        reached = [watermark_us for *_, watermark_us in headers if watermark_us is not None]
+        self._newest_us, self._watermark_us = max(newest, default=None), max(reached, default=None)

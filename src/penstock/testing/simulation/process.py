@@ -186,7 +186,7 @@ class Process:
             unit=persist.unit,
             instance=persist.instance,
             epoch=persist.epoch,
-            full=persist.full,
+            depth=persist.depth,
             name=persist.name,
             crc=crc32(persist.data),
         )
