@@ -24,8 +24,8 @@ from penstock.engine.chain import Chain
 from penstock.engine.channels import Channels
 from penstock.engine.edges import EdgeOutput, Span
 from penstock.engine.inputs import Logs, Readers
-from penstock.engine.share import Persist, Share
-from penstock.engine.snapshot import UnitSnapshot, encode_snapshot
+from penstock.engine.share import Share
+from penstock.engine.snapshot import Persist, UnitSnapshot, encode_snapshot
 from penstock.engine.state import Copier, StateSnapshot
 from penstock.engine.unit import Unit
 from penstock.operators.keyed.state import KeyedState
@@ -295,6 +295,11 @@ def sources_begin_anew(patch: Patch) -> None:
             reader.seek(0)
 
     patch.setattr(Readers, "restore", restore)
+
+
+@planted
+def an_epoch_is_reported_before_its_output_is_uploaded(patch: Patch) -> None:
+    patch.setattr(Chain, "uploads", lambda self: ())
 
 
 @planted

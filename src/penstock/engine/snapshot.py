@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -11,6 +12,21 @@ from penstock.engine.state import StateSnapshot
 
 InstanceId = tuple[int, int]
 """Unit and index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """A snapshot that the shell shall store; it answers with `Share.on_stored`."""
+
+    unit: int
+    instance: int
+    epoch: int
+    depth: int
+    """How many snapshots before this one it needs."""
+    name: str
+    data: bytes
+    uploads: tuple[Callable[[], None], ...] = ()
+    """To be called before, in any thread: what sinks have prepared and is not yet where it survives."""
 
 
 class InputState(msgspec.Struct, array_like=True):

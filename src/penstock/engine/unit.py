@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.dataset import NEVER_US, Bell, Mark, Scale, unpack
+from penstock.engine.again import run_again
 from penstock.engine.chain import Chain, ClockNs, Passed
 from penstock.engine.edges import EdgeInput, EdgeOutput, Span
 from penstock.engine.event_time import Origin
@@ -140,8 +141,7 @@ class Unit:
             self._take_marker(*marker, now_us)
             return True
         if self.switches.wanted is not None and self.chain.guard is None:
-            # The way before finishes what it has.
-            self.way.flush(now_us)
+            self.way.flush(now_us)  # the way before finishes what it has
             return self._release(now_us) or worked
         self.bell.blocked = not self.has_room
         if self.bell.blocked:
@@ -228,10 +228,12 @@ class Unit:
     @property
     def has_room(self) -> bool:
         """Whether every output can take more, or has to because a marker is behind it."""
+        if self.chain.sinks and self.due_epoch <= self.done_epoch and self.chain.is_filling:
+            return False
         for log in self._logs:
             if not log.has_room and not (self.due_epoch > self.done_epoch and log.has_queue_room):
                 return False
-        return True
+        return self.chain.has_room
 
     @property
     def _is_away(self) -> bool:
@@ -336,7 +338,8 @@ class Unit:
         parts: Parts = {}
         pieces: Sequence[tuple[Passed, Origin]] = [(Passed([]), origin)]
         if item.given_back:
-            pieces = self._run_here(item)
+            with self.exchanges.as_in(item.using):
+                pieces = run_again(self.spec, self.input, self.times, item, self._clock_ns)
         elif item.result is not None and done is not None:
             parts, carried, staged = item.result.open()
             item.due_us = item.due_us or done.due_us
@@ -361,18 +364,6 @@ class Unit:
             self._next_id = span.last + 1
         if item.count:
             self.switches.output(item.due_us, now_us)
-
-    def _run_here(self, item: Item) -> Sequence[tuple[Passed, Origin]]:
-        """Run an item that was given back: should it kill this process too, careful mode will find the record."""
-        schema = self.spec.schema_at(item.range.first)
-        if item.payload is not None:
-            columns = unpack(item.payload, schema)
-        else:
-            assert isinstance(self.input, Readers)
-            columns = self.input.read_item(item, self._clock_ns)
-        rows = Passed(schema.to_rows(columns))
-        with self.exchanges.as_in(item.using):
-            return self.times.run(rows, item.due_us, item.origin, max(item.range.first, 0), None, item.place)
 
     # --- switches -----------------------------------------------------------------------------------------------------
 
@@ -434,7 +425,7 @@ class Unit:
             return None if self._is_away else now_us  # results bring the next step
         if not self.has_room:
             self.blocked.begin()
-            return None
+            return self.chain.room_us(now_us)
         if way is self._here:
             return sooner(source.wake_us(now_us, None), source.idle_us(now_us))
         wake_us = way.wake_us()
@@ -474,6 +465,7 @@ class Unit:
 
     def commit(self, epoch: int) -> None:
         """Forget what was kept for replay up to ``epoch``."""
+        self.input.commit(epoch)
         for log in self._logs:
             log.commit(epoch)
 

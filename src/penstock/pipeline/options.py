@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, get_type_hints
 
-from penstock.checks import Check, Duration, Flag, OneOf, Text, Whole
+from penstock.checks import Check, Duration, Flag, OneOf, Text, Whole, local_path
 from penstock.dataset.sizes import BLOCK_BYTES, QUEUE_BYTES
 from penstock.errors import InvalidOption
 from penstock.operators import Form
@@ -136,11 +136,16 @@ class Options:
             raise InvalidOption(option="pin", given=pin, allowed="a dictionary from operations to forms")
         return Options(
             **read,
-            checkpoint=os.fspath(checkpoint) if checkpoint is not None else "",
+            checkpoint=_place(os.fspath(checkpoint)) if checkpoint is not None else "",
             durable=checkpoint is not None,
             pins=tuple((name, OneOf(Form).read(f"pin[{name!r}]", form)) for name, form in (pin or {}).items()),
             metrics=read_outlets(metrics),
         )
+
+
+def _place(checkpoint: str) -> str:
+    """A directory may be given as a URL too."""
+    return local_path("checkpoint", checkpoint) if checkpoint.startswith("file://") else checkpoint
 
 
 _CHECKS: dict[str, Check] = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import penstock as ps
 from penstock.control.recovery import everything
-from penstock.engine.share import Persist, Share
+from penstock.engine.share import Share
+from penstock.engine.snapshot import Persist
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m

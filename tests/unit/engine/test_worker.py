@@ -8,7 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine import worker as worker_module
-from penstock.engine.share import Persist
+from penstock.engine.snapshot import Persist
 from penstock.engine.worker import HEARTBEAT_US, LAST_WORD_US, Connect, ReadBack, WorkerIdentity, WorkerMachine
 from penstock.errors import CheckpointDamaged
 from penstock.pipeline.options import Options

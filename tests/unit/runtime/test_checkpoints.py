@@ -178,19 +178,19 @@ def wait_for(writer: SnapshotWriter, count: int) -> list[m.Stored]:
     found: list[m.Stored] = []
     while len(found) < count:
         assert select.select([writer.fileno], [], [], 10)[0], "the writer says nothing"
-        found += writer.stored()
+        found += writer.done()
     return found
 
 
 def test_snapshots_are_stored_in_order(store: CheckpointStore) -> None:
     writer = SnapshotWriter(store)
-    assert writer.stored() == []
+    assert writer.done() == []
     for epoch in range(1, 51):
         writer.submit(persist(epoch, b"%d" % epoch))
     found = wait_for(writer, 50)
     assert [each.epoch for each in found] == list(range(1, 51))
     assert [store.read_snapshot(each) for each in found] == [b"%d" % epoch for epoch in range(1, 51)]
-    assert writer.stored() == []
+    assert writer.done() == []
     writer.close()
 
 

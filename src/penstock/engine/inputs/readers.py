@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -10,7 +10,6 @@ from penstock.connectors.base import Position, Run, SourceReader
 from penstock.dataset import NEVER_US, Mark
 from penstock.engine.event_time import Origin
 from penstock.engine.inputs.base import Input, IsFull, Stretch, Taken
-from penstock.engine.line import Item
 from penstock.engine.lineage import Place, read_place
 from penstock.engine.snapshot import OpCounters, UnitSnapshot
 from penstock.metrics import OpStats
@@ -51,6 +50,9 @@ class Readers(Input):
         self._drain = False
         self._paused = False
         self._ended = False
+        self._at_end = False
+        self._captured: dict[int, dict[int, Position]] = {}
+        """By epoch: the positions of those that are not committed yet."""
         self._turn = 0
         self._read_on = False
         """A partition of this round had more than was taken."""
@@ -95,6 +97,7 @@ class Readers(Input):
             self._marked_epoch, self._epoch = self._epoch, None
             return Mark.EPOCH, self._marked_epoch
         if self._drain or (self._ended and not self._paused):
+            self._at_end = True
             return Mark.END, None
         return None
 
@@ -150,15 +153,6 @@ class Readers(Input):
                     cut.append(Stretch(Place(partition, reader.skip(count)), since_us))
                     due[partition] -= count
         return cut
-
-    def read_item(self, item: Item, clock_ns: Callable[[], int]) -> pa.RecordBatch:
-        """Read the records of an item that is computed here after all, and count them."""
-        assert item.place is not None
-        before_ns = clock_ns()
-        columns, due_us = self.read_again(item.place)
-        item.due_us, after_ns = due_us or item.cut_us, clock_ns()
-        self.count_read(item.count, after_ns - before_ns, item.due_us, after_ns // 1000)
-        return columns
 
     def read_again(self, place: Place) -> tuple[pa.RecordBatch, int]:
         """Read a stretch that a slot should have read: its columns, and when the oldest record was due."""
@@ -262,7 +256,17 @@ class Readers(Input):
         return {partition: reader.offset for partition, reader in self.readers.items()}
 
     def positions(self) -> dict[int, Position]:
-        return {partition: reader.position() for partition, reader in self.readers.items()}
+        positions = {partition: reader.position() for partition, reader in self.readers.items()}
+        # The end has the next epoch, which nobody has named.
+        self._captured[self._marked_epoch + self._at_end] = positions
+        return positions
+
+    def commit(self, epoch: int) -> None:
+        reached = [each for each in self._captured if each <= epoch]
+        for partition, position in self._captured[max(reached)].items() if reached else ():
+            self.readers[partition].committed(position)
+        for each in reached:
+            del self._captured[each]
 
     def count_read(self, count: int, took_ns: int, due_us: int, read_us: int) -> None:
         """Add records that were read here to the figures."""
