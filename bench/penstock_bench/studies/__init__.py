@@ -1,5 +1,6 @@
 """Studies: the papers' figures measured again, and what they only ask, one command each: `penstock bench study`."""
 
+from penstock_bench.studies.alternatives import Alternatives
 from penstock_bench.studies.base import Study, StudyOptions, conduct
 from penstock_bench.studies.burst import BurstStudy
 from penstock_bench.studies.components import Components
@@ -33,6 +34,7 @@ STUDIES: dict[str, Study] = {
         State(),
         Isolation(),
         Dynamism(),
+        Alternatives(),
     )
 }
 """In the order in which the report shows them."""

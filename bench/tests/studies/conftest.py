@@ -13,6 +13,7 @@ from penstock.demo.series import BurstFigures, Course, Sample, Scene
 from penstock_bench.meter.job import Step
 from penstock_bench.meter.rows import Header, OperationRow, ResultRow, Results, StudyNotes
 from penstock_bench.studies import STUDIES
+from penstock_bench.studies.alternatives import DOWN, SAME, SIMPLE, STATE, UP, Exchanged
 from penstock_bench.studies.dynamism import Moment as Look
 from penstock_bench.studies.dynamism import Replay
 from penstock_bench.studies.groups import Point, Tuned
@@ -204,6 +205,11 @@ def replayed(trace: str, form: str) -> Replay:
     return Replay(trace, "recorded", form, 80, 30.0, 2e5, 6e4, 5_000, share, switches, 5.0, 900, rates, looks)
 
 
+def exchanged(name: str, rate: float) -> Exchanged:
+    """A scenario in which two exchanges went well."""
+    return Exchanged(name, rate, 2, [0.5, 9.0], [3.0, 4.0], 3.0, [0.1, 0.2], 0, 0, 0, 0, 0.0)
+
+
 def _data(name: str) -> dict[str, object]:
     if name == "short":
         losses = [Loss(5.0 + 4 * i, 1, 0.6, 0.8, 0.9, 1.2, 700.0, 900.0, 0.9) for i in range(6)]
@@ -241,6 +247,11 @@ def _data(name: str) -> dict[str, object]:
         return {
             "neighbours": [Shared(case.value, eps, 0.0 if case is Case.SHARED else 1.2) for case, eps in busy.items()]
         }
+    if name == "alternatives":
+        found = [exchanged(*each) for each in ((SAME, 1e3), (SAME, 2e4), (UP, 1e3), (DOWN, 1e3), (STATE, 2e4))]
+        simple = exchanged(SIMPLE, 1e3)
+        simple.pause_ms, simple.reordered, simple.disturbed_s = [], 420, 0.8
+        return {"scenes": [*found, simple]}
     if name == "dynamism":
         return {"replays": [replayed(trace, form) for trace in ("twitter", "dns") for form in FORMS]}
     return {}

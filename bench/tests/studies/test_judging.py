@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.control.switches import SwitchReport
 from penstock_bench.meter.job import Step
 from penstock_bench.meter.rows import Check, Claim, Results
 from penstock_bench.studies import STUDIES
+from penstock_bench.studies.alternatives import scene_of
 from penstock_bench.studies.kills import Gaps, Outcome
 from penstock_bench.studies.latency_target import reached_eps
 from penstock_bench.studies.switch_point import Case, cases, crossover
@@ -30,7 +32,7 @@ def test_every_study_puts_the_claim_beside_the_measurement(name: str, made: Made
     assert results.study is not None
     assert results.study.claims
     for claim in results.study.claims:
-        assert claim.source.split(",")[0] in ("DO", "Drizzle", "Finch")
+        assert claim.source.split(",")[0] in ("DO", "QE", "Drizzle", "Finch")
         assert claim.claimed
         assert any(letter.isdigit() for letter in claim.measured)
         assert claim.holds is not False
@@ -286,3 +288,34 @@ def test_a_burst_is_judged_by_its_worst_moment_and_by_how_soon_it_is_calm(made: 
     assert (found[worst].value, found[worst].met) == (1_500.0, False)
     assert (found[calm].value, found[calm].met) == (3.0, False)
     assert found[worst.replace("adaptive", "record")].met, "the target is the adaptive form's"
+
+
+def test_an_exchange_that_takes_long_or_loses_a_record_misses_its_target(made: Made) -> None:
+    results = made("alternatives")
+    assert all(check.met for check in results.checks)
+    assert claim_about(results, "same speed").holds
+    assert results.study is not None
+    scene = results.study.data["scenes"][0]
+    scene["pause_ms"], scene["missing"], scene["dip_percent"] = [0.5, 70.0], 1, [3.0, 3.0]
+    claims, checks = STUDIES["alternatives"].judge(results)
+    missed = [check.name for check in checks if not check.met]
+    assert missed == [
+        "same speed, 1K/s: longest pause",
+        "same speed, 1K/s: missing, duplicated, reordered",
+        "same speed, 1K/s: throughput dip",
+    ]
+    assert [claim.source for claim in claims if not claim.holds] == ["QE, section 5: same speed"]
+
+
+def test_what_the_stamps_of_an_exchange_say() -> None:
+    def row(number: int, at_ms: float) -> dict[str, object]:
+        return {"number": number, "by": "one", "at_us": round(1000 * at_ms)}
+
+    switch = SwitchReport(0.05, ["score"], "two", 1.0, 0.0, 0, "", {})
+    rows = [row(0, 10), row(2, 20), row(4, 30), row(3, 60), row(1, 70), row(1, 80)]
+    scene = scene_of("same speed", 100.0, rows, [switch], [3, 3], 0)
+    assert (scene.missing, scene.duplicated, scene.reordered) == (1, 1, 2)
+    assert scene.gap_ms == [30.0]
+    assert scene.dip_percent == [0.0]
+    counted = [{**row(n, n), "key": 1, "n": n + 1 + (n > 1)} for n in range(3)]
+    assert scene_of("100K keys", 100.0, counted, [], [3], 0).reordered == 1

@@ -1,4 +1,4 @@
-"""The command line: `penstock run`, `demo`, `chaos`, `top`, `explain`: a module for each; here they meet.
+"""The command line: `penstock run`, `demo`, `chaos`, `top`, `explain` and more: a module for each; here they meet.
 
 Other packages add commands through the entry points of the group ``penstock.commands``; `penstock bench` is one.
 """
@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.chaos import chaos
+from penstock.cli.commands import stop, switch, use
 from penstock.cli.demo import demo
 from penstock.cli.explain import explain
 from penstock.cli.outcome import Exit
@@ -33,6 +34,9 @@ COMMANDS: dict[Callable[..., None], str] = {
     demo: "See a pipeline change form in a burst; a table, a picture.",
     chaos: "Run the pipelines of a file while workers are killed.",
     top: "Watch a running job.",
+    use: "Have an operation of a running job use another alternative.",
+    switch: "Settle the form of operations of a running job.",
+    stop: "End a running job; it commits what it has.",
     explain: "Show what a file would run, and how; starts nothing.",
 }
 for command, line in COMMANDS.items():

@@ -6,18 +6,21 @@ settles a form goes through one door: an operation is pinned to record form, pin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import msgspec
 
-from penstock.control.events import Send
+from penstock.control.choices import Chooser, WantedUse
+from penstock.control.events import Send, Used
 from penstock.control.forms import Switcher, UnitMeasure, WantedSwitch
 from penstock.control.groups import GroupCommand, GroupFigures, Groups
 from penstock.control.laws.group_size import IntervalBounds, interval_us
 from penstock.control.measures import Measures
 from penstock.control.monitor import OperationFigures
 from penstock.control.switches import FormView, SwitchEnded, Switches, SwitchReport
+from penstock.control.uses import AlternativesView, Uses
 from penstock.errors import InvalidOption, WorkerFailed, nearest
 from penstock.operators import Form
 from penstock.pipeline.options import Options
@@ -55,6 +58,15 @@ class View:
     """When the sources began to read in this run, which the times of reports count from."""
 
 
+class Action(msgspec.Struct):
+    """What a user has wanted of a running job."""
+
+    at_us: int
+    by: str
+    """Who: a user and process of this machine, or the program itself that has started the job."""
+    what: str
+
+
 class Adaptation(msgspec.Struct):
     """What the loop has done, for reports."""
 
@@ -68,19 +80,25 @@ class Adaptation(msgspec.Struct):
     batch_ns: dict[str, float]
     given_up: str | None = None
     """Why the batch form was given up for the rest of the job, if it was."""
+    alternatives: dict[str, AlternativesView] = {}
+    """By operation that has some."""
+    actions: list[Action] = []
 
 
 class ControlLoop:
     """Decides which operations change form, and has them do so."""
 
-    def __init__(self, plan: Plan, cores: int) -> None:
+    def __init__(self, plan: Plan, cores: int, used: Mapping[str, Used] | None = None) -> None:
         options = plan.options
         self._plan = plan
         self._options = options
         self._pins = settled_pins(plan)
         self._measures = Measures(plan, cores, self._pins)
         self._switcher = Switcher()
-        self._switches = Switches(plan)
+        self._chooser = Chooser(cores)
+        numbers = count(1)
+        self._switches = Switches(plan, numbers)
+        self._uses = Uses(plan, numbers, self._switches.switches, used)
         self._groups = Groups(options.slots or plan.workers, options.group_size or None)
         self._advice: list[SwitchReport] = []
         self._notes: list[str] = []
@@ -122,6 +140,7 @@ class ControlLoop:
             self._measures.calibrated(Form.RECORD),
             self._measures.calibrated(Form.BATCH),
             self._groups.given_up,
+            self.alternatives(),
         )
 
     def waits(self, now_us: int) -> list[str]:
@@ -138,8 +157,11 @@ class ControlLoop:
         match message:
             case m.Pulse():
                 self._measures.on_pulse(message)
+                self._uses.on_pulse(message)
             case m.Switched():
                 self._settle(self._switches.on_switched(message, now_us), now_us)
+                if (done := self._uses.on_switched(message, now_us)) is not None:
+                    self._measures.exchanged(*done)
             case m.Register(worker=worker):
                 self._measures.forget_worker(worker)
             case _:
@@ -167,7 +189,8 @@ class ControlLoop:
 
     def on_resumed(self) -> list[Command]:
         """A recovery is over: rebuilt instances are told what the others know."""
-        return [Send(peer.worker, order) for order in self._switches.repeat() for peer in self._peers]
+        orders: list[m.ToWorker] = [*self._switches.repeat(), *self._uses.repeat()]
+        return [Send(peer.worker, order) for order in orders for peer in self._peers]
 
     def pin(self, operations: Sequence[str], form: Form | None) -> None:
         """Settle the form of operations, or leave it to the loop again (None)."""
@@ -176,6 +199,25 @@ class ControlLoop:
                 self._pins.pop(name, None)
             else:
                 self._pins[name] = form
+
+    def use(self, operation: str, alternative: str | None, by: str, now_us: int) -> None:
+        """Have an operation use an alternative for good, or leave it to the loop again (None)."""
+        standing = self._uses.operations[operation]
+        standing.pin = alternative
+        if alternative is not None:
+            reason = f"wanted by {by}" if by else "wanted by the user"
+            self._uses.order(operation, alternative, reason, {}, (now_us - self._began_us) / 1e6, now_us)
+
+    def used(self) -> dict[str, Used]:
+        """Which alternative each operation is to use, for the commit record."""
+        return self._uses.used()
+
+    def alternatives(self) -> dict[str, AlternativesView]:
+        """The alternatives of each operation that has some."""
+        found = self._uses.view()
+        for name, view in found.items():
+            view.out = self._chooser.out(self._uses.operations[name])
+        return found
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
@@ -217,6 +259,9 @@ class ControlLoop:
         units = self._measures.units(self._groups.up or self._groups.slots, self._options.interval_us, now_us)
         for decision in self._switcher.decide(now_us, units):
             self._take(decision, now_us)
+        standings, known = list(self._uses.operations.values()), self._measures.figures
+        for choice in self._chooser.decide(standings, units, known, self._groups.up, now_us):
+            self._take_use(choice, now_us)
         self._watch_slots(now_us)
         commands += self._carry_out(now_us)
         commands += self._pace(units)
@@ -257,6 +302,17 @@ class ControlLoop:
         unit = self._plan.units[decision.unit]
         self._switches.order(unit, decision.first, decision.last, decision.reason, decision.inputs, at_s, now_us)
 
+    def _take_use(self, wanted: WantedUse, now_us: int) -> None:
+        at_s = (now_us - self._began_us) / 1e6
+        if self._options.advise:
+            names, reason = [wanted.operation], wanted.reason
+            self._advice.append(
+                SwitchReport(round(at_s, 3), names, wanted.alternative, 0.0, 0.0, 0, reason, wanted.inputs)
+            )
+            del self._advice[:-ADVICE_MAX]
+            return
+        self._uses.order(wanted.operation, wanted.alternative, wanted.reason, wanted.inputs, at_s, now_us)
+
     def _watch_slots(self, now_us: int) -> None:
         """Call ranges back that stand still because no slots are left, however their forms were settled."""
         if not self._switches.is_away or self._measures.slots_everywhere(len(self._peers)):
@@ -270,8 +326,9 @@ class ControlLoop:
 
     def _carry_out(self, now_us: int) -> list[Command]:
         everywhere = self._measures.slots_everywhere(len(self._peers))
-        orders, failed = self._switches.tick(everywhere, self._options.interval_us, now_us)
+        switches, failed = self._switches.tick(everywhere, self._options.interval_us, now_us)
         self._settle(failed, now_us)
+        orders: list[m.ToWorker] = [*switches, *self._uses.tick()]
         return [Send(peer.worker, order) for order in orders for peer in self._peers]
 
     def _settle(self, settled: Sequence[SwitchEnded], now_us: int) -> None:

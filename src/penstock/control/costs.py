@@ -35,6 +35,8 @@ class Costs:
     _known: dict[tuple[str, Form], Cost] = field(default_factory=dict)
     _sampled: dict[tuple[str, Form], dict[int, float]] = field(default_factory=dict)
     """By instance: the least of its samples, for whatever disturbs one only adds to it."""
+    _put_away: dict[tuple[str, str, Form], Cost] = field(default_factory=dict)
+    """Of alternatives that do not compute now."""
 
     def sampled(self, name: str, form: Form, instance: int, cost_ns: float) -> None:
         """Take what a sample of one instance has cost."""
@@ -58,6 +60,17 @@ class Costs:
         elif enough:
             known.mean_ns += WEIGHT * (mean_ns - known.mean_ns)
             known.slowest_ns += WEIGHT * (slowest_ns - known.slowest_ns)
+
+    def exchange(self, name: str, before: str, after: str) -> None:
+        """Another alternative computes: put the costs of the one before away, and take those of the other one out."""
+        for form in Form:
+            key = name, form
+            if key in self._known:
+                self._put_away[name, before, form] = self._known.pop(key)
+            self._sampled.pop(key, None)
+            kept = self._put_away.get((name, after, form))
+            if kept is not None:
+                self._known[key] = kept
 
     def of(self, name: str, form: Form) -> Cost | None:
         """The cost of an operation in one form, if it is known."""

@@ -20,13 +20,15 @@ the end                slots are told to end; whoever comes later is told to sto
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from penstock.control.adaptation import Adaptation, ControlLoop, View
+from penstock.control.adaptation import Action, Adaptation, ControlLoop, View
 from penstock.control.adaptation import Command as LoopCommand
 from penstock.control.events import (
+    AlternativeChosen,
     CoresSeen,
     Dismiss,
+    DrainRequested,
     Event,
     Finish,
     FormsPinned,
@@ -35,7 +37,9 @@ from penstock.control.events import (
     RecordCommit,
     Replace,
     Send,
+    StopRequested,
     Tick,
+    Wish,
     Withdraw,
 )
 from penstock.control.groups import Submit, TellSlot
@@ -50,6 +54,8 @@ from penstock.protocol.link import Kind, Link, Outgoing, decode_header
 PARTED_MAX = 64
 """Replaced workers whose links are kept: one that wakes up hears that it is to stop."""
 SLOT_LINKS_MAX = 1_024
+ACTIONS_MAX = 1_000
+"""What users have wanted of the job: as many of these are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,7 @@ class DriverMachine:
     def __init__(self, plan: Plan, now_us: int, cores: int, resumption: Resumption | None = None) -> None:
         self.scheduler = Scheduler(plan, now_us, resumption)
         self.monitor = Monitor(plan, resumed=resumption is not None)
-        self.loop = ControlLoop(plan, cores)
+        self.loop = ControlLoop(plan, cores, resumption.alternatives if resumption is not None else None)
         self.ended = False
         self.error: PenstockError | None = None
         self.pids: dict[int, int] = {}
@@ -114,6 +120,7 @@ class DriverMachine:
         self._slots: dict[int, _Far] = {}
         self._beaten = False
         """A heartbeat has come since the control loop last looked."""
+        self._actions: list[Action] = []
         self._cores: int | None = None
         """Of the cluster, when they were last looked at."""
 
@@ -132,16 +139,19 @@ class DriverMachine:
             for packed in far.link.receive(header, payload, now_us):
                 self._on_slot(s.decode_to_driver(packed), far, now_us)
 
-    def handle(self, event: Event | GroupJobEnded | FormsPinned, now_us: int) -> None:
+    def handle(self, event: Event | GroupJobEnded | Wish, now_us: int) -> None:
         """Take an event of the user's or of the shell's."""
         if self.ended:
             return
+        self._log(event, now_us)
         match event:
             case GroupJobEnded(group=group, error=error):
                 self._obey(self.loop.on_group_ended(group, error, now_us))
                 self._slots = {link: far for link, far in self._slots.items() if far.group != group}
             case FormsPinned(operations=operations, form=form):
                 self.loop.pin(operations, form)
+            case AlternativeChosen(operation=operation, alternative=alternative, by=by):
+                self.loop.use(operation, alternative, by, now_us)
             case CoresSeen(cores=cores):
                 self._schedule(event, now_us)
                 if self._cores is not None and cores < self._cores:
@@ -149,6 +159,22 @@ class DriverMachine:
                 self._cores = cores
             case _:
                 self._schedule(event, now_us)
+
+    def _log(self, event: Event | GroupJobEnded | Wish, now_us: int) -> None:
+        """Note what a user wants of the job, with who and when."""
+        match event:
+            case FormsPinned(operations=operations, form=form):
+                what = f"{', '.join(operations)}: form {form.value if form is not None else 'auto'}"
+            case AlternativeChosen(operation=operation, alternative=alternative):
+                what = f"{operation}: use {alternative or 'auto'}"
+            case DrainRequested():
+                what = "finish and end"
+            case StopRequested():
+                what = "end at once"
+            case _:
+                return
+        self._actions.append(Action(now_us, event.by or "this program", what))
+        del self._actions[:-ACTIONS_MAX]
 
     def tick(self, now_us: int) -> None:
         """Let time pass: for the scheduler, then for the control loop."""
@@ -231,7 +257,9 @@ class DriverMachine:
                 case Send(worker=worker, message=message):
                     self._send(worker, message)
                     resumed = resumed or isinstance(message, m.Resume)
-                case RecordCommit() | Withdraw():
+                case RecordCommit():
+                    self._chores.append(replace(command, alternatives=self.loop.used()))
+                case Withdraw():
                     self._chores.append(command)
                 case Dismiss(incarnation=incarnation):
                     self._tell(self._workers.get(incarnation), m.Stop())
@@ -311,5 +339,7 @@ class DriverMachine:
         return [] if self.ended else [*self.scheduler.waits(now_us).lines(), *self.loop.waits(now_us)]
 
     def adaptation(self) -> Adaptation:
-        """What the control loop has done."""
-        return self.loop.report()
+        """What the control loop has done, and what users have wanted of it."""
+        report = self.loop.report()
+        report.actions = list(self._actions)
+        return report

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from penstock.errors import PenstockError
 from penstock.operators import Form
@@ -25,10 +26,14 @@ class Tick:
 class DrainRequested:
     """The user wants the job to finish what it has and end."""
 
+    by: str = ""
+
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
     """The user wants the job to end at once."""
+
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +83,26 @@ class GroupJobEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class AlternativeChosen:
+    """The user has an operation use an alternative, or leaves it to the control loop again (None)."""
+
+    operation: str
+    alternative: str | None
+    by: str = ""
+    """Who it was, where that was not the job's own process."""
+
+
+@dataclass(frozen=True, slots=True)
 class FormsPinned:
     """The user settles the form of operations, or leaves it to the control loop again (None)."""
 
     operations: tuple[str, ...]
     form: Form | None
+    by: str = ""
 
+
+Wish = FormsPinned | AlternativeChosen
+"""What a user wants of a running job, for the control loop."""
 
 Event = (
     FromWorker
@@ -114,6 +133,15 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class Used:
+    """Which alternative an operation is to use, in a commit record."""
+
+    alternative: str
+    pin: str | None = None
+    """What the user has settled; None: the job chooses. They differ while that one has failed."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecordCommit:
     """Write the commit record of an epoch, then say CommitRecorded."""
 
@@ -122,6 +150,8 @@ class RecordCommit:
     start_us: int
     final: bool
     snapshots: list[m.Stored]
+    alternatives: Mapping[str, Used] = field(default_factory=dict)
+    """By operation, where there are any; the driver's machine fills it in."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from penstock.control.candidates import Relieved, capacity_eps, reaches
@@ -121,6 +121,8 @@ class Measures:
         self._steady: dict[str, tuple[str, int]] = {}
         """The form of each operation, and how often it was seen in it in a row."""
         self._figures: dict[str, OperationFigures] = {}
+        self._using: dict[str, str] = {}
+        """Which alternative computes, of operations that have changed it."""
         self._slots: dict[int, int] = {}
         self._slack: dict[int, tuple[float, int]] = {}
         """By unit: the share of its record form's computed capacity that it had when it gave all it could, and when."""
@@ -140,13 +142,31 @@ class Measures:
             held = self._arrivals.setdefault((each.unit, each.instance), _Arrivals())
             held.add(_Look(pulse.at_us, each.arrived, each.waiting, each.blocked_us))
 
+    @property
+    def figures(self) -> Mapping[str, OperationFigures]:
+        """The last figures by operation."""
+        return self._figures
+
+    def exchanged(self, name: str, before: str, after: str) -> None:
+        """Another alternative of an operation computes, with other costs."""
+        self._costs.exchange(name, before, after)
+        self._steady.pop(name, None)
+        self._using[name] = after
+        for unit in self._plan.units:
+            if any(spec.name == name for spec in unit.ops):
+                for instance in range(unit.instances):
+                    self._samples.pop((unit.id, instance), None)
+
     def on_calibrated(self, found: s.Calibrated) -> None:
         """Take the costs of both forms on a sample."""
         unit = self._plan.units[found.unit]
         for index, records in found.records_in.items():
+            name = unit.name_at(index)
+            if index in found.using and self._using.get(name, found.using[index]) != found.using[index]:
+                continue  # of an alternative that has been exchanged meanwhile
             for form, taken_ns in ((Form.RECORD, found.record_ns), (Form.BATCH, found.batch_ns)):
                 if index in taken_ns:
-                    self._costs.sampled(unit.name_at(index), form, found.instance, taken_ns[index] / records)
+                    self._costs.sampled(name, form, found.instance, taken_ns[index] / records)
         self._samples[found.unit, found.instance] += 1
 
     def samples(self, unit: UnitSpec, instance: int) -> int:

@@ -9,6 +9,7 @@ import msgspec
 
 from penstock.control.course import Course
 from penstock.control.switches import SwitchReport
+from penstock.control.uses import AlternativesView
 from penstock.metrics import Histogram
 from penstock.metrics.stats import StatsMessage
 from penstock.pipeline.plan import Plan
@@ -126,6 +127,10 @@ class Status(msgspec.Struct):
     """Processes that run micro-batches, or stand by for them."""
     waiting: list[str] = msgspec.field(default_factory=list)
     """What the job waits for, if it does: workers that are to start or are silent, cores, slots."""
+    alternatives: dict[str, AlternativesView] = msgspec.field(default_factory=dict)
+    """By operation that has some: which one is active, and what each costs."""
+    actions: list[str] = msgspec.field(default_factory=list)
+    """What users have wanted of the job, the last of it: when, who, what."""
 
 
 class _Totals:

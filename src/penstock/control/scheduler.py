@@ -35,6 +35,7 @@ is replaced when, is in the table of `presence`; what the job waits for is told 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -54,6 +55,7 @@ from penstock.control.events import (
     StopRequested,
     TasksFailed,
     Tick,
+    Used,
 )
 from penstock.control.presence import LOSSES_US, Presence
 from penstock.control.recovery import InstanceId, SnapshotChains, downstream, everything, hosted
@@ -93,6 +95,8 @@ class Resumption:
     start_us: int
     generation: int
     snapshots: list[m.Stored] = field(default_factory=list)
+    alternatives: Mapping[str, Used] = field(default_factory=dict)
+    """Which alternative each operation was to use."""
 
 
 @dataclass(frozen=True)

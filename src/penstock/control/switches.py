@@ -16,7 +16,9 @@ any        a recovery is over                       Switch to all again: rebuilt
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 
 import msgspec
 
@@ -30,7 +32,7 @@ SWITCHES_MAX = 10_000
 
 
 class SwitchReport(msgspec.Struct):
-    """One switch, as reports show it.
+    """One switch of form, or exchange of alternatives, as reports show it.
 
     ``pause_ms`` is the longest time between the last record out of the old form and the first out of the new one,
     over the instances; ``total_ms`` counts from the decision.
@@ -45,6 +47,12 @@ class SwitchReport(msgspec.Struct):
     reason: str
     inputs: dict[str, float]
     prepare_ms: float = 0.0
+    case: str = ""
+    """Of an exchange of alternatives: how the new one stood to the one before when they synchronised."""
+    moved_records: int = 0
+    """Records under way to the one before that went to the new one."""
+    warm_ms: float = 0.0
+    """How long the new one was warmed up."""
 
 
 @dataclass(slots=True)
@@ -93,11 +101,11 @@ class FormView:
 class Switches:
     """Carries switches out."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, numbers: Iterator[int] | None = None) -> None:
         self.switches: list[SwitchReport] = []
         self._plan = plan
         self._units = {unit.id: _UnitState() for unit in plan.units}
-        self._numbers = 0
+        self._numbers = numbers or count(1)
 
     @property
     def wants_slots(self) -> bool:
@@ -145,9 +153,8 @@ class Switches:
         after = set(range(first, last + 1))
         names = [_name(unit, index) for index in sorted(before ^ after)]
         to = Form.BATCH if len(after) >= len(before) else Form.RECORD
-        self._numbers += 1
         record = SwitchReport(round(at_s, 3), names, to.value, 0.0, 0.0, 0, reason, inputs)
-        state.pending = _Pending(self._numbers, first, last, now_us, record)
+        state.pending = _Pending(next(self._numbers), first, last, now_us, record)
 
     def call_back(self, reason: str, at_s: float, now_us: int) -> None:
         """Bring every range back, also those whose switch is not over: without slots it never would be."""

@@ -17,7 +17,7 @@ from rich.live import Live
 
 from penstock.control.monitor import Status
 from penstock.dashboard.history import History
-from penstock.dashboard.view import Frame
+from penstock.dashboard.view import Frame, can_be_done
 from penstock.runtime.clock import now_us
 from penstock.runtime.status import read_status
 
@@ -30,7 +30,7 @@ def show_once(path: Path, console: Console) -> bool:
     status = read_status(path)
     if status is None:
         return False
-    console.print(Frame(status, age_s=_age_s(status)))
+    console.print(Frame(status, note=can_be_done(status), age_s=_age_s(status)))
     return True
 
 
@@ -40,7 +40,8 @@ def follow(path: Path, console: Console) -> bool:
         history = History()
         while (status := read_status(path)) is not None:
             history.add(status)
-            shown = Frame(status, note="q leaves; the job goes on", age_s=_age_s(status), history=history)
+            note = f"q leaves; the job goes on\n{can_be_done(status)}"
+            shown = Frame(status, note=note, age_s=_age_s(status), history=history)
             live.update(shown, refresh=True)
             if key_pressed(REFRESH_S) in LEAVE_KEYS:
                 return True

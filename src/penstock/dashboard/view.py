@@ -13,6 +13,7 @@ from rich.text import Text
 from penstock.control.monitor import OperationFigures, Status
 from penstock.control.scheduler import Phase
 from penstock.control.switches import SwitchReport
+from penstock.control.uses import AlternativesView
 from penstock.dashboard.history import History, blocks
 from penstock.dashboard.numbers import human, measure, span
 from penstock.operators import Form
@@ -73,12 +74,14 @@ class Frame:
         parts += [_header(status, self.age_s), _workers(status)]
         parts += [Text(f"waits for {each}", style="yellow") for each in status.waiting]
         parts.append(_operations(status.operations, width))
+        parts += [_alternatives(name, each) for name, each in status.alternatives.items()]
         lines = [_components(status), _losses(status.operations)]
         parts += [line for line in lines if line.plain]
         if self.history is not None and self.history.rate_eps:
             parts += [Text(), _courses(self.history, width)]
         if status.switches or status.switch_note:
             parts += [Text(), _switches(status)]
+        parts += [Text(each, style="dim") for each in status.actions]
         if self.note:
             parts.append(Text(self.note, style="dim"))
         yield Group(*parts)
@@ -160,6 +163,29 @@ def _component_cells(each: OperationFigures) -> list[Text]:
         Text(measure(found[name] / 1000), style="none") if found[name] >= 1.0 else Text(_NOTHING, style="dim")
         for name in COMPONENTS
     ]
+
+
+def _alternatives(name: str, found: AlternativesView) -> Text:
+    """The alternatives of an operation: the active one stands out; what each costs; which ones have failed."""
+    text = Text.assemble((name, "bold"), " uses ")
+    for at, each in enumerate(found.names):
+        cost = f" {measure(found.costs_us[each])} µs" if each in found.costs_us else ""
+        style = "bold green" if each == found.active else "red" if each in found.out else "dim"
+        text.append(f"{' · ' if at else ''}{'● ' if each == found.active else ''}{each}{cost}", style=style)
+    if found.wanted != found.active:
+        text.append(f"   {found.wanted} is to take over", style="yellow")
+    for each, why in found.out.items():
+        text.append(f"   {each} has failed: {why}", style="red")
+    return text.append("   settled by the user" if found.pinned else "", style="dim")
+
+
+def can_be_done(status: Status) -> str:
+    """The commands that this job takes from another terminal."""
+    job = status.job
+    found = [f"penstock stop {job}", f"penstock switch {job} OPERATION batch|record|auto"]
+    for name, each in status.alternatives.items():
+        found.append(f"penstock use {job} {name} {'|'.join([*each.names, 'auto'])}")
+    return "\n".join(found)
 
 
 def _components(status: Status) -> Text:

@@ -11,6 +11,7 @@ from penstock.engine.edges import EdgeOutput, RemoteInput
 from penstock.engine.inputs import Input, Logs, Readers
 from penstock.engine.line import Item, Range
 from penstock.operators import Form
+from penstock.operators.alternatives import AlternativesOperator
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
@@ -73,6 +74,8 @@ def count_away(chain: Chain, source: Input, item: Item, done: s.Done, now_us: in
         counts.skipped += figures.skipped
         counts.retried += figures.retried
         counts.dead_letters += figures.dead_letters
+        if figures.failures and isinstance(stage.operator, AlternativesOperator):
+            stage.operator.failures[item.using.get(index, stage.operator.active)] += figures.failures
         # A sink has its records when its writer has them, which is now.
         left_us = now_us if isinstance(stage.operator, SinkOperator) else figures.done_us
         stats.latency_us.record(left_us - due_us, count)

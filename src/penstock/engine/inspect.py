@@ -46,6 +46,10 @@ class UnitView:
     inputs: Sequence[InputView]
     logs: Sequence[LogView]
     """Its outputs."""
+    using: dict[str, str]
+    """Its active alternatives by operation."""
+    is_exchanging: bool
+    """Another alternative is wanted and has not taken over."""
 
     @staticmethod
     def of(unit: Unit) -> UnitView:
@@ -64,6 +68,8 @@ class UnitView:
             unit.way.gathers,
             [InputView(each.state(), each.aligned, each.peek() is not None, each.disordered_blocks) for each in logs],
             [log.inspect() for output in unit.outputs for log in output.logs],
+            unit.exchanges.states(),
+            bool(unit.exchanges.wanted),
         )
 
 

@@ -107,6 +107,8 @@ class Item:
     """What calls from this process have made of it, once all of them are over."""
     given_back: bool = False
     """The unit runs it when it is its turn."""
+    using: dict[int, str] = field(default_factory=dict)
+    """Which alternatives compute it, by index of the operation."""
 
     @property
     def is_complete(self) -> bool:

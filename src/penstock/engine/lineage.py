@@ -16,6 +16,7 @@ from penstock.connectors.base import Run, SourceColumns, SourceReader, Spot
 from penstock.engine.stage import Stage
 from penstock.errors import OperationFailed, PenstockError
 from penstock.operators.errors import Failure, Failures, placed
+from penstock.operators.members import traced
 from penstock.pipeline.plan import UnitSpec
 from penstock.types import Record
 
@@ -49,9 +50,6 @@ def read_place(reader: SourceReader, runs: Sequence[Run]) -> SourceColumns:
         return parts[0]
     dues = [part.due_us for part in parts if part.due_us]
     return SourceColumns(pa.concat_batches([part.columns for part in parts]), min(dues, default=0))
-
-
-_encode = msgspec.msgpack.Encoder().encode
 
 
 class Lineage:
@@ -121,28 +119,6 @@ class Lineage:
             self._lead = [Stage.of(spec) for spec in self._unit.ops[: self._first]]
         before = [*self._lead, *self._stages[:at]]
         if not before:
-            return [failure.at for failure in failures]
-        found: list[int | None] = list(_traced(before, failures, rows()))
+            return [failure.at if failure.at >= 0 else None for failure in failures]
+        found: list[int | None] = list(traced([stage.process for stage in before], failures, rows()))
         return found + [None] * (len(failures) - len(found))
-
-
-def _traced(before: Sequence[Stage], failures: Sequence[Failure], rows: Iterable[Record]) -> Iterator[int]:
-    """Yield the number of the source record of each failure, in rising order, until one is not what it was."""
-    waiting = iter(failures)
-    wanted: Failure | None = next(waiting)
-    made = 0
-    for number, row in enumerate(rows):
-        results = [row]
-        try:
-            for stage in before:
-                results = stage.process(results).rows
-        except OperationFailed:
-            return  # it did not raise then
-        while wanted is not None and wanted.at < made + len(results):
-            if _encode(results[wanted.at - made]) != _encode(wanted.record):
-                return
-            yield number
-            wanted = next(waiting, None)
-        if wanted is None:
-            return
-        made += len(results)

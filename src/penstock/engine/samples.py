@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.dataset import Scale, cut_columns
 from penstock.engine.inputs import Readers
+from penstock.engine.line import Range
 from penstock.engine.ways.pool import SlotPool
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
@@ -61,6 +62,7 @@ def calibrate(unit: Unit, pool: SlotPool, records: int) -> None:
         count=records,
         due_us=0,
         sample=True,
+        using=unit.exchanges.using(Range(0, repeatable.stop - 1)),
     )
     if repeatable.start < 0:
         assert isinstance(unit.input, Readers)

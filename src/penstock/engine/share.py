@@ -10,6 +10,7 @@ from penstock.dataset import ChannelId, cut_rows
 from penstock.engine.chain import ClockNs
 from penstock.engine.channels import Channels, PeerFrames
 from penstock.engine.edges import READER, EdgeInput, EdgeOutput, LocalInput, RemoteInput
+from penstock.engine.exchange import Use
 from penstock.engine.figures import edge_figures
 from penstock.engine.guard import Guard
 from penstock.engine.inputs import Readers
@@ -243,6 +244,10 @@ class Share:
                 for unit in self.units:
                     if unit.spec.id == message.unit:
                         unit.switch(switch)
+            case m.Use(use=number, unit=unit_id, index=index, alternative=name):
+                for unit in self.units:
+                    if unit.spec.id == unit_id:
+                        unit.exchanges.want(Use(number, index, name))
             case m.Calibrate(unit=unit_id, instance=instance, records=records):
                 found = self._units.get((unit_id, instance))
                 if found is not None:
@@ -326,17 +331,7 @@ class Share:
             if unit.snapshots:
                 self._store(unit)
             for made in unit.switches.take():
-                self._to_driver.append(
-                    m.Switched(
-                        worker=self.worker,
-                        incarnation=self.incarnation,
-                        switch=made.number,
-                        unit=unit.spec.id,
-                        instance=unit.instance,
-                        pause_us=made.pause_us,
-                        carried_records=made.carried_records,
-                    )
-                )
+                self._to_driver.append(made.message(self.worker, self.incarnation, unit.spec.id, unit.instance))
         if self._storing or self._recovering:
             return
         epoch = self._epoch_pending
@@ -451,6 +446,7 @@ class Share:
                 arrived=unit.input.arrived_records(now_us),
                 waiting=unit.input.waiting_records(now_us),
                 blocked_us=unit.blocked.total_us,
+                alternatives=unit.exchanges.pulse(now_us),
             )
             for unit in self._units.values()
         ]

@@ -62,7 +62,16 @@ class Sample:
 class Slice:
     """Operations ``first`` to ``last`` of a unit, both included; -1 is the source."""
 
-    def __init__(self, plan: Plan, unit: UnitSpec, instance: int, first: int, last: int, clock_ns: ClockNs) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        unit: UnitSpec,
+        instance: int,
+        first: int,
+        last: int,
+        clock_ns: ClockNs,
+        using: Mapping[int, str] | None = None,
+    ) -> None:
         self._unit = unit
         self._first = first
         self._last = last
@@ -73,11 +82,11 @@ class Slice:
         self._sink: OpSpec | None = None
         self._stage: Stager | None = None
         self._stages: list[Stage] = []
-        for spec in unit.ops[max(first, 0) : last + 1]:
+        for index, spec in enumerate(unit.ops[max(first, 0) : last + 1], start=max(first, 0)):
             if spec.sink is not None:
                 self._sink, self._stage = spec, spec.sink.stager(spec.schema, spec.name)
             else:
-                self._stages.append(Stage.of(spec))
+                self._stages.append(Stage.of(spec, (using or {}).get(index)))
         self._piece_records = [PIECE_RECORDS_FIRST] * len(self._stages)
         """How many records of each operation are about as much work as a piece should be."""
         self._lineage = Lineage(unit, plan.start_us, self._stages, max(first, 0)) if unit.source is not None else None
@@ -153,6 +162,7 @@ class Slice:
                     retried=found.retried,
                     dead_letters=found.dead_letters,
                     fallbacks=result.fallbacks,
+                    failures=stage.take_failures(),
                 )
             )
             self._put_aside(sides, position, result, origin, source_rows)

@@ -46,8 +46,8 @@ LEAVE_AGAIN_US = 200_000
 
 _THROUGH = object()
 
-SliceId = tuple[int, int, int, int]
-"""Unit, instance, first and last operation."""
+SliceId = tuple[int, int, int, int, tuple[tuple[int, str], ...]]
+"""Unit, instance, first and last operation, and the alternatives among them."""
 
 
 class State(Enum):
@@ -303,6 +303,7 @@ class SlotMachine:
                     record_ns=found.record_ns,
                     batch_ns=found.batch_ns,
                     records_in=found.records_in,
+                    using=do.using,
                 )
                 self._link.post(m.encode(calibrated))
                 return
@@ -318,11 +319,12 @@ class SlotMachine:
         self._answer(do, outcome, began_ns // 1000, done_ns // 1000)
 
     def _slice(self, do: s.Do) -> Slice:
-        key = (do.unit, do.instance, do.first, do.last)
+        key = (do.unit, do.instance, do.first, do.last, tuple(sorted(do.using.items())))
         found = self._slices.get(key)
         if found is None:
             unit = self._plan.units[do.unit]
-            found = self._slices[key] = Slice(self._plan, unit, do.instance, do.first, do.last, self._clock_ns)
+            found = Slice(self._plan, unit, do.instance, do.first, do.last, self._clock_ns, do.using)
+            self._slices[key] = found
         return found
 
     def _answer(self, do: s.Do, outcome: Outcome, began_us: int, done_us: int) -> None:

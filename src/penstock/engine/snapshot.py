@@ -90,6 +90,8 @@ class UnitSnapshot(msgspec.Struct, array_like=True):
     state: StateSnapshot | None
     lanes: list[LaneState]
     """How far the lanes of a unit that reads event time have come."""
+    alternatives: dict[str, str] = {}
+    """Which alternative of each operation that has some was active."""
 
 
 def renumbered(snapshot: UnitSnapshot, epoch: int) -> UnitSnapshot:

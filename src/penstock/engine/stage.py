@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.metrics import OpStats
 from penstock.operators import Errors, Form, Operation, Operator
+from penstock.operators.alternatives import AlternativesOperator
 from penstock.operators.errors import ErrorCounts
 from penstock.pipeline.plan import OpSpec
 
@@ -20,12 +21,20 @@ class Stage:
         self.process = operator.process
         self.stats = OpStats(name, Form.RECORD.value)
 
+    def take_failures(self) -> int:
+        """How often the alternative that was to be used has failed since the last look."""
+        operator = self.operator
+        return operator.failures.pop(operator.active, 0) if isinstance(operator, AlternativesOperator) else 0
+
     @staticmethod
-    def of(spec: OpSpec) -> Stage:
-        """Build an operation that is not a sink."""
+    def of(spec: OpSpec, using: str | None = None) -> Stage:
+        """Build an operation that is not a sink; ``using`` names its alternative, if it has some."""
         assert isinstance(spec.operation, Operation)
         errors = errors_of(spec)
-        return Stage(spec.name, spec.operation.build(spec.schema, errors), errors)
+        operator = spec.operation.build(spec.schema, errors)
+        if using is not None and isinstance(operator, AlternativesOperator):
+            operator.use(using)
+        return Stage(spec.name, operator, errors)
 
 
 def errors_of(spec: OpSpec) -> Errors:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.engine.line import Range
+from penstock.protocol import messages as m
 
 READY_US_MAX = 1_000_000
 """So long a switch waits at the most for slots to build the operations that they are to run."""
@@ -22,7 +23,7 @@ class Switch:
 
 @dataclass(slots=True)
 class Switched:
-    """A switch that an instance has made."""
+    """A switch of form, or an exchange of alternatives, that an instance has made."""
 
     number: int
     left_us: int
@@ -30,10 +31,29 @@ class Switched:
     carried_records: int
     """Records that waited at that moment."""
     pause_us: int = 0
+    case: str = ""
+    """How an alternative stood to the one before it when they synchronised."""
+    moved_records: int = 0
+    warm_us: int = 0
+
+    def message(self, worker: int, incarnation: int, unit: int, instance: int) -> m.Switched:
+        """What the driver is told."""
+        return m.Switched(
+            worker=worker,
+            incarnation=incarnation,
+            switch=self.number,
+            unit=unit,
+            instance=instance,
+            pause_us=self.pause_us,
+            carried_records=self.carried_records,
+            case=self.case,
+            moved_records=self.moved_records,
+            warm_us=self.warm_us,
+        )
 
 
 class Switches:
-    """The switches of one unit instance: one is wanted at the most, one has not given an output yet."""
+    """The switches of one unit instance: one is wanted at the most, some have not given an output yet."""
 
     def __init__(self) -> None:
         self.ordered: Switch | None = None
@@ -41,18 +61,18 @@ class Switches:
         self._ordered_us: int | None = None
         self.wanted: Switch | None = None
         self._made: list[Switched] = []
-        self._silent: Switched | None = None
-        """The last one made, until the new way gives its first output."""
+        self._silent: list[Switched] = []
+        """Those made last, until there is a first output."""
 
     @property
     def is_measuring(self) -> bool:
         """Whether the new way has given no output yet."""
-        return self._silent is not None
+        return bool(self._silent)
 
     @property
     def is_calm(self) -> bool:
         """Whether no switch is to be made, and none is being measured."""
-        return not self.is_due and self._silent is None
+        return not self.is_due and not self._silent
 
     @property
     def is_due(self) -> bool:
@@ -72,21 +92,31 @@ class Switches:
     def begin(self, switch: Switch, now_us: int, waiting_records: int) -> None:
         """The new way has taken over."""
         self.wanted = None
-        self._silent = Switched(switch.number, now_us, waiting_records)
+        self.made(switch.number, now_us, waiting_records)
+
+    def made(
+        self,
+        number: int,
+        left_us: int,
+        waiting_records: int,
+        *,
+        case: str = "",
+        moved_records: int = 0,
+        warm_us: int = 0,
+    ) -> None:
+        """Something else computes from now on."""
+        self._silent.append(Switched(number, left_us, waiting_records, 0, case, moved_records, warm_us))
 
     def output(self, due_us: int, now_us: int) -> None:
         """The new way has given its first output: the pause is over."""
-        held = self._silent
-        if held is not None:
+        for held in self._silent:
             held.pause_us = max(0, now_us - max(held.left_us, due_us))
-            self._made.append(held)
-            self._silent = None
+        self.nothing_to_do()
 
     def nothing_to_do(self) -> None:
         """Nothing waits for the new way: nobody has waited for it either."""
-        if self._silent is not None:
-            self._made.append(self._silent)
-            self._silent = None
+        self._made += self._silent
+        self._silent.clear()
 
     def end(self) -> None:
         """Whoever has ended computes nothing, in the old way or the new: every switch is made."""

@@ -26,6 +26,7 @@ from penstock.engine.again import run_again
 from penstock.engine.chain import Chain, ClockNs, Passed
 from penstock.engine.edges import EdgeInput, EdgeOutput, Span
 from penstock.engine.event_time import Origin
+from penstock.engine.exchange import Exchanges
 from penstock.engine.figures import Stopwatch, count_away, show_forms
 from penstock.engine.inputs import Input, Logs, Readers, Taken
 from penstock.engine.inputs.base import BLOCK_RECORDS_MAX, fit_records
@@ -101,6 +102,7 @@ class Unit:
         if spec.ops and spec.ops[0].waits:
             self.way = Calls(spec, chain, self.times, self.line, desk or Desk(), self.bell, self._leave)
         self.switches = Switches()
+        self.exchanges = Exchanges(self, clock_ns)
         self._pool = pool
         self._span = Span()
         stateful = chain.stateful
@@ -131,6 +133,8 @@ class Unit:
             self._get_ready(self.switches.ordered, now_us)
         if self.switches.wanted is not None:
             self._switch(self.switches.wanted, now_us)
+        if self.exchanges.wanted and self.exchanges.step(now_us):
+            self._records_max = 1  # what it costs is found out with few
         worked = self._release(now_us) if self.line else False
         if self._ending or self.finished:
             return worked
@@ -289,7 +293,7 @@ class Unit:
         if marker.mark is Mark.END:
             self.finished = True
             self.input.close()
-            self.switches.end()
+            self.exchanges.end()
         self.snapshots.append(self._snapshot(epoch, marker))
 
     def _snapshot(self, epoch: int, marker: Marker) -> UnitSnapshot:
@@ -306,6 +310,7 @@ class Unit:
             {sink.name: sink.writer.snapshot(epoch) for sink in self.chain.sinks},
             capture.state,
             self.times.state(),
+            self.exchanges.states(),
         )
 
     def _counters(self) -> list[OpCounters]:
@@ -341,7 +346,8 @@ class Unit:
         parts: Parts = {}
         pieces: Sequence[tuple[Passed, Origin]] = [(Passed([]), origin)]
         if item.given_back:
-            pieces = run_again(self.spec, self.input, self.times, item, self._clock_ns)
+            with self.exchanges.as_in(item.using):
+                pieces = run_again(self.spec, self.input, self.times, item, self._clock_ns)
         elif item.result is not None and done is not None:
             parts, carried, staged = item.result.open()
             item.due_us = item.due_us or done.due_us
@@ -378,8 +384,8 @@ class Unit:
 
     def _get_ready(self, switch: Switch, now_us: int) -> None:
         """Go on as before until the slots are ready, so that nobody waits while they build the operations."""
-        what = self.spec.id, self.instance, switch.range
-        if not switch.range or self._pool.is_ready_for(what, now_us) or self.switches.has_waited(now_us):
+        what, using = (self.spec.id, self.instance, switch.range), self.exchanges.using(switch.range)
+        if not switch.range or self._pool.is_ready_for(what, now_us, using) or self.switches.has_waited(now_us):
             self.switches.ordered, self.switches.wanted = None, switch
 
     def _switch(self, switch: Switch, now_us: int) -> None:
@@ -393,17 +399,9 @@ class Unit:
             present.recall()
             return
         else:
-            self.way = self._slots(switch) if switch.range else self._here
+            self.way = Slots.of(self, switch, self._pool, self._block_bytes) if switch.range else self._here
             show_forms(self.input, self.chain, self.way.range)
         self.switches.begin(switch, now_us, self.input.waiting_records(now_us))
-
-    def _slots(self, switch: Switch) -> Slots:
-        chosen, schema = switch.range, self.spec.schema_at(switch.range.first)
-        return Slots(
-            chosen, switch.interval_us, self._pool, self.line, schema, (self.spec.id, self.instance),
-            self.chain.record_ns(chosen), self._block_bytes,
-            keeps_lanes=self.times.keeps_lanes, keeps_payloads=self.times.are_read_in(chosen),
-        )  # fmt: skip
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -414,7 +412,7 @@ class Unit:
     def rest(self, now_us: int) -> None:
         """The last step of a turn is done: only the bell or the time brings the next one, unless something is away."""
         self._next_us = 0
-        if self.way is self._here and self.switches.is_calm and not self.line:
+        if self.way is self._here and self.switches.is_calm and not self.line and not self.exchanges.wanted:
             wake_us = self.wake_us(now_us)
             self._next_us = NEVER_US if wake_us is None else wake_us
 
@@ -455,6 +453,7 @@ class Unit:
         if self._copier is not None:
             self._copier.restored(len(snapshots))
         self.input.restore(snapshots)
+        self.exchanges.restore(last.alternatives)
         told = self.times.restore(last)
         self.snapshots.clear()
         self.done_epoch = last.epoch

@@ -196,6 +196,18 @@ class StatefulOperator(Operator):
         There is one header, or one for each of several instances whose key groups have come together here.
         """
 
+    wants_whole: bool = False
+    """Whether the ``state`` is another one than that of the last snapshot: the next one must hold all of it."""
+
+    def prepare(self, headers: Sequence[Any]) -> None:
+        """State will be read back that was written with these headers; before ``state`` is asked for."""
+
+    def take_over(self, other: StatefulOperator) -> bool:
+        """Take the state of another operation whose state is of the same type; say whether it is the very same."""
+        self.state.restore([other.state.whole()])
+        self.restored([other.header()])
+        return False
+
 
 @dataclass(frozen=True)
 class Expansion:
@@ -284,6 +296,11 @@ class Operation(ABC):
     def takes_state_of(self, signature: str) -> bool:
         """Whether it can go on with the state of an operation of another signature."""
         return signature == self.state_signature
+
+    @property
+    def remembers_us(self) -> int | None:
+        """How long a record matters to the state, in event time; None: for as long as the job runs."""
+        return None if self.stateful else 0
 
     def describe(self) -> str:
         """The arguments in a few words, for `penstock explain`."""

@@ -7,7 +7,9 @@ import textwrap
 from penstock.connectors.base import Sink
 from penstock.durations import format_us
 from penstock.operators import MAIN, BatchKind, ErrorPolicy
-from penstock.pipeline.plan import EdgeSpec, Mode, Plan, UnitSpec
+from penstock.operators.alternatives import Alternatives
+from penstock.operators.keyed.exchange import KeyedAlternatives
+from penstock.pipeline.plan import EdgeSpec, Mode, OpSpec, Plan, UnitSpec
 
 _INDENT = " " * 6
 _NAME_WIDTH_MAX = 28
@@ -70,10 +72,22 @@ class _Explanation:
         forms = _FORMS[operation.batch_kind]
         if op.on_error is not ErrorPolicy.FAIL:
             forms += f"; on error {op.on_error.value.replace('_', ' ')}"
+        if isinstance(operation, Alternatives | KeyedAlternatives):
+            return self._alternatives(op, operation)
         told = operation.describe()
         return self._step(
             op.name, operation.kind, forms, "" if told in (op.name, op.output.ddl) else told, op.output.ddl
         )
+
+    def _alternatives(self, op: OpSpec, operation: Alternatives | KeyedAlternatives) -> list[str]:
+        of = operation.of if isinstance(operation, KeyedAlternatives) else operation
+        found = self._step(op.name, operation.kind, _FORMS[operation.batch_kind], "", "")
+        for each in of.alternatives:
+            found += self._wrapped(each.describe(), f"{'●' if each.name == of.active else '○'} {each.name}: ")
+        if of.prefer:
+            target = f", within {format_us(of.latency_us)}" if of.latency_us is not None else ""
+            found += self._wrapped(f"prefers {' to '.join(of.prefer)}{target}", "")
+        return found + self._wrapped(op.output.ddl, "→ ")
 
     def _step(self, name: str, kind: str, forms: str, told: str, output: str) -> list[str]:
         found = [f"  {name:<{self._name_width}}  {kind:<{self._kind_width}}  {forms}"]

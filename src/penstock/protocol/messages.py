@@ -138,6 +138,25 @@ class Switched(_Message, kw_only=True):
     instance: int
     pause_us: int
     carried_records: int
+    case: str = ""
+    """Of an exchange of alternatives: how the new one stood to the one before when they synchronised."""
+    moved_records: int = 0
+    """Records under way to the one before that went to the new one."""
+    warm_us: int = 0
+    """How long the new one was warmed up."""
+
+
+class AlternativePulse(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """The alternatives of one operation, as an instance sees them."""
+
+    index: int
+    active: str
+    costs_ns: dict[str, float]
+    """What a record costs in each, as far as that is known."""
+    failures: dict[str, int]
+    """Blocks that each has failed on so far."""
+    error: str = ""
+    """What the last of these failures was."""
 
 
 class UnitPulse(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -150,6 +169,7 @@ class UnitPulse(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     waiting: int
     blocked_us: int = 0
     """How long it has waited for room in its outputs so far."""
+    alternatives: list[AlternativePulse] = []
 
 
 class Pulse(_Message, kw_only=True):
@@ -277,6 +297,16 @@ class Switch(_Message, kw_only=True):
     interval_us: int
 
 
+class Use(_Message, kw_only=True):
+    """Have another alternative of an operation compute what comes next."""
+
+    use: int
+    unit: int
+    index: int
+    """Of the operation in the unit's chain."""
+    alternative: str
+
+
 class Calibrate(_Message, kw_only=True):
     """Have a slot measure both forms of an instance's operations, as far as they may be repeated, on some records."""
 
@@ -299,7 +329,9 @@ class Alive(_Message):
     """The driver is still there."""
 
 
-ToWorker = Start | Rollback | Resume | BeginEpoch | Commit | Drain | Switch | Calibrate | GroupEnded | Stop | Alive
+ToWorker = (
+    Start | Rollback | Resume | BeginEpoch | Commit | Drain | Switch | Use | Calibrate | GroupEnded | Stop | Alive
+)
 
 
 # --- worker to worker -------------------------------------------------------------------------------------------------

@@ -50,6 +50,8 @@ class StageFigures(msgspec.Struct, array_like=True, kw_only=True):
     retried: int = 0
     dead_letters: int = 0
     fallbacks: int = 0
+    failures: int = 0
+    """Of an alternative: whether it has failed, and another one has computed this."""
 
 
 class Part(msgspec.Struct, array_like=True, kw_only=True):
@@ -142,6 +144,8 @@ class Do(_Message, kw_only=True):
     due_us: int
     sample: bool
     """Measure both forms on these records, tell the driver, and give no results."""
+    using: dict[int, str] = {}
+    """Which alternatives compute it, by index of the operation."""
 
 
 class Left(_Message, kw_only=True):
@@ -187,6 +191,8 @@ class Calibrated(_Message, kw_only=True):
     """By index in the chain, in all; -1 is the source."""
     batch_ns: dict[int, int]
     records_in: dict[int, int]
+    using: dict[int, str] = {}
+    """Which alternatives were measured, by index."""
 
 
 ToDriver = SlotUp | SlotDown | Calibrated

@@ -7,11 +7,12 @@ is all there. ``runs/RUN`` says that a run has begun; see `runtime/attempts.py`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from zlib import crc32
 
 import msgspec
 
+from penstock.control.events import Used
 from penstock.control.resume import Anchor, Output
 from penstock.errors import CheckpointDamaged
 from penstock.protocol import messages as m
@@ -41,6 +42,8 @@ class CommitRecord(msgspec.Struct):
     snapshots: list[m.Stored]
     outputs: list[Output]
     """Where each sink was: what it had prepared may be wanted elsewhere."""
+    alternatives: dict[str, Used] = {}
+    """Which alternative each operation that has some was to use."""
 
 
 class CheckpointStore:
@@ -147,10 +150,23 @@ def new_record(
     sinks: dict[str, dict[str, object]],
     snapshots: list[m.Stored],
     outputs: list[Output],
+    alternatives: Mapping[str, Used] | None = None,
 ) -> CommitRecord:
     """Make a record in the present format."""
     return CommitRecord(
-        _FORMAT, job, job_id, attempt, epoch, generation, start_us, final, anchors, sinks, snapshots, outputs
+        _FORMAT,
+        job,
+        job_id,
+        attempt,
+        epoch,
+        generation,
+        start_us,
+        final,
+        anchors,
+        sinks,
+        snapshots,
+        outputs,
+        dict(alternatives or {}),
     )
 
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
-from penstock.control.adaptation import Adaptation
+from penstock.control.adaptation import Action, Adaptation
 from penstock.control.deliveries import Deliveries
 from penstock.control.driver import Chore, Connect, Disconnect, DriverMachine, Hand
-from penstock.control.events import CommitRecorded, Event, FormsPinned, GroupJobEnded, RecordCommit, Replace, Withdraw
+from penstock.control.events import CommitRecorded, Event, GroupJobEnded, RecordCommit, Replace, Wish, Withdraw
 from penstock.control.groups import Submit
 from penstock.control.monitor import Monitor, Status
 from penstock.control.resume import anchors, outputs
 from penstock.control.scheduler import Phase, Resumption
 from penstock.errors import PenstockError
 from penstock.metrics import Histogram
+from penstock.protocol.commands import Command
 from penstock.runtime.attempts import Attempt
 from penstock.runtime.checkpoints import new_record
 from penstock.runtime.clock import now_us
+from penstock.runtime.commands import Channel, checked, socket_path
 from penstock.runtime.committing import CommitWriter
 from penstock.runtime.connections import Connections
 from penstock.runtime.report import measured_operations
@@ -30,6 +33,7 @@ WAIT_US_MAX = 100_000
 STATUS_US = 500_000
 DISMISS_S = 0.1
 SWITCHES_SHOWN = 5
+ACTIONS_SHOWN = 3
 NOTE_S = 5.0
 """What the switcher notes is news for so long."""
 
@@ -56,8 +60,9 @@ class Driver:
         self._machine = DriverMachine(plan, now_us(), cores, resumption)
         self._measured = measured_operations(plan)
         self._committed_us = 0
-        self._events: SimpleQueue[Event | GroupJobEnded | FormsPinned] = SimpleQueue()
+        self._events: SimpleQueue[Event | GroupJobEnded | Wish] = SimpleQueue()
         self._status = StatusFile(plan.options.name)
+        self._channel: Channel | None = None
         self._status_us = 0
         self._started_us = now_us()
         self._lock = threading.Lock()
@@ -68,7 +73,17 @@ class Driver:
 
     def start(self) -> None:
         """Begin to listen."""
+        try:
+            self._channel = Channel(socket_path(self._status.path), self.obey)
+        except OSError as error:
+            warnings.warn(f"no commands will reach this job: {error}.", stacklevel=2)
         self._thread.start()
+
+    def obey(self, command: Command, by: str = "") -> str:
+        """Check what a user wants of the job, and have it done; return what that is, in words."""
+        event, what = checked(self._plan, command, by)
+        self.post(event)
+        return what
 
     def dismiss(self) -> None:
         """Tell workers and slots that come after the job has ended to stop."""
@@ -76,7 +91,7 @@ class Driver:
         if not self._thread.is_alive():
             self._exchange()
 
-    def post(self, event: Event | GroupJobEnded | FormsPinned) -> None:
+    def post(self, event: Event | GroupJobEnded | Wish) -> None:
         """Hand an event in from another thread."""
         self._events.put(event)
 
@@ -161,6 +176,8 @@ class Driver:
                 advise=self._plan.options.advise,
                 switch_note=_recent(done.notes, now),
                 waiting=machine.waits(now),
+                alternatives=done.alternatives,
+                actions=[_told(each, self._started_us) for each in done.actions[-ACTIONS_SHOWN:]],
             )
 
     def _run(self) -> None:
@@ -175,6 +192,8 @@ class Driver:
         finally:
             self._commits.close()
             self.ended.set()
+            if self._channel is not None:
+                self._channel.close()
             self._status.remove()
 
     def _turn(self) -> None:
@@ -239,8 +258,13 @@ class Driver:
                 sinks=self._sinks,
                 snapshots=command.snapshots,
                 outputs=self._outputs,
+                alternatives=command.alternatives,
             )
         )
+
+
+def _told(action: Action, started_us: int) -> str:
+    return f"{max(0, action.at_us - started_us) / 1e6:.1f} s, {action.by}: {action.what}"
 
 
 def _recent(notes: Sequence[str], now: int) -> str:

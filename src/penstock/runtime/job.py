@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.connectors.base import Sink
 from penstock.connectors.store import is_url
 from penstock.control.adaptation import Adaptation, checked_operations
-from penstock.control.events import DrainRequested, FormsPinned, GroupJobEnded, Replace, StopRequested, Withdraw
+from penstock.control.events import GroupJobEnded, Replace, Withdraw
 from penstock.control.groups import Submit
 from penstock.control.monitor import Status
 from penstock.control.resume import check_name, check_renamed
@@ -30,6 +30,7 @@ from penstock.operators import DEAD_LETTERS, Form
 from penstock.pipeline.options import Options
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Plan, check_serializable
+from penstock.protocol.commands import StopJob, SwitchForm, UseAlternative
 from penstock.runtime.attempts import Attempt, look
 from penstock.runtime.capture import capture
 from penstock.runtime.clock import own_clock
@@ -225,11 +226,19 @@ class Job:
         to : {"batch", "record", "auto"}
             The form, or "auto": leave it to the control loop again.
         """
-        allowed = [*(form.value for form in Form), "auto"]
-        if to not in allowed:
-            raise InvalidOption(option="to", given=to, allowed=", ".join(allowed), hint=nearest(to, allowed))
-        form = None if to == "auto" else Form(to)
-        self._driver.post(FormsPinned(checked_operations(self._plan, operations, form), form))
+        self._driver.obey(SwitchForm(list(operations), to))
+
+    def use(self, operation: str, alternative: str) -> None:
+        """Have an operation use one of its alternatives; returns at once, see :meth:`adaptation` for the effect.
+
+        Parameters
+        ----------
+        operation : str
+            Name that was given to :meth:`Stream.alternatives`.
+        alternative : str
+            Name of the alternative, or "auto": the job chooses again, where ``prefer`` says how.
+        """
+        self._driver.obey(UseAlternative(operation, alternative))
 
     def adaptation(self) -> Adaptation:
         """Switches of form with their reasons, notes on what was not switched and why, groups, costs of both forms."""
@@ -237,12 +246,12 @@ class Job:
 
     def drain(self) -> None:
         """Stop reading, finish and commit what is under way, and end; returns at once, see :meth:`wait`."""
-        self._driver.post(DrainRequested())
+        self._driver.obey(StopJob())
 
     def stop(self) -> None:
         """End at once; what is not committed stays invisible."""
         self._hasty = True
-        self._driver.post(StopRequested())
+        self._driver.obey(StopJob(at_once=True))
 
     def wait(self, timeout: str | float | None = None) -> Report | None:
         """Wait for the end; return the report, or None if the time was over first.

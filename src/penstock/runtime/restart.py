@@ -62,7 +62,7 @@ class Restart:
         take_up_sources(self._plan, self._of_sources(kept))
         for unit in dealt_anew(last.anchors, self._units, self._plan):
             kept = [each for each in kept if each.unit != unit] + self._dealt(unit, kept)
-        return Resumption(last.epoch, last.start_us, last.generation, kept)
+        return Resumption(last.epoch, last.start_us, last.generation, kept, last.alternatives)
 
     def _dealt(self, unit: int, snapshots: list[m.Stored]) -> list[m.Stored]:
         """Deal what the instances of a unit had out to those that there are now; doing it again changes nothing."""

@@ -53,6 +53,7 @@ def running_jobs() -> list[tuple[Path, Status]]:
         status = read_status(path)
         if status is None or not _alive(status.pid):
             path.unlink(missing_ok=True)
+            path.with_suffix(".sock").unlink(missing_ok=True)
         else:
             found.append((path, status))
     return sorted(found, key=lambda each: each[1].uptime_s)

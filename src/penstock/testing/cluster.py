@@ -9,10 +9,11 @@ from collections import deque
 from collections.abc import Sequence
 from zlib import crc32
 
+from penstock.control.adaptation import Adaptation
 from penstock.control.deliveries import Deliveries
 from penstock.control.driver import Chore as DriverChore
 from penstock.control.driver import DriverMachine, Hand
-from penstock.control.events import CommitRecorded, DrainRequested, RecordCommit, Replace
+from penstock.control.events import AlternativeChosen, CommitRecorded, DrainRequested, RecordCommit, Replace
 from penstock.control.scheduler import Resumption
 from penstock.engine.line import Range
 from penstock.engine.share import Share
@@ -102,6 +103,17 @@ class Cluster:
             for each in worker.units:
                 if each.spec.id == unit:
                     each.switch(switch)
+
+    def use(self, operation: str, alternative: str | None) -> None:
+        """Have an operation use an alternative, as the user would; None: the job chooses."""
+        self._driver.handle(AlternativeChosen(operation, alternative), self.now_us)
+        self._driver.tick(self.now_us)
+        self._settle()
+
+    @property
+    def adaptation(self) -> Adaptation:
+        """What the control loop has done."""
+        return self._driver.adaptation()
 
     @property
     def error(self) -> PenstockError | None:

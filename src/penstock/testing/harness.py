@@ -8,6 +8,7 @@ from dataclasses import replace
 from penstock.connectors import memory, records
 from penstock.connectors.base import Sink, Source
 from penstock.connectors.memory import Memory
+from penstock.control.uses import AUTO, checked_alternative
 from penstock.durations import parse_us
 from penstock.errors import InvalidGraph, InvalidOption, PenstockError
 from penstock.pipeline.graph import Graph
@@ -79,7 +80,8 @@ class Harness:
             raise InvalidGraph(f"there is no source '{next(iter(wanted))}'.", hint=f"Sources: {known}.")
         self._dead = memory()
         options = Options.of(name="test", parallelism=parallelism, epoch=epoch, idle=idle)
-        self._cluster = Cluster(Plan.of(Graph.check(nodes), options, self._dead))
+        self._plan = Plan.of(Graph.check(nodes), options, self._dead)
+        self._cluster = Cluster(self._plan)
 
     @property
     def now_us(self) -> int:
@@ -104,6 +106,11 @@ class Harness:
     def advance(self, duration: str | float) -> None:
         """Let time pass, and do all that falls into it."""
         self._cluster.run_until(self._cluster.now_us + parse_us(duration, option="duration"))
+
+    def use(self, operation: str, alternative: str) -> None:
+        """Have an operation use one of its alternatives from here on."""
+        checked_alternative(self._plan, operation, alternative)
+        self._cluster.use(operation, None if alternative == AUTO else alternative)
 
     def drain(self) -> None:
         """Stop the sources and finish, as Ctrl-C does."""

@@ -10,7 +10,7 @@ when                       what is written
 a turn, the state is small  nothing
 a turn, a while after the   ``slice_entries`` of what has changed, once there are as many; and as many of the next key
 last one                    groups, until a tenth of the state has been gone through in this epoch
-a marker, state is small    all of it: depth 0
+a marker, state is small    all of it: depth 0; also where another state has taken its place
 a marker                    what has changed and is not written, so that the log gives the state at the marker exactly;
                             and, if few turns came, a larger slice of key groups
 the walk through all        the snapshots before the one in whose time it began are not needed from the next marker on
@@ -31,6 +31,7 @@ from typing import Any
 import msgspec
 
 from penstock.operators import StatefulOperator
+from penstock.operators.keyed.state import KeyedState
 
 SLICE_ENTRIES = 1_000
 """Entries that are written in one turn, about a millisecond; a state of so many is written whole at each marker."""
@@ -65,7 +66,6 @@ class Copier:
     def __init__(self, operator: StatefulOperator, slice_entries: int = SLICE_ENTRIES) -> None:
         self.due_us = 0
         self._operator = operator
-        self._state = operator.state
         self._slice = slice_entries
         self._pieces: list[bytes] = []
         self._left = slice_entries
@@ -74,6 +74,10 @@ class Copier:
         """How many of the snapshots so far the next one needs."""
         self._walked = 0
         """How many of the snapshots so far the present walk has taken."""
+
+    @property
+    def _state(self) -> KeyedState:
+        return self._operator.state  # which another one may take the place of
 
     @property
     def _is_small(self) -> bool:
@@ -101,9 +105,10 @@ class Copier:
     def capture(self) -> tuple[int, StateSnapshot]:
         """Write what is left at a marker; return how many snapshots before this one it needs, and the snapshot."""
         state = self._state
-        if self._is_small:
+        if self._is_small or self._operator.wants_whole:
             self._pieces = [state.whole()]
             self._needed = self._walked = 0
+            self._operator.wants_whole = False
         else:
             self._pieces.append(state.flush())
             if self._left > 0:
@@ -126,5 +131,7 @@ def restore_state(
     operator: StatefulOperator, *logs: Sequence[StateSnapshot], owned: Container[int] | None = None
 ) -> None:
     """Give an operator that has no state the one of a log, or of several, of the key groups that are ``owned``."""
+    headers = [log[-1].header for log in logs]
+    operator.prepare(headers)
     operator.state.restore(*((piece for each in log for piece in each.pieces) for log in logs), owned=owned)
-    operator.restored([log[-1].header for log in logs])
+    operator.restored(headers)

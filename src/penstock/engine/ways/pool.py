@@ -205,7 +205,7 @@ class SlotPool:
 
     # --- work ---------------------------------------------------------------------------------------------------------
 
-    def is_ready_for(self, what: Built, now_us: int) -> bool:
+    def is_ready_for(self, what: Built, now_us: int, using: dict[int, str] | None = None) -> bool:
         """Whether all slots have built the operations; those that have not are asked to."""
         worker, owner = self.owner
         unit, instance, chosen = what
@@ -216,7 +216,7 @@ class SlotPool:
                 do = s.Do(
                     slot=known.ready.incarnation, worker=worker, incarnation=owner, item=self.next_item(), attempt=0,
                     unit=unit, instance=instance, first=chosen.first, last=chosen.last, partition=0, runs=[], count=0,
-                    due_us=now_us, sample=False,
+                    due_us=now_us, sample=False, using=using or {},
                 )  # fmt: skip
                 known.building[do.item] = what
                 self._out.append((known.ready.endpoint, [m.encode(do)]))
@@ -244,6 +244,13 @@ class SlotPool:
     def recall(self, way: Slots) -> None:
         """Give what no slot has back to the unit that sent it."""
         self._give_back([each for each in self._unsent if each.way is way])
+
+    def reassign(self, way: Slots, using: dict[int, str]) -> int:
+        """Have other alternatives compute what no slot has of a way; return how many records that are."""
+        found = [each for each in self._unsent if each.way is way]
+        for work in found:
+            work.do.using = work.item.using = using
+        return sum(work.item.count for work in found)
 
     def give_back_lost(self) -> bool:
         """Have units run what slots were lost with too often; say whether there was any."""

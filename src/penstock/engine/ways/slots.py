@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from penstock.engine.chain import Passed
     from penstock.engine.inputs import Stretch, Taken
     from penstock.engine.lineage import Place
+    from penstock.engine.switch import Switch
+    from penstock.engine.unit import Unit
 
 ITEM_RECORDS_MAX = 65_536
 _FIRST_ITEM_RECORDS = 2_048
@@ -69,6 +72,8 @@ class Slots(Way):
         Lanes are not mixed in a micro-batch: event time is read off its records, here or behind.
     keeps_payloads : bool
         The unit may have to run an item although a slot has.
+    using : callable
+        Says which alternatives of its operations are active.
     """
 
     def __init__(
@@ -84,6 +89,7 @@ class Slots(Way):
         *,
         keeps_lanes: bool = False,
         keeps_payloads: bool = False,
+        using: Callable[[], dict[int, str]] = dict,
     ) -> None:
         self.range = range
         self.until = max(range.first, 0)
@@ -101,6 +107,7 @@ class Slots(Way):
         self._unit, self._instance = target
         self._keeps_lanes = keeps_lanes
         self._keeps_payloads = keeps_payloads
+        self._using = using
         self._scale = Scale()
         self._item_bytes = ITEM_BLOCKS * block_bytes
         self._line_bytes = LINE_BLOCKS * block_bytes
@@ -109,6 +116,17 @@ class Slots(Way):
     def pace_us(self) -> int:
         """How long the next micro-batch gathers at the most."""
         return min(self._pace_us, self.interval_us)
+
+    @staticmethod
+    def of(unit: Unit, switch: Switch, pool: SlotPool, block_bytes: int) -> Slots:
+        """The way that a switch leads a unit to."""
+        chosen, times = switch.range, unit.times
+        return Slots(
+            chosen, switch.interval_us, pool, unit.line, unit.spec.schema_at(chosen.first),
+            (unit.spec.id, unit.instance), unit.chain.record_ns(chosen), block_bytes,
+            keeps_lanes=times.keeps_lanes, keeps_payloads=times.are_read_in(chosen),
+            using=lambda: unit.exchanges.using(chosen),
+        )  # fmt: skip
 
     @property
     def room(self) -> int:
@@ -223,7 +241,7 @@ class Slots(Way):
         if self._pace_us < self.interval_us:
             self._pace_us *= 2
         self._line.append(item)
-        item.number = self._pool.next_item()
+        item.number, item.using = self._pool.next_item(), self._using()
         self._pool.submit(Work(self._do(item), item, self))
 
     def _do(self, item: Item) -> s.Do:
@@ -243,6 +261,7 @@ class Slots(Way):
             count=item.count,
             due_us=item.due_us or item.cut_us,
             sample=False,
+            using=item.using,
         )
 
     def on_result(self, item: Item, result: Result) -> None:
@@ -259,6 +278,11 @@ class Slots(Way):
         elif 2 * count >= self.records_max:
             fitting = min(fitting, 2 * self.records_max, ITEM_RECORDS_MAX)
             self.records_max = (self.records_max + fitting + 1) // 2
+
+    def hand_on(self, records_max: int) -> int:
+        """Other alternatives are active now: micro-batches that no slot has are theirs; return how many records."""
+        self.records_max = min(self.records_max, records_max)
+        return self._pool.reassign(self, self._using())
 
     def recall(self) -> None:
         """Give back what no slot is there for: the way back must not wait for Spark."""

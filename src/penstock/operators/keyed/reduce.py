@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from penstock.operators.base import BatchKind, Operation, Operator, RecordForm, StatefulOperator
 from penstock.operators.errors import Errors
@@ -60,6 +61,13 @@ class Reduce(Operation):
     def state_signature(self) -> str:
         return f"{self.describe()} ({self.input.ddl})"
 
+    @property
+    def remembers_us(self) -> int | None:
+        window = self.of.window
+        if window is None or isinstance(window, Session):
+            return None
+        return window.size_us + window.lateness_us + window.allowed_lateness_us
+
 
 @dataclass(slots=True)
 class _Closed:
@@ -80,6 +88,7 @@ class ReduceOperator(StatefulOperator):
     def __init__(self, operation: Reduce, schema: Schema, errors: Errors) -> None:
         self._of = operation.of
         self._errors = errors
+        self._whole = operation.whole
         self._closed = _Closed()
         self._accumulator = self._of.accumulator()
         several = len(self._of.keys) != 1
@@ -199,6 +208,24 @@ class ReduceOperator(StatefulOperator):
         closed.until_us = max(until_us for until_us, _, _ in headers)
         closed.sent_us = min(sent_us for _, sent_us, _ in headers)
         closed.late_records = sum(late_records for _, _, late_records in headers)
+
+    def take_over(self, other: StatefulOperator) -> bool:
+        if not isinstance(other, ReduceOperator):
+            return super().take_over(other)
+        # Not a copy: however many keys there are, it takes no time.
+        self.state, self._windows, self._closed = other.state, other._windows, other._closed
+        self._accumulator = other._accumulator
+        self.process = self._compile(self._whole, self._errors)
+        return True
+
+    def take_converted(self, other: ReduceOperator, convert: Callable[[Any, list[Any]], list[Any]]) -> None:
+        """Take the state of another aggregation, of each key what a function makes of its accumulators."""
+        for start, groups in other._windows.items():
+            mine = self.state.open(start)
+            for key, slots in groups.items():
+                with making_results(self._errors.operation, f"the state of {key!r}, converted"):
+                    mine[key] = self._accumulator(*convert(key, list(astuple(slots))))
+        self._closed.until_us, self._closed.late_records = other._closed.until_us, other._closed.late_records
 
     def finish(self) -> list[Record]:
         window = self._of.window

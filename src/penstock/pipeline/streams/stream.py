@@ -7,6 +7,7 @@ from penstock.errors import TypeMismatch
 from penstock.operators import MAIN
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.steps import make_step
+from penstock.pipeline.streams.alternatives import AlternativeVerbs
 from penstock.pipeline.streams.columns import ColumnVerbs
 from penstock.pipeline.streams.combining import CombiningVerbs
 from penstock.pipeline.streams.functions import FunctionVerbs
@@ -33,7 +34,7 @@ def stream(name: str, source: Source | End) -> Stream:
     return Stream(make_step(source, (), name, name), MAIN, source.schema)
 
 
-class Stream(ColumnVerbs, FunctionVerbs, CombiningVerbs, KeyingVerbs):
+class Stream(ColumnVerbs, FunctionVerbs, CombiningVerbs, KeyingVerbs, AlternativeVerbs):
     """Records of one schema, flowing. Immutable: every method returns a new stream."""
 
     def to(self, sink: Sink | End, *, name: str | None = None, dead_letters: Sink | End | None = None) -> Pipeline:

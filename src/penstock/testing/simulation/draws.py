@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
 from penstock.control.scheduler import START_DELAY_US
-from penstock.testing.simulation.faults import SLOT_ACTIONS, SWITCH_MOMENTS, Action, Fault, Moment
+from penstock.testing.simulation.faults import SLOT_ACTIONS, SWITCH_MOMENTS, USE_MOMENTS, Action, Fault, Moment
 from penstock.testing.simulation.network import Weather
 from penstock.testing.simulation.oracle import WINDOW_US, Row
 from penstock.testing.simulation.world import START_US
 
 SILENCE_US = 2_500_000
-_MOMENTS = [moment for moment in Moment if moment not in SWITCH_MOMENTS]
+_MOMENTS = [moment for moment in Moment if moment not in (*SWITCH_MOMENTS, *USE_MOMENTS)]
 _OFTEN = [Moment.MARKER, Moment.STORING, Moment.STORED, Moment.EPOCH_DONE, Moment.RECORDED, Moment.COMMIT]
 _RECOVERY = [Moment.REGISTERED, Moment.RESTART, Moment.ROLLBACK, Moment.ROLLED_BACK, Moment.RESUME]
 _AT_ONE = [Action.KILL_IT, Action.KILL_IT, Action.KILL_IT, Action.KILL_OTHER, Action.KILL_TWO, Action.FREEZE]
@@ -127,6 +128,38 @@ def draw_pins(random: Random, length_us: int, *, often: bool) -> list[Pin]:
         pins.append(Pin(at_us, random.random(), first, last, random.random() < 0.35, random.random() < 0.1))
         at_us += random.randrange(between_us // 2, between_us * 3 // 2)
     return pins
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The user has the operation that has alternatives use one of them."""
+
+    at_us: int
+    alternative: str
+
+
+def draw_uses(random: Random, length_us: int, names: Sequence[str]) -> list[Wanted]:
+    """When the user wants another alternative, and which one: often the next one while the last is warmed up."""
+    between_us = random.choice([20_000, 100_000, 300_000])
+    uses, at_us = [], START_DELAY_US + random.randrange(between_us)
+    while at_us < START_DELAY_US + length_us:
+        uses.append(Wanted(at_us, random.choice(names)))
+        at_us += random.randrange(between_us // 4, between_us * 2)
+    return uses
+
+
+def draw_use_faults(seed: int, random: Random, driver_dies: bool, length_us: int) -> list[Fault]:
+    """As `draw_faults`; the first one's step goes through the steps of an exchange."""
+    moments: list[Moment | None] = [USE_MOMENTS[seed % len(USE_MOMENTS)]]
+    moments += random.choices([*USE_MOMENTS, *_OFTEN, None], k=random.choice([0, 1, 1, 2]))
+    faults = []
+    for n, moment in enumerate(moments):
+        action = random.choice(_AT_ONE if moment else _AT_ANY_TIME)
+        if driver_dies and (not n or random.random() < 0.4):
+            action = random.choice(_OF_DRIVER)
+        nth, at_us = random.choice([1, 1, 2, 3]), random.randrange(START_DELAY_US, START_DELAY_US + length_us)
+        faults.append(Fault(action, moment, nth, at_us, random.choice([20_000, 800_000, SILENCE_US + 500_000])))
+    return faults
 
 
 def first_moment(seed: int) -> Moment:

@@ -16,6 +16,7 @@ from penstock.control.events import (
     HostEnded,
     RecordCommit,
     Replace,
+    Wish,
     Withdraw,
 )
 from penstock.control.groups import Submit
@@ -54,7 +55,7 @@ class DriverProcess:
         last, plan, resumption = simulation.disk.last_commit(), simulation.plan, None
         if last is not None:
             snapshots = moved(last.snapshots, match(anchors(plan), plan, "the simulated disk"))
-            resumption = Resumption(last.epoch, last.start_us, last.generation, snapshots)
+            resumption = Resumption(last.epoch, last.start_us, last.generation, snapshots, last.alternatives)
         self.machine = DriverMachine(plan, self._world.now_us, plan.workers, resumption)
         self._deliveries = Deliveries(plan)
         self._incarnations: dict[int, list[int]] = {}
@@ -117,8 +118,13 @@ class DriverProcess:
         now_us = self._world.now_us
         for endpoint, _, frames in [] if self.dead else list(self.machine.sends(now_us)):
             if len(frames) > 1 and endpoint in self._simulation.processes:
-                if isinstance(m.decode_to_worker(frames[1]), m.Switch):
-                    self._simulation.reach(Moment.PREPARED, None)
+                match m.decode_to_worker(frames[1]):
+                    case m.Switch():
+                        self._simulation.reach(Moment.PREPARED, None)
+                    case m.Use():
+                        self._simulation.reach(Moment.USE_ORDERED, None)
+                    case _:
+                        pass
                 if self.dead:
                     return
             self._simulation.send(self, endpoint, Kind.DRIVER, frames)
@@ -177,7 +183,7 @@ class DriverProcess:
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    def handle(self, event: Event | GroupJobEnded | FormsPinned) -> None:
+    def handle(self, event: Event | GroupJobEnded | Wish) -> None:
         """Hand an event in."""
         if not self.dead and not self.finished:
             self.machine.handle(event, self._world.now_us)

@@ -39,6 +39,10 @@ class Moment(Enum):
     SLOT_UP = "a slot has come up, nobody knows"
     SLOT_LEAVES = "a slot has done its share and said so"
     GROUP_ENDED = "Spark has told the driver of a group's end, no worker knows"
+    USE_ORDERED = "the order to use another alternative is about to go out"
+    USE = "a worker has got the order to use another alternative and not followed it"
+    WARMING = "an alternative is being warmed up"
+    USED = "a worker has reported that another alternative computes"
 
 
 class Action(Enum):
@@ -80,6 +84,8 @@ SWITCH_MOMENTS = (
     Moment.GROUP_ENDED,
 )
 """Steps of the batch path; the others are there without it too."""
+USE_MOMENTS = (Moment.USE_ORDERED, Moment.USE, Moment.WARMING, Moment.USED)
+"""Steps of an exchange of alternatives."""
 SLOT_ACTIONS = (
     Action.KILL_SLOT,
     Action.KILL_SLOTS,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from penstock.control.events import Used
 from penstock.control.scheduler import Phase
 from penstock.control.switches import FormView
 from penstock.engine.inspect import UnitView
@@ -30,7 +32,7 @@ class FormAudit:
         """Raise Violation if an order is not followed, or a switch does not end."""
         now_us, scheduler = self._simulation.world.now_us, driver.machine.scheduler
         running = scheduler.phase in (Phase.RUNNING, Phase.DRAINING) and not scheduler.recovering
-        wanted = driver.machine.loop.inspect()
+        wanted, used = driver.machine.loop.inspect(), driver.machine.loop.used()
         astray: dict[tuple[str, int, int], int] = {}
         for process in self._simulation.processes.values():
             worker = process.worker
@@ -45,14 +47,23 @@ class FormAudit:
                 continue  # the order may be on its way, or lost and not repeated yet
             for unit in worker.inspect().units:
                 key = process.name, *unit.key
-                if _is_astray(unit, wanted[unit.key[0]]):
+                other = _uses_another(unit, used)
+                if _is_astray(unit, wanted[unit.key[0]]) or other:
                     astray[key] = self._astray_us.get(key, now_us)
                     if now_us - astray[key] > ASTRAY_US_MAX:
-                        raise Violation(f"{unit.name}.{unit.key[1]} runs {unit.range}, wanted: {wanted[unit.key[0]]}")
+                        wish = wanted[unit.key[0]] if other is None else other
+                        raise Violation(f"{unit.name}.{unit.key[1]} runs {unit.range} {unit.using}, wanted: {wish}")
         self._astray_us = astray
         for number, form in wanted.items():
             if form.pending is not None and now_us - (form.sent_us or now_us) > UNDER_WAY_US_MAX:
                 raise Violation(f"switch {form.pending} of unit {number} waits for {form.waiting}")
+
+
+def _uses_another(unit: UnitView, used: Mapping[str, Used]) -> str | None:
+    """The alternative that an instance should use, if it uses another one and does nothing about it."""
+    if unit.finished or unit.is_exchanging:
+        return None
+    return next((used[name].alternative for name, each in unit.using.items() if each != used[name].alternative), None)
 
 
 def _is_astray(unit: UnitView, wanted: FormView) -> bool:

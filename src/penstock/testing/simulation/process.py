@@ -222,13 +222,18 @@ class Process:
         for frames in to_driver:
             self._simulation.send(self, self.driver.name, Kind.WORKER, frames)
             if len(frames) > 1:
-                self._reach(_SENT.get(type(m.decode_from_worker(frames[1])).__name__))
+                message = m.decode_from_worker(frames[1])
+                if isinstance(message, m.Switched) and message.case:
+                    self._reach(Moment.USED)
+                else:
+                    self._reach(_SENT.get(type(message).__name__))
 
     def _check(self, away: bool) -> None:
         if self.worker is None:
             return
         view = self.worker.inspect()
         self._audit.check(view, self._simulation.disk.committed_epoch)
+        self._reach(Moment.WARMING if any(unit.is_exchanging for unit in view.units) else None)
         if self._simulation.scenario.has_slots:
             self._lines.check(view)
             self._reach(Moment.CLOSING if self._lines.closing else None)
@@ -327,4 +332,5 @@ _RECEIVED = {
     "Commit": Moment.COMMIT,
     "BeginEpoch": Moment.BEGIN,
     "Switch": Moment.SWITCH,
+    "Use": Moment.USE,
 }

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from penstock.control.events import AlternativeChosen
 from penstock.errors import PenstockError, SparkFailed
 from penstock.operators import DEAD_LETTERS
 from penstock.protocol.link import Kind
+from penstock.testing.simulation.alternatives import NAMES
 from penstock.testing.simulation.disk import Disk
-from penstock.testing.simulation.draws import Pin
+from penstock.testing.simulation.draws import Pin, Wanted
 from penstock.testing.simulation.driver import DriverProcess
 from penstock.testing.simulation.faults import SLOT_ACTIONS, Action, Fault, Moment
 from penstock.testing.simulation.hosting import Hosting
@@ -62,6 +64,10 @@ class Outcome:
     """Processes that were ordered for workers that had fallen silent."""
     dismissed: int = 0
     """Processes that were told to stop because nobody needed them any more."""
+    exchanges: int = 0
+    """Times that another alternative has taken over, in all instances."""
+    warm_ups: int = 0
+    """Those before which it was warmed up."""
 
 
 class Simulation:
@@ -79,6 +85,7 @@ class Simulation:
         self.processes: dict[str, Process] = {}
         self.seats: dict[str, Seat] = {}
         self.hosting = Hosting(self)
+        self.exchanges = self.warm_ups = 0
         self.switches = self.decisions = self.slot_losses = self.killed_by_record = 0
         self.dismissed: set[int] = set()
         """Processes that have registered and never counted."""
@@ -95,12 +102,17 @@ class Simulation:
         for fault in scenario.faults:
             if fault.moment is None:
                 self.world.after(fault.at_us, f"fault {fault.action.name}", partial(self._strike, fault, None))
+        for use in scenario.uses or ():
+            self.world.after(use.at_us, "use", partial(self._use, use))
         for pin in scenario.pins or ():
             self.world.after(pin.at_us, "pin", partial(self._pin, pin))
         self.hosting.start_all(self.driver, scenario.start_us_last)
 
     def _pin(self, pin: Pin) -> None:
         self.driver.pin(pin)
+
+    def _use(self, use: Wanted) -> None:
+        self.driver.handle(AlternativeChosen("either", use.alternative))
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
@@ -240,6 +252,8 @@ class Simulation:
         self.recoveries += scheduler.recoveries
         self.refused += scheduler.refused_messages
         self.switches += len(switches)
+        self.exchanges += sum(each.to in NAMES for each in switches)
+        self.warm_ups += sum(each.warm_ms > 0 for each in switches)
         self.decisions += sum("queue" in each.reason or "backlog" in each.reason for each in switches)
 
     # --- the run ------------------------------------------------------------------------------------------------------
@@ -278,6 +292,8 @@ class Simulation:
             self.decisions,
             self.hosting.orders,
             len(self.dismissed),
+            self.exchanges,
+            self.warm_ups,
         )
 
     def _step(self) -> None:

@@ -17,16 +17,20 @@ from penstock.pipeline.options import Options
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Plan
 from penstock.pipeline.streams.stream import Stream, stream
+from penstock.testing.simulation.alternatives import NAMES, SHAPES, with_alternatives
 from penstock.testing.simulation.disk import Disk, Ledger
 from penstock.testing.simulation.draws import (
     SILENCE_US,
     Pin,
+    Wanted,
     draw_bursts,
     draw_faults,
     draw_partitions,
     draw_pins,
     draw_steady,
     draw_switch_faults,
+    draw_use_faults,
+    draw_uses,
     draw_weather,
     first_moment,
 )
@@ -50,6 +54,8 @@ CAPACITY = 4_000_000
 """Seeds from here on have a cluster that loses cores for a while, and workers that take long to start."""
 HEAVY = 5_000_000
 """Seeds from here on have records that are large, compared to what blocks, queues and windows may hold."""
+ALTERNATING = 6_000_000
+"""Seeds from here on have an operation with alternatives, which are exchanged."""
 FUNCTIONS = 7_000_000
 """Seeds from here on have process functions with timers, and calls of a service."""
 _POLICIES = ["skip", "skip", "dead_letter", "dead_letter", "fail"]
@@ -80,6 +86,8 @@ class Scenario:
     """What becomes of them."""
     start_us_last: int = 0
     """How long Spark takes to start the last one of the first processes; 0: as long as any other."""
+    uses: list[Wanted] | None = None
+    """Which alternative the user wants when, if there are some."""
     held_up: bool = False
     """What is behind the source's unit is far slower than what arrives; the unit itself would carry five times that."""
 
@@ -113,6 +121,8 @@ class Scenario:
         """Draw a scenario; what kind it is depends on where the seed lies."""
         if seed >= FUNCTIONS:
             return _with_functions(seed)
+        if seed >= ALTERNATING:
+            return _alternating(seed)
         if seed >= HEAVY:
             return _heavy(seed)
         if seed >= CAPACITY:
@@ -143,7 +153,10 @@ class Scenario:
             return Plan.of(Graph.check(slow.to(sink("out"), name="out").nodes()), self.options), sinks
         if self.poison:
             records = records.map(Poison(self.poison), schema=SCHEMA, name="poison", on_error=self.on_error)
-        pipeline = _pipeline(self.shape, records, sink("out"), sink("late"), sink("counts"))
+        if self.uses is not None:
+            pipeline = with_alternatives(self.shape, records).to(sink("out"), name="out")
+        else:
+            pipeline = _pipeline(self.shape, records, sink("out"), sink("late"), sink("counts"))
         dead_letters = sink(DEAD_LETTERS) if self.on_error == "dead_letter" else None
         return Plan.of(Graph.check(pipeline.nodes()), self.options, dead_letters), sinks
 
@@ -340,6 +353,24 @@ def _with_functions(seed: int) -> Scenario:
         shape=FUNCTION_SHAPES[seed % len(FUNCTION_SHAPES)],
         partitions=draw_partitions(random, length_us, late=False),
         options=replace(base.options, idle_us=HOUR_US),
+    )
+
+
+def _alternating(seed: int) -> Scenario:
+    """Draw a scenario in which the user has alternatives exchanged, some while forms change too."""
+    random = Random(f"alternating {seed}")
+    base = _switching(seed) if random.random() < 0.4 else _of_records(seed)
+    length_us = random.choice([500_000, 1_000_000, 2_000_000])
+    driver_dies = random.random() < 0.3
+    return replace(
+        base,
+        shape=SHAPES[seed // 4 % len(SHAPES)],
+        partitions=draw_partitions(random, length_us, late=False),
+        options=replace(base.options, idle_us=HOUR_US, parallelism=random.choice([1, 2, 2, 3])),
+        faults=draw_use_faults(seed, random, driver_dies, length_us),
+        delivered=not driver_dies and random.random() < 0.5,
+        pins=base.pins[:5] if base.pins is not None else None,
+        uses=draw_uses(random, length_us, NAMES),
     )
 
 

@@ -1,0 +1,414 @@
+"""Alternatives exchanged while data flows (QE, section 5): how long nothing comes out, and whether anything is wrong.
+
+Every record is stamped when it leaves the operation. From the stamps alone follows how long nothing came, how many
+records came in each tenth of a second, what is missing, what came twice and what came out of its order.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import penstock as ps
+from penstock.control.switches import SwitchReport
+from penstock_bench.foreign.programs.loads import spin, spins_per_second
+from penstock_bench.meter.job import read_rows
+from penstock_bench.meter.rows import Check, Claim, Results
+from penstock_bench.report.chart import Figure, Line, Lines
+from penstock_bench.report.words import ms, number
+from penstock_bench.studies.base import Desk, Study, Table, data_of, machine
+
+SAME, DOWN, UP, STATE, SIMPLE = "same speed", "slow to fast", "fast to slow", "100K keys", "simple approach"
+RATES_EPS = (1_000.0, 20_000.0)
+SWITCHES = 100
+SLOW_S = 0.03
+"""Of an item in the slow alternative; 1,000 of them a second are more than it carries."""
+WORK_US = 10.0
+SIMPLE_WORK_S = 0.0015
+KEYS = 100_000
+SETTLE_S = 2.0
+BETWEEN_S = 0.25
+AROUND_S = 0.5
+"""Rates are compared so long before and behind an exchange."""
+WAIT_S = 60.0
+SCHEMA = "number bigint not null, by string not null, at_us bigint not null"
+
+
+class Exchanged(msgspec.Struct):
+    """One scenario at one rate."""
+
+    name: str
+    rate_eps: float
+    switches: int
+    pause_ms: list[float]
+    """Of each exchange, as the job reports it: from its place in the line to the first output behind it."""
+    gap_ms: list[float]
+    """Of each exchange: the longest time without a record around it, by the stamps."""
+    usual_gap_ms: float
+    """The 99th percentile of the longest gaps in stretches of the same length without an exchange."""
+    dip_percent: list[float]
+    """By how much fewer records came in the half second behind an exchange than in the half second before it."""
+    missing: int
+    duplicated: int
+    reordered: int
+    moved: int
+    warm_ms: float
+    disturbed_s: float = 0.0
+    """Of the simple approach: how long both gave results."""
+    backlog: int = 0
+
+
+class Alternatives(Study):
+    """See the module."""
+
+    name = "alternatives"
+    title = "Algorithms exchanged while data flows"
+    after = "QE, section 5: figures of the simple and the advanced approach at 1,000 items/s"
+    method = (
+        f"Two alternatives of one operation, exchanged {SWITCHES} times at 1,000 and at 20,000 items/s: of the same "
+        f"speed ({WORK_US:g} µs), from slow ({1000 * SLOW_S:g} ms an item, which falls behind) to fast and back, and "
+        "with a running count of 100,000 keys that is handed over. Records are stamped behind the operation; "
+        "everything is found from the stamps. The simple approach routes records to another branch at once, while "
+        "the first one still has a backlog; it is there to be compared with."
+    )
+
+    def run(self, desk: Desk) -> None:
+        quick = desk.options.quick
+        times = desk.choose(SWITCHES, 20, 4)
+        scenes: list[Exchanged] = []
+
+        def keep(scene: Exchanged) -> None:
+            scenes.append(scene)
+            desk.put("scenes", scenes)
+            desk.say(f"         {_told(scene)}")
+
+        for rate in RATES_EPS[: 1 if quick else None]:
+            desk.tell(f"{SAME}, {number(rate)}/s, {times} exchanges")
+            keep(exchange(SAME, rate, desk.options.parallelism, times, _same_speed))
+        few = max(2, times // 10)
+        desk.tell(f"{DOWN} and {UP}, 1,000/s, {few} of each")
+        for scene in slow_and_fast(RATES_EPS[0], few):
+            keep(scene)
+        desk.tell(f"{STATE}, {number(RATES_EPS[-1])}/s, {times} exchanges")
+        settle_s = SETTLE_S if quick else 4 * SETTLE_S
+        keep(exchange(STATE, RATES_EPS[-1], desk.options.parallelism, times, _with_state, settle_s))
+        desk.tell(f"{SIMPLE}, 1,000/s")
+        keep(simple(RATES_EPS[0], 2.0 if quick else 6.0))
+
+    def findings(self, results: Results) -> Iterator[Claim | Check]:
+        scenes = data_of(results, "scenes", list[Exchanged])
+        for each in scenes:
+            where = f"{each.name}, {number(each.rate_eps)}/s"
+            if each.name == SIMPLE:
+                yield Claim(
+                    "QE, section 5: simple approach",
+                    "15 s of disturbance, 1,427 items out of order",
+                    f"{each.disturbed_s:.1f} s in which both gave results, {each.reordered:,} out of order, "
+                    f"backlog {each.backlog:,}; {machine(results)}",
+                    each.reordered > 0,
+                )
+                continue
+            goal_ms = {SAME: 20.0, DOWN: 30.0, UP: 50.0, STATE: 50.0}[each.name]
+            typical, longest = _middle(each.pause_ms), max(each.pause_ms, default=0.0)
+            detail: dict[str, object] = {"median_ms": typical, "exchanges": each.switches}
+            yield Check(f"{where}: longest pause", longest, "ms", f"≤ {goal_ms:g}", longest <= goal_ms, detail)
+            wrong = each.missing + each.duplicated + each.reordered
+            yield Check(f"{where}: missing, duplicated, reordered", float(wrong), "records", "0", not wrong)
+            if each.name == SAME:
+                dip = _middle(each.dip_percent)
+                yield Check(f"{where}: throughput dip", dip, "%", "< 1", dip < 1.0)
+            if each.name == DOWN:
+                yield Check(f"{where}: moved", float(each.moved), "records", "0", not each.moved)
+            if each.name == STATE:
+                yield Check(f"{where}: warm-up", each.warm_ms, "ms", "0", each.warm_ms == 0.0)
+        yield from self._claims(results, scenes)
+
+    @staticmethod
+    def _claims(results: Results, scenes: Sequence[Exchanged]) -> Iterator[Claim]:
+        said = {
+            SAME: ("60 ms, throughput from 1,000 down to 950 items/s", 60.0),
+            DOWN: ("106 ms, 2,889 items moved in 820 ms", 106.0),
+            STATE: ("30 s of warm-up; handing state over is future work", 30_000.0),
+        }
+        for each in scenes:
+            if each.name in said and each.rate_eps == (RATES_EPS[-1] if each.name == STATE else RATES_EPS[0]):
+                claimed, paper_ms = said[each.name]
+                longest = max(each.pause_ms, default=0.0)
+                yield Claim(
+                    f"QE, section 5: {each.name}",
+                    claimed,
+                    f"{each.switches} exchanges: median pause {ms(_middle(each.pause_ms))} ms, longest {ms(longest)} "
+                    f"ms; rate {_middle(each.dip_percent):.2f} % lower behind one; {each.moved} moved; warm-up "
+                    f"{ms(each.warm_ms)} ms; missing, duplicated, reordered: "
+                    f"{each.missing}, {each.duplicated}, {each.reordered}; {machine(results)}",
+                    longest <= paper_ms,
+                )
+
+    def tables(self, results: Results) -> list[Table]:
+        heads = ["scenario", "exchanges", "pause p50 ms", "pause max ms", "gap p50 ms", "gap without ms", "dip %"]
+        heads += ["missing", "duplicated", "reordered", "moved", "disturbed s"]
+        lines = [
+            [
+                f"{each.name}, {number(each.rate_eps)}/s",
+                str(each.switches),
+                ms(_middle(each.pause_ms)),
+                ms(max(each.pause_ms, default=0.0)),
+                ms(_middle(each.gap_ms)),
+                ms(each.usual_gap_ms),
+                f"{_middle(each.dip_percent):.2f}",
+                str(each.missing),
+                str(each.duplicated),
+                str(each.reordered),
+                str(each.moved),
+                f"{each.disturbed_s:.1f}",
+            ]
+            for each in data_of(results, "scenes", list[Exchanged])
+        ]
+        return [("Exchanges", heads, lines)] if lines else []
+
+    def figures(self, results: Results) -> list[Figure]:
+        lines = []
+        for each in data_of(results, "scenes", list[Exchanged]):
+            if len(each.pause_ms) > 1:
+                steps = sorted(each.pause_ms)
+                share = [100.0 * (at + 1) / len(steps) for at in range(len(steps))]
+                lines.append(Line(f"{each.name}, {number(each.rate_eps)}/s", each.name, steps, share, markers=False))
+        if not lines:
+            return []
+        panel = Lines("Pauses", "ms", "% of exchanges up to", lines, x_log=True)
+        return [Figure("alternatives", "How long an exchange is felt", "From the stamps of records.", [panel])]
+
+
+# --- pipelines --------------------------------------------------------------------------------------------------------
+
+
+def _stamped(word: str, work: Callable[[], None]) -> Callable[[Any], Any]:
+    def stamped(r: Any) -> tuple[int, str, int]:
+        work()
+        return r.number, word, time.time_ns() // 1000
+
+    return stamped
+
+
+def _numbers(rate: float, **fields: Any) -> ps.Stream:
+    source = ps.generator({"number": ps.fields.sequence(), **fields}, rate=rate, format="columns", seed=1)
+    return ps.stream("events", source)
+
+
+def _same_speed(rate: float) -> ps.Stream:
+    rounds = round(WORK_US * spins_per_second() / 1e6)
+
+    def work() -> None:
+        spin(rounds)
+
+    return _numbers(rate).alternatives(
+        "score",
+        one=lambda s: s.map(_stamped("one", work), schema=SCHEMA),
+        two=lambda s: s.map(_stamped("two", work), schema=SCHEMA),
+    )
+
+
+def _slow_fast(rate: float) -> ps.Stream:
+    return _numbers(rate).alternatives(
+        "score",
+        fast=lambda s: s.map(_stamped("fast", lambda: None), schema=SCHEMA),
+        slow=lambda s: s.map(_stamped("slow", lambda: time.sleep(SLOW_S)), schema=SCHEMA),
+    )
+
+
+def _with_state(rate: float) -> ps.Stream:
+    """A running count by key, which each result tells: that of a key goes 1, 2, 3, whoever counts."""
+
+    def counted(word: str) -> Callable[[ps.Stream], ps.Stream]:
+        return lambda s: s.aggregate(n=ps.agg.count(), number=ps.agg.last("number"), emit="every").map(
+            lambda r: (r.number, word, time.time_ns() // 1000, r.key, r.n), schema=f"{SCHEMA}, key bigint, n bigint"
+        )
+
+    keys = ps.fields.integers(0, KEYS - 1)
+    return _numbers(rate, key=keys).key_by("key").alternatives("score", one=counted("one"), two=counted("two"))
+
+
+# --- scenarios --------------------------------------------------------------------------------------------------------
+
+
+class _Running:
+    """A job whose alternatives are exchanged, and what came out of it."""
+
+    def __init__(self, stream: ps.Stream, parallelism: int, out: Path) -> None:
+        self.job = ps.start(stream.to(ps.files(out)), name="alternatives", parallelism=parallelism, forms="record")
+        self._out = out
+        self._wait(lambda: self.job.status().epoch >= 2)
+
+    @staticmethod
+    def _wait(condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not condition() and time.monotonic() < deadline:
+            threading.Event().wait(0.005)
+
+    def use(self, name: str) -> None:
+        """Exchange, and wait until that is done."""
+        done = len(self.job.adaptation().switches)
+        self.job.use("score", name)
+        self._wait(lambda: len(self.job.adaptation().switches) > done)
+
+    def end(self) -> tuple[list[dict[str, Any]], list[SwitchReport], list[int], int]:
+        """Rows, exchanges, how far each partition was read, and when the job began to read."""
+        self.job.drain()
+        report = self.job.wait(WAIT_S)
+        assert report is not None
+        return read_rows(self._out), report.switches, report.offsets["events"], report.began_us
+
+
+def exchange(
+    name: str,
+    rate: float,
+    parallelism: int,
+    times: int,
+    pipeline: Callable[[float], ps.Stream],
+    settle_s: float = SETTLE_S,
+) -> Exchanged:
+    """Exchange two alternatives, ``times`` times."""
+    with tempfile.TemporaryDirectory(prefix="penstock-alternatives-") as directory:
+        run = _Running(pipeline(rate), parallelism, Path(directory))
+        with run.job:
+            time.sleep(settle_s)
+            for number_of in range(times):
+                run.use(("two", "one")[number_of % 2])
+                time.sleep(BETWEEN_S)
+            return scene_of(name, rate, *run.end(), skip_s=settle_s)
+
+
+def slow_and_fast(rate: float, times: int) -> list[Exchanged]:
+    """From fast to slow, which falls behind, and back to fast, which catches up."""
+    with tempfile.TemporaryDirectory(prefix="penstock-alternatives-") as directory:
+        run = _Running(_slow_fast(rate), 1, Path(directory))
+        with run.job:
+            time.sleep(SETTLE_S)
+            for _ in range(times):
+                run.use("slow")
+                time.sleep(3 * BETWEEN_S)
+                run.use("fast")
+                time.sleep(4 * BETWEEN_S)
+            rows, switches, offsets, began_us = run.end()
+    found = []
+    for name, to in ((UP, "slow"), (DOWN, "fast")):
+        scene = scene_of(name, rate, rows, [each for each in switches if each.to == to], offsets, began_us)
+        scene.dip_percent = []  # the slow one does not carry the rate; what comes behind it catches up
+        found.append(scene)
+    return found
+
+
+def simple(rate: float, seconds: float) -> Exchanged:
+    """Route records to another branch at once, while the first one has a backlog: the baseline."""
+    turn = round(rate * seconds / 2)
+    total = round(rate * seconds)
+    source = ps.generator({"number": ps.fields.sequence()}, rate=rate, format="columns", total=total, partitions=1)
+    branches = ps.stream("events", source).split(first=ps.col("number") < turn)
+    slow = (
+        branches["first"]
+        .key_by("number")
+        .map(_stamped("slow", lambda: time.sleep(SIMPLE_WORK_S)), schema=SCHEMA, name="slow")
+    )
+    fast = branches["rest"].key_by("number").map(_stamped("fast", lambda: None), schema=SCHEMA, name="fast")
+    with tempfile.TemporaryDirectory(prefix="penstock-alternatives-") as directory:
+        merged = slow.merge(fast).to(ps.files(Path(directory)))
+        report = ps.start(merged, name="alternatives", parallelism=1, forms="record").wait(WAIT_S + seconds)
+        assert report is not None
+        rows = sorted(read_rows(Path(directory)), key=lambda row: row["at_us"])
+    first = [row["at_us"] for row in rows if row["by"] == "fast"]
+    last = [row["at_us"] for row in rows if row["by"] == "slow"]
+    disturbed_s = max(0.0, (last[-1] - first[0]) / 1e6) if first and last else 0.0
+    overtaken = sum(at_us > first[0] for at_us in last) if first else 0
+    scene = scene_of(SIMPLE, rate, rows, [], [total], 0)
+    scene.disturbed_s, scene.backlog, scene.switches = round(disturbed_s, 3), overtaken, 1
+    return scene
+
+
+# --- what the stamps say ----------------------------------------------------------------------------------------------
+
+
+def scene_of(
+    name: str,
+    rate: float,
+    rows: Sequence[dict[str, Any]],
+    switches: Sequence[SwitchReport],
+    offsets: Sequence[int],
+    began_us: int,
+    skip_s: float = 0.0,
+) -> Exchanged:
+    """Work a scene out from what came and what was to come. Pure."""
+    counts = Counter(row["number"] for row in rows)
+    parts = len(offsets)
+    given = {number_of for at, read in enumerate(offsets) for number_of in range(at, at + parts * read, parts)}
+    stamps = sorted(row["at_us"] for row in rows)
+    places = [began_us + round(1e6 * each.at_s + 1000 * each.total_ms) for each in switches]
+    around_us = round(1e6 * AROUND_S)
+    gaps, dips = [], []
+    for place in places:
+        near = stamps[bisect_left(stamps, place - around_us) : bisect_left(stamps, place + around_us)]
+        gaps.append(max((after - before for before, after in pairwise(near)), default=0) / 1000)
+        before = bisect_left(near, place)
+        dips.append(100.0 * max(0, before - (len(near) - before)) / before if before else 0.0)
+    return Exchanged(
+        name,
+        rate,
+        len(switches),
+        [round(each.pause_ms, 3) for each in switches],
+        [round(gap, 3) for gap in gaps],
+        round(_usual_gap_ms(stamps, places, around_us, round(1e6 * skip_s)), 3),
+        [round(dip, 3) for dip in dips],
+        missing=len(given - counts.keys()),
+        duplicated=sum(count - 1 for count in counts.values()) + len(counts.keys() - given),
+        reordered=_reordered(rows, parts),
+        moved=sum(each.moved_records for each in switches),
+        warm_ms=max((each.warm_ms for each in switches), default=0.0),
+    )
+
+
+def _usual_gap_ms(stamps: Sequence[int], places: Sequence[int], around_us: int, skip_us: int) -> float:
+    """Gaps where nothing was exchanged: before the first one, or everywhere if there was none."""
+    calm = [at_us for at_us in stamps if not places or stamps[0] + skip_us // 2 <= at_us < places[0] - around_us]
+    gaps = sorted(after - before for before, after in pairwise(calm))
+    return gaps[int(0.99 * len(gaps))] / 1000 if gaps else 0.0
+
+
+def _reordered(rows: Sequence[dict[str, Any]], parts: int) -> int:
+    """Records that came behind a later one of their partition; with state, counts of a key that do not go up by one."""
+    if rows and "n" in rows[0]:
+        last: dict[int, int] = {}
+        wrong = 0
+        for row in sorted(rows, key=lambda row: (row["at_us"], row["n"])):
+            wrong += row["n"] != last.get(row["key"], 0) + 1
+            last[row["key"]] = row["n"]
+        return wrong
+    newest: dict[int, int] = {}
+    wrong = 0
+    for row in sorted(rows, key=lambda row: (row["at_us"], row["number"])):
+        partition = row["number"] % parts
+        wrong += row["number"] < newest.get(partition, -1)
+        newest[partition] = max(row["number"], newest.get(partition, -1))
+    return wrong
+
+
+def _middle(values: Sequence[float]) -> float:
+    return sorted(values)[len(values) // 2] if values else 0.0
+
+
+def _told(scene: Exchanged) -> str:
+    wrong = f"missing {scene.missing}, duplicated {scene.duplicated}, reordered {scene.reordered}"
+    if scene.name == SIMPLE:
+        return f"disturbed for {scene.disturbed_s:.1f} s, {wrong}"
+    return (
+        f"{scene.switches} exchanges: pause p50 {ms(_middle(scene.pause_ms))}, max "
+        f"{ms(max(scene.pause_ms, default=0.0))} ms, dip {_middle(scene.dip_percent):.2f} %, moved {scene.moved}, "
+        f"{wrong}"
+    )

@@ -1,0 +1,203 @@
+"""Exchanges of alternatives in one unit instance: from one place in the line on, another one computes.
+
+Which alternative computes a block is settled where the block comes to the operation. Records before a micro-batch's
+range are computed when they enter, those behind it when they leave, and a micro-batch says itself which alternative it
+is for. So an exchange waits for nothing: what is under way goes on as it began, what comes next begins as it is wanted,
+and the line lets both out in order.
+
+=========  =================================================  ======================================================
+operation  event                                              effect
+=========  =================================================  ======================================================
+SETTLED    Use, no state                                      what comes next is for the new one; micro-batches that
+                                                              no slot has go to it too
+SETTLED    Use, state that can be given                       it is given, at this place
+SETTLED    Use, state that has to be built                    WARMING; see `operators/keyed/exchange.py`
+WARMING    a turn                                             the new one does some of what it is behind by
+WARMING    it is warm                                         it does the rest, takes over: SETTLED
+any        Use of another number                              replaces the order before
+any        Use that was heard before (a recovery is over)     nothing to do: answered again
+any        the end                                            answered: whoever has ended computes nothing
+any        the instance is built anew                         the one of its snapshot; the driver repeats its order
+=========  =================================================  ======================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.engine.chain import ClockNs
+from penstock.engine.line import Range
+from penstock.engine.stage import Stage
+from penstock.engine.ways import Slots
+from penstock.operators.alternatives import AlternativesOperator
+from penstock.operators.keyed.exchange import Case, KeyedOperator
+from penstock.protocol import messages as m
+
+if TYPE_CHECKING:
+    from penstock.engine.unit import Unit
+
+CATCH_UP_ENTRIES = 2
+"""Blocks and watermarks that a warming alternative is given in one turn: as many as one adds,"""
+CATCH_UP_IDLE = 16
+"""and where nothing waits."""
+FIRST_ITEM_RECORDS = 16
+"""Records of the first micro-batch of an alternative whose cost is not known."""
+TRIAL_US = 1_000_000
+"""How often, at the most, another alternative is tried on copies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Have an alternative of the operation at ``index`` compute what comes next."""
+
+    number: int
+    index: int
+    name: str
+
+
+class Exchanges:
+    """The alternatives of one unit instance."""
+
+    def __init__(self, unit: Unit, clock_ns: ClockNs) -> None:
+        self._unit = unit
+        self._clock_ns = clock_ns
+        self._stages: dict[int, tuple[Stage, AlternativesOperator | KeyedOperator]] = {
+            index: (stage, stage.operator)
+            for index, stage in enumerate(unit.chain.stages)
+            if isinstance(stage.operator, AlternativesOperator | KeyedOperator)
+        }
+        self.wanted: dict[int, Use] = {}
+        """By operation: what was ordered and is not done."""
+        self._warming_us: dict[int, tuple[int, int]] = {}
+        """By operation: number of the order, and since when its alternative is warmed up."""
+        self._costs_ns: dict[tuple[int, str], float] = {}
+        self._seen: dict[int, tuple[str, int, int]] = {}
+        """By operation: who was active at the last look, records in and busy time then."""
+        self._tried_us = 0
+
+    # --- orders -------------------------------------------------------------------------------------------------------
+
+    def want(self, use: Use) -> None:
+        """Take an order; it is carried out between two portions."""
+        self._unit.bell.rung = True
+        self.wanted[use.index] = use
+        if self._unit.finished:
+            self.end()
+
+    def step(self, now_us: int) -> bool:
+        """Carry out what can be now; say whether an alternative whose cost may be another one has taken over."""
+        changed = False
+        for use in list(self.wanted.values()):
+            changed |= self._carry_out(use, now_us)
+        return changed
+
+    def _carry_out(self, use: Use, now_us: int) -> bool:
+        unit, (stage, operator) = self._unit, self._stages[use.index]
+        left_us, before, case, moved, warm_us = self._clock_ns() // 1000, operator.active, Case.EQUAL, 0, 0
+        if isinstance(operator, KeyedOperator):
+            number, since_us = self._warming_us.get(use.index, (0, now_us))
+            if number != use.number:
+                if operator.target != use.name or operator.active == use.name:
+                    operator.use(use.name)
+                    since_us = now_us
+                self._warming_us[use.index] = use.number, since_us
+            if operator.target is not None:
+                warm_us = now_us - since_us
+                if not operator.is_warm(warm_us):
+                    operator.catch_up(CATCH_UP_ENTRIES if unit.input.waiting_records(now_us) else CATCH_UP_IDLE)
+                    return False
+                case = operator.hand_over()
+        else:
+            operator.use(use.name)
+            stage.process = operator.process
+            if operator.active != before and isinstance(unit.way, Slots) and use.index in unit.way.range:
+                case = Case.AHEAD if unit.line else Case.EQUAL
+                moved = unit.way.hand_on(FIRST_ITEM_RECORDS)
+        del self.wanted[use.index]
+        self._warming_us.pop(use.index, None)
+        waiting = unit.input.waiting_records(now_us)
+        unit.switches.made(use.number, left_us, waiting, case=case.value, moved_records=moved, warm_us=warm_us)
+        return operator.active != before
+
+    def end(self) -> None:
+        """Whoever has ended computes nothing, in the old way or the new: every order is carried out."""
+        for use in self.wanted.values():
+            self._unit.switches.made(use.number, 0, 0)
+        self.wanted.clear()
+        self._unit.switches.end()
+
+    # --- what is active -----------------------------------------------------------------------------------------------
+
+    def using(self, operations: Range) -> dict[int, str]:
+        """The active alternatives of a range of operations, by index."""
+        return {index: each.active for index, (_, each) in self._stages.items() if index in operations}
+
+    @contextmanager
+    def as_in(self, using: Mapping[int, str]) -> Iterator[None]:
+        """For a while, compute as an item was to be computed that is given back."""
+        now = {index: self._stages[index][1].active for index in using}
+        self._take(using)
+        try:
+            yield
+        finally:
+            self._take(now)
+
+    def _take(self, using: Mapping[int, str]) -> None:
+        for index, name in using.items():
+            stage, operator = self._stages[index]
+            operator.use(name)
+            stage.process = operator.process
+
+    def states(self) -> dict[str, str]:
+        """The active alternatives by operation, for a snapshot."""
+        return {stage.stats.name: operator.active for stage, operator in self._stages.values()}
+
+    def restore(self, states: Mapping[str, str]) -> None:
+        """Go on with the alternatives of a snapshot; those with state know theirs."""
+        for index, (stage, operator) in self._stages.items():
+            name = states.get(stage.stats.name)
+            if isinstance(operator, AlternativesOperator) and name in operator.of.names:
+                self._take({index: name})
+
+    # --- figures ------------------------------------------------------------------------------------------------------
+
+    def pulse(self, now_us: int) -> list[m.AlternativePulse]:
+        """What is active, what each alternative costs as far as that is known, and how often each has failed."""
+        found = []
+        for index, (stage, operator) in self._stages.items():
+            self._look(index, stage, operator.active)
+            if isinstance(operator, AlternativesOperator):
+                self._try(index, operator, now_us)
+            found.append(
+                m.AlternativePulse(
+                    index=index,
+                    active=operator.active,
+                    costs_ns={name: cost for (at, name), cost in self._costs_ns.items() if at == index},
+                    failures=dict(operator.failures) if isinstance(operator, AlternativesOperator) else {},
+                    error=operator.last_error if isinstance(operator, AlternativesOperator) else "",
+                )
+            )
+        return found
+
+    def _look(self, index: int, stage: Stage, active: str) -> None:
+        """Take what the active one has cost since the last look, if it was active all the time."""
+        stats = stage.stats
+        name, records, busy_ns = self._seen.get(index, (active, stats.records_in, stats.busy_ns))
+        self._seen[index] = active, stats.records_in, stats.busy_ns
+        if name == active and stats.records_in > records:
+            self._costs_ns[index, active] = (stats.busy_ns - busy_ns) / (stats.records_in - records)
+
+    def _try(self, index: int, operator: AlternativesOperator, now_us: int) -> None:
+        """Try alternatives that the job may choose and whose cost is not known, while nothing waits."""
+        if now_us - self._tried_us < TRIAL_US or self._unit.input.waiting_records(now_us) or self._unit.finished:
+            return
+        for name in operator.of.prefer if operator.of.latency_us is not None else ():
+            if (index, name) not in self._costs_ns and name != operator.active:
+                self._tried_us = now_us
+                cost_ns = operator.try_out(name, self._clock_ns)
+                if cost_ns is not None:
+                    self._costs_ns[index, name] = cost_ns
+                    return

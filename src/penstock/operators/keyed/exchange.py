@@ -1,0 +1,312 @@
+"""Alternatives that keep keyed state, and how one takes over from another (QE-4).
+
+Records are dealt out by key as they are, and everything an alternative does, it does behind the shuffle. So there is
+one place at which it is exchanged, and the order of a key's records is that of the line.
+
+=========  ==================================  ==================================================  =========
+state      event                               effect                                              next
+=========  ==================================  ==================================================  =========
+SETTLED    use another, same type of state     it takes the state as it is                         SETTLED
+SETTLED    use another, a converter is given   it takes the state, converted key by key            SETTLED
+SETTLED    use another, neither                it is built; it gets copies of what comes           WARMING
+WARMING    records, a watermark                the active one computes them; the other one does    WARMING
+                                               so a little later, and its output is dropped
+WARMING    Δt_m is over                        the other one does what it is behind by; takes over  SETTLED
+WARMING    use the active one                  the other one is forgotten                          SETTLED
+WARMING    use a third one                     the other one is forgotten; as from SETTLED         any
+WARMING    a marker                            the snapshot has the active one's state             WARMING
+WARMING    the end                             the active one finishes                             SETTLED
+any        restored                            the one that was active at the marker               SETTLED
+=========  ==================================  ==================================================  =========
+
+Δt_m follows from the windows: every window that held a record when the warm-up began must have closed, so that the
+other one's open windows are complete. Both have then closed the same windows, and none is sent twice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from operator import attrgetter
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.operators.alternatives import Alternatives
+from penstock.operators.base import BatchKind, BatchResult, Operation, Operator, Result, StatefulOperator
+from penstock.operators.errors import Errors
+from penstock.operators.keyed.reduce import ReduceOperator
+from penstock.operators.members import Member
+from penstock.types import Record, Schema
+
+BEHIND_RECORDS_MAX = 50_000
+"""By so much a warming alternative may be behind before it is waited for."""
+
+
+class Case(Enum):
+    """How the target stands to the one that was active when they synchronise."""
+
+    EQUAL = "equal"
+    """It has seen just what the active one has completed: nothing to do."""
+    BEHIND = "behind"
+    """It has not: what the active one has done already is computed once more, and nothing of that is sent on."""
+    AHEAD = "ahead"
+    """Items are still under way to the active one: what nobody has begun goes to the target."""
+
+    @staticmethod
+    def of(head: int, last: int) -> Case:
+        """Compare the number of the target's next item with that of the last one that the active one completed."""
+        return Case.EQUAL if head == last + 1 else Case.BEHIND if head <= last else Case.AHEAD
+
+
+@dataclass(frozen=True)
+class Route(Operation):
+    """Before the shuffle: records pass as they are."""
+
+    kind = "route"
+
+    def bind(self, schema: Schema) -> Schema:
+        return schema
+
+    def build(self, schema: Schema, errors: Errors) -> Operator:
+        del errors
+        return Operator(Result, schema=schema, output=schema, vectorised=BatchResult)
+
+    def column_of(self, column: str, schema: Schema) -> str:
+        del schema
+        return column
+
+    def describe(self) -> str:
+        return "records pass whole"
+
+
+@dataclass(frozen=True)
+class KeyedAlternatives(Operation):
+    """Behind the shuffle: owns the active alternative's state."""
+
+    of: Alternatives
+    input: Schema
+    kind = "alternatives"
+    stateful = True
+    batch_kind = BatchKind.NONE
+
+    def bind(self, schema: Schema) -> Schema:
+        del schema
+        return self.of.output
+
+    def build(self, schema: Schema, errors: Errors) -> KeyedOperator:
+        return KeyedOperator(self.of, schema, errors)
+
+    def describe(self) -> str:
+        return self.of.describe()
+
+    @property
+    def state_signature(self) -> str:
+        told = sorted(f"{each.name}: {each.state_signature}" for each in self.of.alternatives)
+        return f"alternatives ({'; '.join(told)})"
+
+
+Entry = tuple[list[Record], int | None] | int
+"""Records with the watermark that stragglers among them are judged by; or a watermark that all inputs have reached."""
+
+
+class KeyedOperator(StatefulOperator):
+    """The active alternative of one instance, and for a while the one that is to take over from it."""
+
+    def __init__(self, of: Alternatives, schema: Schema, errors: Errors) -> None:
+        self.of = of
+        self._input = schema
+        self._operation = errors.operation
+        self._become(self._built(of.active))
+        self._before_late = 0
+        self._target: Member | None = None
+        self._entries: deque[Entry] = deque()
+        """What the target has not seen yet."""
+        self._behind_records = 0
+        self._taken = self._head = 0
+        """Entries of this warm-up that the active one has completed, and that the target has."""
+        self._newest_us: int | None = None
+        """The largest event time that has come, where a warm-up may need it."""
+        self._ready_us: int | None = None
+        """At which watermark the target is warm; None: not by that."""
+        self._watermark_us: int | None = None
+        times = of.readers_of_time
+        warms = any(not self._hands_over(a, b) for a in of.names for b in of.names if a != b)
+        self._time_of = attrgetter(times[0][0]) if times and warms and of.warm_up_us is None else None
+        super().__init__(self._process, schema=schema, output=of.output)
+
+    def _built(self, name: str) -> Member:
+        return Member(self.of.alternative(name), self._input, self.of.output)
+
+    def _hands_over(self, before: str, after: str) -> bool:
+        """Whether the state of one can be given to the other."""
+        if (before, after) in self.of.convert:
+            return True
+        return self.of.alternative(before).state_signature == self.of.alternative(after).state_signature
+
+    @property
+    def active(self) -> str:
+        """Which alternative's results are sent on."""
+        return self._active.name
+
+    @property
+    def target(self) -> str | None:
+        """Which alternative is being warmed up, if one is."""
+        return self._target.name if self._target is not None else None
+
+    @property
+    def late_records(self) -> int:
+        """Records that came too late for the alternative that was active."""
+        found = self._active.state.late_records if self._active.state is not None else 0
+        return self._before_late + found
+
+    @late_records.setter
+    def late_records(self, value: int) -> None:
+        self._before_late = value
+
+    # --- records ------------------------------------------------------------------------------------------------------
+
+    def _process(self, rows: list[Record]) -> Result:
+        if self._time_of is not None:
+            times = [time for time in map(self._time_of, rows) if time is not None]
+            if times and (self._newest_us is None or max(times) > self._newest_us):
+                self._newest_us = max(times)
+        state = self._active.state
+        assert state is not None
+        state.straggler_us = self.straggler_us
+        result = self._active.process(rows)
+        state.straggler_us = None
+        if self._target is not None:
+            self._add((rows, self.straggler_us), len(rows))
+        return result
+
+    def advance(self, watermark_us: int) -> list[Record]:
+        self._watermark_us = watermark_us
+        rows = self._active.advance(watermark_us)
+        if self._target is not None:
+            self._add(watermark_us, 0)
+        return rows
+
+    def finish(self) -> list[Record]:
+        self._forget_target()
+        return self._active.finish()
+
+    def _add(self, entry: Entry, records: int) -> None:
+        self._entries.append(entry)
+        self._taken += 1
+        self._behind_records += records
+        while self._behind_records > BEHIND_RECORDS_MAX:
+            self.catch_up(1)
+
+    # --- exchange -----------------------------------------------------------------------------------------------------
+
+    def use(self, name: str) -> None:
+        """Have another alternative take over, at once or when it is warm; see the table."""
+        self._forget_target()
+        if name == self.active:
+            return
+        target = self._built(name)
+        if self._hands_over(self.active, name):
+            self._give_state(target)
+            self._settle(target)
+            return
+        self._target = target
+        if self._watermark_us is not None:
+            target.advance(self._watermark_us)
+        remembers_us = self.of.alternative(name).remembers_us
+        if self.of.warm_up_us is None and remembers_us is not None:
+            from_us = max((t for t in (self._newest_us, self._watermark_us) if t is not None), default=None)
+            self._ready_us = None if from_us is None else from_us + remembers_us
+            if from_us is None:
+                self._settle(target)  # nothing has come yet: there is nothing that it could have missed
+                self.wants_whole = True
+
+    def _give_state(self, target: Member) -> None:
+        before, after = self._active.state, target.state
+        assert before is not None
+        assert after is not None
+        convert = self.of.convert.get((self.active, target.name))
+        if convert is None:
+            self.wants_whole = not after.take_over(before) or self.wants_whole
+            return
+        assert isinstance(before, ReduceOperator)
+        assert isinstance(after, ReduceOperator)
+        after.take_converted(before, convert)
+        self.wants_whole = True
+
+    def _settle(self, target: Member) -> None:
+        self._before_late = self.late_records - (target.state.late_records if target.state is not None else 0)
+        self._become(target)
+        self._target = None
+        self._entries.clear()
+        self._behind_records = 0
+
+    def _become(self, member: Member) -> None:
+        assert member.state is not None
+        self._active, self.state = member, member.state.state
+
+    def _forget_target(self) -> None:
+        self._target, self._ready_us = None, None
+        self._entries.clear()
+        self._behind_records = self._taken = self._head = 0
+
+    def catch_up(self, entries: int) -> bool:
+        """Have the target do some of what it is behind by; say whether there was any."""
+        target, worked = self._target, False
+        while target is not None and self._entries and entries > 0:
+            entry = self._entries.popleft()
+            entries, worked = entries - 1, True
+            self._head += 1
+            if isinstance(entry, int):
+                target.advance(entry)
+                continue
+            rows, straggler_us = entry
+            self._behind_records -= len(rows)
+            assert target.state is not None
+            target.state.straggler_us = straggler_us
+            target.process(rows)
+            target.state.straggler_us = None
+        return worked
+
+    def is_warm(self, warm_us: int) -> bool:
+        """Whether the target, which has been fed for ``warm_us``, has all that its results are made of."""
+        if self._target is None:
+            return False
+        if self.of.warm_up_us is not None:
+            return warm_us >= self.of.warm_up_us
+        return self._ready_us is not None and self._watermark_us is not None and self._watermark_us >= self._ready_us
+
+    def hand_over(self) -> Case:
+        """Synchronise with the target, and have it take over."""
+        assert self._target is not None
+        case = Case.of(self._head + 1, self._taken)
+        self.catch_up(len(self._entries))
+        self.wants_whole = True
+        target = self._target
+        self._settle(target)
+        self._forget_target()
+        return case
+
+    # --- snapshots ----------------------------------------------------------------------------------------------------
+
+    def header(self) -> Any:
+        assert self._active.state is not None
+        return self.active, self._active.state.header(), self._before_late, self._newest_us, self._watermark_us
+
+    def prepare(self, headers: Sequence[Any]) -> None:
+        self._forget_target()
+        names = {active for active, *_ in headers}
+        if len(names) > 1:
+            raise PenstockError(
+                f"its instances used different alternatives: {', '.join(sorted(names))}.", operation=self._operation
+            )
+        self._become(self._built(names.pop()))
+
+    def restored(self, headers: Sequence[Any]) -> None:
+        assert self._active.state is not None
+        self._active.state.restored([inner for _, inner, *_ in headers])
+        self._before_late = sum(late for _, _, late, _, _ in headers)
+        newest = [newest_us for *_, newest_us, _ in headers if newest_us is not None]
+        reached = [watermark_us for *_, watermark_us in headers if watermark_us is not None]
+        self._newest_us, self._watermark_us = max(newest, default=None), max(reached, default=None)

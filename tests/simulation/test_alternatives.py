@@ -1,0 +1,193 @@
+"""Simulated jobs whose alternatives are exchanged under faults, and bugs planted into the exchange that they find."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from planting import Change, Mutation, Nursery, Patch, find
+
+from penstock.control.scheduler import START_DELAY_US
+from penstock.control.uses import Uses
+from penstock.engine.state.copier import Copier
+from penstock.operators.base import StatefulOperator
+from penstock.operators.keyed.exchange import Case, KeyedOperator
+from penstock.operators.keyed.reduce import ReduceOperator
+from penstock.testing.simulation import Outcome, simulate
+from penstock.testing.simulation.draws import Wanted
+from penstock.testing.simulation.faults import USE_MOMENTS, Action, Fault, Moment
+from penstock.testing.simulation.oracle import Shape
+from penstock.testing.simulation.scenario import ALTERNATING, Scenario
+from penstock.testing.simulation.world import START_US
+from penstock.types import Record
+
+SEEDS = range(ALTERNATING, ALTERNATING + 80)
+outcomes: dict[int, Outcome] = {}
+
+
+def test_seeds() -> None:
+    for seed in SEEDS:
+        outcomes[seed] = simulate(seed)
+
+
+def test_the_seeds_have_tested_something() -> None:
+    if not outcomes:
+        pytest.skip("looks back on all seeds")
+    struck: Counter[Moment] = Counter()
+    for outcome in outcomes.values():
+        struck += outcome.moments
+    assert {moment: struck[moment] for moment in USE_MOMENTS if struck[moment] < 6} == {}
+    assert sum(outcome.exchanges for outcome in outcomes.values()) > 2 * len(SEEDS)
+    assert sum(outcome.warm_ups for outcome in outcomes.values()) > 10
+    assert sum(outcome.recoveries for outcome in outcomes.values()) > len(SEEDS) / 2
+    assert sum(outcome.switches - outcome.exchanges for outcome in outcomes.values()) > 20
+
+
+def test_a_seed_replays_exactly() -> None:
+    assert simulate(ALTERNATING + 3).trace == simulate(ALTERNATING + 3).trace
+
+
+nursery = Nursery()
+planted_where = nursery.planted_where
+
+
+def once(*faults: Fault, at_us: int = 50_000, shape: Shape | None = None) -> Change:
+    """One order, these faults, and a job that goes on for long after them, with a record of each key at its end."""
+
+    def change(scenario: Scenario) -> Scenario | None:
+        if scenario.has_slots or shape not in (None, scenario.shape):
+            return None
+        rows = [[row for row in rows if shape is None or row[4] < START_US + at_us] for rows in scenario.partitions]
+        keys = sorted({row[2] for each in rows for row in each} | {"k0"})
+        late = [(0, 1_000 + n, key, 1_000, START_US + 9_000_000) for n, key in enumerate(keys)]
+        return replace(
+            scenario,
+            faults=list(faults),
+            uses=[Wanted(START_DELAY_US + at_us, "two")],
+            partitions=[[*rows[0], *late], *rows[1:]],
+            options=replace(scenario.options, epoch_us=100_000),
+            delivered=False,
+            restart_us_last=10_000,
+        )
+
+    return change
+
+
+def windowed(scenario: Scenario) -> bool:
+    return scenario.shape in (Shape.WINDOW, Shape.DEEP)
+
+
+def running(scenario: Scenario) -> bool:
+    return scenario.shape is Shape.RUNNING
+
+
+@planted_where(windowed)
+def the_target_takes_over_before_it_is_warm(patch: Patch) -> None:
+    patch.setattr(KeyedOperator, "is_warm", lambda self, warm_us: self._target is not None)
+
+
+@planted_where(windowed)
+def what_the_target_is_behind_by_is_skipped(patch: Patch) -> None:
+    def hand_over(self: KeyedOperator) -> Case:
+        assert self._target is not None
+        self.wants_whole = True
+        target = self._target
+        self._settle(target)
+        self._forget_target()
+        return Case.BEHIND
+
+    patch.setattr(KeyedOperator, "hand_over", hand_over)
+
+
+@planted_where(windowed)
+def the_results_of_the_target_are_sent_on_too(patch: Patch) -> None:
+    original = KeyedOperator.advance
+
+    def advance(self: KeyedOperator, watermark_us: int) -> list[Record]:
+        rows = original(self, watermark_us)
+        if self._target is not None:
+            self.catch_up(len(self._entries) - 1)
+            self._entries.clear()
+            rows += self._target.advance(watermark_us)
+        return rows
+
+    patch.setattr(KeyedOperator, "advance", advance)
+
+
+@planted_where(windowed)
+def a_target_begins_without_the_watermark_and_a_restored_one_takes_over_at_once(patch: Patch) -> None:
+    original = KeyedOperator.restored
+
+    def restored(self: KeyedOperator, headers: Sequence[Any]) -> None:
+        original(self, headers)
+        self._newest_us = self._watermark_us = None
+
+    patch.setattr(KeyedOperator, "restored", restored)
+
+
+@planted_where(running)
+def state_is_not_handed_over(patch: Patch) -> None:
+    patch.setattr(ReduceOperator, "take_over", lambda self, other: True)
+
+
+@planted_where(running)
+def state_is_handed_over_as_it_is_where_it_should_be_converted(patch: Patch) -> None:
+    patch.setattr(ReduceOperator, "take_converted", lambda self, other, convert: self.take_over(other))
+
+
+def seldom_whole(patch: Patch) -> None:
+    """No bug: no state is small, so that changes follow each other."""
+    patch.setattr(Copier, "_is_small", property(lambda self: False))
+
+
+@planted_where(running)
+def changes_follow_a_snapshot_of_the_alternative_before(patch: Patch) -> None:
+    seldom_whole(patch)
+    patch.setattr(KeyedOperator, "wants_whole", property(lambda self: False, lambda self, value: None))
+
+
+@nursery.planted_with(once(Fault(Action.KILL_IT, None, 1, 3_000_000, 0), at_us=440_000, shape=Shape.RUNNING))
+def what_has_changed_before_a_hand_over_is_in_no_snapshot(patch: Patch) -> None:
+    seldom_whole(patch)
+    patch.setattr(Copier, "_refresh", lambda self, limit: 0)
+    original = ReduceOperator.take_over
+
+    def take_over(self: ReduceOperator, other: StatefulOperator) -> bool:
+        done = original(self, other)
+        for space in self.state.spaces.values():
+            space.changed.clear()
+        return done
+
+    patch.setattr(ReduceOperator, "take_over", take_over)
+
+
+@planted_where(running)
+def a_restored_instance_begins_with_the_pipelines_own_alternative(patch: Patch) -> None:
+    def prepare(self: KeyedOperator, headers: Sequence[Any]) -> None:
+        del headers
+        self._become(self._built(self.of.active))
+
+    patch.setattr(KeyedOperator, "prepare", prepare)
+
+
+@nursery.planted_with(once(Fault(Action.KILL_IT, Moment.USED, 1, 0, 0)))
+def rebuilt_instances_are_not_told_what_to_use(patch: Patch) -> None:
+    patch.setattr(Uses, "repeat", lambda self: [])
+
+
+@nursery.planted_with(once(Fault(Action.KILL_DRIVER, None, 1, 1_500_000, 0)))
+def a_resumed_job_forgets_what_was_wanted(patch: Patch) -> None:
+    original = Uses.__init__
+
+    def init(self: Uses, plan: Any, numbers: Any, reports: Any, used: Any = None) -> None:
+        original(self, plan, numbers, reports)
+
+    patch.setattr(Uses, "__init__", init)
+
+
+@nursery.parameters
+def test_planted_bugs_are_found(mutation: Mutation, change: Change, monkeypatch: Patch) -> None:
+    find(mutation, change, range(ALTERNATING, ALTERNATING + 2_000), monkeypatch)
