@@ -14,7 +14,7 @@ import msgspec
 from penstock.connectors.base import RESUME_ONCE, Sink, SinkWriter, WriterContext
 from penstock.connectors.buffered import BufferedWriter
 from penstock.errors import InvalidOption, SinkFailed, TypeMismatch
-from penstock.types import Record, Schema, TypeKind
+from penstock.types import Record, Schema, TypeKind, attribute
 
 BUSY_S = 30.0
 """How long an instance waits for another one's transaction."""
@@ -188,7 +188,7 @@ class _SqliteWriter(BufferedWriter):
 
     def write(self, rows: list[Record]) -> None:
         for name in self._never_null:
-            if any(_is_null(getattr(row, name)) for row in rows):
+            if any(_is_null(getattr(row, attribute(name))) for row in rows):
                 raise SinkFailed(
                     sink=f"sqlite('{self._path}')",
                     cause=f"a record has no value in '{name}', which the table needs as a key",

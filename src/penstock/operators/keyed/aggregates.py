@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from penstock.errors import ArithmeticFailed, InvalidOption, TypeMismatch
-from penstock.types import BIGINT, BINARY, DOUBLE, DataType, Schema, TypeKind, parse_type
+from penstock.types import BIGINT, BINARY, DOUBLE, DataType, Schema, TypeKind, attribute, parse_type
 
 _INT64 = (-(1 << 63), (1 << 63) - 1)
 
@@ -112,7 +112,7 @@ class Count(Aggregate):
         return (BIGINT,)
 
     def of_record(self) -> tuple[str, ...]:
-        return ("1",) if self.of is None else (f"0 if r.{self.of} is None else 1",)
+        return ("1",) if self.of is None else (f"0 if r.{attribute(self.of)} is None else 1",)
 
     def merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
         return [f"{slots[0]} += {other[0]}"]
@@ -142,7 +142,7 @@ class _OfColumn(Aggregate):
         return (self._type(schema),)
 
     def of_record(self) -> tuple[str, ...]:
-        return (f"r.{self.of}",)
+        return (f"r.{attribute(self.of)}",)
 
     def result(self, slots: tuple[str, ...]) -> str:
         return slots[0]
@@ -232,7 +232,7 @@ class Mean(Sum):
         return self._numeric(schema), BIGINT
 
     def of_record(self) -> tuple[str, ...]:
-        return f"r.{self.of}", f"0 if r.{self.of} is None else 1"
+        return f"r.{attribute(self.of)}", f"0 if r.{attribute(self.of)} is None else 1"
 
     def merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
         return [*super().merge(slots[:1], other[:1]), f"{slots[1]} += {other[1]}"]
