@@ -25,6 +25,7 @@ _RESERVED = ("penstock_epochs", _LEDGER)
 _TYPES = {
     TypeKind.BOOLEAN: "BOOLEAN",
     TypeKind.DOUBLE: "REAL",
+    TypeKind.FLOAT: "REAL",
     TypeKind.STRING: "TEXT",
     TypeKind.BINARY: "BLOB",
 }
@@ -118,8 +119,11 @@ class Sqlite(Sink):
         for name in self._key:
             schema.field(name)
         for field in schema.fields:
-            if field.type.kind is TypeKind.ARRAY:
-                raise TypeMismatch(what=f"column '{field.name}' is {field.type.ddl}, which SQLite cannot hold.")
+            if field.type.is_nested or field.type.kind is TypeKind.DECIMAL:
+                raise TypeMismatch(
+                    what=f"column '{field.name}' is {field.type.ddl}, which SQLite cannot hold.",
+                    hint="Select members of it, or cast it to string.",
+                )
 
     def _ddl(self, schema: Schema) -> str:
         columns = ", ".join(f'"{field.name}" {_TYPES.get(field.type.kind, "BIGINT")}' for field in schema.fields)

@@ -44,14 +44,7 @@ def check_keys(schema: Schema, keys: Iterable[str]) -> tuple[str, ...]:
         raise InvalidOption(option="key", given=names, allowed="distinct columns")
     for name in names:
         found = schema.field(name).type
-        if found.kind in (
-            TypeKind.FLOAT,
-            TypeKind.DOUBLE,
-            TypeKind.ARRAY,
-            TypeKind.MAP,
-            TypeKind.STRUCT,
-            TypeKind.DECIMAL,
-        ):
+        if found.is_nested or found.is_fractional or found.kind is TypeKind.DECIMAL:
             raise TypeMismatch(
                 what=f"'{name}' is {found.ddl}, which cannot be a key.",
                 hint="Cast it, or choose another column.",

@@ -7,7 +7,7 @@ records of a class of their own (`struct_type`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from operator import attrgetter
 from struct import Struct
 from typing import Any
@@ -77,26 +77,21 @@ def to_values(column: pa.Array, data_type: DataType) -> list[Any]:
             valid = column.is_valid().to_pylist()
             return [value if there else None for value, there in zip(made, valid, strict=True)]
         return made
-    if element is None:
+    if element is None or not _is_deep(data_type):
         wanted = numbers(data_type)
-        if wanted != column.type:
-            column = column.view(wanted)
-        values: list[Any] = column.to_pylist()
-        return values
-    if not _is_deep(data_type):
-        values = column.to_pylist()
+        values: list[Any] = (column if wanted == column.type else column.view(wanted)).to_pylist()
         return values
     ends = np.asarray(column.offsets).tolist()
     first, last = (ends[0], ends[-1]) if ends else (0, 0)
     valid = column.is_valid().to_pylist() if column.null_count else None
     if data_type.key is None:
         flat = to_values(column.values.slice(first, last - first), element)
-        parts: list[Any] = [flat[a - first : b - first] for a, b in zip(ends, ends[1:], strict=False)]
+        parts: list[Any] = [flat[a - first : b - first] for a, b in pairwise(ends)]
     else:
         keys = to_values(column.keys.slice(first, last - first), data_type.key)
         items = to_values(column.items.slice(first, last - first), element)
         pairs = list(zip(keys, items, strict=True))
-        parts = [dict(pairs[a - first : b - first]) for a, b in zip(ends, ends[1:], strict=False)]
+        parts = [dict(pairs[a - first : b - first]) for a, b in pairwise(ends)]
     return parts if valid is None else [p if there else None for p, there in zip(parts, valid, strict=True)]
 
 
