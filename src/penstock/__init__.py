@@ -3,13 +3,17 @@
 from penstock.connectors import console, fields, files, foreach, generator, json_files, memory, rates, records, sqlite
 from penstock.errors import PenstockError
 from penstock.expr import coalesce, col, lit, when
+from penstock.expr.makers import interval
+from penstock.expr.text import expr
 from penstock.operators import op, session, table, tumbling
 from penstock.operators.keyed import aggregates as agg
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.streams.stream import Stream, stream
 from penstock.runtime.job import Job, run, start
+from penstock.sql import sql
+from penstock.types.sampling import infer
 
-from penstock import testing  # isort: skip (after the names that it uses)
+from penstock import functions, testing  # isort: skip (after the names that it uses)
 
 __version__ = "0.1.0"
 
@@ -22,10 +26,14 @@ __all__ = [
     "coalesce",
     "col",
     "console",
+    "expr",
     "fields",
     "files",
     "foreach",
+    "functions",
     "generator",
+    "infer",
+    "interval",
     "json_files",
     "lit",
     "memory",
@@ -34,6 +42,7 @@ __all__ = [
     "records",
     "run",
     "session",
+    "sql",
     "sqlite",
     "start",
     "stream",
@@ -42,3 +51,7 @@ __all__ = [
     "tumbling",
     "when",
 ]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

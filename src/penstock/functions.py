@@ -12,8 +12,9 @@ from typing import Any as _Any
 from penstock.expr import makers as _makers
 from penstock.expr.column import col, lit, when
 from penstock.expr.makers import coalesce, column, from_json, make_interval, struct
+from penstock.expr.text import expr
 
-__all__ = ["coalesce", "col", "column", "from_json", "lit", "make_interval", "struct", "when"]
+__all__ = ["coalesce", "col", "column", "expr", "from_json", "lit", "make_interval", "struct", "when"]
 _THERE = [*_makers.SPECIAL, *_makers.made()]
 globals().update(_makers.made())
 

@@ -48,6 +48,7 @@ class Op(Enum):
     LAMBDA = "->"
     VARIABLE = "variable"
     AGGREGATE = "aggregate"
+    WINDOW = "window"
     CASE = "CASE"
     COALESCE = "coalesce"
     CONTAINS = "contains"

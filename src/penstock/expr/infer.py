@@ -135,6 +135,10 @@ def _elaborate(column: Column, schema: Schema, variables: Variables | None = Non
         raise TypeMismatch(
             what=f"{column} is an aggregate, which needs a group.", hint='Use it in group_by("k").agg(…).'
         )
+    if op is Op.WINDOW:
+        raise TypeMismatch(
+            what=f"{column} makes groups.", hint='Use it in group_by("k", F.window("at", "10 seconds")).'
+        )
     if op is Op.CALL:
         return elaborate_call(
             column, lambda arg, more=None: _elaborate(arg, schema, {**(variables or {}), **(more or {})})

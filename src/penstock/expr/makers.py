@@ -9,14 +9,20 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from penstock.durations import parse_us
 from penstock.errors import InvalidOption, TypeMismatch, nearest
+from penstock.expr import aggregation
 from penstock.expr.column import Column, Interval, Op, call, col, lit
 from penstock.expr.column import coalesce as _coalesce
 from penstock.expr.table import FUNCTIONS, Function
 from penstock.types import DataType, Schema
 
-SPECIAL = ["coalesce", "col", "column", "from_json", "lit", "make_interval", "struct", "when"]
+SPECIAL = ["coalesce", "col", "column", "expr", "from_json", "lit", "make_interval", "struct", "when"]
 _UNFIT = {
+    **dict.fromkeys(
+        ("explode", "explode_outer", "posexplode", "posexplode_outer"),
+        'one record would become several. Use the verb: stream.explode("items").',
+    ),
     **dict.fromkeys(
         ("rand", "randn", "random", "uuid", "shuffle", "monotonically_increasing_id"),
         "it gives another value each time, and results could not be repeated after a failure. Draw it at the source.",
@@ -72,6 +78,11 @@ def make_interval(
     return lit(Interval(years * 12 + months, minutes * 60_000_000 + round(secs * 1_000_000)))
 
 
+def interval(duration: str | float) -> Column:
+    """A span to be added to times: ``ps.interval("10m")``, ``ps.interval("1 hour")``."""
+    return lit(Interval(0, parse_us(duration, option="duration", allow_zero=True)))
+
+
 def _column(given: object) -> Column:
     return col(given) if isinstance(given, str) else lit(given)
 
@@ -110,7 +121,10 @@ def _maker(row: Function) -> Callable[..., Column]:
 def made() -> dict[str, Callable[..., Column]]:
     """A function for every name of the table that is not made by hand."""
     hidden = {"if", "div", *SPECIAL}
-    return {name: _maker(row) for name, row in FUNCTIONS.items() if not name.startswith("_") and name not in hidden}
+    aggregates = {**aggregation.FUNCTIONS, "window": aggregation.window}
+    return aggregates | {
+        name: _maker(row) for name, row in FUNCTIONS.items() if not name.startswith("_") and name not in hidden
+    }
 
 
 def missing(name: str, there: list[str]) -> AttributeError:

@@ -7,6 +7,7 @@ from decimal import Decimal
 from math import isfinite
 from typing import cast
 
+from penstock.expr.aggregation import AggregateCall
 from penstock.expr.column import ARITHMETIC, COMPARISONS, Column, Interval, Op
 from penstock.expr.infer import path_of
 from penstock.expr.table import find
@@ -42,7 +43,9 @@ def render(column: Column) -> str:
     if op is Op.CALL:
         return _call(str(payload), args)
     if op is Op.AGGREGATE:
-        return _aggregate(payload, args)
+        return cast(AggregateCall, payload).render([render(arg) for arg in args])
+    if op is Op.WINDOW:
+        return f"window({', '.join([render(args[0]), *map(_literal, cast(tuple[str, ...], payload))])})"
     if op is Op.LITERAL:
         return _literal(payload)
     if op is Op.ALIAS:
@@ -103,10 +106,6 @@ def _call(name: str, args: tuple[Column, ...]) -> str:
     if name == "from_json" and len(args) == 2 and isinstance(args[1].payload, str):
         return f"from_json({render(args[0])}, {_literal(args[1].payload)})"
     return f"{find(name).sql_name}({', '.join(map(render, args))})"
-
-
-def _aggregate(word: object, args: tuple[Column, ...]) -> str:
-    return f"{word}({', '.join(map(render, args)) or '*'})"
 
 
 def _inner(column: Column, tightness: int) -> str:

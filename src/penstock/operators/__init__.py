@@ -36,6 +36,7 @@ from penstock.operators.keyed.windows import (
 )
 from penstock.operators.keys import Partitioner, check_keys
 from penstock.operators.stateless.columns import REST, Filter, Project, Split
+from penstock.operators.stateless.explode import Explode
 from penstock.operators.stateless.functions import Apply, Function, as_function, op
 from penstock.operators.stateless.lookup import How, Lookup, Table, table
 from penstock.operators.stateless.parse import ParseJson, TimeUnit
@@ -58,6 +59,7 @@ __all__ = [
     "ErrorPolicy",
     "Errors",
     "Expansion",
+    "Explode",
     "Filter",
     "Form",
     "Function",

@@ -184,6 +184,12 @@ def _decimal_step(kind: DataType, of_long: Step, of_bytes: Step) -> Step:
     return of_wide
 
 
+def hash64(kind: DataType) -> Callable[[Any], int]:
+    """Spark's xxhash64 of values of a type; sketches use it."""
+    step = _step(kind, xx_int, xx_long, xx_bytes)
+    return lambda value: step(value, _SEED)
+
+
 def _hashing(bits: int, of_int: Step, of_long: Step, of_bytes: Step) -> Callable[[Typed], Callable[..., int]]:
     def make(node: Typed) -> Callable[..., int]:
         steps = [_step(arg.type, of_int, of_long, of_bytes) for arg in node.args]

@@ -133,7 +133,10 @@ class _OfColumn(Aggregate):
         return schema.field(self.of).type
 
     def check(self, schema: Schema) -> None:
-        self._type(schema)
+        found = self._type(schema)
+        if found.kind is TypeKind.DECIMAL or found.is_nested:
+            hint = f'Use group_by(…).agg(F.{self.word}("{self.of}")).'
+            raise TypeMismatch(what=f"{self} holds no {found.ddl}.", hint=hint)
 
     def output(self, schema: Schema) -> DataType:
         return self._type(schema)
@@ -151,7 +154,9 @@ class _OfColumn(Aggregate):
         found = self._type(schema)
         if not found.is_numeric:
             raise TypeMismatch(what=f"{self} needs a number, but '{self.of}' is {found.ddl}.")
-        return DOUBLE if found.kind is TypeKind.DOUBLE else BIGINT
+        if found.kind is TypeKind.DECIMAL:
+            raise TypeMismatch(what=f"{self} adds no decimals.", hint="Use group_by(…).agg(F.sum(…)).")
+        return DOUBLE if found.is_fractional else BIGINT
 
 
 class Sum(_OfColumn):
@@ -193,7 +198,8 @@ class _Extreme(_OfColumn):
 
     def check(self, schema: Schema) -> None:
         found = self._type(schema)
-        if found.kind in (TypeKind.ARRAY, TypeKind.BINARY):
+        super().check(schema)
+        if found.kind is TypeKind.BINARY:
             raise TypeMismatch(what=f"{self} needs values with an order, but '{self.of}' is {found.ddl}.")
 
     def merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
