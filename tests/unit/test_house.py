@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 import tomllib
 from pathlib import Path
@@ -140,3 +141,14 @@ def test_nothing_is_unpickled_but_by_spark() -> None:
 def test_modules_are_of_a_readable_size() -> None:
     for path in [*SOURCE.rglob("*.py"), *BENCH.rglob("*.py")]:
         assert len(path.read_text().splitlines()) <= 500, path
+
+
+def test_the_page_of_functions_is_that_of_the_table() -> None:
+    spec = importlib.util.spec_from_file_location("functions_page", ROOT / "scripts" / "functions_page.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    assert made.PAGE.read_text() == made.page(), "run python scripts/functions_page.py"
+    assert len(made.MOST_USED) >= 200
+    assert sum(name in dir(ps.functions) for name in made.MOST_USED) >= 150

@@ -112,7 +112,7 @@ def _dialect() -> Any:
             # GROUP BY window(…) is a call here, and there are no named windows that the word could begin.
             KEYWORDS = {k: v for k, v in Spark.Tokenizer.KEYWORDS.items() if k != "WINDOW"}  # noqa: RUF012
 
-        class Parser(Spark.Parser):
+        class Parser(Spark.Parser):  # type: ignore[misc,valid-type]
             FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012 (sqlglot's way)
             FUNCTION_PARSERS = {k: v for k, v in Spark.Parser.FUNCTION_PARSERS.items() if k in kept}  # noqa: RUF012
 
@@ -121,7 +121,7 @@ def _dialect() -> Any:
 
 def fail(node: Any, text: str, problem: str) -> InvalidText:
     """The error for a part of a text, with its place."""
-    place = next((each.meta for each in node.walk() if "line" in each.meta), {})
+    place: dict[str, Any] = next((each.meta for each in node.walk() if "line" in each.meta), {})
     start = place.get("start")
     column = None if start is None else start - (text.rfind("\n", 0, start) + 1) + 1
     return InvalidText(text=text, problem=problem, line=place.get("line"), column=column)

@@ -83,6 +83,22 @@ def test_tap_sees_every_record_and_changes_none() -> None:
     assert seen == [1, 2, 3]
 
 
+def test_take_and_show_run_in_this_process(capsys: pytest.CaptureFixture[str]) -> None:
+    endless = ps.stream("in", ps.generator({"n": ps.fields.sequence()}, rate=5, format="columns"))
+    assert [row["n"] for row in endless.take(3)] == [0, 1, 2]
+    assert len(stream().take(10)) == 3
+    timed = stream().select("id", F.timestamp_seconds("id").alias("at"), "m")
+    timed.show(2)
+    assert capsys.readouterr().out.splitlines() == [
+        "id | at                          | m",
+        "---+-----------------------------+---------",
+        "1  | 1970-01-01T00:00:01.000000Z | {'k': 1}",
+        "2  | 1970-01-01T00:00:02.000000Z | {}",
+    ]
+    with pytest.raises(PenstockError, match="option n"):
+        stream().take(0)
+
+
 def test_distinct() -> None:
     twice = ps.stream("in", ps.records([{"id": 1}, {"id": 1}, {"id": 2}], schema="id int"))
     assert collect(twice.distinct()) == [{"id": 1}, {"id": 2}]

@@ -11,6 +11,7 @@ from penstock.pipeline.streams.columns import ColumnVerbs
 from penstock.pipeline.streams.combining import CombiningVerbs
 from penstock.pipeline.streams.functions import FunctionVerbs
 from penstock.pipeline.streams.keying import KeyingVerbs
+from penstock.pipeline.streams.preview import PreviewVerbs
 from penstock.pipeline.streams.shaping import ShapingVerbs
 
 
@@ -33,7 +34,7 @@ def stream(name: str, source: Source) -> Stream:
     return Stream(make_step(source, (), name, name), MAIN, source.schema)
 
 
-class Stream(ColumnVerbs, ShapingVerbs, FunctionVerbs, CombiningVerbs, KeyingVerbs):
+class Stream(ColumnVerbs, ShapingVerbs, FunctionVerbs, CombiningVerbs, KeyingVerbs, PreviewVerbs):
     """Records of one schema, flowing. Immutable: every method returns a new stream."""
 
     def to(self, sink: Sink, *, name: str | None = None, dead_letters: Sink | None = None) -> Pipeline:
