@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -111,7 +112,7 @@ def main() -> None:
         twin = f"{whole:8.1f} {arrow:8.1f} {whole / arrow:6.2f}" if arrow else f"{whole:8.1f}"
         sys.stdout.write(f"{name:12} {record:8.1f} {hand:8.1f} {record / hand:6.2f}   {twin}\n")
     if len(sys.argv) > 1:
-        with open(sys.argv[1], "w") as file:
+        with Path(sys.argv[1]).open("w") as file:
             json.dump(figures, file, indent=1)
 
 

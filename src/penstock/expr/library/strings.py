@@ -6,6 +6,7 @@ import base64
 import re
 from collections.abc import Sequence
 from functools import lru_cache, partial
+from operator import add as add_two
 from typing import Any
 from urllib.parse import quote_plus, unquote_plus, urlsplit
 
@@ -63,6 +64,16 @@ def split(text: str, pattern: str, limit: int = -1) -> list[str]:
         parts.append(text[at : found.start()])
         at = found.end()
     return [*parts, text[at:]]
+
+
+def _split_of(node: Typed) -> Any:
+    """A separator of one plain letter needs no regular expression."""
+    pattern = node.args[1].payload
+    if len(node.args) == 2 and isinstance(pattern, str) and len(pattern) == 1 and re.escape(pattern) == pattern:
+        return str.split
+    if len(node.args) == 2 and pattern == " ":
+        return str.split
+    return split
 
 
 def split_part(text: str, separator: str, part: int) -> str:
@@ -269,6 +280,10 @@ def _concat(*values: Any) -> Any:
     return first
 
 
+def _concat_of(node: Typed) -> Any:
+    return add_two if len(node.args) == 2 else _concat
+
+
 def _concat_kernel(*values: Any) -> Any:
     if not pa.types.is_string(values[0].type):
         return None
@@ -395,13 +410,13 @@ add("initcap", "c:string", STRING, initcap)
 add("length char_length character_length len", "c:text", INT, source="len({0})", kernel=_length)
 add("octet_length", "c:text", INT, _overlaid, kernel=pc.binary_length)
 add("bit_length", "c:text", INT, lambda value: 8 * _overlaid(value))
-add("concat", "c:sequence*", _join_type, _concat, kernel=_concat_kernel)
+add("concat", "c:sequence*", _join_type, make=_concat_of, kernel=_concat_kernel)
 add("concat_ws", "l:string c:any*", STRING, concat_ws, strict=False, nullable=True)
 add("substring substr", "c:sequence c:int c:int?", same(), substring)
 add("left", "c:string c:int", STRING, lambda text, n: text[: max(n, 0)])
 add("right", "c:string c:int", STRING, lambda text, n: text[-n:] if n > 0 else "")
 add("substring_index", "c:string l:string l:int", STRING, substring_index)
-add("split", "c:string l:string l:int?", STRINGS, split)
+add("split", "c:string l:string l:int?", STRINGS, make=_split_of)
 add("split_part", "c:string c:string c:int", STRING, split_part)
 add("regexp_extract", "c:string l:string l:int?", STRING, regexp_extract)
 add("regexp_extract_all", "c:string c:string l:int?", STRINGS, regexp_extract_all)

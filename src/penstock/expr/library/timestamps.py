@@ -56,6 +56,12 @@ def date_trunc(unit: str, time_us: int) -> int | None:
     return None if days is None else days * DAY_US
 
 
+def _trunc_of(node: Typed) -> Callable[[str, int], int | None]:
+    unit = node.args[0].payload
+    step = _STEPS.get(unit.upper()) if isinstance(unit, str) else None
+    return date_trunc if step is None else lambda _unit, time_us: time_us - time_us % step
+
+
 def _trunc_kernel(unit: Any, time: Any) -> Any:
     step = _STEPS.get(unit.as_py().upper()) if isinstance(unit, pa.Scalar) and unit.is_valid else None
     if step is None or isinstance(time, pa.Scalar):
@@ -236,7 +242,7 @@ def _timestamp_diff(unit: str, start_us: int, end_us: int) -> int:
 add("hour", "c:timestamp", INT, lambda t: t // 3_600_000_000 % 24, kernel=_clock(pc.hour))
 add("minute", "c:timestamp", INT, lambda t: t // 60_000_000 % 60, kernel=_clock(pc.minute))
 add("second", "c:timestamp", INT, lambda t: t // 1_000_000 % 60, kernel=_clock(pc.second))
-add("date_trunc", "l:string c:timestamp", TIMESTAMP, date_trunc, nullable=True, kernel=_trunc_kernel)
+add("date_trunc", "l:string c:timestamp", TIMESTAMP, make=_trunc_of, nullable=True, kernel=_trunc_kernel)
 add("date_format", "c:time l:string", STRING, make=_date_format)
 add("to_timestamp", "c:any l:string?", TIMESTAMP, make=_to_timestamp)
 add("to_date", "c:any l:string?", DATE, make=_to_date)
