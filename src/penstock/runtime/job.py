@@ -11,10 +11,12 @@ import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.base import Sink
+from penstock.connectors.store import is_url
 from penstock.control.adaptation import Adaptation, checked_operations
 from penstock.control.events import DrainRequested, FormsPinned, GroupJobEnded, Replace, StopRequested, Withdraw
 from penstock.control.groups import Submit
@@ -30,12 +32,14 @@ from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Plan, check_serializable
 from penstock.runtime.attempts import Attempt, look
 from penstock.runtime.capture import capture
+from penstock.runtime.clock import own_clock
 from penstock.runtime.driver import Driver
 from penstock.runtime.host import Assignment
 from penstock.runtime.interrupts import Acknowledge, taken_interrupts
 from penstock.runtime.metrics_out.exporter import Exporter
 from penstock.runtime.metrics_out.samples import OutletFigures
 from penstock.runtime.report import Report, make_report
+from penstock.runtime.scratch import ScratchServer, shares_nothing
 from penstock.runtime.sessions import check_master, fitted
 from penstock.runtime.sharing import leave_sign, remove_sign
 from penstock.runtime.spark import GroupJobs, Hosting, close_session, is_own, open_session
@@ -92,10 +96,11 @@ class Job:
 
     def __init__(self, plan: Plan) -> None:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._scratch_server: ScratchServer | None = None
         if not plan.options.checkpoint:
             self._scratch = tempfile.TemporaryDirectory(prefix=f"penstock-{plan.options.name}-")
             plan = replace(plan, options=replace(plan.options, checkpoint=self._scratch.name))
-        elif "://" not in plan.options.checkpoint:
+        elif not is_url(plan.options.checkpoint):
             # Workers of a cluster have other working directories.
             plan = replace(plan, options=replace(plan.options, checkpoint=os.path.abspath(plan.options.checkpoint)))  # noqa: PTH100
         self._attempt = Attempt.begin(plan)
@@ -127,7 +132,11 @@ class Job:
             self._node = Node(self._keys, host)
             self._driver = Driver(self._attempt, self._node, self._have_spark, resumption)
             own_host = host if _is_loopback(host) else ""
-            assignment = Assignment(self._node.endpoint, self._keys, own_host, self._sign)
+            if shares_nothing(self._plan.options, self._session.sparkContext.master):
+                directory = Path(self._plan.options.checkpoint) / "snapshots"
+                self._scratch_server = ScratchServer(self._keys, host, directory)
+            scratch = self._scratch_server.endpoint if self._scratch_server is not None else ""
+            assignment = Assignment(self._node.endpoint, self._keys, own_host, self._sign, own_clock(), scratch)
             self._hosting = Hosting(
                 self._session, self._plan, assignment, self._driver.post, lambda: self._driver.phase is Phase.STARTING
             )
@@ -138,6 +147,8 @@ class Job:
                 lambda group, error: self._driver.post(GroupJobEnded(group, error)),
             )
         except BaseException:
+            if self._scratch_server is not None:
+                self._scratch_server.close()
             for sink in self._sinks:
                 sink.release()
             close_session()
@@ -276,6 +287,8 @@ class Job:
                 sink.release()
             remove_sign(self._sign)
             self._attempt.release()
+            if self._scratch_server is not None:
+                self._scratch_server.close()
             if self._scratch is not None:
                 self._scratch.cleanup()
 
@@ -350,7 +363,8 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
     checkpoint : path
         Directory for snapshots and commits. A job that is started again with it goes on where the last commit
         was; without it, only lost workers are recovered. On a cluster all machines must share it; a cluster whose
-        machines share no directory with this one needs a URL (``"s3://…"``).
+        machines share no directory with this one needs a URL (``"s3://…"``). Without it, the driver keeps the
+        state of such workers, up to 8 GB.
     metrics : str or list of str
         Where samples of the live figures go, twice a second: ``"file:run.jsonl"``, ``"prometheus:9464"``,
         ``"influx:http://127.0.0.1:8086/mydb"``; see docs/metrics.md.
