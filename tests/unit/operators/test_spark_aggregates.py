@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from states import restore, snapshot
 
 import penstock as ps
 from penstock import functions as F
@@ -102,7 +103,7 @@ def test_any_division_gives_the_same(aggregate: Column, seed: int) -> None:
         seen |= {row.k: row for row in parts.process(partials).rows}
         if random.random() < 0.3:
             again = reducer()
-            again.restore([parts.snapshot(True)])
+            restore(again, [snapshot(parts, full=True)])
             parts = again
     assert shown(list(seen.values())) == shown(expected)
 

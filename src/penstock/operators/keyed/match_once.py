@@ -13,6 +13,8 @@ from heapq import heapify, heappop, heappush
 from math import copysign
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from penstock.operators.base import RecordForm, StatefulOperator
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.state import KeyedState, Name
