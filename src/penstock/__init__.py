@@ -25,14 +25,18 @@ from penstock.connectors import (
 )
 from penstock.errors import PenstockError
 from penstock.expr import coalesce, col, lit, when
+from penstock.expr.makers import interval
+from penstock.expr.text import expr
 from penstock.operators import Process, op, retry, session, table, tumbling
 from penstock.operators.keyed import aggregates as agg
 from penstock.operators.keyed.process import state
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.streams.stream import Stream, stream
 from penstock.runtime.job import Job, run, start
+from penstock.sql import sql
+from penstock.types.sampling import infer
 
-from penstock import testing  # isort: skip (after the names that it uses)
+from penstock import functions, testing  # isort: skip (after the names that it uses)
 
 __version__ = "0.1.0"
 
@@ -47,12 +51,16 @@ __all__ = [
     "col",
     "console",
     "csv_files",
+    "expr",
     "fields",
     "files",
     "foreach",
     "from_iterator",
+    "functions",
     "generator",
     "http",
+    "infer",
+    "interval",
     "json_files",
     "kafka",
     "lit",
@@ -67,6 +75,7 @@ __all__ = [
     "retry",
     "run",
     "session",
+    "sql",
     "sqlite",
     "start",
     "state",
@@ -79,3 +88,7 @@ __all__ = [
     "webhook",
     "when",
 ]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -8,7 +8,9 @@ import re
 from penstock.errors import InvalidOption
 
 _UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
-_PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d)\s*")
+_WORDS = {"microsecond": "us", "millisecond": "ms", "second": "s", "minute": "m", "hour": "h", "day": "d"}
+"""As Spark writes them, also with an s."""
+_PATTERN = re.compile(rf"\s*(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d|(?:{'|'.join(_WORDS)})s?)\s*")
 _DURATION_US_MAX = 366 * _UNITS_US["d"]
 
 
@@ -35,7 +37,8 @@ def parse_us(value: str | int | float, *, option: str, allow_zero: bool = False,
         match = _PATTERN.fullmatch(value)
         if match is None:
             raise InvalidOption(option=option, given=value, allowed=allowed, operation=operation)
-        duration_us = float(match[1]) * _UNITS_US[match[2]]
+        unit = match[2]
+        duration_us = float(match[1]) * _UNITS_US[_WORDS.get(unit.removesuffix("s"), unit)]
     elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         duration_us = float(value) * 1_000_000
     else:

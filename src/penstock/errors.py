@@ -92,6 +92,18 @@ class SchemaError(PenstockError):
         super().__init__(f"schema {ddl!r}: {problem}.", operation=operation, hint=hint)
 
 
+class InvalidText(PenstockError):
+    """A SQL text cannot be read."""
+
+    code = "INVALID_TEXT"
+
+    def __init__(
+        self, *, text: str, problem: str, line: int | None = None, column: int | None = None, hint: str = ""
+    ) -> None:
+        where = "" if line is None or column is None else f" (line {line}, column {column})"
+        super().__init__(f"{problem}{where}, in {text!r}.", hint=hint)
+
+
 class InvalidOption(PenstockError):
     """An option has a value outside of what is allowed."""
 

@@ -141,7 +141,7 @@ class Grammar:
         elif kind in (BIGINT, DOUBLE):
             makers += [lambda: self.arithmetic(depth).cast(kind)] * 3
         elif kind == INT:
-            makers.append(lambda: self.any(depth - 1, [STRING, BINARY, WORDS]).length())
+            makers.append(lambda: self.any(depth - 1, [STRING, BINARY]).length())
         elif kind == STRING:
             makers += [lambda: self._text(depth - 1)] * 2
         elif kind == WORDS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 import tomllib
 from pathlib import Path
@@ -15,18 +16,19 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "penstock"
 BENCH = ROOT / "bench" / "penstock_bench"
 PUBLIC = """
-    Job PenstockError Pipeline Process Stream agg coalesce col console csv_files fields files foreach from_iterator
-    generator http json_files kafka lit memory op parquet_files postgres rates records redis redis_table retry run
-    session sqlite start state stream table tcp_lines testing tumbling udp_lines webhook when
+    Job PenstockError Pipeline Process Stream agg coalesce col console csv_files expr fields files foreach
+    from_iterator functions generator http infer interval json_files kafka lit memory op parquet_files postgres rates
+    records redis redis_table retry run session sql sqlite start state stream table tcp_lines testing tumbling
+    udp_lines webhook when
 """.split()
 # Lower rooms first; a module may import its own room and those above it in this list.
 ROOMS = ["errors", "durations", "checks", "types", "expr", "metrics", "dataset", "operators", "connectors"]
-ROOMS += ["pipeline", "protocol", "engine", "control", "runtime"]
+ROOMS += ["pipeline", "sql", "protocol", "engine", "control", "runtime"]
 SHELLS = {"testing": [], "dashboard": [], "demo": ["dashboard"], "cli": ["dashboard", "demo"]}
 """What stands on the rooms; each may import them all, and of the other shells those named."""
 BENCH_ROOMS = ["foreign", "workloads", "meter", "files", "engines", "report", "studies"]
 """Of the benchmark tool, lower ones first; what lies beside them (the commands) may import all."""
-PURE = ["types", "expr", "metrics", "dataset", "operators", "pipeline", "protocol", "engine", "control"]
+PURE = ["types", "expr", "metrics", "dataset", "operators", "pipeline", "sql", "protocol", "engine", "control"]
 
 
 def imports(path: Path) -> set[str]:
@@ -141,3 +143,14 @@ def test_nothing_is_unpickled_but_by_spark() -> None:
 def test_modules_are_of_a_readable_size() -> None:
     for path in [*SOURCE.rglob("*.py"), *BENCH.rglob("*.py")]:
         assert len(path.read_text().splitlines()) <= 500, path
+
+
+def test_the_page_of_functions_is_that_of_the_table() -> None:
+    spec = importlib.util.spec_from_file_location("functions_page", ROOT / "scripts" / "functions_page.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    assert made.PAGE.read_text() == made.page(), "run python scripts/functions_page.py"
+    assert len(made.MOST_USED) >= 200
+    assert sum(name in dir(ps.functions) for name in made.MOST_USED) >= 150

@@ -23,7 +23,7 @@ from penstock.connectors.base import (
 from penstock.connectors.buffered import DeliveringWriter
 from penstock.durations import parse_us
 from penstock.errors import InvalidOption, LimitExceeded, PenstockError
-from penstock.types import Record, Schema, record_dict
+from penstock.types import Record, Schema, attribute, record_dict
 
 _ROWS_MAX = 10_000_000
 
@@ -181,7 +181,7 @@ def _script(items: list[object], schema: Schema) -> _Script:
             error.what = f"row {index}: {error.what}"
             raise
         # Kept as tuples: record classes are generated, so their instances cannot be sent to the workers.
-        rows.append(tuple(getattr(record, name) for name in schema.names))
+        rows.append(tuple(getattr(record, attribute(name)) for name in schema.names))
         times_us.append(at_us)
     return _Script(tuple(rows), tuple(times_us), at_us)
 

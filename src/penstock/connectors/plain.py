@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import date, datetime, timedelta
 
 from penstock.errors import BadRecord
-from penstock.types import DataType, Record, Schema, TypeKind
+from penstock.types import DataType, Record, Schema, TypeKind, attribute
 
 _EPOCH = datetime(1970, 1, 1)
 _EPOCH_DAY = _EPOCH.toordinal()
@@ -32,23 +32,30 @@ def date_text(day: int) -> str:
 
 
 def plain_value(value: object, data_type: DataType) -> object:
-    """Return a column's value with timestamps and dates as text."""
-    if isinstance(value, list) and data_type.element is not None:
-        return [plain_value(item, data_type.element) for item in value]
-    if isinstance(value, int) and data_type.kind is TypeKind.TIMESTAMP:
+    """Return a column's value with timestamps and dates as text, structs and maps as dicts."""
+    if value is None:
+        return None
+    kind, element = data_type.kind, data_type.element
+    if kind is TypeKind.TIMESTAMP and isinstance(value, int):
         return timestamp_text(value)
-    if isinstance(value, int) and data_type.kind is TypeKind.DATE:
+    if kind is TypeKind.DATE and isinstance(value, int):
         return date_text(value)
+    if kind is TypeKind.STRUCT:
+        return {f.name: plain_value(getattr(value, attribute(f.name)), f.type) for f in data_type.fields}
+    if isinstance(value, dict) and data_type.key is not None and element is not None:
+        return {plain_value(key, data_type.key): plain_value(item, element) for key, item in value.items()}
+    if isinstance(value, list) and element is not None:
+        return [plain_value(item, element) for item in value]
     return value
 
 
 def plain_dicts(schema: Schema) -> Callable[[list[Record]], list[dict[str, object]]]:
     """Return a function that turns records into dicts of plain values."""
     names = schema.names
-    timed = [field for field in schema if _has_time(field.type)]
+    timed = [field for field in schema if _is_converted(field.type)]
 
     def dicts(rows: list[Record]) -> list[dict[str, object]]:
-        plain: list[dict[str, object]] = [{name: getattr(row, name) for name in names} for row in rows]
+        plain: list[dict[str, object]] = [{name: getattr(row, attribute(name)) for name in names} for row in rows]
         for field in timed:
             for item in plain:
                 item[field.name] = plain_value(item[field.name], field.type)
@@ -57,7 +64,7 @@ def plain_dicts(schema: Schema) -> Callable[[list[Record]], list[dict[str, objec
     return dicts
 
 
-def _has_time(data_type: DataType) -> bool:
-    if data_type.element is not None:
-        return _has_time(data_type.element)
-    return data_type.kind in (TypeKind.TIMESTAMP, TypeKind.DATE)
+def _is_converted(data_type: DataType) -> bool:
+    if data_type.kind in (TypeKind.TIMESTAMP, TypeKind.DATE, TypeKind.STRUCT, TypeKind.MAP):
+        return True
+    return data_type.element is not None and _is_converted(data_type.element)

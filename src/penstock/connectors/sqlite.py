@@ -15,7 +15,7 @@ from penstock.connectors import ledger
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
 from penstock.connectors.ledger import LEDGER, Execute, LedgerWriter
 from penstock.errors import InvalidOption, SinkFailed, TypeMismatch
-from penstock.types import Record, Schema, TypeKind
+from penstock.types import Record, Schema, TypeKind, attribute
 
 BUSY_S = 30.0
 """How long an instance waits for another one's transaction."""
@@ -25,6 +25,7 @@ _RESERVED = ("penstock_epochs", LEDGER)
 _TYPES = {
     TypeKind.BOOLEAN: "BOOLEAN",
     TypeKind.DOUBLE: "REAL",
+    TypeKind.FLOAT: "REAL",
     TypeKind.STRING: "TEXT",
     TypeKind.BINARY: "BLOB",
 }
@@ -105,8 +106,11 @@ class Sqlite(Sink):
         for name in self._key:
             schema.field(name)
         for field in schema.fields:
-            if field.type.kind is TypeKind.ARRAY:
-                raise TypeMismatch(what=f"column '{field.name}' is {field.type.ddl}, which SQLite cannot hold.")
+            if field.type.is_nested or field.type.kind is TypeKind.DECIMAL:
+                raise TypeMismatch(
+                    what=f"column '{field.name}' is {field.type.ddl}, which SQLite cannot hold.",
+                    hint="Select members of it, or cast it to string.",
+                )
 
     def _ddl(self, schema: Schema) -> str:
         columns = ", ".join(f'"{field.name}" {_TYPES.get(field.type.kind, "BIGINT")}' for field in schema.fields)
@@ -173,7 +177,7 @@ class _SqliteWriter(LedgerWriter):
 
     def write(self, rows: list[Record]) -> None:
         for name in self._never_null:
-            if any(_is_null(getattr(row, name)) for row in rows):
+            if any(_is_null(getattr(row, attribute(name))) for row in rows):
                 raise SinkFailed(
                     sink=f"sqlite('{self._path}')",
                     cause=f"a record has no value in '{name}', which the table needs as a key",

@@ -9,8 +9,8 @@ import msgspec
 
 from penstock.connectors.plain import plain_value
 from penstock.errors import BadRecord
-from penstock.operators.stateless.parse import date_days, timestamp_us
 from penstock.types import DataType, Schema, TypeKind
+from penstock.types.json import date_days, timestamp_us
 
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False, "t": True, "f": False}
 

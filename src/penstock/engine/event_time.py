@@ -34,7 +34,7 @@ from penstock.engine.snapshot import LaneState
 from penstock.pipeline.event_time import Timing
 from penstock.pipeline.plan import UnitSpec
 from penstock.protocol.slots import TimesRead
-from penstock.types import Record
+from penstock.types import Record, attribute
 
 _LOW = -(1 << 63)
 
@@ -79,7 +79,7 @@ class Reading:
     def __init__(self, timing: Timing) -> None:
         self.index = timing.index
         self._column = timing.column
-        self._time = attrgetter(timing.column)
+        self._time = attrgetter(attribute(timing.column))
         self._readers = timing.readers
 
     def cut(self, rows: list[Record], newest_us: int | None) -> tuple[list[Piece], int | None]:

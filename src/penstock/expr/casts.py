@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.expr import functions
-from penstock.expr.functions import CONVERSIONS, DAY_US, MICROSECONDS
-from penstock.expr.infer import wide
-from penstock.types import BIGINT, DataType, TypeKind
+from penstock.expr.conversions import converter, wide
+from penstock.expr.functions import DAY_US, MICROSECONDS
+from penstock.types import BIGINT, DOUBLE, STRING, DataType, TypeKind, to_array, to_values
 
 Datum = Any
 """An Arrow array, or a scalar that stands for an array of equal values."""
@@ -24,32 +24,30 @@ _INT64 = pa.int64()
 
 def convert(source: DataType, target: DataType) -> Conversion:
     """Return the kernel for a cast that ``infer.convertible`` allows."""
-    if source.is_integer and (target.is_integer or target.kind is TypeKind.DOUBLE):
+    if source.is_integer and target.is_integer:
+        return lambda datum: pc.cast(datum, target.arrow)
+    if source.is_integer and target.is_fractional:
+        return lambda datum: pc.cast(datum, target.arrow, safe=False)
+    if source.kind is TypeKind.FLOAT and target.kind is TypeKind.DOUBLE:
         return lambda datum: pc.cast(datum, target.arrow)
     key = (wide(source).kind, wide(target).kind)
     kernel = _KERNELS.get(key)
     if kernel is None:
-        function, wide_target = CONVERSIONS[key], wide(target)
-
-        def kernel(datum: Datum) -> Datum:
-            return loop(function, datum, wide_target)
-
-    if target.is_integer and target != BIGINT:
+        function = converter(source, target)
+        return lambda datum: loop(function, datum, source, target)
+    if target != wide(target):
         to_wide = kernel
         return lambda datum: pc.cast(to_wide(datum), target.arrow)
     return kernel
 
 
-def loop(function: Callable[..., object], datum: Datum, target: DataType) -> Datum:
+def loop(function: Callable[..., object], datum: Datum, source: DataType, target: DataType) -> Datum:
     """Apply a function of the record form to every value that is not null."""
-    if datum.type == _TIMESTAMP:
-        datum = datum.cast(_INT64)
-    elif datum.type == pa.date32():
-        datum = datum.cast(pa.int32())
     if isinstance(datum, pa.Scalar):
-        return pa.scalar(function(datum.as_py()) if datum.is_valid else None, target.arrow)
-    values = [None if value is None else function(value) for value in datum.to_pylist()]
-    return pa.array(values, target.arrow)
+        (value,) = to_values(pa.repeat(datum, 1), source)
+        return to_array([None if value is None else function(value)], target)[0]
+    values = [None if value is None else function(value) for value in to_values(datum, source)]
+    return to_array(values, target)
 
 
 def _in_int64(datum: Datum) -> Datum:
@@ -70,7 +68,7 @@ def _double_to_integer(datum: Datum) -> Datum:
 
 
 def _double_to_timestamp(datum: Datum) -> Datum:
-    time_us = pc.round(pc.multiply(datum, float(MICROSECONDS)), round_mode="half_to_even")
+    time_us = pc.trunc(pc.multiply(datum, float(MICROSECONDS)))
     return pc.cast(_in_int64(time_us), _TIMESTAMP)
 
 
@@ -83,13 +81,13 @@ def _date_to_timestamp(datum: Datum) -> Datum:
     return pc.cast(pc.multiply_checked(days, DAY_US), _TIMESTAMP)
 
 
-def _text_to_number(plain: str, kind: pa.DataType, function: Callable[[str], object], target: DataType) -> Conversion:
+def _text_to_number(plain: str, function: Callable[[str], object], target: DataType) -> Conversion:
     """Use Arrow's parser for texts of the ``plain`` pattern only: in others it accepts what SQL does not."""
 
     def read(datum: Datum) -> Datum:
         if pc.all(pc.match_substring_regex(datum, pattern=plain)).as_py() is False:
-            return loop(function, datum, target)
-        return pc.cast(datum, kind)
+            return loop(function, datum, STRING, target)
+        return pc.cast(datum, target.arrow)
 
     return read
 
@@ -108,15 +106,15 @@ _KERNELS: dict[tuple[TypeKind, TypeKind], Conversion] = {
     (TypeKind.DOUBLE, TypeKind.BOOLEAN): lambda datum: pc.not_equal(datum, 0.0),
     (TypeKind.DOUBLE, TypeKind.BIGINT): _double_to_integer,
     (TypeKind.DOUBLE, TypeKind.TIMESTAMP): _double_to_timestamp,
-    (TypeKind.STRING, TypeKind.BIGINT): _text_to_number(r"^-?[0-9]{1,18}$", _INT64, functions.text_to_integer, BIGINT),
+    (TypeKind.STRING, TypeKind.BIGINT): _text_to_number(r"^-?[0-9]{1,18}$", functions.text_to_integer, BIGINT),
     (TypeKind.STRING, TypeKind.DOUBLE): _text_to_number(
-        r"^-?[0-9]{1,15}(\.[0-9]{1,15})?$", pa.float64(), functions.text_to_double, DataType(TypeKind.DOUBLE)
+        r"^-?[0-9]{1,15}(\.[0-9]{1,15})?$", functions.text_to_double, DOUBLE
     ),
     (TypeKind.STRING, TypeKind.BINARY): _to(pa.binary()),
     (TypeKind.BINARY, TypeKind.STRING): _to(pa.string()),
     (TypeKind.TIMESTAMP, TypeKind.BIGINT): lambda datum: _floor_divide(pc.cast(datum, _INT64), MICROSECONDS),
     (TypeKind.TIMESTAMP, TypeKind.DOUBLE): lambda datum: pc.divide(
-        pc.cast(pc.cast(datum, _INT64), pa.float64()), float(MICROSECONDS)
+        pc.cast(pc.cast(datum, _INT64), pa.float64(), safe=False), float(MICROSECONDS)
     ),
     (TypeKind.TIMESTAMP, TypeKind.DATE): _to(pa.date32()),
     (TypeKind.DATE, TypeKind.TIMESTAMP): _date_to_timestamp,

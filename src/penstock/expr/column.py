@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from enum import Enum
 from numbers import Integral
+from typing import NoReturn
 
 from penstock.errors import InvalidOption, TypeMismatch
 from penstock.types import DataType, parse_type
@@ -39,7 +40,15 @@ class Op(Enum):
     IS_NULL = "IS NULL"
     IS_IN = "IN"
     BETWEEN = "BETWEEN"
+    EQ_NULL_SAFE = "<=>"
     CAST = "CAST"
+    TRY_CAST = "TRY_CAST"
+    FIELD = "."
+    CALL = "call"
+    LAMBDA = "->"
+    VARIABLE = "variable"
+    AGGREGATE = "aggregate"
+    WINDOW = "window"
     CASE = "CASE"
     COALESCE = "coalesce"
     CONTAINS = "contains"
@@ -49,7 +58,6 @@ class Op(Enum):
     LOWER = "lower"
     UPPER = "upper"
     TRIM = "trim"
-    LENGTH = "length"
     SUBSTR = "substr"
     SPLIT = "split"
 
@@ -58,12 +66,22 @@ COMPARISONS = frozenset({Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE})
 ARITHMETIC = frozenset({Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.MOD})
 
 
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A span that is added to times: whole months, and the rest in microseconds."""
+
+    months: int
+    us: int
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Column:
     """A value computed from a record's columns: made by ``ps.col``, ``ps.lit`` and operators between them.
 
     Nulls follow SQL: they pass through operators, ``&`` and ``|`` are three-valued, and a filter keeps
-    what is true. Whole numbers are 64 bits wide; overflow and division by zero raise.
+    what is true. Types, overflow (which raises), division and rounding are Spark's in its ANSI mode.
+
+    ``str(column)`` is Spark's SQL for the same value.
 
     Attributes
     ----------
@@ -72,7 +90,7 @@ class Column:
     args : tuple of Column
         What it does it with.
     payload : object
-        A column's name, a literal's value, a cast's type, a pattern …
+        A column's name, a literal's value, a cast's type, a pattern, the name of a function …
     """
 
     op: Op
@@ -144,6 +162,29 @@ class Column:
     def __rmod__(self, other: object) -> Column:
         return Column(Op.MOD, (lit(other), self))
 
+    def __floordiv__(self, other: object) -> Column:
+        raise TypeMismatch(
+            what=f"{self} // {other} is no operation of Spark's.",
+            hint='Use F.floor(a / b) to round down, or ps.expr("a div b") to cut towards zero.',
+        )
+
+    __rfloordiv__ = __floordiv__
+
+    def __pow__(self, other: object) -> Column:
+        return call("pow", self, other)
+
+    def __rpow__(self, other: object) -> Column:
+        return call("pow", other, self)
+
+    def __getitem__(self, key: object) -> Column:
+        """Element of an array (from 0; out of range raises), value of a map, or member of a struct."""
+        if isinstance(key, slice):
+            raise TypeMismatch(what=f"{self} cannot be cut with [:].", hint="Use substr() or F.slice().")
+        return Column(Op.CALL, (self, lit(key)), "getItem")
+
+    def __iter__(self) -> NoReturn:
+        raise TypeMismatch(what=f"the column {self} cannot be iterated over.", hint="Use explode() or F.transform().")
+
     def __neg__(self) -> Column:
         return Column(Op.NEG, (self,))
 
@@ -167,17 +208,29 @@ class Column:
 
     def alias(self, name: str) -> Column:
         """Name the result."""
-        if not isinstance(name, str) or not name.isidentifier():
-            raise InvalidOption(option="name", given=name, allowed="letters, digits and _")
+        if not isinstance(name, str) or not name:
+            raise InvalidOption(option="name", given=name, allowed="a text of at least one character")
         return Column(Op.ALIAS, (self,), name)
 
     def cast(self, to: str | DataType) -> Column:
-        """Convert to another type; a value that does not fit raises.
-
-        Text is read strictly, doubles are cut towards zero, timestamps are seconds as numbers
-        (a double's fraction is kept to the nearest microsecond).
-        """
+        """Convert to another type as Spark does; a value that does not fit raises."""
         return Column(Op.CAST, (self,), to if isinstance(to, DataType) else parse_type(to))
+
+    def try_cast(self, to: str | DataType) -> Column:
+        """Convert to another type; null where a value does not fit."""
+        return Column(Op.TRY_CAST, (self,), to if isinstance(to, DataType) else parse_type(to))
+
+    def eqNullSafe(self, other: object) -> Column:
+        """Whether both are equal or both null; never null itself."""
+        return Column(Op.EQ_NULL_SAFE, (self, lit(other)))
+
+    def getItem(self, key: object) -> Column:
+        """Element of an array, or value of a map."""
+        return self[key]
+
+    def getField(self, name: str) -> Column:
+        """Member of a struct."""
+        return self[name]
 
     def is_null(self) -> Column:
         """Whether there is no value; never null itself."""
@@ -186,6 +239,34 @@ class Column:
     def is_not_null(self) -> Column:
         """Whether there is a value; never null itself."""
         return ~self.is_null()
+
+    isNull = is_null
+    isNotNull = is_not_null
+    astype = cast
+
+    def isNaN(self) -> Column:
+        """Whether the number is NaN."""
+        return call("isnan", self)
+
+    def bitwiseAND(self, other: object) -> Column:
+        """Bits that are set in both."""
+        return call("bitwiseAND", self, other)
+
+    def bitwiseOR(self, other: object) -> Column:
+        """Bits that are set in one of them."""
+        return call("bitwiseOR", self, other)
+
+    def bitwiseXOR(self, other: object) -> Column:
+        """Bits in which they differ."""
+        return call("bitwiseXOR", self, other)
+
+    def like(self, pattern: object) -> Column:
+        r"""Whether the whole text fits a pattern: ``%`` is any text, ``_`` any character, ``\`` takes their meaning."""
+        return call("like", self, pattern)
+
+    def ilike(self, pattern: object) -> Column:
+        """Like :meth:`like`, whatever the case."""
+        return call("ilike", self, pattern)
 
     def isin(self, *values: object) -> Column:
         """Whether the value is one of ``values`` (given one by one, or as one list, tuple or set)."""
@@ -213,13 +294,10 @@ class Column:
         return Column(Op.ENDS_WITH, (self,), _text(suffix, "endswith"))
 
     def rlike(self, pattern: str) -> Column:
-        """Whether the regular expression is found in the text: Python's ``re`` with the ``re.ASCII`` flag."""
-        try:
-            re.compile(pattern, re.ASCII)
-        except (re.error, TypeError) as error:
-            raise InvalidOption(
-                option="pattern", given=pattern, allowed=f"a regular expression of Python's re ({error})"
-            ) from None
+        """Whether the regular expression is found in the text; Java's, as far as Python's ``re`` has it too."""
+        from penstock.expr.regex import java_pattern
+
+        java_pattern(pattern)
         return Column(Op.RLIKE, (self,), pattern)
 
     def lower(self) -> Column:
@@ -236,10 +314,12 @@ class Column:
 
     def length(self) -> Column:
         """Number of characters of a text, bytes of a binary value, or elements of an array."""
-        return Column(Op.LENGTH, (self,))
+        return call("length", self)
 
-    def substr(self, start: int, length: int) -> Column:
+    def substr(self, start: int | Column, length: int | Column) -> Column:
         """Return at most ``length`` characters from the 1-based position ``start``."""
+        if isinstance(start, Column) or isinstance(length, Column) or start <= 0:
+            return call("substring", self, start, length)
         for option, given, least in (("start", start, 1), ("length", length, 0)):
             if not isinstance(given, int) or not least <= given <= SUBSTRING_MAX:
                 raise InvalidOption(
@@ -273,17 +353,24 @@ class CaseColumn(Column):
 
 
 def col(name: str) -> Column:
-    """Refer to the column ``name`` of the record."""
+    """Refer to the column ``name`` of the record; ``"a.b"`` is the member ``b`` of the struct ``a``."""
     if not isinstance(name, str):
         raise TypeMismatch(what=f"a column is named by a text, not by {name!r}.")
     return Column(Op.REF, (), name)
 
 
 def lit(value: object) -> Column:
-    """Make a constant: None, bool, int, float, str, bytes, date or datetime (UTC where it has no zone)."""
+    """Make a constant: None, bool, int, float, Decimal, str, bytes, date, datetime (UTC without a zone), timedelta."""
     if isinstance(value, Column):
         return value
     return Column(Op.LITERAL, (), _plain(value))
+
+
+def call(name: str, *args: object) -> Column:
+    """Call the function of that name in the table; arguments that are no columns are constants."""
+    from penstock.expr.table import find
+
+    return Column(Op.CALL, tuple(lit(arg) for arg in args), find(name).name)
 
 
 def when(condition: Column, value: object) -> CaseColumn:
@@ -315,8 +402,10 @@ def _plain(value: object) -> object:
     item = getattr(value, "item", None)
     if callable(item):
         value = item()
-    if value is None or isinstance(value, bool | datetime | date):
+    if value is None or isinstance(value, bool | datetime | date | Decimal | Interval):
         return value
+    if isinstance(value, timedelta):
+        return Interval(0, value // timedelta(microseconds=1))
     if isinstance(value, Integral):
         return int(value)
     if isinstance(value, float):
@@ -327,5 +416,5 @@ def _plain(value: object) -> object:
         return bytes(value)
     raise TypeMismatch(
         what=f"{value!r} cannot be a constant in an expression.",
-        hint="Constants are None, bool, int, float, str, bytes, datetime and date.",
+        hint="Constants are None, bool, int, float, Decimal, str, bytes, datetime, date and timedelta.",
     )

@@ -6,13 +6,17 @@ import math
 import re
 from collections.abc import Callable
 from itertools import count
-from typing import cast
+from typing import Any, cast
 
 from penstock.expr import functions
-from penstock.expr.column import COMPARISONS, Column, Op
-from penstock.expr.functions import CONVERSIONS, INT64_MAX, INT64_MIN
-from penstock.expr.infer import Typed, elaborate, elaborate_condition, wide
-from penstock.types import BIGINT, BOOLEAN, DOUBLE, Record, Schema
+from penstock.expr.column import ARITHMETIC, COMPARISONS, Column, Op
+from penstock.expr.conversions import converter, may_be_null, wide
+from penstock.expr.functions import CONVERSIONS
+from penstock.expr.infer import elaborate, elaborate_condition
+from penstock.expr.regex import java_pattern
+from penstock.expr.table import Function
+from penstock.expr.typed import Typed
+from penstock.types import BIGINT, BOOLEAN, DOUBLE, DataType, Record, Schema, TypeKind, attribute, float32
 
 _SYMBOLS = {Op.EQ: "==", Op.NE: "!=", Op.LT: "<", Op.LE: "<=", Op.GT: ">", Op.GE: ">="}
 _METHODS = {Op.LOWER: "lower", Op.UPPER: "upper"}
@@ -50,10 +54,15 @@ def predicate_source(column: Column, schema: Schema, namespace: dict[str, object
 
 def record_function(column: Column, schema: Schema) -> Callable[[Record], object]:
     """Compile an expression to a function of a record."""
+    return typed_function(elaborate(column, schema))
+
+
+def typed_function(node: Typed) -> Callable[[Any], object]:
+    """Compile a typed node to a function of a record."""
     namespace: dict[str, object] = {}
-    source = record_source(column, schema, namespace)
+    source = _Writer(namespace).value(node)
     exec(compile(f"def evaluate(r):\n    return {source}", "<penstock expression>", "exec"), namespace)
-    return cast(Callable[[Record], object], namespace["evaluate"])
+    return cast(Callable[[Any], object], namespace["evaluate"])
 
 
 class _Writer:
@@ -72,15 +81,25 @@ class _Writer:
         if _is_null_literal(node):
             return "None"
         if node.op is Op.REF:
-            return f"r.{node.payload}"
+            return f"r.{attribute(cast(str, node.payload))}"
+        if node.op is Op.VARIABLE:
+            return f"_v_{node.payload}"
         if node.op in (Op.AND, Op.OR) and node.nullable:
             return self._kleene(node)
+        if node.op is Op.EQ_NULL_SAFE:
+            return self._equal_or_null(node)
+        if _is_loose(node):
+            return self._call(node, [_closed(self._argument(arg)) for arg in node.args])
         if node.op is Op.CASE:
             return self._case(node)
         if node.op is Op.COALESCE:
             return self._coalesce(node)
         guards: list[str] = []
-        body = self._strict(node, guards)
+        if _makes_nulls(node):
+            args = [_closed(self._operand(arg, guards)) for arg in node.args]
+            body = self._call(node, args) if node.op is Op.CALL else self._cast(node, args[0])
+        else:
+            body = self._strict(node, guards)
         return f"None if {' or '.join(guards)} else {body}" if guards else body
 
     def truth(self, node: Typed, wanted: bool) -> str:
@@ -111,6 +130,8 @@ class _Writer:
 
     def _equality(self, node: Typed, wanted: bool, guards: list[str]) -> str | None:
         """An equality of bare columns and constants needs one guard less: None equals no value."""
+        if any(arg.type.is_fractional for arg in node.args):
+            return None
         if node.op is Op.IS_IN and wanted and node.args[0].op is Op.REF:
             return f"{self.value(node.args[0])} in {self._members(node)}"
         if (node.op is Op.EQ and wanted) or (node.op is Op.NE and not wanted):
@@ -133,8 +154,11 @@ class _Writer:
         """Source of the value where none of ``guards``, to which this adds, holds."""
         if node.op is Op.LITERAL and not _is_null_literal(node):
             return self._literal(node)
-        if node.op is Op.REF:
-            source = f"r.{node.payload}"
+        if node.op in (Op.REF, Op.VARIABLE) or (node.op is Op.FIELD and node.args[0].type.kind is TypeKind.STRUCT):
+            if node.op is Op.FIELD:
+                source = f"{_closed(self._strict(node.args[0], guards))}.{attribute(cast(str, node.payload))}"
+            else:
+                source = self.value(node)
             if node.nullable and _absent(source) not in guards:
                 guards.append(_absent(source))
             return source
@@ -142,23 +166,54 @@ class _Writer:
             return self._null_test(node.args[0], True)
         if node.op in (Op.AND, Op.OR) and not node.nullable:
             return f" {node.op.value.lower()} ".join(_closed(self.value(arg)) for arg in node.args)
-        if node.op in (Op.AND, Op.OR, Op.CASE, Op.COALESCE, Op.LITERAL):
+        if node.op in (Op.AND, Op.OR, Op.CASE, Op.COALESCE, Op.LITERAL) or _makes_nulls(node):
             source = self.value(node)
             if not node.nullable:
                 return source
             name = self._temporary()
             guards.append(_absent(f"({name} := {source})"))
             return name
+        if node.op is Op.CALL:
+            return self._call(node, [_closed(self._operand(arg, guards)) for arg in node.args])
         operands = [_closed(self._strict(arg, guards)) for arg in node.args[: 1 if node.op is Op.IS_IN else None]]
         return self._operator(node, operands)
+
+    def _operand(self, node: Typed, guards: list[str]) -> str:
+        return self._argument(node) if node.op is Op.LAMBDA else self._strict(node, guards)
+
+    def _argument(self, node: Typed) -> str:
+        """Source of an argument that may be null, or of a function."""
+        if node.op is not Op.LAMBDA:
+            return self.value(node)
+        names = ", ".join(f"_v_{name}" for name in cast(tuple[str, ...], node.payload))
+        return f"(lambda {names}: ({self.value(node.args[0])}))"
+
+    def _call(self, node: Typed, operands: list[str]) -> str:
+        function = cast(Function, node.payload)
+        if function.source is not None:
+            return function.source.format(*operands)
+        return f"{self._constant(function.helper_of(node))}({', '.join(operands)})"
+
+    def _equal_or_null(self, node: Typed) -> str:
+        left, right = (_closed(self.value(arg)) for arg in node.args)
+        if not node.args[0].type.is_fractional:
+            return f"{left} == {right}"
+        return f"{self._helper(functions.equal_or_null)}({left}, {right})"
 
     def _operator(self, node: Typed, operands: list[str]) -> str:
         first = operands[0]
         op = node.op
         if op in _SYMBOLS:
+            if any(arg.type.is_fractional for arg in node.args):
+                return self._fractional(node, first, operands[1])
             return f"{first} {_SYMBOLS[op]} {operands[1]}"
+        if op is Op.FIELD:
+            member = attribute(cast(str, node.payload))
+            return f"[None if _e is None else _e.{member} for _e in {first}]"
         if op is Op.BETWEEN:
             return f"{operands[1]} <= {first} <= {operands[2]}"
+        if node.type.kind is TypeKind.DECIMAL and op in ARITHMETIC:
+            return self._decimal(node, first, operands[1])
         if op in (Op.ADD, Op.SUB, Op.MUL):
             return self._in_range(node, f"{first} {op.value} {operands[1]}")
         if op is Op.DIV:
@@ -172,11 +227,14 @@ class _Writer:
         if op is Op.NOT:
             return f"not {first}"
         if op is Op.IS_IN:
+            if any(arg.type.is_fractional for arg in node.args):
+                first = self._as_double(node.args[0], first)
+            if any(arg.payload != arg.payload for arg in node.args[1:]):
+                name = self._temporary()
+                return f"(({name} := {first}) in {self._members(node)} or {name} != {name})"
             return f"{first} in {self._members(node)}"
         if op is Op.CAST:
             return self._cast(node, first)
-        if op is Op.LENGTH:
-            return f"len({first})"
         if op in _METHODS:
             return f"{first}.{_METHODS[op]}()"
         if op is Op.TRIM:
@@ -195,7 +253,7 @@ class _Writer:
             return f"{text}.startswith({self._constant(node.payload)})"
         if node.op is Op.ENDS_WITH:
             return f"{text}.endswith({self._constant(node.payload)})"
-        search = re.compile(cast(str, node.payload), re.ASCII).search
+        search = java_pattern(cast(str, node.payload)).search
         return f"{self._constant(search)}({text}) is not None"
 
     def _literal(self, node: Typed) -> str:
@@ -206,7 +264,10 @@ class _Writer:
 
     def _members(self, node: Typed) -> str:
         # NaN equals nothing, but a set would find the very same object.
-        return self._constant(frozenset(arg.payload for arg in node.args[1:] if arg.payload == arg.payload))
+        members = [arg.payload for arg in node.args[1:] if arg.payload == arg.payload]
+        if any(arg.type.is_fractional for arg in node.args):
+            members = [float(cast(float, member)) for member in members]
+        return self._constant(frozenset(members))
 
     def _kleene(self, node: Typed) -> str:
         left, right = (self.value(arg) for arg in node.args)
@@ -238,15 +299,45 @@ class _Writer:
             parts.append(f"{name} if {source} is not None else ")
         return "".join(parts) + "None"
 
+    def _fractional(self, node: Typed, left: str, right: str) -> str:
+        """A comparison in which NaN equals itself and is larger than any other number."""
+        op = node.op
+        left, right = (self._as_double(arg, side) for arg, side in zip(node.args, (left, right), strict=True))
+        known = [arg.is_literal and arg.payload == arg.payload for arg in node.args]
+        if any(known):
+            if op in (Op.EQ, Op.NE) or (op in (Op.LT, Op.LE)) is known[1]:
+                return f"{left} {_SYMBOLS[op]} {right}"
+            return f"not {left} {_SYMBOLS[_OPPOSITE[op]]} {right}"
+        x, y = self._temporary(), self._temporary()
+        a, b = f"({x} := {left})", f"({y} := {right})"
+        return {
+            Op.EQ: f"({a} == {b} or ({x} != {x} and {y} != {y}))",
+            Op.NE: f"not ({a} == {b} or ({x} != {x} and {y} != {y}))",
+            Op.LT: f"({a} < {b} or ({y} != {y} and {x} == {x}))",
+            Op.LE: f"({a} <= {b} or {y} != {y})",
+            Op.GT: f"({a} > {b} or ({x} != {x} and {y} == {y}))",
+            Op.GE: f"({a} >= {b} or {x} != {x})",
+        }[op]
+
+    @staticmethod
+    def _as_double(node: Typed, source: str) -> str:
+        """A number among doubles: Python would compare and divide large whole numbers exactly."""
+        return f"float({source})" if node.type == BIGINT else source
+
+    def _decimal(self, node: Typed, left: str, right: str) -> str:
+        return f"{self._constant(functions.decimal_operation(node.op.value, node.type))}({left}, {right})"
+
     def _division(self, node: Typed, dividend: str, divisor: str) -> str:
+        dividend, divisor = self._as_double(node.args[0], dividend), self._as_double(node.args[1], divisor)
         if node.args[1].op is Op.LITERAL and node.args[1].payload:
             return f"{dividend} / {divisor}"
         name = self._temporary()
         return f"{dividend} / {name} if ({name} := {divisor}) else {self._helper(functions.zero_divisor)}()"
 
     def _modulo(self, node: Typed, dividend: str, divisor: str) -> str:
-        if node.type == DOUBLE:
-            return f"{self._helper(functions.float_remainder)}({dividend}, {divisor})"
+        if node.type.is_fractional:
+            source = f"{self._helper(functions.float_remainder)}({dividend}, {divisor})"
+            return source if node.type == DOUBLE else f"{self._helper(float32)}({source})"
         by = node.args[1].payload
         if node.args[0].op is Op.REF and isinstance(by, int) and by > 0:
             # Python's own remainder has the divisor's sign.
@@ -255,6 +346,10 @@ class _Writer:
 
     def _cast(self, node: Typed, source: str) -> str:
         given, target = node.args[0].type, node.type
+        if node.op is Op.TRY_CAST:
+            return f"{self._constant(functions.attempt(converter(given, target)))}({source})"
+        if not _is_simple(given, target):
+            return f"{self._constant(converter(given, target))}({source})"
         if wide(given) != wide(target):
             convert = CONVERSIONS[wide(given).kind, wide(target).kind]
             source = f"{self._helper(convert)}({source})"
@@ -268,10 +363,14 @@ class _Writer:
 
     def _in_range(self, node: Typed, source: str) -> str:
         """Add the check for overflow, unless the operands' types exclude it."""
-        if node.type == DOUBLE:
+        if node.type.kind is TypeKind.FLOAT:
+            return f"{self._helper(float32)}({source})"
+        if not node.type.is_integer:
             return source
+        low, high = node.type.bounds()
         smallest, largest = _result_bounds(node)
-        return source if smallest >= INT64_MIN and largest <= INT64_MAX else self._checked(source, INT64_MIN, INT64_MAX)
+        more = "" if node.type == BIGINT else f", {node.type.ddl!r}"
+        return source if smallest >= low and largest <= high else self._checked(source, low, high, more)
 
     def _checked(self, source: str, low: int, high: int, argument: str = "") -> str:
         name = self._temporary()
@@ -297,6 +396,29 @@ class _Writer:
 _MATCHES = frozenset({Op.CONTAINS, Op.STARTS_WITH, Op.ENDS_WITH, Op.RLIKE})
 
 
+_OPPOSITE = {Op.LT: Op.GE, Op.GE: Op.LT, Op.GT: Op.LE, Op.LE: Op.GT}
+
+
+def _is_loose(node: Typed) -> bool:
+    """Whether a call takes nulls as arguments."""
+    return node.op is Op.CALL and not cast(Function, node.payload).strict
+
+
+def _makes_nulls(node: Typed) -> bool:
+    """Whether the value may be null where no operand is."""
+    if node.op is Op.CALL:
+        function = cast(Function, node.payload)
+        return function.nullable or not function.strict
+    if node.op is Op.EQ_NULL_SAFE:
+        return True
+    return node.op is Op.TRY_CAST or (node.op is Op.CAST and may_be_null(node.args[0].type, node.type))
+
+
+def _is_simple(given: DataType, target: DataType) -> bool:
+    kinds = (TypeKind.FLOAT, TypeKind.DECIMAL)
+    return not (given.is_nested or given.kind in kinds or target.kind in kinds)
+
+
 def _is_null_literal(node: Typed) -> bool:
     return node.op is Op.LITERAL and node.payload is None
 
@@ -317,10 +439,14 @@ def _bounds(node: Typed) -> tuple[int, int]:
     """Smallest and largest value a whole-number expression can have without raising."""
     if isinstance(node.payload, int):
         return node.payload, node.payload
-    if node.op not in (Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.ABS):
+    if node.op is Op.CAST and node.type.is_integer and node.args[0].type.is_integer:
+        (low, high), (least, most) = _bounds(node.args[0]), node.type.bounds()
+        return max(low, least), min(high, most)
+    if not node.type.is_integer or node.op not in (Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.ABS):
         return node.type.bounds()
     smallest, largest = _result_bounds(node)
-    return max(smallest, INT64_MIN), min(largest, INT64_MAX)
+    low, high = node.type.bounds()
+    return max(smallest, low), min(largest, high)
 
 
 def _result_bounds(node: Typed) -> tuple[int, int]:

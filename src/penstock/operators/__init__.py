@@ -38,6 +38,7 @@ from penstock.operators.keyed.windows import (
 from penstock.operators.keys import Partitioner, check_keys
 from penstock.operators.stateless.calls import MapAsync, Retry, retry
 from penstock.operators.stateless.columns import REST, Filter, Project, Split
+from penstock.operators.stateless.explode import Explode
 from penstock.operators.stateless.functions import Apply, Function, as_function, op
 from penstock.operators.stateless.lookup import (
     Finder,
@@ -70,6 +71,7 @@ __all__ = [
     "ErrorPolicy",
     "Errors",
     "Expansion",
+    "Explode",
     "Filter",
     "Finder",
     "Form",

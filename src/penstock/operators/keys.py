@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.errors import InvalidOption, TypeMismatch
 from penstock.operators.grouping import Groups
-from penstock.types import Record, Schema, TypeKind
+from penstock.types import Record, Schema, TypeKind, attribute
 
 KEY_GROUPS = 4_096
 """State is kept and dealt out by these; a key's group never changes."""
@@ -51,7 +51,7 @@ def check_keys(schema: Schema, keys: Iterable[str]) -> tuple[str, ...]:
         raise InvalidOption(option="key", given=names, allowed="distinct columns")
     for name in names:
         found = schema.field(name).type
-        if found.kind in (TypeKind.DOUBLE, TypeKind.ARRAY):
+        if found.is_nested or found.is_fractional or found.kind is TypeKind.DECIMAL:
             raise TypeMismatch(
                 what=f"'{name}' is {found.ddl}, which cannot be a key.",
                 hint="Cast it, or choose another column.",
@@ -62,8 +62,8 @@ def check_keys(schema: Schema, keys: Iterable[str]) -> tuple[str, ...]:
 def key_source(names: tuple[str, ...], record: str = "r") -> str:
     """Source of the key of a record: the value itself for one column, a tuple for several."""
     if len(names) == 1:
-        return f"{record}.{names[0]}"
-    return f"({', '.join(f'{record}.{name}' for name in names)})"
+        return f"{record}.{attribute(names[0])}"
+    return f"({', '.join(f'{record}.{attribute(name)}' for name in names)})"
 
 
 class Partitioner:

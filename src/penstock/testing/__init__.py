@@ -2,5 +2,6 @@
 
 from penstock.connectors.memory import At
 from penstock.testing.harness import Harness, collect
+from penstock.testing.preview import first
 
-__all__ = ["At", "Harness", "collect"]
+__all__ = ["At", "Harness", "collect", "first"]

@@ -6,17 +6,26 @@ from penstock.types.datatypes import (
     BOOLEAN,
     DATE,
     DOUBLE,
+    FLOAT,
     INT,
+    INTERVAL,
     SMALLINT,
     STRING,
     TIMESTAMP,
     TINYINT,
     DataType,
+    Field,
     TypeKind,
     array_of,
+    decimal_of,
+    map_of,
     parse_type,
+    quoted,
+    struct_of,
 )
-from penstock.types.schema import Field, Record, Schema, python_type, record_dict
+from penstock.types.names import attribute
+from penstock.types.schema import Record, Schema, fit, python_type, record_dict, struct_type
+from penstock.types.values import float32, to_array, to_values
 
 __all__ = [
     "BIGINT",
@@ -24,7 +33,9 @@ __all__ = [
     "BOOLEAN",
     "DATE",
     "DOUBLE",
+    "FLOAT",
     "INT",
+    "INTERVAL",
     "SMALLINT",
     "STRING",
     "TIMESTAMP",
@@ -35,7 +46,17 @@ __all__ = [
     "Schema",
     "TypeKind",
     "array_of",
+    "attribute",
+    "decimal_of",
+    "fit",
+    "float32",
+    "map_of",
     "parse_type",
     "python_type",
+    "quoted",
     "record_dict",
+    "struct_of",
+    "struct_type",
+    "to_array",
+    "to_values",
 ]

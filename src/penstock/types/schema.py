@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import keyword
-import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal
 from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -14,7 +14,13 @@ import msgspec
 import pyarrow as pa
 
 from penstock.errors import BadRecord, SchemaError, TypeMismatch, UnknownColumn
-from penstock.types.datatypes import DataType, DdlReader, TypeKind
+from penstock.types.datatypes import DataType, DdlReader, Field, TypeKind
+from penstock.types.foreign import read_fields
+from penstock.types.names import attribute
+from penstock.types.values import float32, to_array, to_values
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DECIMALS = Context(prec=80)
 
 
 class Record(msgspec.Struct, gc=False):
@@ -26,28 +32,19 @@ class Record(msgspec.Struct, gc=False):
 
         def __getattr__(self, column: str) -> Any: ...
 
+        def __getitem__(self, column: str) -> Any: ...
+
 
 _PYTHON = {
     TypeKind.BOOLEAN: bool,
     TypeKind.DOUBLE: float,
+    TypeKind.FLOAT: float,
+    TypeKind.DECIMAL: Decimal,
     TypeKind.STRING: str,
     TypeKind.BINARY: bytes,
 }
 _COLUMNS_MAX = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One column."""
-
-    name: str
-    type: DataType
-    nullable: bool = True
-
-    @property
-    def ddl(self) -> str:
-        """The column in Spark's DDL."""
-        return f"{self.name} {self.type.ddl}{'' if self.nullable else ' not null'}"
+_NAME_MAX = 1000
 
 
 @dataclass(frozen=True)
@@ -63,44 +60,31 @@ class Schema:
             raise SchemaError(ddl="…", problem=f"has {len(self.fields)} columns; the limit is {_COLUMNS_MAX}")
         seen: set[str] = set()
         for field in self.fields:
-            if not _is_column_name(field.name):
+            if not isinstance(field.name, str) or not field.name or len(field.name) > _NAME_MAX:
                 raise SchemaError(
                     ddl=self.ddl,
-                    problem=f"'{field.name}' cannot be a column name",
-                    hint="Use letters, digits and _, and no Python keyword.",
+                    problem=f"{field.name!r} cannot be a column name",
+                    hint=f"Use 1 to {_NAME_MAX} characters.",
                 )
             if field.name in seen:
                 raise SchemaError(ddl=self.ddl, problem=f"column '{field.name}' is there twice")
             seen.add(field.name)
 
     @staticmethod
-    def parse(ddl: str | Schema) -> Schema:
-        """Read Spark's DDL, such as ``"ad_id string, event_time timestamp not null"``."""
-        if isinstance(ddl, Schema):
-            return ddl
-        if not isinstance(ddl, str):
-            raise SchemaError(ddl=repr(ddl), problem="is not a DDL text", hint='Example: "ad_id string, price double".')
-        reader = DdlReader(ddl)
-        fields = []
-        while reader.peek() is not None:
-            name = reader.take().strip("`")
-            if reader.peek() == ":":
-                reader.take()
-            data_type = reader.data_type()
-            nullable = True
-            if (reader.peek() or "").lower() == "not":
-                reader.take()
-                if reader.take().lower() != "null":
-                    raise reader.fail("'not' must be followed by 'null'")
-                nullable = False
-            fields.append(Field(name, data_type, nullable))
-            if reader.peek() is not None:
-                reader.take(",")
-                if reader.peek() is None:
-                    raise reader.fail("ends after a comma")
-        if not fields:
-            raise reader.fail("has no columns")
-        return Schema(tuple(fields))
+    def parse(given: object) -> Schema:
+        """Read a schema: Spark's DDL, a Spark ``StructType``, a dataclass or a ``msgspec.Struct``.
+
+        Examples
+        --------
+        >>> Schema.parse("ad_id string, price decimal(10,2), at timestamp not null").names
+        ('ad_id', 'price', 'at')
+        """
+        if isinstance(given, Schema):
+            return given
+        if not isinstance(given, str):
+            return Schema(read_fields(given))
+        reader = DdlReader(given)
+        return Schema(reader.fields())
 
     @property
     def ddl(self) -> str:
@@ -146,12 +130,12 @@ class Schema:
 
     def to_batch(self, rows: list[Record]) -> pa.RecordBatch:
         """Turn rows into columns."""
-        columns = [pa.array(list(map(attrgetter(f.name), rows)), type=f.type.arrow) for f in self.fields]
+        columns = [to_array(list(map(attrgetter(attribute(f.name)), rows)), f.type) for f in self.fields]
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
 
     def to_rows(self, batch: pa.RecordBatch) -> list[Record]:
         """Turn columns into rows."""
-        columns = [_values(batch.column(i), field.type) for i, field in enumerate(self.fields)]
+        columns = [to_values(batch.column(i), field.type) for i, field in enumerate(self.fields)]
         return list(map(self.record_type, *columns))
 
     @cached_property
@@ -169,7 +153,7 @@ class Schema:
             return self.check(value)
         try:
             if isinstance(value, dict):
-                record = record_type(**value)
+                record = record_type(**{attribute(str(name)): item for name, item in value.items()})
             elif isinstance(value, (tuple, list)):
                 if len(value) != len(self.fields):
                     raise BadRecord(f"{value!r} has {len(value)} values, not {len(self.fields)} as ({self.ddl}).")
@@ -183,26 +167,34 @@ class Schema:
         return self.check(record)
 
 
-def _is_column_name(name: str) -> bool:
-    # Generated source names columns as attributes, and Python reads identifiers in their normal form only.
-    plain = name.isidentifier() and not keyword.iskeyword(name) and unicodedata.normalize("NFKC", name) == name
-    return plain and not name.startswith("__") and name != "_asdict"
-
-
 def record_dict(record: Record) -> dict[str, object]:
     """Return a record's columns as a dict."""
-    return {name: getattr(record, name) for name in record.__struct_fields__}
+    return {name: getattr(record, attribute(name)) for name in record._columns}
+
+
+def record_getitem(record: Record, name: str) -> object:
+    """Read a column of any name: ``record["user id"]``."""
+    if name not in record._columns:
+        raise UnknownColumn(column=name, available=record._columns)
+    return getattr(record, attribute(name))
 
 
 def python_type(data_type: DataType) -> Any:
     """The type msgspec decodes and validates for a column of ``data_type`` (nulls aside)."""
+    if data_type.kind is TypeKind.STRUCT:
+        return struct_type(data_type)
     if data_type.element is not None:
         element: Any = python_type(data_type.element) | None
-        return list[element]
+        return list[element] if data_type.key is None else dict[python_type(data_type.key), element]  # type: ignore[misc]
     if data_type.kind in _PYTHON:
         return _PYTHON[data_type.kind]
     low, high = data_type.bounds()
     return Annotated[int, msgspec.Meta(ge=low, le=high)]
+
+
+def struct_type(data_type: DataType) -> type[Record]:
+    """The record class that values of a struct are of."""
+    return _record_type(Schema(data_type.fields))
 
 
 @lru_cache(maxsize=4096)
@@ -210,7 +202,7 @@ def _record_type(schema: Schema) -> type[Record]:
     # Every column has a default so that a dict may leave out what is null; gc=False because records
     # never form cycles and the collector's passes over them would show in the latency tail.
     members = [
-        (field.name, python_type(field.type) | None if field.nullable else python_type(field.type), None)
+        (attribute(field.name), python_type(field.type) | None if field.nullable else python_type(field.type), None)
         for field in schema.fields
     ]
     made = msgspec.defstruct(
@@ -220,26 +212,10 @@ def _record_type(schema: Schema) -> type[Record]:
         array_like=True,
         gc=False,
         frozen=True,  # a record may be read by several branches: a function that changed it would change it for all
-        namespace={"_asdict": record_dict},
+        namespace={"_asdict": record_dict, "_columns": schema.names, "__getitem__": record_getitem},
         module="penstock.records",
     )
     return cast(type[Record], made)
-
-
-def _numbers(data_type: DataType) -> pa.DataType:
-    """The Arrow type with times and dates as the numbers that records hold."""
-    if data_type.element is not None:
-        return pa.list_(_numbers(data_type.element))
-    return {TypeKind.TIMESTAMP: pa.int64(), TypeKind.DATE: pa.int32()}.get(data_type.kind, data_type.arrow)
-
-
-def _values(column: pa.Array, data_type: DataType) -> list[Any]:
-    numbers = _numbers(data_type)
-    if numbers != column.type:
-        # A view costs nothing, but there is none into lists.
-        column = column.cast(numbers) if data_type.element else column.view(numbers)
-    values: list[Any] = column.to_pylist()
-    return values
 
 
 _EXACT = {
@@ -255,11 +231,11 @@ def _checker(schema: Schema) -> Callable[[Record], Record]:
     namespace: dict[str, Any] = {"explain": _explain, "schema": schema}
     lines = ["def check(r):"]
     for i, field in enumerate(schema.fields):
-        value = f"r.{field.name}"
+        value = f"r.{attribute(field.name)}"
         null = f"{value} is not None and " if field.nullable else ""
         if field.type.kind in _EXACT:
             lines.append(f"    if {null}type({value}) is not {_EXACT[field.type.kind]}: r = explain(schema, {i}, r)")
-        elif field.type.kind is TypeKind.ARRAY:
+        elif field.type.is_nested or field.type.kind in (TypeKind.DECIMAL, TypeKind.FLOAT):
             lines.append(f"    if {null}True: r = explain(schema, {i}, r)")
         else:
             low, high = field.type.bounds()
@@ -276,23 +252,58 @@ def _checker(schema: Schema) -> Callable[[Record], Record]:
 def _explain(schema: Schema, index: int, record: Record) -> Record:
     """Repair what only looks different (an int for a double, a str subclass), or raise BadRecord."""
     field = schema.fields[index]
-    value = getattr(record, field.name)
+    value = getattr(record, attribute(field.name))
     if value is None:
         raise BadRecord(f"column '{field.name}' is null, but it is declared not null.")
-    kind = field.type.kind
     try:
-        if kind is TypeKind.DOUBLE and isinstance(value, int | float) and not isinstance(value, bool):
-            return msgspec.structs.replace(record, **{field.name: float(value)})
-        # strict=False is not used: "1" for an int is a mistake to be told about, not to be repaired.
-        # bytes count as built in, or else text for a binary column would be decoded as base64.
-        converted = msgspec.convert(_plain(value), python_type(field.type), builtin_types=(bytes,))
-    except (msgspec.ValidationError, TypeError, OverflowError) as error:
+        converted = fit(value, field.type)
+    except (msgspec.ValidationError, TypeError, ValueError, OverflowError, ArithmeticError, BadRecord) as error:
         unit = {TypeKind.TIMESTAMP: " (microseconds since the epoch)", TypeKind.DATE: " (days since the epoch)"}
+        told = error.what if isinstance(error, BadRecord) else str(error)
         raise BadRecord(
             f"column '{field.name}' is declared {field.type.ddl}, but the value is {value!r}: "
-            f"{error}{unit.get(kind, '')}."
+            f"{told.rstrip('.')}{unit.get(field.type.kind, '')}."
         ) from None
-    return msgspec.structs.replace(record, **{field.name: converted})
+    return msgspec.structs.replace(record, **{attribute(field.name): converted})
+
+
+def fit(value: Any, data_type: DataType) -> Any:
+    """Return a value as records hold it, or raise; what a person would write for it is taken too.
+
+    A ``datetime`` is taken for a timestamp (UTC where it has no zone), a ``date`` for a date, an int for a double, a
+    dict for a struct. "1" for an int is a mistake to be told about, not to be repaired.
+    """
+    kind = data_type.kind
+    if isinstance(value, datetime) and kind is TypeKind.TIMESTAMP:
+        return ((value if value.tzinfo else value.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
+    if isinstance(value, date) and not isinstance(value, datetime) and kind is TypeKind.DATE:
+        return value.toordinal() - _EPOCH.toordinal()
+    value = _plain(value)
+    if data_type.is_fractional and isinstance(value, int | float) and not isinstance(value, bool):
+        return float32(float(value)) if kind is TypeKind.FLOAT else float(value)
+    if kind is TypeKind.DECIMAL:
+        return _decimal(value, data_type)
+    if kind is TypeKind.STRUCT:
+        return Schema(data_type.fields).coerce(value)
+    if kind is TypeKind.ARRAY and data_type.element is not None and isinstance(value, list | tuple):
+        return [None if item is None else fit(item, data_type.element) for item in value]
+    if data_type.key is not None and data_type.element is not None and isinstance(value, dict):
+        return {
+            fit(key, data_type.key): None if item is None else fit(item, data_type.element)
+            for key, item in value.items()
+        }
+    # bytes count as built in, or else text for a binary column would be decoded as base64.
+    return msgspec.convert(value, python_type(data_type), builtin_types=(bytes,))
+
+
+def _decimal(value: Any, data_type: DataType) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, Decimal | int):
+        raise TypeError(f"a decimal.Decimal or int is expected, not {type(value).__name__}")
+    exact = Decimal(value)
+    fitted = exact.quantize(Decimal((0, (1,), -data_type.scale)), context=_DECIMALS) if exact.is_finite() else exact
+    if fitted != exact or len(fitted.as_tuple().digits) > data_type.precision:
+        raise ValueError("it does not fit")
+    return fitted
 
 
 def _plain(value: object) -> object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ BAD: dict[str, list[Any]] = {
     "string": [b"a", 1, ["a"], True],
     "binary": ["a", "YWJj", 1, [1]],
     "array<binary>": [["YWJj"]],
-    "timestamp": ["2024-01-01", 1.5, datetime(2024, 1, 1), 1 << 63],
+    "timestamp": ["2024-01-01", 1.5, date(2024, 1, 1), 1 << 63],
     "date": ["2024-01-01", 1 << 31],
     "array<string>": ["abc", [1], {"a": 1}],
     "array<int>": [[1.5], [1 << 31], [[1]]],

@@ -15,7 +15,7 @@ from penstock.connectors.ledger import LEDGER, Execute, LedgerWriter
 from penstock.connectors.plain import date_text, timestamp_text
 from penstock.connectors.postgres.link import PgTable, Place, driver, find_table, quoted
 from penstock.errors import BadRecord, PenstockError, SinkFailed, TypeMismatch
-from penstock.types import DataType, Record, Schema, TypeKind
+from penstock.types import DataType, Record, Schema, TypeKind, attribute
 
 RETRY_S = 10.0
 """How long a commit is tried again while the server is away; the ledger makes that harmless."""
@@ -26,6 +26,7 @@ _MADE = {
     TypeKind.SMALLINT: "smallint",
     TypeKind.INT: "integer",
     TypeKind.BIGINT: "bigint",
+    TypeKind.FLOAT: "real",
     TypeKind.DOUBLE: "double precision",
     TypeKind.STRING: "text",
     TypeKind.BINARY: "bytea",
@@ -38,6 +39,7 @@ _WIDER = {
     TypeKind.SMALLINT: ("integer", "bigint", "numeric", "double precision"),
     TypeKind.INT: ("bigint", "numeric", "double precision"),
     TypeKind.BIGINT: ("numeric",),
+    TypeKind.FLOAT: ("double precision", "numeric"),
     TypeKind.DOUBLE: ("numeric",),
     TypeKind.STRING: ("character varying", "character", "json", "jsonb", "uuid", "name"),
     TypeKind.TIMESTAMP: ("timestamp without time zone",),
@@ -215,18 +217,18 @@ class _PostgresWriter(LedgerWriter):
         names = self._names
         for at in self._keys_at:
             name = names[at]
-            if any(getattr(row, name) is None for row in rows):
+            if any(getattr(row, attribute(name)) is None for row in rows):
                 hint = f"Leave such records out: filter(ps.col('{name}').is_not_null())."
                 raise self._failed(f"a record has no value in '{name}', which the table needs as a key", hint)
         for at in self._strings_at:
             name = names[at]
-            if any("\0" in value for row in rows if (value := getattr(row, name)) is not None):
+            if any("\0" in value for row in rows if (value := getattr(row, attribute(name))) is not None):
                 raise self._failed(f"a text in '{name}' has a zero byte, which PostgreSQL cannot hold", "Replace it.")
         try:
             for at, convert in self._texts:
                 assert convert is not None
                 for row in rows:
-                    if (value := getattr(row, names[at])) is not None:
+                    if (value := getattr(row, attribute(names[at]))) is not None:
                         convert(value)
         except BadRecord as error:
             raise self._failed(error.what.rstrip("."), error.hint) from None

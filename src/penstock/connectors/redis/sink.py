@@ -26,7 +26,7 @@ from penstock.connectors.buffered import BufferedWriter
 from penstock.connectors.redis.link import Place, driver
 from penstock.connectors.texts import json_writer, text_of
 from penstock.errors import SinkFailed, TypeMismatch
-from penstock.types import Record, Schema, TypeKind
+from penstock.types import Record, Schema, TypeKind, attribute
 
 PART_COMMANDS = 2_000
 """So many commands keep other clients of the server waiting at once."""
@@ -149,7 +149,7 @@ class RedisSink(Sink):
             return found
 
         def name_of(row: Record) -> bytes:
-            texts = [text_of(getattr(row, name), types[name]) for name in keys]
+            texts = [text_of(getattr(row, attribute(name)), types[name]) for name in keys]
             parts = [each if isinstance(each, bytes) else each.encode() for each in texts]
             if len(parts) > 1:  # ("a:b", "c") and ("a", "b:c") have names of their own
                 parts = [each.replace(b"\\", b"\\\\").replace(b":", b"\\:") for each in parts]
@@ -218,7 +218,7 @@ class _RedisWriter(BufferedWriter):
 
     def write(self, rows: list[Record]) -> None:
         for name in self._key:
-            if any(getattr(row, name) is None for row in rows):
+            if any(getattr(row, attribute(name)) is None for row in rows):
                 cause = f"a record has no value in '{name}', which is its key"
                 hint = f"Leave such records out: filter(ps.col('{name}').is_not_null())."
                 raise self._place.error(SinkFailed, cause, hint, self._operation)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from penstock.errors import ArithmeticFailed, InvalidOption, TypeMismatch
-from penstock.types import BIGINT, BINARY, DOUBLE, DataType, Schema, TypeKind, parse_type
+from penstock.types import BIGINT, BINARY, DOUBLE, DataType, Schema, TypeKind, attribute, parse_type
 
 _INT64 = (-(1 << 63), (1 << 63) - 1)
 
@@ -112,7 +112,7 @@ class Count(Aggregate):
         return (BIGINT,)
 
     def of_record(self) -> tuple[str, ...]:
-        return ("1",) if self.of is None else (f"0 if r.{self.of} is None else 1",)
+        return ("1",) if self.of is None else (f"0 if r.{attribute(self.of)} is None else 1",)
 
     def merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
         return [f"{slots[0]} += {other[0]}"]
@@ -133,7 +133,10 @@ class _OfColumn(Aggregate):
         return schema.field(self.of).type
 
     def check(self, schema: Schema) -> None:
-        self._type(schema)
+        found = self._type(schema)
+        if found.kind is TypeKind.DECIMAL or found.is_nested:
+            hint = f'Use group_by(…).agg(F.{self.word}("{self.of}")).'
+            raise TypeMismatch(what=f"{self} holds no {found.ddl}.", hint=hint)
 
     def output(self, schema: Schema) -> DataType:
         return self._type(schema)
@@ -142,7 +145,7 @@ class _OfColumn(Aggregate):
         return (self._type(schema),)
 
     def of_record(self) -> tuple[str, ...]:
-        return (f"r.{self.of}",)
+        return (f"r.{attribute(self.of)}",)
 
     def result(self, slots: tuple[str, ...]) -> str:
         return slots[0]
@@ -151,7 +154,9 @@ class _OfColumn(Aggregate):
         found = self._type(schema)
         if not found.is_numeric:
             raise TypeMismatch(what=f"{self} needs a number, but '{self.of}' is {found.ddl}.")
-        return DOUBLE if found.kind is TypeKind.DOUBLE else BIGINT
+        if found.kind is TypeKind.DECIMAL:
+            raise TypeMismatch(what=f"{self} adds no decimals.", hint="Use group_by(…).agg(F.sum(…)).")
+        return DOUBLE if found.is_fractional else BIGINT
 
 
 class Sum(_OfColumn):
@@ -193,7 +198,8 @@ class _Extreme(_OfColumn):
 
     def check(self, schema: Schema) -> None:
         found = self._type(schema)
-        if found.kind in (TypeKind.ARRAY, TypeKind.BINARY):
+        super().check(schema)
+        if found.kind is TypeKind.BINARY:
             raise TypeMismatch(what=f"{self} needs values with an order, but '{self.of}' is {found.ddl}.")
 
     def merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
@@ -232,7 +238,7 @@ class Mean(Sum):
         return self._numeric(schema), BIGINT
 
     def of_record(self) -> tuple[str, ...]:
-        return f"r.{self.of}", f"0 if r.{self.of} is None else 1"
+        return f"r.{attribute(self.of)}", f"0 if r.{attribute(self.of)} is None else 1"
 
     def merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
         return [*super().merge(slots[:1], other[:1]), f"{slots[1]} += {other[1]}"]

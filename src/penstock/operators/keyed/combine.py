@@ -16,7 +16,7 @@ from penstock.operators.grouping import Groups
 from penstock.operators.keyed.aggregates import Aggregate, Custom
 from penstock.operators.keyed.panes import no_time, pane_source
 from penstock.operators.loop import compile_loop
-from penstock.types import TIMESTAMP, Schema
+from penstock.types import TIMESTAMP, Schema, attribute
 
 if TYPE_CHECKING:
     from penstock.operators.keyed.aggregation import Aggregation
@@ -49,12 +49,12 @@ class Combine(Operation):
         if window:
             body += pane_source(window)
         if self.of.ttl:
-            body.append(f"if r.{self.of.ttl.on} is None: no_time({self.of.ttl.on!r})")
+            body.append(f"if r.{attribute(self.of.ttl.on)} is None: no_time({self.of.ttl.on!r})")
         if self.whole:
             body.append("append(r)")
         else:
             before.append("groups = {}")
-            group = ", ".join([*(f"r.{key}" for key in self.of.keys), *(["w"] if window else [])])
+            group = ", ".join([*(f"r.{attribute(key)}" for key in self.of.keys), *(["w"] if window else [])])
             body.append(f"g = ({group}{',' if group else ''})")
             body += self.of.accumulate("groups.get(g)", "groups[g]", self.of.of_record())
             after.append(f"for g, a in groups.items(): append(P(*g, a[0], {self._packed()}))")

@@ -18,7 +18,7 @@ from penstock.operators.keyed.state import KeyedState
 from penstock.operators.keyed.windows import check_time
 from penstock.operators.keys import check_keys, key_source
 from penstock.operators.loop import compile_loop
-from penstock.types import Record, Schema
+from penstock.types import Record, Schema, attribute
 
 _LOW = -(1 << 63)
 
@@ -81,7 +81,7 @@ class Timed(Operation):
 
     def build(self, schema: Schema, errors: Errors) -> Operator:
         on = self.on
-        body = [f"if r.{on} is None: no_time({on!r})"] if on is not None else []
+        body = [f"if r.{attribute(on)} is None: no_time({on!r})"] if on is not None else []
         process = compile_loop(errors.operation, [*body, "append(r)"], {"no_time": _no_time}, errors)
 
         def vectorised(batch: pa.RecordBatch) -> BatchResult:
@@ -137,7 +137,13 @@ class DistinctOperator(StatefulOperator):
             body = [key, "if k not in times:", "    times[k] = []", "    changed[k] = None", "    append(r)"]
             before = []
         else:
-            body = [f"t = r.{of.on}", "if t < watermark_us:", "    op.late_records += 1", "    continue", key]
+            body = [
+                f"t = r.{attribute(of.on)}",
+                "if t < watermark_us:",
+                "    op.late_records += 1",
+                "    continue",
+                key,
+            ]
             body += ["held = times.get(k)", "if held is None: held = times[k] = []"]
             body += [f"elif any(t - {of.within_us} <= each <= t + {of.within_us} for each in held): continue"]
             body += ["held.append(t)", "op.passed(t, k)", "append(r)"]

@@ -24,7 +24,7 @@ from penstock.operators.keyed.state import KeyedState, Name
 from penstock.operators.keyed.windows import Emit
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
-from penstock.types import Record, Schema
+from penstock.types import Record, Schema, attribute
 
 if TYPE_CHECKING:
     from penstock.operators.keyed.aggregation import Aggregation
@@ -81,7 +81,7 @@ class ExpiringOperator(StatefulOperator):
 
     def _compile(self, output: Schema) -> RecordForm:
         of, ttl = self._of, self._ttl
-        body = [f"t = r.{ttl.on}", f"if t is None: no_time({ttl.on!r})"]
+        body = [f"t = r.{attribute(ttl.on)}", f"if t is None: no_time({ttl.on!r})"]
         body += ["if t < watermark_us:", "    op.late_records += 1", "    continue"]
         body.append(f"k = {key_source(of.keys) if of.keys else '()'}")
         names = [tuple(f"x{i}_{j}" for j in range(len(each))) for i, each in enumerate(of.of_record())]

@@ -17,7 +17,7 @@ from penstock.operators.keyed.state import KeyedState, Name, Space
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
 from penstock.operators.stateless.lookup import How
-from penstock.types import Record, Schema
+from penstock.types import Record, Schema, attribute
 
 if TYPE_CHECKING:
     from penstock.operators.keyed.join import Join
@@ -137,7 +137,7 @@ class MatchOperator(StatefulOperator):
         within_us = self._of.within_us
         body = ["t = r._t", "if t < watermark_us:", "    op.late_records += 1", "    continue", f"k = {key}"]
         if self._outer:
-            body.append(f"if {' or '.join(f'r.{name} is None' for name in self._of.tagged_keys)}:")
+            body.append(f"if {' or '.join(f'r.{attribute(name)} is None' for name in self._of.tagged_keys)}:")
             body += ["    append(alone(r))", "    continue"]
         body += [f"low = t - {within_us}", f"high = t + {within_us}"]
         body += ["if r._side:", "    mine, theirs, y = rights, lefts.get(k), r", "    if theirs:"]

@@ -13,6 +13,8 @@ from heapq import heapify, heappop, heappush
 from math import copysign
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from penstock.operators.base import RecordForm, StatefulOperator
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.state import KeyedState, Name
@@ -20,7 +22,7 @@ from penstock.operators.keyed.tag import Side
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
 from penstock.operators.stateless.lookup import How
-from penstock.types import DataType, Record, Schema, TypeKind
+from penstock.types import DataType, Record, Schema, TypeKind, attribute
 
 if TYPE_CHECKING:
     from penstock.operators.keyed.join import Join
@@ -120,7 +122,7 @@ class MatchOnceOperator(StatefulOperator):
             "    return found",
         ]
         # A null equals nothing; an outer record with one comes when it is taken, so that results are in order of time.
-        no_key = " or ".join(f"r.{name} is None" for name in of.tagged_keys) if self._outer else "False"
+        no_key = " or ".join(f"r.{attribute(name)} is None" for name in of.tagged_keys) if self._outer else "False"
         lines += [
             "def take(entries):",
             "    out = []",
@@ -253,12 +255,19 @@ def order_source(columns: list[tuple[str, DataType]], scope: dict[str, Any]) -> 
 
 def _order_of(data_type: DataType) -> Callable[[Any], Any] | None:
     """What values of a type are compared by; None where they can be compared as they are."""
-    if data_type.kind is TypeKind.DOUBLE:
+    if data_type.is_fractional:
         return _double_order
+    if data_type.kind in (TypeKind.MAP, TypeKind.STRUCT):
+        return _packed_order
     if data_type.kind is TypeKind.ARRAY:
         assert data_type.element is not None
         return partial(_array_order, _order_of(data_type.element))
     return None
+
+
+def _packed_order(value: object) -> bytes | None:
+    """What has no order of its own is compared by its bytes."""
+    return None if value is None else msgspec.msgpack.encode(value)
 
 
 def _double_order(value: float | None) -> Entry | None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from penstock.errors import BadRecord
 from penstock.operators.keyed.aggregates import Aggregate
 from penstock.operators.keyed.windows import Window
+from penstock.types import attribute
 
 
 def no_time(column: str) -> None:
@@ -16,7 +17,7 @@ def no_time(column: str) -> None:
 
 def pane_source(window: Window) -> list[str]:
     """Statements that find the pane ``w`` of record ``r``, and its time ``t``."""
-    return [f"t = r.{window.on}", f"if t is None: no_time({window.on!r})", f"w = t - t % {window.pane_us}"]
+    return [f"t = r.{attribute(window.on)}", f"if t is None: no_time({window.on!r})", f"w = t - t % {window.pane_us}"]
 
 
 def spread_source(

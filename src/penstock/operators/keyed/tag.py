@@ -15,7 +15,7 @@ from penstock.operators.base import BatchForm, BatchResult, Operation, Operator
 from penstock.operators.errors import Errors
 from penstock.operators.loop import compile_loop
 from penstock.operators.stateless.lookup import How
-from penstock.types import Schema
+from penstock.types import Schema, attribute
 
 if TYPE_CHECKING:
     from penstock.operators.keyed.join import Join
@@ -60,12 +60,17 @@ class Tag(Operation):
 
     def build(self, schema: Schema, errors: Errors) -> Operator:
         output = self.bind(schema)
-        own = [f"r.{field.name}" for field in self.of.plain_columns(schema, self.side)]
+        own = [f"r.{attribute(field.name)}" for field in self.of.plain_columns(schema, self.side)]
         nulls = ["None"] * (len(output) - 2 - len(self.of.keys) - len(own))
         right = self.side is Side.RIGHT
-        values = [str(right), *(f"r.{key}" for key in self.of.keys), "t", *(nulls + own if right else own + nulls)]
-        body = [f"t = r.{self._time}", f"if t is None: no_time({self._time!r})"]
-        body += [f"if r.{key} is None: continue" for key in self._needed]
+        values = [
+            str(right),
+            *(f"r.{attribute(key)}" for key in self.of.keys),
+            "t",
+            *(nulls + own if right else own + nulls),
+        ]
+        body = [f"t = r.{attribute(self._time)}", f"if t is None: no_time({self._time!r})"]
+        body += [f"if r.{attribute(key)} is None: continue" for key in self._needed]
         body.append(f"append(U({', '.join(values)}))")
         process = compile_loop(errors.operation, body, {"U": output.record_type, "no_time": _no_time}, errors)
         return Operator(process, schema=schema, output=output, vectorised=self._vectorised(schema, output))

@@ -17,7 +17,7 @@ from penstock.operators.base import BatchForm, BatchResult, Operation, Operator
 from penstock.operators.errors import Errors
 from penstock.operators.keys import check_keys, key_values
 from penstock.operators.loop import compile_loop
-from penstock.types import Field, Record, Schema
+from penstock.types import Field, Record, Schema, attribute
 
 TABLE_ROWS_MAX = 10_000_000
 
@@ -89,7 +89,7 @@ class Table(LookupTable):
 
     def _coerce(self, row: object) -> list[object]:
         record = self.schema.coerce(row)
-        return [getattr(record, name) for name in self.schema.names]
+        return [getattr(record, attribute(name)) for name in self.schema.names]
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -188,9 +188,9 @@ class Lookup(Operation):
     def build(self, schema: Schema, errors: Errors) -> Operator:
         output = self._output(schema)
         added = [f.name for f in self._added()]
-        mine = "".join(f"r.{name}, " for name in schema.names)
+        mine = "".join(f"r.{attribute(name)}, " for name in schema.names)
         found = mine + "".join(f"m.{name}, " for name in added)
-        body = [f"m = get(r.{self.on})", f"if m is not None: append(T({found}))"]
+        body = [f"m = get(r.{attribute(self.on)})", f"if m is not None: append(T({found}))"]
         if self.how is How.LEFT:
             body.append(f"else: append(T({mine}{'None, ' * len(added)}))")
         finder = self.table.finder()

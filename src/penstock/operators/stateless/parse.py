@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
 from enum import Enum
 from operator import attrgetter
 from typing import Any
@@ -19,11 +17,9 @@ from penstock.errors import BadRecord, TypeMismatch
 from penstock.operators.base import BatchForm, BatchResult, Operation, Operator
 from penstock.operators.errors import Errors
 from penstock.operators.loop import compile_loop
-from penstock.types import BINARY, STRING, Field, Schema, TypeKind, python_type
+from penstock.types import BINARY, STRING, Field, Schema, TypeKind, attribute, struct_of, to_array
+from penstock.types.json import TIMESTAMP_US_MAX, date_days, json_reader, json_type, timestamp_us
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EPOCH_DAY = date(1970, 1, 1).toordinal()
-_TIMESTAMP_US_MAX = 1 << 62
 _BATCH_RECORDS = 8192
 """Records decoded at once: few enough that what is decoded is still in the cache when it goes into columns."""
 
@@ -39,32 +35,6 @@ class TimeUnit(Enum):
     def us(self) -> int:
         """Microseconds in one unit."""
         return {"s": 1_000_000, "ms": 1_000, "us": 1}[self.value]
-
-
-def timestamp_us(value: int | float | str, unit_us: int) -> int:
-    """Read a timestamp: a number in the given unit, or ISO-8601 text (UTC when it names no zone)."""
-    if isinstance(value, str):
-        try:
-            parsed = datetime.fromisoformat(value)
-        except ValueError:
-            raise BadRecord(f"{value!r} is not an ISO-8601 time.") from None
-        if parsed.tzinfo is None:
-            parsed = parsed.replace(tzinfo=UTC)
-        return (parsed - _EPOCH) // timedelta(microseconds=1)
-    if isinstance(value, float) and not math.isfinite(value):
-        raise BadRecord(f"{value!r} is not a time.")
-    micros = round(value * unit_us)
-    if not -_TIMESTAMP_US_MAX < micros < _TIMESTAMP_US_MAX:
-        raise BadRecord(f"{value!r} is out of range for a timestamp.")
-    return micros
-
-
-def date_days(value: str) -> int:
-    """Read a date in ISO-8601 form."""
-    try:
-        return date.fromisoformat(value).toordinal() - _EPOCH_DAY
-    except ValueError:
-        raise BadRecord(f"{value!r} is not an ISO-8601 date.") from None
 
 
 @dataclass(frozen=True)
@@ -91,13 +61,28 @@ class ParseJson(Operation):
             "time_us": timestamp_us,
             "days": date_days,
             "unit": self.timestamp_unit.us,
-            "MAX": _TIMESTAMP_US_MAX // self.timestamp_unit.us,
+            "MAX": TIMESTAMP_US_MAX // self.timestamp_unit.us,
         }
-        values = [_converted(field.name, field.type.kind) for field in self.schema.fields]
-        values += [f"r.{name}" for name in self.keep]
-        body = [f"j = decode(r.{self.column})", f"append(T({', '.join(values)}))"]
+        values = [self._converted(field, names) for field in self.schema.fields]
+        values += [f"r.{attribute(name)}" for name in self.keep]
+        body = [f"j = decode(r.{attribute(self.column)})", f"append(T({', '.join(values)}))"]
         process = compile_loop(errors.operation, body, names, errors)
         return Operator(process, schema=schema, output=self.bind(schema), vectorised=self._vectorised(schema))
+
+    def _converted(self, field: Field, names: dict[str, object]) -> str:
+        value = f"j.{attribute(field.name)}"
+        if field.type.kind is TypeKind.TIMESTAMP:
+            # Whole numbers, the common case, are converted in line.
+            fast = f"{value} * unit if type({value}) is int and -MAX < {value} < MAX"
+            return f"{fast} else None if {value} is None else time_us({value}, unit)"
+        if field.type.kind is TypeKind.DATE:
+            return f"None if {value} is None else days({value})"
+        read = json_reader(field.type, self.timestamp_unit.us)
+        if read is None:
+            return value
+        name = f"read_{attribute(field.name)}"
+        names[name] = read
+        return f"None if {value} is None else {name}({value})"
 
     def _vectorised(self, schema: Schema) -> BatchForm:
         at = schema.names.index(self.column)
@@ -127,27 +112,7 @@ class ParseJson(Operation):
 
 
 def _decoder(schema: Schema) -> msgspec.json.Decoder[Any]:
-    members: list[Any] = []
-    for field in schema.fields:
-        wanted: Any = python_type(field.type)
-        if field.type.kind is TypeKind.TIMESTAMP:
-            wanted = int | float | str
-        elif field.type.kind is TypeKind.DATE:
-            wanted = str
-        members.append((field.name, wanted | None, None) if field.nullable else (field.name, wanted))
-    members.sort(key=len)  # msgspec wants required members first; the order does not matter for JSON
-    return msgspec.json.Decoder(msgspec.defstruct("Json", members, gc=False))
-
-
-def _converted(name: str, kind: TypeKind) -> str:
-    value = f"j.{name}"
-    if kind is TypeKind.TIMESTAMP:
-        # Whole numbers, the common case, are converted in line.
-        fast = f"{value} * unit if type({value}) is int and -MAX < {value} < MAX"
-        return f"{fast} else None if {value} is None else time_us({value}, unit)"
-    if kind is TypeKind.DATE:
-        return f"None if {value} is None else days({value})"
-    return value
+    return msgspec.json.Decoder(json_type(struct_of(schema.fields)))
 
 
 def _lines(values: pa.Array) -> memoryview:
@@ -173,8 +138,8 @@ def _lines(values: pa.Array) -> memoryview:
 
 def _column(field: Field, unit_us: int) -> Callable[[list[Any]], pa.Array]:
     """Return the function that turns a member of decoded objects into a column."""
-    member, kind, data_type = attrgetter(field.name), field.type.kind, field.type.arrow
-    limit = _TIMESTAMP_US_MAX // unit_us
+    member, kind, data_type = attrgetter(attribute(field.name)), field.type.kind, field.type.arrow
+    limit = TIMESTAMP_US_MAX // unit_us
 
     def times(objects: list[Any]) -> pa.Array:
         values = list(map(member, objects))
@@ -189,5 +154,11 @@ def _column(field: Field, unit_us: int) -> Callable[[list[Any]], pa.Array]:
         days = [None if value is None else date_days(value) for value in map(member, objects)]
         return pa.array(days, pa.int32()).view(data_type)
 
-    converters = {TypeKind.TIMESTAMP: times, TypeKind.DATE: dates}
-    return converters.get(kind) or (lambda objects: pa.array(list(map(member, objects)), data_type))
+    read = json_reader(field.type, unit_us)
+
+    def others(objects: list[Any]) -> pa.Array:
+        if read is None:
+            return to_array(list(map(member, objects)), field.type)
+        return to_array([None if value is None else read(value) for value in map(member, objects)], field.type)
+
+    return {TypeKind.TIMESTAMP: times, TypeKind.DATE: dates}.get(kind, others)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.checks import OneOf
 from penstock.errors import TypeMismatch
 from penstock.expr import Column
+from penstock.expr.text import expr
 from penstock.operators import Filter, ParseJson, Project, TimeUnit
 from penstock.pipeline.steps import named_columns
 from penstock.pipeline.streams.base import Builder
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 class ColumnVerbs(Builder):
     """What a stream can do with its columns."""
 
-    def filter(self, condition: Column, *, name: str | None = None, on_error: str = "fail") -> Stream:
-        """Keep the records for which a condition is true."""
+    def filter(self, condition: Column | str, *, name: str | None = None, on_error: str = "fail") -> Stream:
+        """Keep the records for which a condition is true: an expression, or SQL text such as ``"price > 10"``."""
+        if isinstance(condition, str):
+            condition = expr(condition)
         if not isinstance(condition, Column):
             raise TypeMismatch(
                 what=f"{condition!r} is not a column expression.",
@@ -29,6 +32,8 @@ class ColumnVerbs(Builder):
                 hint='Write ps.col("x") == 1, or use map().',
             )
         return self._then(Filter(condition), name, on_error)
+
+    where = filter
 
     def select(
         self, *columns: str | Column, name: str | None = None, on_error: str = "fail", **named: Column
@@ -44,7 +49,7 @@ class ColumnVerbs(Builder):
 
     def parse_json(
         self,
-        schema: str | Schema,
+        schema: object,
         *,
         column: str = "value",
         timestamp_unit: str = "ms",

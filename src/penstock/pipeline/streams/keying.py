@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.durations import parse_us
 from penstock.errors import InvalidOption, PenstockError
+from penstock.expr import Column
 from penstock.operators import DropDuplicates, Emit, Watermark, Window, check_keys, sliding, tumbling
 from penstock.operators.keyed.aggregates import Aggregate
 from penstock.operators.keyed.expiring import TimeToLive
 from penstock.pipeline.streams.base import Builder
 
 if TYPE_CHECKING:
+    from penstock.pipeline.streams.aggregating import GroupedStream
     from penstock.pipeline.streams.grouped import Aggregated, Grouped, KeyedStream
     from penstock.pipeline.streams.stream import Stream
 
@@ -103,6 +105,17 @@ class KeyingVerbs(Builder):
                 option="window", given=window, allowed="a size, where on, slide, lateness or emit is given"
             )
         return Grouped(self._unkeyed, self._keys, window)
+
+    def group_by(self, *keys: str | Column) -> GroupedStream:
+        """Group records by columns and expressions, and by ``F.window(…)``; ``agg`` follows.
+
+        Examples
+        --------
+        >>> ads.group_by("ad", F.window("at", "10 seconds")).agg(F.sum("price").alias("total"))  # doctest: +SKIP
+        """
+        from penstock.pipeline.streams.aggregating import GroupedStream
+
+        return GroupedStream(self._unkeyed, keys)
 
     def aggregate(
         self,

@@ -12,6 +12,8 @@ from penstock.pipeline.streams.columns import ColumnVerbs
 from penstock.pipeline.streams.combining import CombiningVerbs
 from penstock.pipeline.streams.functions import FunctionVerbs
 from penstock.pipeline.streams.keying import KeyingVerbs
+from penstock.pipeline.streams.preview import PreviewVerbs
+from penstock.pipeline.streams.shaping import ShapingVerbs
 
 
 def stream(name: str, source: Source | End) -> Stream:
@@ -34,7 +36,7 @@ def stream(name: str, source: Source | End) -> Stream:
     return Stream(make_step(source, (), name, name), MAIN, source.schema)
 
 
-class Stream(ColumnVerbs, FunctionVerbs, CombiningVerbs, KeyingVerbs, AlternativeVerbs):
+class Stream(ColumnVerbs, ShapingVerbs, FunctionVerbs, CombiningVerbs, KeyingVerbs, AlternativeVerbs, PreviewVerbs):
     """Records of one schema, flowing. Immutable: every method returns a new stream."""
 
     def to(self, sink: Sink | End, *, name: str | None = None, dead_letters: Sink | End | None = None) -> Pipeline:

@@ -1,0 +1,16 @@
+"""The functions of the table, sorted by what they are about; importing this fills the table."""
+
+from penstock.expr.library import (
+    arrays,
+    choices,
+    dates,
+    hashes,
+    higher,
+    json_text,
+    maps,
+    maths,
+    strings,
+    timestamps,
+)
+
+__all__ = ["arrays", "choices", "dates", "hashes", "higher", "json_text", "maps", "maths", "strings", "timestamps"]

@@ -1,0 +1,56 @@
+"""Functions that choose between values, and those that look for nulls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow.compute as pc
+
+from penstock.errors import BadRecord
+from penstock.expr.order import order_key
+from penstock.expr.table import define, same
+from penstock.expr.typed import Typed
+from penstock.types import BOOLEAN, STRING
+
+add = define("choices")
+
+
+def _extreme(choose: Callable[..., Any]) -> Callable[[Typed], Callable[..., Any]]:
+    def make(node: Typed) -> Callable[..., Any]:
+        key = order_key(node.args[0].type)
+
+        def compute(*values: Any) -> Any:
+            there = [value for value in values if value is not None]
+            return choose(there, key=key) if there else None
+
+        return compute
+
+    return make
+
+
+def _raise_error(message: str) -> Any:
+    raise BadRecord(message)
+
+
+add("isnull", "c:any", BOOLEAN, source="({0} is None)", kernel=pc.is_null, strict=False)
+add("isnotnull", "c:any", BOOLEAN, source="({0} is not None)", kernel=pc.is_valid, strict=False)
+add(
+    "nvl ifnull",
+    "c:any c:any",
+    same(),
+    lambda a, b: b if a is None else a,
+    kernel=pc.coalesce,
+    strict=False,
+    nullable=True,
+    coerce="common",
+)
+add("nvl2", "c:any c:any c:any", same(1), lambda a, b, c: c if a is None else b, strict=False, nullable=True)
+add("nullif", "c:any c:any", same(), lambda a, b: None if a == b else a, strict=False, nullable=True, coerce="common")
+add("equal_null", "c:any c:any", BOOLEAN, lambda a, b: a == b or (a != a and b != b), strict=False, coerce="common")
+add("zeroifnull", "c:number", same(), lambda a: 0 if a is None else a, strict=False)
+add("nullifzero", "c:number", same(), lambda a: a or None, nullable=True)
+add("greatest", "c:any*", same(), make=_extreme(max), strict=False, nullable=True, coerce="common")
+add("least", "c:any*", same(), make=_extreme(min), strict=False, nullable=True, coerce="common")
+add("if", "c:boolean l:any l:any", same(1), lambda c, a, b: a if c else b, strict=False, nullable=True, coerce="common")
+add("raise_error", "l:string", STRING, _raise_error, nullable=True)

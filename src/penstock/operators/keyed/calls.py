@@ -1,0 +1,152 @@
+"""From ``F.sum("price")`` to the aggregate that runs: which class, for which types."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from penstock.errors import TypeMismatch
+from penstock.expr.aggregation import AggregateCall
+from penstock.expr.library.hashes import hash64
+from penstock.operators.keyed import folding
+from penstock.operators.keyed import statistics as stats
+from penstock.operators.keyed.aggregates import Aggregate, Count, First, Last, Max, Mean, Min, Sum
+from penstock.operators.keyed.folding import Fold
+from penstock.types import BIGINT, BOOLEAN, DATE, DOUBLE, TIMESTAMP, DataType, Schema, TypeKind, array_of
+
+_MOMENTS = ("variance", "var_pop", "stddev", "stddev_pop", "skewness", "kurtosis")
+
+
+def aggregate_of(call: AggregateCall, columns: tuple[str, ...], schema: Schema) -> Aggregate:
+    """Return the aggregate over columns that the schema has, or raise TypeMismatch."""
+    name = call.name
+    kinds = [schema.field(column).type for column in columns]
+    if name == "count":
+        return Count(columns[0] if columns else None)
+    if name == "count_distinct":
+        return Fold(name, columns, BIGINT, folding.marked, folding.united, len)
+    of, kind = columns[0], kinds[0]
+    if name in ("sum", "avg", "sum_distinct", "percentile", "median", *_MOMENTS):
+        _need(name, of, kind, kind.is_numeric, "a number")
+    if name in ("bool_and", "bool_or", "count_if"):
+        _need(name, of, kind, kind == BOOLEAN, "a condition")
+        return {"bool_and": stats.Every, "bool_or": stats.Some, "count_if": stats.CountIf}[name](of, kind)
+    if name in _MOMENTS:
+        return stats.Moments(of, kind, name)
+    if name in ("max_by", "min_by"):
+        _need(name, columns[1], kinds[1], _is_plain(kinds[1]), "values with an order, and no decimals,")
+        _need(name, of, kind, _is_plain(kind), "values that are no decimals and not nested")
+        return stats.ExtremeBy(of, columns[1], kind, kinds[1], name == "max_by")
+    if name in ("min", "max"):
+        _need(name, of, kind, not kind.is_nested, "values with an order")
+    return _MAKERS[name](call, of, kind)
+
+
+def _need(name: str, of: str, kind: DataType, fits: bool, wanted: str) -> None:
+    if not fits:
+        raise TypeMismatch(what=f"{name} needs {wanted}, but '{of}' is {kind.ddl}.")
+
+
+def _sum(_call: AggregateCall, of: str, kind: DataType) -> Aggregate:
+    return stats.DecimalSum(of, kind) if kind.kind is TypeKind.DECIMAL else Sum(of)
+
+
+def _mean(_call: AggregateCall, of: str, kind: DataType) -> Aggregate:
+    return stats.DecimalMean(of, kind) if kind.kind is TypeKind.DECIMAL else Mean(of)
+
+
+def _max(call: AggregateCall, of: str, kind: DataType) -> Aggregate:
+    if not _is_plain(kind):
+        return _packed_extreme(call, of, kind)
+    return stats.SparkMax(of, kind) if kind.is_fractional else Max(of)
+
+
+def _min(call: AggregateCall, of: str, kind: DataType) -> Aggregate:
+    return Min(of) if _is_plain(kind) else _packed_extreme(call, of, kind)
+
+
+def _packed_extreme(call: AggregateCall, of: str, kind: DataType) -> Aggregate:
+    combine = folding.extreme(kind, largest=call.name == "max")
+    return Fold(call.name, (of,), kind, folding.packed, combine, folding.chosen(kind, last=False))
+
+
+def _is_plain(kind: DataType) -> bool:
+    """Whether values come out of a snapshot as they went in."""
+    return kind.kind is not TypeKind.DECIMAL and not kind.is_nested
+
+
+def _first(call: AggregateCall, of: str, kind: DataType) -> Aggregate:
+    return _ordered(call, of, kind, last=False)
+
+
+def _last(call: AggregateCall, of: str, kind: DataType) -> Aggregate:
+    return _ordered(call, of, kind, last=True)
+
+
+def _ordered(call: AggregateCall, of: str, kind: DataType, *, last: bool) -> Aggregate:
+    skips_nulls = call.options == (True,)
+    if _is_plain(kind):
+        if skips_nulls:
+            return Last(of) if last else First(of)
+        return stats.LastOrNull(of, kind) if last else stats.FirstOrNull(of, kind)
+    made = folding.packed if skips_nulls else folding.kept
+    combine = folding.later if last else folding.earlier
+    return Fold(call.name, (of,), kind, made, combine, folding.chosen(kind, last=last), ordered=True)
+
+
+def _sum_distinct(call: AggregateCall, of: str, kind: DataType) -> Aggregate:
+    def finish(counts: dict[Any, int]) -> Any:
+        return sum(counts) if counts else None
+
+    _need(call.name, of, kind, kind.kind is not TypeKind.DECIMAL, "a whole number or a double")
+    result = DOUBLE if kind.is_fractional else BIGINT
+    return Fold(call.name, (of,), result, folding.counted, folding.added, finish)
+
+
+def _approx(call: AggregateCall, of: str, kind: DataType) -> Aggregate:
+    (rsd,) = call.options
+    bits = max(math.ceil(2 * math.log2(1.106 / float(str(rsd)))), 4)
+    made = folding.registers_of(hash64(kind), bits)
+    return Fold(call.name, (of,), BIGINT, made, folding.larger, folding.estimate(bits))
+
+
+def _percentile_approx(call: AggregateCall, of: str, kind: DataType) -> Aggregate:
+    share, accuracy = call.options
+    fits = kind.is_integer or kind.is_fractional or kind in (DATE, TIMESTAMP)
+    _need(call.name, of, kind, fits, "a whole number, a double or a time")
+    if not isinstance(accuracy, int) or accuracy < 1:
+        raise TypeMismatch(what=f"the accuracy of percentile_approx is a number above 0, not {accuracy!r}.")
+    finish = folding.approximate(float(str(share)))
+    return Fold(call.name, (of,), kind, folding.weighed, folding.sketch(accuracy), finish)
+
+
+def _percentile(call: AggregateCall, of: str, _kind: DataType) -> Aggregate:
+    share = float(str(call.options[0])) if call.options else 0.5
+    return Fold(call.name, (of,), DOUBLE, folding.counted, folding.added, folding.percentile(share))
+
+
+def _collect_list(call: AggregateCall, of: str, kind: DataType) -> Aggregate:
+    finish = folding.opened(kind)
+    return Fold(call.name, (of,), array_of(kind), folding.packed, folding.collected, finish, ordered=True)
+
+
+def _collect_set(call: AggregateCall, of: str, kind: DataType) -> Aggregate:
+    return Fold(call.name, (of,), array_of(kind), folding.packed_set, folding.collected_set, folding.opened(kind))
+
+
+_MAKERS: dict[str, Callable[[AggregateCall, str, DataType], Aggregate]] = {
+    "sum": _sum,
+    "avg": _mean,
+    "min": _min,
+    "max": _max,
+    "first": _first,
+    "last": _last,
+    "sum_distinct": _sum_distinct,
+    "approx_count_distinct": _approx,
+    "percentile_approx": _percentile_approx,
+    "percentile": _percentile,
+    "median": _percentile,
+    "collect_list": _collect_list,
+    "collect_set": _collect_set,
+}

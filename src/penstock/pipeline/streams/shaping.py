@@ -1,0 +1,166 @@
+"""Small verbs that change the shape of records: drop, rename, cast, explode, union by name, sample, tap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from penstock.checks import Whole
+from penstock.errors import InvalidOption, PenstockError, TypeMismatch
+from penstock.expr import Column, call, col, lit
+from penstock.expr.text import expr
+from penstock.operators import Explode, Filter, Project
+from penstock.pipeline.streams.base import Builder
+from penstock.types import DataType, Record, TypeKind, quoted
+
+if TYPE_CHECKING:
+    from penstock.pipeline.streams.stream import Stream
+
+_SHARES = 1 << 20
+
+
+class ShapingVerbs(Builder):
+    """What a stream can do with the shape of its records."""
+
+    def select_expr(self, *texts: str, name: str | None = None, on_error: str = "fail") -> Stream:
+        """Keep or compute columns written as SQL text: ``select_expr("ad", "price * 2 AS twice")``."""
+        columns: list[Column] = []
+        for text in texts:
+            columns += map(_column, self.schema.names) if text == "*" else [expr(text)]
+        return self._then(Project(tuple(columns)), name, on_error)
+
+    selectExpr = select_expr
+
+    def with_column(self, label: str, column: Column, *, name: str | None = None, on_error: str = "fail") -> Stream:
+        """Add one computed column, or replace the one of that name."""
+        if not isinstance(column, Column):
+            raise TypeMismatch(what=f"{column!r} is not a column expression.", operation=name or "with_column")
+        return self._then(Project((column.alias(label),), keep=True), name, on_error)
+
+    def drop(self, *columns: str, name: str | None = None) -> Stream:
+        """Leave columns out."""
+        self._check(columns, name or "drop")
+        left = [each for each in self.schema.names if each not in columns]
+        if not left:
+            raise InvalidOption(option="columns", given=columns, allowed="fewer than all", operation=name or "drop")
+        return self._then(Project(tuple(map(_column, left))), name)
+
+    def rename(self, columns: Mapping[str, str], *, name: str | None = None) -> Stream:
+        """Give columns other names: ``rename({"old": "new"})``."""
+        self._check(tuple(columns), name or "rename")
+        made = [_column(each).alias(columns.get(each, each)) for each in self.schema.names]
+        return self._then(Project(tuple(made)), name)
+
+    with_columns_renamed = rename
+
+    def with_column_renamed(self, existing: str, new: str, *, name: str | None = None) -> Stream:
+        """Give one column another name."""
+        return self.rename({existing: new}, name=name)
+
+    def cast(self, types: Mapping[str, str | DataType], *, name: str | None = None, on_error: str = "fail") -> Stream:
+        """Convert columns: ``cast({"price": "decimal(10,2)", "n": "bigint"})``."""
+        self._check(tuple(types), name or "cast")
+        made = [_column(label).cast(kind).alias(label) for label, kind in types.items()]
+        return self._then(Project(tuple(made), keep=True), name, on_error)
+
+    def explode(
+        self,
+        column: str,
+        *into: str,
+        outer: bool = False,
+        position: str | None = None,
+        name: str | None = None,
+        on_error: str = "fail",
+    ) -> Stream:
+        """Make a record of each element of an array, or of each entry of a map.
+
+        Parameters
+        ----------
+        column : str
+            The array or map; what is made takes its place.
+        *into : str
+            A name for the element (the column's own by default), or names for key and value (``key``, ``value``).
+        outer : bool
+            Whether records without elements stay, with null.
+        position : str, optional
+            Name of a column for the place of the element, from 0.
+
+        Examples
+        --------
+        >>> orders.explode("items", "item").select("id", col("item.price"))  # doctest: +SKIP
+        """
+        is_map = column in self.schema and self.schema.field(column).type.kind is TypeKind.MAP
+        names = into or (("key", "value") if is_map else (column,))
+        return self._then(Explode(column, tuple(names), position, outer), name, on_error)
+
+    def union_by_name(self, *others: Stream, allow_missing: bool = False, name: str | None = None) -> Stream:
+        """Bring streams together by the names of their columns, whatever the order.
+
+        With ``allow_missing``, columns that a stream does not have are null there.
+        """
+        label = name or "union_by_name"
+        streams = [self._unkeyed, *others]
+        wanted: dict[str, DataType] = {}
+        for stream in streams:
+            for field in stream.schema:
+                wanted.setdefault(field.name, field.type)
+        made = []
+        for stream in streams:
+            missing = [each for each in wanted if each not in stream.schema]
+            if missing and not allow_missing:
+                raise TypeMismatch(
+                    what=f"({stream.schema.ddl}) has no column '{missing[0]}'.",
+                    operation=label,
+                    hint="Give allow_missing=True for nulls.",
+                )
+            columns = [
+                (_column(each) if each in stream.schema else lit(None)).cast(kind).alias(each)
+                for each, kind in wanted.items()
+            ]
+            made.append(stream._then(Project(tuple(_nullable(column) for column in columns)), None))
+        first, *rest = made
+        return first.merge(*rest, name=name)
+
+    unionByName = union_by_name
+
+    def distinct(self, *, name: str | None = None) -> Stream:
+        """Let each different record pass once; what has passed is held for as long as the job runs."""
+        return self.drop_duplicates(name=name)  # type: ignore[attr-defined,no-any-return]
+
+    def sample(self, fraction: float, *, seed: int = 0, name: str | None = None) -> Stream:
+        """Keep about a share of the records.
+
+        Which ones follows from their values and the seed, so that a replay after a failure keeps the same; records
+        that are equal stay or go together.
+        """
+        if not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
+            raise InvalidOption(option="fraction", given=fraction, allowed="0 to 1", operation=name or "sample")
+        Whole(0).read("seed", seed)
+        mark = call("xxhash64", lit(seed), *map(_column, self.schema.names))
+        return self._then(Filter(call("pmod", mark, lit(_SHARES)) < lit(round(fraction * _SHARES))), name)
+
+    def tap(self, function: Callable[[Record], Any], *, name: str | None = None, on_error: str = "fail") -> Stream:
+        """Call a function for each record, for what it does; the records go on as they are."""
+
+        def look(record: Record) -> Record:
+            function(record)
+            return record
+
+        return self.map(look, schema=self.schema, name=name or "tap", on_error=on_error)  # type: ignore[attr-defined,no-any-return]
+
+    def _check(self, columns: tuple[str, ...], label: str) -> None:
+        try:
+            for column in columns:
+                self.schema.field(column)
+        except PenstockError as error:
+            raise error.at(label) from None
+
+
+def _column(name: str) -> Column:
+    return col(quoted(name))
+
+
+def _nullable(column: Column) -> Column:
+    """Columns of several streams are equal only if nulls may come in all of them."""
+    (inner,) = column.args
+    return call("nvl", inner, inner).alias(str(column.payload))

@@ -1,0 +1,184 @@
+"""Reads a query with sqlglot and calls the verbs of streams: select, filter, group_by, agg, merge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.errors import PenstockError, TypeMismatch, nearest
+from penstock.expr import Column, col
+from penstock.expr.aggregation import has_aggregate, window
+from penstock.expr.column import Op
+from penstock.expr.text import fail, parse, read_expression
+from penstock.pipeline.streams.base import Builder
+from penstock.pipeline.streams.stream import Stream
+from penstock.types import quoted
+
+_HAVING = "_having"
+_REFUSED = {
+    "joins": "JOIN; use stream.join(…) or lookup(…), and query its result",
+    "order": "ORDER BY: a stream has no end to sort up to",
+    "limit": "LIMIT: a stream has no end to count up to",
+    "qualify": "QUALIFY",
+    "laterals": "LATERAL VIEW; use stream.explode(…)",
+    "with_": "WITH; query a stream that another query made",
+    "windows": "WINDOW",
+    "sort": "SORT BY",
+    "cluster": "CLUSTER BY",
+    "distribute": "DISTRIBUTE BY",
+    "offset": "OFFSET",
+}
+
+
+def sql(text: str, **streams: Stream) -> Stream:
+    """Build a stream from a query over streams.
+
+    The dialect is Spark's. There are SELECT (DISTINCT), FROM one stream or a query, WHERE, GROUP BY with
+    ``window(time, '10 seconds')``, HAVING and UNION ALL; results are those of the verbs that they stand for.
+
+    Parameters
+    ----------
+    text : str
+        The query.
+    **streams : Stream
+        What its tables are.
+
+    Examples
+    --------
+    >>> ps.sql("SELECT ad, count(*) AS n FROM ads GROUP BY window(at, '10 seconds'), ad", ads=ads)  # doctest: +SKIP
+    """
+    for name, stream in streams.items():
+        if not isinstance(stream, Builder):
+            raise TypeMismatch(what=f"{name}={stream!r} is not a stream.", operation="sql")
+    return _Query(text, streams).read(parse(text, query=True))
+
+
+class _Query:
+    def __init__(self, text: str, streams: Mapping[str, Stream]) -> None:
+        self._text = text
+        self._streams = streams
+
+    def read(self, node: Any) -> Stream:
+        kind = type(node).__name__
+        if kind == "Subquery":
+            return self.read(node.this)
+        if kind == "Union":
+            if node.args.get("distinct"):
+                raise fail(node, self._text, "UNION holds every record for ever; use UNION ALL")
+            return self._union(node)
+        if kind != "Select":
+            raise fail(node, self._text, f"{kind.upper()} is not supported")
+        try:
+            return self._select(node)
+        except PenstockError as error:
+            if error.code == "INVALID_TEXT":
+                raise
+            raise error.at("sql") from None
+
+    def _union(self, node: Any) -> Stream:
+        """Both sides, with the names of the left one's columns."""
+        left, right = self.read(node.left), self.read(node.right)
+        if len(left.schema) != len(right.schema):
+            raise fail(node, self._text, "the sides of UNION ALL have different numbers of columns")
+        names = dict(zip(right.schema.names, left.schema.names, strict=True))
+        return left.merge(right.rename(names) if names != {name: name for name in names} else right)
+
+    def _select(self, node: Any) -> Stream:
+        for part, told in _REFUSED.items():
+            if node.args.get(part):
+                raise fail(node, self._text, f"there is no {told}")
+        stream = self._from(node)
+        where = node.args.get("where")
+        if where is not None:
+            stream = stream.filter(self._column(where.this))
+        items = self._items(node, stream)
+        group = node.args.get("group")
+        if group is None and not any(has_aggregate(item) for item in items):
+            if node.args.get("having"):
+                raise fail(node, self._text, "HAVING needs GROUP BY")
+            made = stream.select(*items)
+        else:
+            made = self._grouped(stream, node, group, items)
+        return made.distinct() if node.args.get("distinct") else made
+
+    def _from(self, node: Any) -> Stream:
+        source = node.args.get("from_") or node.args.get("from")
+        if source is None:
+            raise fail(node, self._text, "the query has no FROM")
+        table = source.this
+        if type(table).__name__ == "Subquery":
+            stream = self.read(table.this)
+        else:
+            name = table.name
+            if name not in self._streams:
+                known = ", ".join(self._streams) or "none are given"
+                raise fail(table, self._text, f"there is no stream {name!r} ({known}){nearest(name, self._streams)}")
+            stream = self._streams[name]
+        alias = table.alias_or_name
+        for column in [each for each in node.walk() if type(each).__name__ == "Column"]:
+            if alias and column.table == alias and alias not in stream.schema:
+                column.set("table", None)
+        return stream
+
+    def _items(self, node: Any, stream: Stream) -> list[Column]:
+        items: list[Column] = []
+        for each in node.expressions:
+            if type(each).__name__ == "Star":
+                items += [col(quoted(name)) for name in stream.schema.names]
+            else:
+                items.append(self._column(each))
+        return items
+
+    def _column(self, node: Any) -> Column:
+        return read_expression(node, self._text)
+
+    def _grouped(self, stream: Stream, node: Any, group: Any, items: list[Column]) -> Stream:
+        keys = [self._key(each, items) for each in (group.expressions if group is not None else [])]
+        outputs = [item.alias(_name(item)) for item in items if has_aggregate(item)]
+        having = node.args.get("having")
+        condition = None if having is None else self._column(having.this)
+        if condition is not None and has_aggregate(condition):
+            outputs.append(condition.alias(_HAVING))
+            condition = col(_HAVING)
+        if not outputs:
+            raise fail(node, self._text, "GROUP BY needs an aggregate, such as count(*)")
+        made = stream.group_by(*keys).agg(*outputs)
+        if condition is not None:
+            made = made.filter(condition)
+        computed = {str(_bare(key)): _name(key) for key in keys}
+        shown = []
+        for item in items:
+            if has_aggregate(item):
+                shown.append(col(quoted(_name(item))))
+            elif str(_bare(item)) in computed:
+                shown.append(col(quoted(computed[str(_bare(item))])).alias(_name(item)))
+            else:
+                shown.append(item)
+        if tuple(map(_name, shown)) == made.schema.names and all(_bare(each).op is Op.REF for each in shown):
+            return made
+        return made.select(*shown)
+
+    def _key(self, node: Any, items: list[Column]) -> Column:
+        if type(node).__name__ == "Literal" and not node.is_string:
+            place = int(node.this)
+            if not 1 <= place <= len(items):
+                raise fail(node, self._text, f"there is no item {place} to group by")
+            return items[place - 1]
+        if type(node).__name__ == "Anonymous" and str(node.this).lower() == "window":
+            args = node.expressions
+            if len(args) not in (2, 3) or not all(each.is_string for each in args[1:]):
+                raise fail(node, self._text, "window takes a time column and texts: window(at, '10 seconds')")
+            return window(self._column(args[0]), *[each.this for each in args[1:]])
+        key = self._column(node)
+        named = {_name(item): item for item in items if item.op is Op.ALIAS and not has_aggregate(item)}
+        return named.get(str(key.payload), key) if key.op is Op.REF else key
+
+
+def _bare(column: Column) -> Column:
+    return _bare(column.args[0]) if column.op is Op.ALIAS else column
+
+
+def _name(column: Column) -> str:
+    if column.op is Op.ALIAS:
+        return str(column.payload)
+    return str(column.payload).rpartition(".")[2].strip("`") if column.op is Op.REF else str(column)

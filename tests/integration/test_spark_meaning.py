@@ -1,0 +1,143 @@
+"""Expressions mean what they mean to Spark: every function on the same records in both, values and types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import meaning
+import penstock as ps
+from penstock import functions as F
+from penstock.errors import PenstockError
+from penstock.expr import Column, infer, record_function
+from penstock.expr.table import FUNCTIONS
+from penstock.testing import collect
+from penstock.types import DataType, to_values
+
+pytestmark = pytest.mark.spark
+SCHEMA = meaning.SCHEMA
+INTERNAL = {"getItem"}
+UNTESTED = {"raise_error"}
+"""Functions that have no value to compare."""
+DEVIATIONS: dict[str, str] = {}
+"""Expressions whose value is knowingly another one, and why; it should be empty."""
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    builder = SparkSession.builder.master("local[1]").appName("meaning")
+    for key, value in {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",  # hundreds of expressions in one query are compiled in vain
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    path = Path(tmp_path_factory.mktemp("meaning")) / "rows.parquet"
+    pq.write_table(pa.Table.from_batches([SCHEMA.to_batch(meaning.records())]), path)
+    session.read.parquet(str(path)).createOrReplaceTempView("records")
+    yield session
+    session.stop()
+
+
+def shown(value: Any) -> Any:
+    """A value that can be compared: doubles to 13 digits, because libraries of two languages compute them."""
+    if isinstance(value, float):
+        return "NaN" if value != value else float(f"{value:.12e}") + 0.0
+    if isinstance(value, list):
+        return [shown(each) for each in value]
+    if isinstance(value, dict):
+        return {key: shown(each) for key, each in value.items()}
+    if hasattr(value, "__struct_fields__"):
+        return tuple(shown(getattr(value, name)) for name in value.__struct_fields__)
+    return value
+
+
+def kind_of(data_type: DataType) -> str:
+    """A type without what does not count: whether parts may be null."""
+    return data_type.ddl.replace(" not null", "")
+
+
+@pytest.mark.parametrize("group", meaning.GROUPS)
+def test_values_and_types_are_those_of_spark(spark: SparkSession, group: str) -> None:
+    columns = [column for column in meaning.GROUPS[group]() if str(column) not in DEVIATIONS]
+    selected = ", ".join(f"{column} AS c{i}" for i, column in enumerate(columns))
+    frame = spark.sql(f"SELECT {selected} FROM records")
+    kinds = [kind_of(field.type) for field in meaning.Schema.parse(frame.schema)]
+    table = frame.toArrow().combine_chunks()
+    for i, column in enumerate(columns):
+        ours = infer(column, SCHEMA)
+        assert kind_of(ours.type) == kinds[i], column
+        function = record_function(column, SCHEMA)
+        values = [shown(function(record)) for record in meaning.records()]
+        chunk = table.column(i).chunk(0)
+        expected = to_values(chunk if ours.type.is_nested else chunk.cast(ours.type.arrow), ours.type)
+        assert values == [shown(value) for value in expected], column
+        if not ours.nullable:
+            assert None not in values, column
+
+
+@pytest.mark.parametrize("column", meaning.failures(), ids=str)
+def test_what_raises_raises_in_both(spark: SparkSession, column: Column) -> None:
+    with pytest.raises(PySparkException):
+        spark.sql(f"SELECT {column} FROM records").toArrow()
+    function = record_function(column, SCHEMA)
+    with pytest.raises((PenstockError, ArithmeticError)):
+        [function(record) for record in meaning.records()]
+
+
+AGGREGATES = [
+    F.count("*"), F.count("i"), F.sum("i"), F.sum("p"), F.sum("x"), F.avg("i"), F.avg("p"), F.min("d"), F.max("d"), F.max("s"),
+    F.min("q"), F.max("day"), F.count_distinct("n"), F.count_distinct("f", "g"), F.approx_count_distinct("i"), F.stddev("i"),
+    F.stddev_pop("i"), F.variance("e"), F.var_pop("h"), F.skewness("h"), F.kurtosis("h"), F.median("i"), F.percentile("p", 0.25),
+    F.percentile_approx("i", 0.5), F.percentile_approx("day", 0.9), F.sort_array(F.collect_list("i")), F.sort_array(F.collect_set("j")),
+    F.max_by("s", "i"), F.min_by("t", "b"), F.bool_and("g"), F.bool_or("g"), F.count_if(F.col("i") > 0), F.sum_distinct("j"),
+    F.sum(F.col("i") * 2) / F.count("*"), F.first("i", True).isNull(), F.size(F.collect_list("st")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("keys", [["f"], []], ids=str)
+def test_aggregates_are_those_of_spark(spark: SparkSession, keys: list[str]) -> None:
+    named = [column.alias(f"c{i}") for i, column in enumerate(AGGREGATES)]
+    stream = ps.stream("in", ps.records(meaning.ROWS, schema=SCHEMA))
+    ours: dict[Any, dict[str, Any]] = {}
+    made = stream.group_by(*keys).agg(*named)
+    for row in collect(made):
+        ours[row.get("f")] = row
+    grouped = f" GROUP BY {', '.join(keys)}" if keys else ""
+    frame = spark.sql(f"SELECT {', '.join([*keys, *map(str, named)])} FROM records{grouped}")
+    kinds = [kind_of(field.type) for field in meaning.Schema.parse(frame.schema)]
+    assert [kind_of(field.type) for field in made.schema] == kinds
+    table = frame.toArrow().combine_chunks()
+    columns = [to_values(table.column(i).chunk(0), field.type) for i, field in enumerate(made.schema)]
+    assert len(columns[0]) == len(ours)
+    for values in zip(*columns, strict=True):
+        row = dict(zip(made.schema.names, values, strict=True))
+        for i, column in enumerate(AGGREGATES):
+            assert shown(ours[row.get("f")][f"c{i}"]) == shown(row[f"c{i}"]), column
+
+
+def test_every_function_is_compared() -> None:
+    named: set[str] = set()
+
+    def collect(column: Column) -> None:
+        if column.op.name == "CALL":
+            named.add(str(column.payload))
+        for arg in column.args:
+            collect(arg)
+
+    for make in meaning.GROUPS.values():
+        for column in make():
+            collect(column)
+    rows = {row.name for name, row in FUNCTIONS.items() if not name.startswith("_")}
+    left = rows - named - UNTESTED - INTERNAL
+    assert not left, f"no expression in meaning.py calls {sorted(left)}"

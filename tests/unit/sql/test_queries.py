@@ -1,0 +1,125 @@
+"""Queries and expressions as text build what the verbs and functions build, and mistakes are shown at their place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import meaning
+import penstock as ps
+from penstock import functions as F
+from penstock.errors import InvalidText, PenstockError
+from penstock.expr import infer, record_function
+from penstock.testing import collect
+
+ROWS = [
+    {"ad": "a", "price": 1.5, "at": 1_000_000, "tags": ["x", "y"]},
+    {"ad": "b", "price": 11.0, "at": 2_000_000, "tags": []},
+    {"ad": "a", "price": 12.0, "at": 12_000_000, "tags": None},
+]
+
+
+def ads(name: str = "ads") -> ps.Stream:
+    return ps.stream(name, ps.records(ROWS, schema="ad string, price double, at timestamp, tags array<string>"))
+
+
+@pytest.mark.parametrize("group", meaning.GROUPS)
+def test_the_text_of_every_expression_reads_back(group: str) -> None:
+    records = meaning.records()
+    for column in meaning.GROUPS[group]():
+        again = ps.expr(str(column))
+        assert infer(again, meaning.SCHEMA).type == infer(column, meaning.SCHEMA).type, column
+        one, other = record_function(column, meaning.SCHEMA), record_function(again, meaning.SCHEMA)
+        assert repr([one(record) for record in records]) == repr([other(record) for record in records]), column
+
+
+def test_filter_and_select_take_text() -> None:
+    assert collect(ads().filter("ad = 'a' AND price > 10").select("price")) == [{"price": 12.0}]
+    assert collect(ads().select_expr("ad", "price * 2 AS twice", "size(tags) n"))[0] == {
+        "ad": "a",
+        "twice": 3.0,
+        "n": 2,
+    }
+    assert ads().select_expr("*").schema == ads().schema
+    assert collect(ads().select_expr("at + INTERVAL 10 MINUTES AS later"))[0] == {"later": 601_000_000}
+
+
+@pytest.mark.parametrize(
+    ("query", "same"),
+    [
+        ("SELECT ad, price FROM ads WHERE price > 2", lambda s: s.filter(ps.col("price") > 2).select("ad", "price")),
+        (
+            "SELECT ad, count(*) AS n FROM ads GROUP BY window(at, '10 seconds'), ad",
+            lambda s: s.group_by(F.window("at", "10s"), "ad").agg(F.count("*").alias("n")).select("ad", "n"),
+        ),
+        (
+            "SELECT window.end, upper(x.ad) AS u, sum(price) / count(*) AS m FROM ads x WHERE x.price > 1 "
+            "GROUP BY window(at, '10 seconds', '5 seconds'), 2 HAVING count(*) > 0 AND max(price) > 2",
+            lambda s: (
+                s.filter("price > 1")
+                .group_by(F.window("at", "10s", "5s"), F.upper("ad").alias("u"))
+                .agg((F.sum("price") / F.count("*")).alias("m"), F.max("price").alias("most"))
+                .filter("most > 2")
+                .select(ps.col("window.end"), "u", "m")
+            ),
+        ),
+        ("SELECT sum(price) AS s FROM ads", lambda s: s.group_by().agg(F.sum("price").alias("s"))),
+        ("SELECT DISTINCT ad FROM ads", lambda s: s.select("ad").distinct()),
+        ("SELECT n FROM (SELECT ad AS n FROM ads) WHERE n = 'b'", lambda s: s.select(n=ps.col("ad")).filter("n = 'b'")),
+    ],
+)
+def test_a_query_builds_what_the_verbs_build(query: str, same: Any) -> None:
+    made, expected = ps.sql(query, ads=ads()), same(ads())
+    assert made.schema == expected.schema
+    assert collect(made) == collect(expected)
+
+
+def test_union_all_takes_the_names_of_its_left_side() -> None:
+    made = ps.sql("SELECT ad, price FROM ads UNION ALL SELECT upper(ad), price FROM more", ads=ads(), more=ads("more"))
+    assert made.schema.names == ("ad", "price")
+    assert sorted(str(row["ad"]) for row in collect(made)) == ["A", "A", "B", "a", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("price >", r"missing here \(line 1, column 7\)"),
+        ("upper(ad", r"Expecting \) \(line 1, column 7\)"),
+        ("ad = 'a' AND\n  uper(ad) = 'A'", r"no function 'uper'. Did you mean 'upper'\? \(line 2, column 3\)"),
+        ("INTERVAL 10 PARSECS", "not a unit of time"),
+        ("SELECT 1", "not an expression"),
+        ("", "no SQL text"),
+        ("count(*) OVER ()", "not supported"),
+        ("ad LIKE", "missing here|Expected|Unexpected"),
+    ],
+)
+def test_a_bad_expression_is_shown_at_its_place(text: str, message: str) -> None:
+    with pytest.raises(InvalidText, match=message):
+        ps.expr(text)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT ad FROM adz", "no stream 'adz' .*Did you mean 'ads'"),
+        ("SELECT nope FROM ads", "no column 'nope'"),
+        ("SELECT ad, price, count(*) FROM ads GROUP BY ad", "no column 'price'"),
+        ("SELECT ad, count(*) FROM ads GROUP BY ad ORDER BY 1", "no ORDER BY"),
+        ("SELECT ad FROM ads LIMIT 3", "no LIMIT"),
+        ("SELECT a.ad FROM ads a JOIN ads b ON a.ad = b.ad", "no JOIN"),
+        ("SELECT ad FROM ads UNION SELECT ad FROM ads", "use UNION ALL"),
+        ("SELECT ad FROM ads GROUP BY ad", "needs an aggregate"),
+        ("DROP TABLE ads", "not a query"),
+        ("price > 1", "not a query"),
+        ("SELECT window(at, '1s') FROM ads", "stands in GROUP BY"),
+    ],
+)
+def test_a_bad_query_is_refused(query: str, message: str) -> None:
+    with pytest.raises(PenstockError, match=message):
+        ps.sql(query, ads=ads())
+
+
+def test_tables_are_streams() -> None:
+    with pytest.raises(PenstockError, match="is not a stream"):
+        ps.sql("SELECT 1 FROM x", x=[1])  # type: ignore[arg-type]
