@@ -8,6 +8,7 @@ from penstock.operators.keyed import aggregates as agg
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.streams.stream import Stream, stream
 from penstock.runtime.job import Job, run, start
+from penstock.spark.backfill import backfill
 
 from penstock import testing  # isort: skip (after the names that it uses)
 
@@ -19,6 +20,7 @@ __all__ = [
     "Pipeline",
     "Stream",
     "agg",
+    "backfill",
     "coalesce",
     "col",
     "console",

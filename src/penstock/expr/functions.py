@@ -17,6 +17,8 @@ DAY_US = 86_400 * MICROSECONDS
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH_DAYS = EPOCH.toordinal()
 
+_BLANK = "".join(map(chr, range(33))) + "\x7f"
+"""What may stand around a value in a text: space and control characters, as in Spark."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,64}")
 _DOUBLE = re.compile(
     r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|infinity)|nan", re.IGNORECASE | re.ASCII
@@ -54,7 +56,7 @@ def float_remainder(dividend: float, divisor: float) -> float:
 
 def text_to_integer(text: str) -> int:
     """Read a whole number of 64 bits."""
-    stripped = text.strip(" ")
+    stripped = text.strip(_BLANK)
     if _INTEGER.fullmatch(stripped) is None:
         _unreadable(text, "a whole number")
     value = int(stripped)
@@ -63,7 +65,7 @@ def text_to_integer(text: str) -> int:
 
 def text_to_double(text: str) -> float:
     """Read a decimal number, an infinity or NaN."""
-    stripped = text.strip(" ")
+    stripped = text.strip(_BLANK)
     if _DOUBLE.fullmatch(stripped) is None:
         _unreadable(text, "a number")
     return float(stripped)
@@ -71,14 +73,14 @@ def text_to_double(text: str) -> float:
 
 def text_to_boolean(text: str) -> bool:
     """Read a truth value in one of Spark's spellings."""
-    value = _BOOLEANS.get(text.strip(" ").lower())
+    value = _BOOLEANS.get(text.strip(_BLANK).lower())
     return _unreadable(text, "a boolean") if value is None else value
 
 
 def text_to_timestamp(text: str) -> int:
     """Read an ISO-8601 time as microseconds since the epoch; without a zone it is UTC."""
     try:
-        return datetime_us(datetime.fromisoformat(text.strip(" ")))
+        return datetime_us(datetime.fromisoformat(text.strip(_BLANK)))
     except ValueError:
         _unreadable(text, "a timestamp in ISO form")
 
@@ -86,7 +88,7 @@ def text_to_timestamp(text: str) -> int:
 def text_to_date(text: str) -> int:
     """Read an ISO-8601 date as days since the epoch."""
     try:
-        return date_days(date.fromisoformat(text.strip(" ")))
+        return date_days(date.fromisoformat(text.strip(_BLANK)))
     except ValueError:
         _unreadable(text, "a date in ISO form")
 

@@ -166,7 +166,12 @@ def _meet(column: Column, left: Typed, right: Typed) -> tuple[Typed, Typed]:
     left = _fit(left, right.type) or left
     right = _fit(right, left.type) or right
     _check_comparable(column, left.type, right.type)
-    return left, right
+    return (_as_double(left), _as_double(right)) if DOUBLE in (left.type, right.type) else (left, right)
+
+
+def _as_double(arg: Typed) -> Typed:
+    """A number that meets a double is one, as in Spark: beyond 2**53 that is not the same as comparing them exactly."""
+    return Typed(Op.CAST, DOUBLE, arg.nullable, (arg,)) if arg.type == BIGINT else arg
 
 
 def _check_comparable(column: Column, left: DataType, right: DataType) -> None:
@@ -200,7 +205,8 @@ def _comparison(column: Column, args: list[Typed]) -> Typed:
 def _arithmetic(column: Column, args: list[Typed]) -> Typed:
     _need(column, _is_numeric, "numbers", args)
     kind = DOUBLE if column.op is Op.DIV or any(arg.type == DOUBLE for arg in args) else BIGINT
-    return _strict(column, kind, [_fit(arg, kind) or arg for arg in args])
+    args = [_fit(arg, kind) or arg for arg in args]
+    return _strict(column, kind, [_as_double(arg) for arg in args] if column.op is Op.DIV else args)
 
 
 def _sign(column: Column, args: list[Typed]) -> Typed:
