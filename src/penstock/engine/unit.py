@@ -29,7 +29,7 @@ from penstock.engine.event_time import Origin
 from penstock.engine.figures import Stopwatch, count_away
 from penstock.engine.inputs import Input, Logs, Readers, Taken
 from penstock.engine.inputs.base import BLOCK_RECORDS_MAX, fit_records
-from penstock.engine.line import Item, Line, Marker, Parts
+from penstock.engine.line import Item, Line, Marker, Parts, Range
 from penstock.engine.samples import Tap
 from penstock.engine.snapshot import Capture, Compaction, OpCounters, UnitSnapshot
 from penstock.engine.switch import Switch, Switches
@@ -112,6 +112,8 @@ class Unit:
         """The end is in the line: nothing more is taken."""
         self.tap: Tap | None = None
         """Keeps some of what comes to the unit, while a sample of it is wanted."""
+        if whole := plan.whole(spec):
+            self.way = self._slots(Switch(0, Range(whole[0], whole[-1]), plan.options.interval_us))
 
     # --- work ---------------------------------------------------------------------------------------------------------
 
@@ -401,6 +403,7 @@ class Unit:
             chosen, switch.interval_us, self._pool, self.line, schema, (self.spec.id, self.instance),
             self.chain.record_ns(chosen), self._block_bytes,
             keeps_lanes=self.times.keeps_lanes, keeps_payloads=self.times.are_read_in(chosen),
+            is_whole=self.spec.is_whole(chosen.first, chosen.last),
         )  # fmt: skip
 
     def _show_forms(self) -> None:

@@ -39,6 +39,7 @@ from penstock.operators.stateless.columns import REST, Filter, Project, Split
 from penstock.operators.stateless.functions import Apply, Function, as_function, op
 from penstock.operators.stateless.lookup import How, Lookup, Table, table
 from penstock.operators.stateless.parse import ParseJson, TimeUnit
+from penstock.operators.stateless.transform import Transform
 from penstock.operators.stateless.watermark import Watermark
 
 __all__ = [
@@ -82,6 +83,7 @@ __all__ = [
     "Table",
     "Tag",
     "TimeUnit",
+    "Transform",
     "Tumbling",
     "Watermark",
     "Window",

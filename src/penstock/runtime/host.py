@@ -22,6 +22,7 @@ from penstock.protocol.link import Kind, Link
 from penstock.runtime.checkpoints import CheckpointStore
 from penstock.runtime.clock import now_ns, now_us, sleep_finely
 from penstock.runtime.connections import Connections
+from penstock.runtime.queries import QueryAssignment, offer_service
 from penstock.runtime.sharing import look_for_sign
 from penstock.runtime.storing import SnapshotWriter
 from penstock.runtime.suspects import open_guard
@@ -39,6 +40,8 @@ class Assignment(msgspec.Struct, frozen=True):
     """Where the worker listens; empty: at its machine's address towards the driver."""
     sign: str = ""
     """What the driver has left in the checkpoint directory, to be seen by every worker; empty: nothing."""
+    queries: QueryAssignment | None = None
+    """The query service, where operations need it."""
 
 
 def run_worker(packed: bytes, worker: int, assignment: Assignment, order: int) -> None:
@@ -60,6 +63,7 @@ def run_worker(packed: bytes, worker: int, assignment: Assignment, order: int) -
         what = f"a worker cannot open the pipeline: {describe_error(error)}."
         _tell_why(assignment, worker, incarnation, WorkerFailed(what, hint=hint))
         return
+    offer_service(assignment.queries, plan)
     try:
         look_for_sign(assignment.sign)
     except PenstockError as error:

@@ -23,6 +23,7 @@ from penstock.operators import (
     Lookup,
     Project,
     Split,
+    Transform,
     Watermark,
 )
 from penstock.pipeline.graph import Graph, Input, Node
@@ -234,6 +235,8 @@ class _Compiler:
                 chosen[name], left = left & true, left & ~true
             chosen[REST] = left
             return Frame(frame.df.where(chosen[port]), schema)
+        if isinstance(operation, Transform):
+            return Frame(sources.checked(node.name, schema, operation.function(frame.df)), schema)
         if isinstance(operation, Lookup):
             return Frame(self._lookup(operation, frame, schema), schema)
         raise NotNative(f"{node.kind} runs through its own batch form")

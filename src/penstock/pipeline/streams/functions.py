@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.operators import Apply, Function, as_function
+from penstock.errors import TypeMismatch
+from penstock.operators import Apply, Function, Transform, as_function
 from penstock.pipeline.streams.base import Builder
 from penstock.types import Schema
 
@@ -39,6 +41,30 @@ class FunctionVerbs(Builder):
     ) -> Stream:
         """Call a function for each record; it returns any number of records of ``schema``."""
         return self._apply(function, schema, name, on_error, flat=True)
+
+    def transform(self, function: Callable[[Any], Any], *, schema: str | Schema, name: str | None = None) -> Stream:
+        """Apply a function from DataFrame to DataFrame to micro-batches, as Spark SQL jobs.
+
+        Any DataFrame function, Spark ML model, pandas UDF or large table will do. The rows go straight from the workers
+        to Spark's tasks and back; several jobs are under way at a time, and results keep their place in the stream. It
+        has a batch form only: every micro-batch is a job of some tenths of a second. Within a micro-batch the order of
+        the rows is Spark's.
+
+        Parameters
+        ----------
+        function : callable
+            Takes a DataFrame with the columns of this stream and returns one with the columns of ``schema``. It is
+            called in the driver, for every micro-batch and once for an empty one before the job begins.
+        schema : str
+            Columns of the result in Spark's DDL.
+
+        Examples
+        --------
+        >>> orders.transform(lambda df: df.join(customers, "id"), schema="id bigint, name string")  # doctest: +SKIP
+        """
+        if not callable(function):
+            raise TypeMismatch(what=f"{function!r} is not a function.", operation=name or "transform")
+        return self._then(Transform(function, Schema.parse(schema)), name)
 
     def _apply(
         self, function: Any, schema: str | Schema | None, name: str | None, on_error: str, *, flat: bool
