@@ -4,7 +4,7 @@ PROCESSES ?= 2
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test lint simulate bench clean lock
+.PHONY: setup demo test lint simulate bench services docs clean lock
 
 setup: $(STAMP)
 
@@ -33,6 +33,13 @@ simulate: setup ## a job under faults in made-up time: SEED=7 replays one seed, 
 
 bench: setup ## the short set of measurements; writes benchmarks/results/latest.json
 	$(BIN)/penstock bench study short --out benchmarks/results
+
+services: setup ## real servers to try things out with: Redis, PostgreSQL, Kafka; says where they are, ends them at Ctrl-C
+	sh scripts/servers.sh
+	PYTHONPATH=tests $(BIN)/python -m services
+
+docs: setup ## the documentation site, into site/
+	$(BIN)/zensical build --strict
 
 lock: ## renew requirements.lock from pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

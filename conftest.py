@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +19,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     class Scheduling(LoadScopeScheduling):  # xdist's own groups by mark do nothing with pytest 9
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.partition("::")[0]
+            if "kafka" in path:
+                return "kafka"  # one broker serves them all
             if "/integration/" not in path:
                 return path
             return "programs" if path.endswith(PROGRAMS) else "spark"
@@ -41,3 +43,35 @@ def _shared(request: pytest.FixtureRequest) -> None:
     """Share it among all tests that are marked to need one, but those of programs."""
     if request.node.get_closest_marker("spark") is not None and request.path.name not in PROGRAMS:
         request.getfixturevalue("spark")
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Any]:
+    """A Redis for the whole run; its tests use keys of their own."""
+    from services import redis
+
+    yield from _serving(redis.missing(), redis.Redis)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Any]:
+    """A PostgreSQL for the whole run; its tests use tables of their own."""
+    from services import postgres
+
+    yield from _serving(postgres.missing(), postgres.Postgres)
+
+
+@pytest.fixture(scope="session")
+def kafka_server() -> Iterator[Any]:
+    """A Kafka for the whole run; its tests use topics of their own."""
+    from services import kafka
+
+    yield from _serving(kafka.missing(), kafka.Kafka)
+
+
+def _serving(reason: str | None, start: Callable[[], Any]) -> Iterator[Any]:
+    if reason is not None:
+        pytest.skip(reason)
+    server = start()
+    yield server
+    server.close()

@@ -5,7 +5,7 @@ set -eu
 [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 || exit 0
 
 missing=""
-for each in prometheus:prometheus influxd:influxdb redis-server:redis-server ip:iproute2; do
+for each in prometheus:prometheus influxd:influxdb redis-server:redis-server ip:iproute2 pg_ctlcluster:postgresql; do
     command -v "${each%:*}" >/dev/null 2>&1 || missing="$missing ${each#*:}"
 done
 [ -n "$missing" ] || exit 0

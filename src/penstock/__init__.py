@@ -1,6 +1,18 @@
 """Penstock: a Python stream processor on Apache Spark. ``import penstock as ps``."""
 
-from penstock.connectors import console, fields, files, foreach, generator, json_files, memory, rates, records, sqlite
+from penstock.connectors import (
+    console,
+    fields,
+    files,
+    foreach,
+    generator,
+    json_files,
+    kafka,
+    memory,
+    rates,
+    records,
+    sqlite,
+)
 from penstock.errors import PenstockError
 from penstock.expr import coalesce, col, lit, when
 from penstock.operators import op, session, table, tumbling
@@ -29,6 +41,7 @@ __all__ = [
     "foreach",
     "generator",
     "json_files",
+    "kafka",
     "lit",
     "memory",
     "op",

@@ -210,6 +210,12 @@ class SinkFailed(PenstockError):
         super().__init__(f"sink {sink}: {cause}.", operation=operation, hint=hint)
 
 
+class KafkaFailed(PenstockError):
+    """A Kafka cannot be reached, refuses what is asked of it, or no longer has what is to be read."""
+
+    code = "KAFKA"
+
+
 class OffsetGap(PenstockError):
     """A block arrived that does not follow the one before it."""
 
@@ -270,6 +276,18 @@ class CheckpointFenced(PenstockError):
         super().__init__(
             f"run {newer} has taken over the checkpoint in '{place}', so this one, run {attempt}, commits no more.",
             hint="Let the newer run go on. What this one had not committed is read again there.",
+        )
+
+
+class CheckpointUnavailable(PenstockError):
+    """The store of a checkpoint does not answer, or refuses."""
+
+    code = "CHECKPOINT_UNAVAILABLE"
+
+    def __init__(self, *, place: str, cause: object) -> None:
+        super().__init__(
+            f"the checkpoint in '{place}' cannot be reached: {cause}.",
+            hint="Check the address, the access rights and the network. Started again, the job goes on from there.",
         )
 
 

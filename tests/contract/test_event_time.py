@@ -343,3 +343,27 @@ def test_sessions_are_those_of_what_is_on_time(between: Callable[[ps.Stream], ps
     assert Counter((row.k, row.window_start, row.window_end, row.count) for row in sink.rows) == expected
     figures = [each for worker in cluster.workers for each in worker.figures()]
     assert sum(each.late for each in figures if each.operation == "count") == late
+
+
+@WIDTHS
+@WAYS
+def test_a_clock_that_steps_back_makes_late_records_and_loses_none(
+    between: Callable[[ps.Stream], ps.Stream], parallelism: int
+) -> None:
+    """The clock of one producer is set back by an hour for a while; the other one's goes on."""
+    steady = [row for i in range(60) for row in (At(i / 10), ("s", 2 * i, i * S))]
+    stepped = [
+        row for i in range(60) for row in (At(i / 10), ("t", 2 * i + 1, (i - 3600 * (20 <= i < 40)) * S + 7_200 * S))
+    ]
+    partitions = [steady, stepped]
+    counted = between(source(partitions).with_watermark("at", "2s")).key_by("k").window(ps.tumbling("10s", on="at"))
+    counts = counted.aggregate(n=ps.agg.count())
+    harness = Harness(
+        counts.to(ps.memory(), name="counts") + counts.late.to(ps.memory(), name="late"), parallelism=parallelism
+    )
+    harness.run()
+    exact, late = on_time(partitions, 10 * S, 2 * S)
+    assert late == 20, "those of the hour before"
+    assert bag(harness.rows("counts")) == exact
+    assert [row["k"] for row in harness.rows("late")] == ["t"] * late
+    assert sum(row["n"] for row in harness.rows("counts")) + late == len(plain(steady)) + len(plain(stepped))

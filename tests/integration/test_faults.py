@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
+from penstock_test_sinks import SlowToRestore
 
 import penstock as ps
 from penstock.demo.chaos import Campaign, Killer
@@ -332,7 +333,21 @@ def test_chaos_reports_kills_recoveries_and_the_oracle(tmp_path: Path) -> None:
         ".to(ps.files('out'))\n"
     )
     done = subprocess.run(
-        [PENSTOCK, "chaos", "job.py", "--for", "4s", "--kill-every", "1500ms", "--seed", "3", "--json", "chaos.json"],
+        [
+            PENSTOCK,
+            "chaos",
+            "job.py",
+            "--for",
+            "4s",
+            "--kill-every",
+            "1500ms",
+            "--switch-every",
+            "700ms",
+            "--seed",
+            "3",
+            "--json",
+            "chaos.json",
+        ],
         cwd=tmp_path,
         env={**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")},
         capture_output=True,
@@ -349,4 +364,24 @@ def test_chaos_reports_kills_recoveries_and_the_oracle(tmp_path: Path) -> None:
     assert len(told["chaos"]["kills"]) >= 1
     assert told["chaos"]["recoveries"] >= 1
     assert told["chaos"]["resumed_s"]["max"] > 0
+    assert told["chaos"]["switches"] >= 1
     assert {line[:13].strip() for line in done.stdout.splitlines()} >= {"kills", "recoveries", "output again", "lost"}
+
+
+def test_a_restore_that_takes_longer_than_silence_is_allowed_is_waited_for(eventually: Eventually) -> None:
+    """As gigabytes of state do: the worker says meanwhile that it is there, and nobody is put in its place."""
+    seconds, silence_us = 5.0, 3_000_000
+    source = ps.generator({"n": ps.fields.sequence()}, rate=500, format="columns", partitions=2)
+    pipeline = ps.stream("numbers", source).key_by("n").count().to(SlowToRestore(seconds))
+    plan = plan_of(pipeline, parallelism=2, name="large", epoch="300ms")
+    with Job(replace(plan, options=replace(plan.options, silence_us=silence_us))) as job:
+        eventually(lambda: job.status().epoch >= 1 and len(pids(job)) == 2)
+        lost, killed_us = pids(job)[1], now_us()
+        os.kill(lost, signal.SIGKILL)
+        eventually(lambda: going_on(job, killed_us))
+        took_us = job.status().resumed_us - killed_us
+        job.drain()
+        report = job.wait()
+    assert took_us > silence_us, "the test would show it"
+    assert report is not None
+    assert (report.recoveries, report.lost, report.duplicated) == (1, 0, 0)

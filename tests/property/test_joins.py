@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from states import restore, snapshot
 
 from penstock.operators import Errors, How, Match, Side, Tag, join
 from penstock.operators.keyed.match_once import MatchOnceOperator
@@ -29,7 +30,7 @@ class Once:
         self.schemas = {Side.LEFT: left, Side.RIGHT: right}
         self.tags = {side: Tag(of, left, right, side).build(self.schemas[side], Errors("join")) for side in Side}
         self.match = self.new()
-        self.chain = [self.match.snapshot(True)]
+        self.chain = [snapshot(self.match, True)]
         self.out: list[Row] = []
 
     def new(self) -> MatchOnceOperator:
@@ -54,13 +55,13 @@ class Once:
         self.out += [tuple(record_dict(row).values()) for row in rows]
 
     def snapshot(self, full: bool) -> None:
-        packed = self.match.snapshot(full)
+        packed = snapshot(self.match, full)
         self.chain = [packed] if full else [*self.chain, packed]
 
     def replace(self) -> None:
         """Go on with what was last stored, as after a crash right behind it."""
         again = self.new()
-        again.restore(self.chain)
+        restore(again, self.chain)
         assert again.held_records == self.match.held_records
         self.match = again
 

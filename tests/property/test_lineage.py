@@ -197,10 +197,19 @@ def test_a_quarantined_record_is_named_with_its_losses() -> None:
     }
 
 
-def places_behind(stream: ps.Stream) -> list[tuple[Any, Any, Any]]:
+def places_behind(stream: ps.Stream, form: str = "record") -> list[tuple[Any, Any, Any]]:
     dead = ps.memory()
-    pipeline = stream.map(lambda r: made(("map", 4), 4), schema=SCHEMA, on_error="dead_letter").to(ps.memory())
-    cluster = Cluster(Plan.of(pipeline.graph(), Options.of(parallelism=2), dead))
+    failing = stream.map(lambda r: made(("map", 4), 4), schema=SCHEMA, on_error="dead_letter", name="failing")
+    plan = Plan.of(failing.to(ps.memory()).graph(), Options.of(parallelism=2), dead)
+    cluster = Cluster(plan)
+    if form == "careful":
+        guarded(cluster, Guard({}, lambda suspect: None))
+    if form == "batch":
+        cluster.add_slot(0)
+        for unit in plan.units:
+            at = [index for index, op in enumerate(unit.ops) if op.name == "failing"]
+            if at:
+                cluster.switch(unit.id, at[0], at[0], 1_000)
     cluster.run_until(FOREVER_US)
     return [(row.source, row.partition, row.offset) for row in dead.rows]
 
@@ -208,10 +217,21 @@ def places_behind(stream: ps.Stream) -> list[tuple[Any, Any, Any]]:
 def test_nothing_is_named_that_is_not_known() -> None:
     rows = [(n,) for n in range(20)]
     stream = ps.stream("numbers", ps.records(rows, schema=SCHEMA, partitions=2))
-    assert places_behind(stream.key_by("n")) == [(None, None, None)] * 20
     calls = count()
     unsteady = stream.map(lambda r: (next(calls),), schema=SCHEMA)
-    assert places_behind(unsteady) == [(None, None, None)] * 20
+    found = places_behind(unsteady)
+    assert Counter(found) == Counter([("numbers", 0, None)] * 10 + [("numbers", 1, None)] * 10)
+
+
+@pytest.mark.parametrize("form", ["record", "batch", "careful"])
+def test_behind_a_shuffle_the_sources_are_named_that_it_may_be_from(form: str) -> None:
+    numbers = ps.stream("numbers", ps.records([(n,) for n in range(20)], schema=SCHEMA, partitions=2))
+    others = ps.stream("others", ps.records([(n,) for n in range(5)], schema=SCHEMA))
+    assert set(places_behind(numbers.key_by("n"), form)) == {("numbers", None, None)}
+    merged = numbers.merge(others).key_by("n")
+    assert places_behind(merged, form) == [("numbers, others", None, None)] * 25
+    counted = merged.count(name="counted").select(ps.col("n"))
+    assert set(places_behind(counted, form)) == {("numbers, others", None, None)}
 
 
 def test_records_are_run_once_more_without_any_consequence() -> None:

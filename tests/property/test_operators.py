@@ -253,6 +253,14 @@ def test_parse_json_from_a_string_column(values: list[str | None], policy: Error
     agree(ParseJson(EVENT), schema, [schema.record_type(value) for value in values], policy)
 
 
+@given(st.lists(st.none() | _GOOD | _members(), max_size=5), POLICIES)
+def test_parse_json_keeps_columns_beside(values: list[str | None], policy: ErrorPolicy) -> None:
+    schema = Schema.parse("value string, key binary, at timestamp")
+    rows = [schema.record_type(value, b"%d" % i, i or None) for i, value in enumerate(values)]
+    done = agree(ParseJson(EVENT, keep=("at", "key")), schema, rows, policy)
+    assert all(row.at == (int(row.key) or None) for row in done.rows)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_parse_json_reads_what_json_says(form: str) -> None:
     text = b'{"s":"caf\xc3\xa9","n":-7,"d":3,"b":false,"t":1700000000123,"small":5,"extra":[1]}'

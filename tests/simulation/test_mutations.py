@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 from zlib import crc32
 
@@ -23,10 +24,11 @@ from penstock.engine.chain import Chain
 from penstock.engine.channels import Channels
 from penstock.engine.edges import EdgeOutput, Span
 from penstock.engine.inputs import Logs, Readers
-from penstock.engine.share import Persist, Share
-from penstock.engine.snapshot import UnitSnapshot, encode_snapshot
+from penstock.engine.share import Share
+from penstock.engine.snapshot import Persist, UnitSnapshot, encode_snapshot
+from penstock.engine.state import Copier, StateSnapshot
 from penstock.engine.unit import Unit
-from penstock.operators.keyed.reduce import ReduceOperator
+from penstock.operators.keyed.state import KeyedState
 from penstock.protocol import messages as m
 from penstock.testing.simulation import driver as simulated_driver
 from penstock.testing.simulation.faults import Action, Fault, Moment
@@ -202,9 +204,9 @@ def an_epoch_is_reported_before_its_snapshots_are_stored(patch: Patch) -> None:
             spec, instance, epoch = unit.spec.id, unit.instance, snapshot.epoch
             name = f"{share_module._prefix(spec, instance)}{epoch:08d}-{self.incarnation:x}-{self._channels.generation}"
             packed = encode_snapshot(snapshot)
-            self._to_store.append(Persist(spec, instance, epoch, snapshot.full, name, packed))
+            self._to_store.append(Persist(spec, instance, epoch, snapshot.depth, name, packed))
             self._stored.append(
-                m.Stored(unit=spec, instance=instance, epoch=epoch, full=snapshot.full, name=name, crc=crc32(packed))
+                m.Stored(unit=spec, instance=instance, epoch=epoch, depth=snapshot.depth, name=name, crc=crc32(packed))
             )
         unit.snapshots.clear()
 
@@ -213,18 +215,56 @@ def an_epoch_is_reported_before_its_snapshots_are_stored(patch: Patch) -> None:
 
 @planted
 def state_is_not_restored(patch: Patch) -> None:
-    patch.setattr(ReduceOperator, "restore", lambda self, snapshots: None)
+    patch.setattr(KeyedState, "restore", lambda self, pieces, owned=None: None)
 
 
-@planted
-def a_snapshot_of_changes_lacks_them(patch: Patch) -> None:
-    original = ReduceOperator.snapshot
+def written_in_slices(scenario: Scenario) -> Scenario:
+    """The state is never small, and so is written a little at a time."""
+    return replace(scenario, options=replace(scenario.options, state_slice=1))
 
-    def snapshot(self: ReduceOperator, full: bool) -> bytes:
-        self._changed.clear()
-        return original(self, full)
 
-    patch.setattr(ReduceOperator, "snapshot", snapshot)
+@nursery.planted_with(written_in_slices)
+def what_has_changed_is_not_written(patch: Patch) -> None:
+    original = KeyedState.flush
+
+    def flush(self: KeyedState, limit: int | None = None) -> bytes:
+        for space in self.spaces.values():
+            if space.changed:
+                space.changed.popitem()
+        return original(self, limit)
+
+    patch.setattr(KeyedState, "flush", flush)
+
+
+@nursery.planted_with(written_in_slices)
+def a_walk_leaves_a_key_group_out(patch: Patch) -> None:
+    original = KeyedState._all_groups
+    patch.setattr(KeyedState, "_all_groups", lambda self: islice(original(self), 1, None))
+
+
+@nursery.planted_with(written_in_slices)
+def what_a_walk_has_not_come_to_is_forgotten(patch: Patch) -> None:
+    original = KeyedState.refresh
+    patch.setattr(KeyedState, "refresh", lambda self, limit: (*original(self, limit)[:2], True))
+
+
+def written_in_many_turns(scenario: Scenario) -> Scenario | None:
+    """Keys that change often are written more than once between two markers."""
+    if scenario.shape is not Shape.RUNNING or not strikes(scenario, WORKERS_DIE, *Moment):
+        return None
+    return replace(scenario, options=replace(scenario.options, state_slice=1, epoch_us=100_000))
+
+
+@nursery.planted_with(written_in_many_turns)
+def what_was_written_before_comes_after_what_has_changed_since(patch: Patch) -> None:
+    original = Copier.capture
+
+    def capture(self: Copier) -> tuple[int, StateSnapshot]:
+        depth, snapshot = original(self)
+        snapshot.pieces.reverse()
+        return depth, snapshot
+
+    patch.setattr(Copier, "capture", capture)
 
 
 @planted
@@ -233,7 +273,7 @@ def an_older_snapshot_is_restored(patch: Patch) -> None:
 
     def of(self: SnapshotChains, instances: Iterable[InstanceId]) -> list[m.Stored]:
         kept = original(self, instances)
-        newest = {(each.unit, each.instance): each.epoch for each in kept if not each.full}
+        newest = {(each.unit, each.instance): each.epoch for each in kept if each.depth}
         return [each for each in kept if newest.get((each.unit, each.instance)) != each.epoch]
 
     patch.setattr(SnapshotChains, "of", of)
@@ -255,6 +295,11 @@ def sources_begin_anew(patch: Patch) -> None:
             reader.seek(0)
 
     patch.setattr(Readers, "restore", restore)
+
+
+@planted
+def an_epoch_is_reported_before_its_output_is_uploaded(patch: Patch) -> None:
+    patch.setattr(Chain, "uploads", lambda self: ())
 
 
 @planted

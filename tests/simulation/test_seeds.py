@@ -16,13 +16,13 @@ from penstock.testing.simulation.faults import SWITCH_MOMENTS, Action, Moment
 from penstock.testing.simulation.oracle import Shape
 from penstock.testing.simulation.scenario import CAPACITY, DECIDING, HEAVY, POISON, SWITCHING
 
-CHUNK = 100
-OF_RECORDS = range(1_200)
-SWITCHED = range(SWITCHING, SWITCHING + 600)
-DECIDED = range(DECIDING, DECIDING + 100)
-POISONED = range(POISON, POISON + 100)
-SHORT_OF_CORES = range(CAPACITY, CAPACITY + 100)
-HEAVIES = range(HEAVY, HEAVY + 200)
+CHUNK = 50
+OF_RECORDS = range(700)
+SWITCHED = range(SWITCHING, SWITCHING + 350)
+DECIDED = range(DECIDING, DECIDING + 60)
+POISONED = range(POISON, POISON + 60)
+SHORT_OF_CORES = range(CAPACITY, CAPACITY + 60)
+HEAVIES = range(HEAVY, HEAVY + 80)
 SEEDS = [*OF_RECORDS, *SWITCHED, *DECIDED, *POISONED, *SHORT_OF_CORES, *HEAVIES]
 AGAIN = [3, 44, 268, 850, SWITCHING + 7, SWITCHING + 32, DECIDING + 1, POISON + 2, CAPACITY + 1, HEAVY + 1]
 FOUND = [22_915, 43_206]
@@ -60,8 +60,9 @@ def test_the_seeds_have_tested_something() -> None:
     for outcome in ended:
         struck += outcome.moments
         actions += Counter(fault.action for fault in outcome.injected)
-    assert {moment: struck[moment] for moment in Moment if struck[moment] < 20} == {}
-    assert {action: actions[action] for action in Action if actions[action] < 20} == {}
+    few = len(ended) // 120
+    assert {moment: struck[moment] for moment in Moment if struck[moment] < few} == {}
+    assert {action: actions[action] for action in Action if actions[action] < few} == {}
     assert {outcome.scenario.shape for outcome in ended} == set(Shape)
     by_records = those(OF_RECORDS)
     assert sum(not outcome.injected for outcome in by_records) < len(by_records) / 5
@@ -72,13 +73,13 @@ def test_the_seeds_have_tested_something() -> None:
 
 def test_the_seeds_have_switched_while_slots_and_workers_died() -> None:
     ended = those(SWITCHED)
-    assert sum(outcome.switches for outcome in ended) > 3_000
-    assert sum(outcome.switches >= 100 for outcome in ended) >= 10
-    assert sum(outcome.slot_losses for outcome in ended) > 200
-    assert sum(outcome.recoveries for outcome in ended) > 300
-    assert sum(outcome.refused_results for outcome in ended) > 300
+    assert sum(outcome.switches for outcome in ended) > 5 * len(ended)
+    assert sum(outcome.switches >= 100 for outcome in ended) > len(ended) / 60
+    assert sum(outcome.slot_losses for outcome in ended) > len(ended) / 3
+    assert sum(outcome.recoveries for outcome in ended) > len(ended) / 2
+    assert sum(outcome.refused_results for outcome in ended) > len(ended) / 2
     during = sum(bool(outcome.moments.keys() & set(SWITCH_MOMENTS)) for outcome in ended)
-    assert during > 300, "faults at a step of a switch"
+    assert during > len(ended) / 2, "faults at a step of a switch"
 
 
 def test_the_control_loop_has_decided_by_itself() -> None:

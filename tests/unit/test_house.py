@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "penstock"
 BENCH = ROOT / "bench" / "penstock_bench"
 PUBLIC = """
-    Job Pipeline PenstockError Stream agg backfill coalesce col console fields files foreach generator json_files lit
-    memory op rates records run session sqlite start stream table testing tumbling when
+    Job Pipeline PenstockError Stream agg backfill coalesce col console fields files foreach generator json_files kafka
+    lit memory op rates records run session sqlite start stream table testing tumbling when
 """.split()
 # Lower rooms first; a module may import its own room and those above it in this list.
 ROOMS = ["errors", "durations", "checks", "types", "expr", "metrics", "dataset", "operators", "connectors"]

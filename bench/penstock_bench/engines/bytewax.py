@@ -25,7 +25,7 @@ class Bytewax(InEnvironment):
     }
 
     def supports(self, subject: Subject) -> str | None:
-        return cannot(subject, ("window", "join"))
+        return cannot(subject, ("window", "session", "join"))
 
     def launch(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Launch:
         workers = options.parallelism if self.variant == "processes" else 1

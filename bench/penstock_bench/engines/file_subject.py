@@ -43,12 +43,15 @@ class FileSubject(Subject):
         used = {name: self._description.transformations[name] for name in order}
         self.stateful = tuple(
             dict.fromkeys(
-                "join" if isinstance(each, Join) else "window"
-                for each in used.values()
+                "join" if isinstance(each, Join) else "session" if self._is_session(name) else "window"
+                for name, each in used.items()
                 if not isinstance(each, Filter | Split | Modify | Merge)
             )
         )
         self.loads = tuple(name for name, each in used.items() if costly(each.params))
+
+    def _is_session(self, name: str) -> bool:
+        return self._description.layout.window(name).is_session
 
     @property
     def nested(self) -> str:

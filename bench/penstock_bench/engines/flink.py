@@ -60,8 +60,9 @@ class Flink(InEnvironment):
                 reason = f"'{subject.nested}' has state behind state, whose times it cannot order"
             elif isinstance(subject, FileSubject) and subject.once:
                 reason = f"'{subject.once[0]}' pairs every message once, which no join of SQL does"
+        able = ("window", "join") if self.variant == "sql" else ("window", "session", "join")
         loads = "no function of SQL costs that much by itself" if self.variant == "sql" else None
-        return reason or cannot(subject, ("window", "join"), loads=loads)
+        return reason or cannot(subject, able, loads=loads)
 
     def configuration(self, options: RunOptions) -> dict[str, str]:
         """What is not Flink's default."""

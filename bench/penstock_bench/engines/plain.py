@@ -34,7 +34,7 @@ class Plain(Launched):
         return f"Python {platform.python_version()}"
 
     def supports(self, subject: Subject) -> str | None:
-        return cannot(subject, ("window", "join"))
+        return cannot(subject, ("window", "session", "join"))
 
     def launch(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Launch:
         return Launch([[sys.executable, "-m", "programs.run_plain"]], environment={"PYTHONPATH": str(FOREIGN)})

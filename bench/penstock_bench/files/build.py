@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import penstock as ps
-from penstock.operators import Pairing, Window, sliding, tumbling
+from penstock.operators import Pairing, Window, session, sliding, tumbling
 from penstock.pipeline.streams.stream import Stream
 from penstock_bench.files import operations
 from penstock_bench.files.chance import Chance, Relabel, limit
@@ -89,13 +89,16 @@ class _Builder:
     def _counted(self, read: Stream, name: str) -> Stream:
         timing = self._layout.window(name)
         size, lateness = f"{timing.size_us}us", f"{timing.lateness_us + self._slack_us(name)}us"
-        if timing.slide_us == timing.size_us:
-            window: Window = tumbling(size, on="time", lateness=lateness)
+        if timing.is_session:
+            window: Window = session(size, on="time", lateness=lateness)
+        elif timing.slide_us == timing.size_us:
+            window = tumbling(size, on="time", lateness=lateness)
         else:
             window = sliding(size, slide=f"{timing.slide_us}us", on="time", lateness=lateness)
         grouped = read.key_by("key").window(window)
         counts = grouped.aggregate(name=name, count=ps.agg.count(), id=ps.agg.min("id"))
-        return counts.map(as_operation(operations.Count(self._seed, name, timing.slide_us)), name=f"{name}:count")
+        count = operations.Count(self._seed, name, timing.slide_us, is_session=timing.is_session)
+        return counts.map(as_operation(count), name=f"{name}:count")
 
     def _slack_us(self, name: str) -> int:
         """How far out of order joins upstream may make what a transformation reads."""

@@ -76,6 +76,8 @@ def _what(name: str, transformation: AnyTransformation, layout: Layout) -> str:
 
 def window_text(window: WindowTiming) -> str:
     """Windows in words."""
+    if window.is_session:
+        return f"sessions, which end when none has come for {format_us(window.size_us)}"
     size = f"windows of {format_us(window.size_us)}"
     return size if window.slide_us == window.size_us else f"{size} every {format_us(window.slide_us)}"
 

@@ -247,6 +247,10 @@ def _out(transformation: AnyTransformation, read: list[Rates], timing: WindowTim
         case Split():
             return read[0]
     assert isinstance(timing, WindowTiming)
+    if timing.is_session:
+        # One ends with every message behind which nothing comes for as long as the gap.
+        ending: Rates = read[0] * np.exp(-read[0] * (timing.size_us / 1e6))
+        return ending
     # A window has a result if there is a message in it.
     filled = -np.expm1(-read[0] * (timing.size_us / 1e6))
     windows_eps: Rates = filled * (1e6 / timing.slide_us)

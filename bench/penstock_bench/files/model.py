@@ -189,6 +189,7 @@ class WindowType(Enum):
 
     TUMBLING = "tumbling"
     SLIDING = "sliding"
+    SESSION = "session"
 
 
 class TumblingParams(Loads, kw_only=True):
@@ -205,9 +206,9 @@ class SlidingParams(TumblingParams, kw_only=True):
 
 
 class WindowParams(SlidingParams, kw_only=True):
-    """Count messages of each key in windows of either type."""
+    """Count messages of each key in windows of any type; the duration of a session is the gap that ends it."""
 
-    type: Annotated[WindowType, Meta(description="tumbling or sliding")] = WindowType.TUMBLING
+    type: Annotated[WindowType, Meta(description="tumbling, sliding or session")] = WindowType.TUMBLING
 
 
 class Transformation(_Strict, kw_only=True, tag_field="operator"):

@@ -102,20 +102,23 @@ class Count:
 
     __name__ = "count"
 
-    def __init__(self, seed: int, name: str, slide_us: int) -> None:
+    def __init__(self, seed: int, name: str, slide_us: int, *, is_session: bool = False) -> None:
         self._combined = Combined.of(seed, name)
         self._slide_us = slide_us
+        # A message at the very end of a session would still be in it, one at the end of another window would not.
+        self._rest_us = 0 if is_session else 1
 
     def __call__(self, record: Any) -> Record:
         number = record.window_start // self._slide_us % PRIME
-        return _Message(record.key, str(record.count), record.window_end - 1, self._combined.id(record.id, number))
+        id_ = self._combined.id(record.id, number)
+        return _Message(record.key, str(record.count), record.window_end - self._rest_us, id_)
 
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch form."""
         starts_us = batch.column("window_start").cast(pa.int64()).to_numpy()
         ends_us = batch.column("window_end").cast(pa.int64()).to_numpy()
         ids = self._combined.id(_ids(batch, "id"), starts_us // self._slide_us % PRIME)
-        times = pa.array(ends_us - 1).cast(TIMESTAMP.arrow)
+        times = pa.array(ends_us - self._rest_us).cast(TIMESTAMP.arrow)
         return _messages(batch.column("key"), batch.column("count").cast(pa.string()), times, ids)
 
 

@@ -55,6 +55,8 @@ def _step(description: Description, name: str, transformation: AnyTransformation
         pairing = transformation.params.match.value
         return {"do": "join", "match": pairing, "ttl_us": layout.ttl_us(name), "combine": combine}
     timing = layout.window(name)
+    if timing.is_session:
+        return {"do": "session", "gap_us": timing.size_us, "combine": combine}
     return {"do": "window", "size_us": timing.size_us, "slide_us": timing.slide_us, "combine": combine}
 
 

@@ -21,11 +21,15 @@ from penstock_bench.files.problems import Problem, not_allowed
 
 @dataclass(frozen=True, slots=True)
 class WindowTiming:
-    """Windows of one size, one starting every ``slide_us``; they overlap where that is less than the size."""
+    """Windows of one size, one starting every ``slide_us``; they overlap where that is less than the size.
+
+    A session's size is its gap, and it may start at any time.
+    """
 
     size_us: int
     slide_us: int
     lateness_us: int
+    is_session: bool = False
 
 
 def timing_of(transformation: AnyTransformation, path: str, problems: list[Problem]) -> WindowTiming | int | None:
@@ -41,6 +45,8 @@ def timing_of(transformation: AnyTransformation, path: str, problems: list[Probl
     sliding = isinstance(transformation, SlidingWindow)
     if isinstance(params, WindowParams):
         sliding = params.type is WindowType.SLIDING
+        if params.type is WindowType.SESSION and params.slide is None:
+            return WindowTiming(size_us, 1, lateness_us, is_session=True)
         if not sliding and params.slide is not None:
             problems.append(Problem(f"{at}.slide", "only sliding windows have it. Did you mean type 'sliding'?"))
     if sliding and isinstance(params, SlidingParams):

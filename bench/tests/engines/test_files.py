@@ -15,6 +15,7 @@ from penstock_bench.files.loads import costs
 from penstock_bench.files.model import Loads
 from penstock_bench.foreign.programs.flink_sql import FlinkFile
 from penstock_bench.foreign.programs.queries import Counting, query
+from penstock_bench.meter.engine import cannot
 from penstock_bench.meter.subject import Came
 
 FILES = Path(__file__).parents[3] / "benchmarks" / "workloads"
@@ -68,6 +69,26 @@ def test_several_sources_sinks_windows_and_joins(tmp_path: Path) -> None:
     path.write_text(json.dumps(TWO))
     _, found = run(path, 3.0)
     assert found.exact
+
+
+def test_sessions_are_exact_and_refused_by_engines_that_have_others(tmp_path: Path) -> None:
+    file = {
+        "sources": TWO["sources"],
+        "transformations": {
+            "both": {"operator": "merge", "inputs": ["a", "b"]},
+            "sessions": {"operator": "window", "input": "both", "params": {"type": "session", "duration": "12ms"}},
+            "again": {"operator": "tumbling_window", "input": "sessions", "params": {"duration": "1s"}},
+        },
+        "sinks": ["sessions", "again"],
+    }
+    path = tmp_path / "sessions.json"
+    path.write_text(json.dumps(file))
+    _, found = run(path, 3.0)
+    assert found.exact
+    sessions = subject(str(path))
+    assert sessions.stateful == ("session", "window")
+    assert cannot(sessions, ("window", "session", "join")) is None
+    assert cannot(sessions, ("window", "join")) == "its session of workload files is not built for this engine"
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -103,6 +103,25 @@ def test_windows_count_what_comes_out_of_order(seed: int) -> None:
     assert run(step, given, random, 2_000) == sorted(exact)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_sessions_are_those_of_a_sort_whatever_the_order(seed: int) -> None:
+    random, gap_us = Random(seed), 900
+    given = [(LEFT, message) for _, message in arrivals(random)]
+    step = {"name": "w", "do": "session", "gap_us": gap_us, "combine": [3, 5, 7], "inputs": []}
+    exact = []
+    for key in "ab":
+        sessions: list[list[Message]] = []
+        for each in sorted((each for _, each in given if each.key == key), key=lambda each: each.time_us):
+            if not sessions or each.time_us > sessions[-1][-1].time_us + gap_us:
+                sessions.append([])
+            sessions[-1].append(each)
+        for held in sessions:
+            id_ = (3 * min(each.id for each in held) % PRIME + 5 * held[0].time_us + 7) % PRIME
+            exact.append(Message(key, str(len(held)), held[-1].time_us + gap_us, id_))
+    assert len(exact) > 4
+    assert run(step, given, random, 2_000) == sorted(exact)
+
+
 @pytest.mark.parametrize("match", ["all", "once"])
 def test_a_join_keeps_nothing_of_keys_that_are_silent(match: str) -> None:
     tested = Keys(join(match), PRIME, lambda message: None)

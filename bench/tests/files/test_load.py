@@ -187,6 +187,18 @@ def test_windows(tmp_path: Path, params: dict[str, Any], starts: list[int]) -> N
     assert sorted(each // 1_000_000 for each in Step(step, PRIME).starts_us(9_000_000)) == starts
 
 
+def test_sessions_are_told_by_their_gap_and_foreseen_by_their_rates(tmp_path: Path) -> None:
+    window = {"operator": "window", "input": "s1", "params": {"type": "session", "duration": "30ms"}}
+    workload = loaded(tmp_path, transformations={"t1": window})
+    timing = workload.layout.window("t1")
+    assert (timing.is_session, timing.size_us) == (True, 30_000)
+    came_eps, made_eps = workload.layout.rates_eps["t1"]
+    assert 0 < made_eps < came_eps
+    assert any("sessions, which end when none has come for 30ms" in line for line in describe(workload))
+    (step,) = specification(workload)["steps"]
+    assert (step["do"], step["gap_us"]) == ("session", 30_000)
+
+
 @pytest.mark.parametrize("operator", ["tumbling_window", "sliding_window"])
 def test_window_operators_of_either_name(tmp_path: Path, operator: str) -> None:
     window = {"operator": operator, "input": "s1", "params": {"duration": "2s"}}
@@ -254,8 +266,12 @@ TRANSFORMATION_ERRORS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"operator": "modify", "input": "s1", "params": {"rate_ratio": 0}}, "params.rate_ratio: 0 is not allowed"),
     (
-        {"operator": "window", "input": "s1", "params": {"type": "session", "duration": "3s"}},
-        "transformations.t1.params.type: there is no type 'session'. Allowed: tumbling, sliding",
+        {"operator": "window", "input": "s1", "params": {"type": "hopping", "duration": "3s"}},
+        "transformations.t1.params.type: there is no type 'hopping'. Allowed: tumbling, sliding, session",
+    ),
+    (
+        {"operator": "window", "input": "s1", "params": {"type": "session", "duration": "3s", "slide": "1s"}},
+        "transformations.t1.params.slide: only sliding windows have it",
     ),
     (
         {"operator": "window", "input": "s1", "params": {"duration": "1s", "slide": "1ms"}},

@@ -41,6 +41,8 @@ FULL = {
         "again": {"operator": "filter", "input": "all", "params": {"p": 0.5}},
         "tumbling": {"operator": "window", "input": "again", "params": {"duration": "700ms"}},
         "sliding": {"operator": "sliding_window", "input": "all", "params": {"duration": "2s", "slide": "750ms"}},
+        "sessions": {"operator": "window", "input": "again", "params": {"type": "session", "duration": "40ms"}},
+        "per-session": {"operator": "tumbling_window", "input": "sessions", "params": {"duration": "1s"}},
         "pairs": {"operator": "join", "inputs": ["less", "sliding"], "params": {"ttl": "300ms"}},
         "pairs-of-pairs": {"operator": "join", "inputs": ["pairs", "s2"], "params": {"ttl": "50ms"}},
         "all-pairs": {"operator": "join", "inputs": ["again", "s2"], "params": {"ttl": "50ms", "match": "all"}},
@@ -51,7 +53,7 @@ FULL = {
     },
     "sinks": [
         *("again", "tumbling", "sliding", "copies__3", "pairs", "pairs-of-pairs", "all-pairs"),
-        *("once-of-all", "per-all", "late-filter", "s2"),
+        *("once-of-all", "per-all", "late-filter", "s2", "sessions", "per-session"),
     ],
 }
 

@@ -7,6 +7,7 @@ from penstock.connectors.files import files
 from penstock.connectors.foreach import foreach
 from penstock.connectors.generator import generator
 from penstock.connectors.json_files import json_files
+from penstock.connectors.kafka import kafka
 from penstock.connectors.memory import At, memory, records
 from penstock.connectors.sqlite import sqlite
 
@@ -24,6 +25,7 @@ __all__ = [
     "foreach",
     "generator",
     "json_files",
+    "kafka",
     "memory",
     "rates",
     "records",

@@ -113,6 +113,9 @@ class SourceReader(ABC):
     def seek(self, position: Position) -> None:
         """Go on from what `position` was, backwards or forwards, without reading what lies before it."""
 
+    def committed(self, position: Position) -> None:
+        """Take note that nobody will go back before ``position``; it may be called after `close`, and not at all."""
+
     def backlog_records(self, now_us: int) -> int:
         """How many records are due and not read yet, about (0 where the source cannot tell)."""
         del now_us
@@ -157,6 +160,21 @@ class SourceReader(ABC):
         """Free what the reader holds."""
 
 
+class OnceReader(SourceReader):
+    """A reader of records that only `poll` gives out, in their order: no other reader can read a run of them again.
+
+    Dead letters name the number of a record in its partition, where no operation has changed it before.
+    """
+
+    def recent(self, count: int) -> Run | None:
+        del count
+        return None
+
+    def rows(self, run: Run) -> list[Record]:
+        del run
+        return []
+
+
 def check_count(count: int, left: int | None) -> None:
     """Refuse a ``count`` that `SourceReader.read` cannot give out; ``left`` is what there is up to the end, if any."""
     if count < 1 or (left is not None and count > left):
@@ -195,6 +213,10 @@ class Source(ABC):
     def check(self) -> None:
         """Raise a PenstockError if the source cannot work (missing file …); called before Spark starts."""
 
+    def signature(self, partitions: int) -> str:
+        """What must be the same for a run that goes on from another one's positions."""
+        return f"{self.kind} of {partitions} partitions ({self.schema.ddl})"
+
     def resumed(self, positions: Mapping[int, Position]) -> Source:
         """Return the source for a run that goes on from these positions of its partitions; the driver asks."""
         del positions
@@ -212,6 +234,18 @@ class Source(ABC):
     @abstractmethod
     def reader(self, partition: int, partitions: int, start_us: int) -> SourceReader:
         """Open one partition; ``start_us`` is the time the job started, from which schedules count."""
+
+
+class End(ABC):
+    """A place that can be at either end of a pipeline, such as a table or a topic."""
+
+    @abstractmethod
+    def source(self) -> Source:
+        """Return what reads it."""
+
+    @abstractmethod
+    def sink(self) -> Sink:
+        """Return what writes to it."""
 
 
 Stager = Callable[[pa.RecordBatch], bytes]
@@ -249,6 +283,18 @@ class SinkWriter(ABC):
     def prepare(self, epoch: int) -> None:
         """Make everything written so far durable, but not visible, under ``epoch``."""
 
+    def uploads(self) -> list[Callable[[], None]]:
+        """Take what is left to do until what was prepared is durable, if that is slow.
+
+        It is done in another thread, before the snapshot is stored and so before the epoch can be committed.
+        """
+        return []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much was written since the last `prepare` that nothing more should come before the next one."""
+        return False
+
     def commit(self, epoch: int) -> list[Record] | None:
         """Make the prepared output up to ``epoch`` visible (idempotent).
 
@@ -257,6 +303,11 @@ class SinkWriter(ABC):
         del epoch
         return None
 
+    @property
+    def is_blocked(self) -> bool:
+        """Whether so much that is committed waits for the place it writes to that it takes no more; asked often."""
+        return False
+
     def snapshot(self, epoch: int) -> bytes | None:
         """Return what was prepared under ``epoch``, if it lives in memory only and would be lost with the process."""
         del epoch
@@ -264,6 +315,9 @@ class SinkWriter(ABC):
 
     def restore(self, epoch: int, snapshot: bytes | None) -> None:
         """Go on after ``epoch``, which is committed: drop what was prepared later by a writer that is gone."""
+
+    def finish(self) -> None:
+        """Wait until everything that was committed is visible, if `commit` has only begun it; nothing comes after."""
 
     def close(self) -> None:
         """Free what the writer holds; what was not committed is dropped."""
@@ -286,8 +340,8 @@ class Sink(ABC):
         """One word for explain and errors, such as ``files``."""
 
     @property
-    def place(self) -> Path | None:
-        """The directory that it writes into and no other sink of the job may; None: it shares what it writes to."""
+    def place(self) -> Path | str | None:
+        """The directory or URL that it writes into and no other sink of the job may; None: it shares its place."""
         return None
 
     def ports(self, schemas: Sequence[Schema], resumed: dict[str, object] | None) -> dict[str, Schema]:

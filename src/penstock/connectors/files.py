@@ -7,17 +7,17 @@ import fcntl
 import os
 import re
 from collections.abc import Iterator
-from enum import Enum
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.checks import OneOf, local_path
 from penstock.connectors.base import RESUME_ONCE, Sink, SinkWriter, Stager, WriterContext
-from penstock.connectors.plain import plain_dicts
+from penstock.connectors.file_formats import Existing, FileFormat, FormattedFile, formatted, json_lines_stager
+from penstock.connectors.object_files import ObjectFiles
+from penstock.connectors.store import is_url
 from penstock.errors import InvalidOption, SinkFailed
 from penstock.types import Record, Schema
 
@@ -27,22 +27,6 @@ _PART = re.compile(r"part-(\d{8,})-\d{4,}\.(jsonl|parquet)")
 _WAITING = re.compile(r"-(\d{8,})-[0-9a-f]+\.(?:jsonl|parquet)$")
 """A file that is prepared, with its epoch."""
 _BUFFER_BYTES = 256 * 1024
-_ROW_GROUP_RECORDS = 16 * 1024
-
-
-class FileFormat(Enum):
-    """How rows are stored; the value is the files' suffix."""
-
-    JSONL = "jsonl"
-    PARQUET = "parquet"
-
-
-class Existing(Enum):
-    """What to do about the output of an earlier run."""
-
-    FAIL = "fail"
-    APPEND = "append"
-    REPLACE = "replace"
 
 
 class Files(Sink):
@@ -123,9 +107,15 @@ class Files(Sink):
         return {"first_part": self._first_part, "directory": str(self._path.absolute())}
 
     def writes_where(self, state: dict[str, object]) -> bool:
-        return Path(str(state["directory"])).resolve() == self._path.resolve()
+        return not is_url(str(state["directory"])) and Path(str(state["directory"])).resolve() == self._path.resolve()
 
     def resume(self, state: dict[str, object]) -> None:
+        if is_url(str(state.get("directory", ""))):
+            raise SinkFailed(
+                sink=f"files('{self._path}')",
+                cause=f"the last run wrote into '{state['directory']}', where something may wait to be published",
+                hint=RESUME_ONCE,
+            )
         before = Path(str(state.get("directory", self._path)))
         left = [path for path in _listed(before / _PENDING) if path.name != _LOCK]
         if left and before.resolve() != self._path.resolve():
@@ -148,8 +138,7 @@ class Files(Sink):
     def stager(self, schema: Schema, operation: str) -> Stager:
         if self._format is not FileFormat.JSONL:
             return super().stager(schema, operation)
-        dicts, encoder = plain_dicts(schema), msgspec.json.Encoder()
-        return lambda batch: encoder.encode_lines(dicts(schema.to_rows(batch)))
+        return json_lines_stager(schema)
 
     def writer(self, schema: Schema, context: WriterContext) -> SinkWriter:
         with _disk(self._path, context.operation):
@@ -186,85 +175,6 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-class _File(Protocol):
-    """A file being written."""
-
-    def write(self, rows: list[Record]) -> None: ...
-
-    def write_batch(self, batch: pa.RecordBatch) -> None: ...
-
-    def finish(self) -> None:
-        """Bring everything to the disk and close."""
-
-    def abandon(self) -> None:
-        """Close; the contents do not matter."""
-
-
-class _JsonLinesFile:
-    def __init__(self, path: Path, schema: Schema) -> None:
-        self._schema = schema
-        self._dicts = plain_dicts(schema)
-        self._encoder = msgspec.json.Encoder()
-        self._file = path.open("wb", buffering=_BUFFER_BYTES)
-
-    def write(self, rows: list[Record]) -> None:
-        self._file.write(self._encoder.encode_lines(self._dicts(rows)))
-
-    def write_lines(self, lines: bytes) -> None:
-        """Take rows that are encoded already."""
-        self._file.write(lines)
-
-    def write_batch(self, batch: pa.RecordBatch) -> None:
-        self.write(self._schema.to_rows(batch))
-
-    def finish(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-
-    def abandon(self) -> None:
-        self._file.close()
-
-
-class _ParquetFile:
-    def __init__(self, path: Path, schema: Schema) -> None:
-        self._schema = schema
-        self._rows: list[Record] = []
-        self._file = path.open("wb", buffering=_BUFFER_BYTES)
-        self._writer = pq.ParquetWriter(self._file, schema.arrow)
-
-    def write(self, rows: list[Record]) -> None:
-        self._rows += rows
-        if len(self._rows) >= _ROW_GROUP_RECORDS:
-            self._flush_rows()
-
-    def write_batch(self, batch: pa.RecordBatch) -> None:
-        self._flush_rows()
-        self._writer.write_batch(batch)
-
-    def finish(self) -> None:
-        self._flush_rows()
-        self._writer.close()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-
-    def abandon(self) -> None:
-        self._writer.close()
-        self._file.close()
-
-    def _flush_rows(self) -> None:
-        if self._rows:
-            self._writer.write_batch(self._schema.to_batch(self._rows))
-            self._rows = []
-
-
-_FILE_TYPES: dict[FileFormat, type[_JsonLinesFile] | type[_ParquetFile]] = {
-    FileFormat.JSONL: _JsonLinesFile,
-    FileFormat.PARQUET: _ParquetFile,
-}
-
-
 class _FilesWriter(SinkWriter):
     def __init__(self, path: Path, form: FileFormat, schema: Schema, context: WriterContext, first_part: int) -> None:
         self._path = path
@@ -279,7 +189,7 @@ class _FilesWriter(SinkWriter):
         self._name = f"{name}-{context.instance:04d}"
         # A writer that was replaced may still be running: it must not come upon the files of this one.
         self._token = os.urandom(4).hex()
-        self._open: _File | None = None
+        self._open: tuple[IO[bytes], FormattedFile] | None = None
         self._prepared: dict[int, str] = {}
         """Files that wait for their epoch's commit."""
         # Only what is here now may go later: what comes is of a writer that replaces this one.
@@ -298,20 +208,20 @@ class _FilesWriter(SinkWriter):
                 self._opened().write_batch(batch)
 
     def adopt(self, staged: bytes, schema: Schema) -> None:
-        if self._format is not FileFormat.JSONL:
-            super().adopt(staged, schema)
-            return
+        del schema
         with _disk(self._open_path, self._operation):
-            opened = self._opened()
-            assert isinstance(opened, _JsonLinesFile)
-            opened.write_lines(staged)
+            self._opened().adopt(staged)
 
     def prepare(self, epoch: int) -> None:
         if self._open is None:
             return
         pending = self._path / _PENDING / f"{self._name}-{epoch:08d}-{self._token}.{self._format.value}"
+        file, rows = self._open
         with _disk(pending, self._operation):
-            self._open.finish()
+            rows.finish()
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
             self._open = None
             self._open_path.replace(pending)
             _sync_directory(pending.parent)
@@ -356,7 +266,7 @@ class _FilesWriter(SinkWriter):
 
     def close(self) -> None:
         if self._open is not None:
-            self._open.abandon()
+            self._open[0].close()
             self._open = None
             self._open_path.unlink(missing_ok=True)
         # Prepared files stay: their commit may be decided already and asked of the next writer.
@@ -365,28 +275,32 @@ class _FilesWriter(SinkWriter):
     def _open_path(self) -> Path:
         return self._path / _PENDING / f"{self._name}-open-{self._token}.{self._format.value}"
 
-    def _opened(self) -> _File:
+    def _opened(self) -> FormattedFile:
         if self._open is None:
-            self._open = _FILE_TYPES[self._format](self._open_path, self._schema)
-        return self._open
+            file = self._open_path.open("wb", buffering=_BUFFER_BYTES)
+            self._open = file, formatted(self._format, file, self._schema)
+        return self._open[1]
 
 
-def files(path: str | os.PathLike[str], *, format: str = "jsonl", existing: str = "fail") -> Files:
-    """Write the output into files of a directory: each record exactly once.
+def files(path: str | os.PathLike[str], *, format: str = "jsonl", existing: str = "fail") -> Files | ObjectFiles:
+    """Write the output into files of a directory, or objects of a store: each record exactly once.
 
     A file ``part-<epoch>-<instance>.jsonl`` appears, complete, when its epoch is committed; epochs without
-    output make no file. What is not committed yet is in ``.pending`` and never read by anyone else.
+    output make no file. What is not committed yet is in ``.pending`` and never read by anyone else. In an object
+    store the names end with the job's identity, ``part-<epoch>-<instance>-<job>.jsonl``, and appear just after
+    the commit.
 
     Parameters
     ----------
     path : str or path
-        The directory; made where it is missing. On a cluster every worker must reach it under this path.
-        URLs of object stores are refused.
+        The directory; made where it is missing. On a cluster every worker must reach it under this path. Or any URL
+        that fsspec can open, such as ``"s3://bucket/out"`` with s3fs installed: see docs/object-stores.md.
     format : {"jsonl", "parquet"}
         JSON lines (timestamps as ISO-8601 in UTC, binary as base64, NaN and infinities as null), or Parquet.
     existing : {"fail", "append", "replace"}
-        What to do if the directory holds part files of an earlier run: refuse to start, keep them and
+        What to do if there are part files of an earlier run: refuse to start, keep them and
         number on from them, or delete them when the job starts.
     """
-    directory = local_path("path", os.fspath(path))
-    return Files(directory, OneOf(FileFormat).read("format", format), OneOf(Existing).read("existing", existing))
+    form, kept = OneOf(FileFormat).read("format", format), OneOf(Existing).read("existing", existing)
+    given = os.fspath(path)
+    return ObjectFiles(given, form, kept) if is_url(given) else Files(local_path("path", given), form, kept)

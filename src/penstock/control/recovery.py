@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from penstock.errors import ProtocolError
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 
@@ -36,7 +37,7 @@ def downstream(plan: Plan, lost: Iterable[InstanceId]) -> set[InstanceId]:
 
 
 class SnapshotChains:
-    """The snapshots of the last commit: for each instance a whole one and the changes after it."""
+    """The snapshots of the last commit: for each instance the newest, and as many before it as that needs."""
 
     def __init__(self, chains: Iterable[m.Stored] = ()) -> None:
         self._chains: dict[InstanceId, list[m.Stored]] = {}
@@ -48,13 +49,19 @@ class SnapshotChains:
             chain = self._chains.setdefault((each.unit, each.instance), [])
             if chain and chain[-1].epoch >= each.epoch:
                 continue
-            if each.full:
-                chain.clear()
+            del chain[: max(0, len(chain) - each.depth)]
             chain.append(each)
 
     def of(self, instances: Iterable[InstanceId]) -> list[m.Stored]:
         """Snapshots of these instances, each instance's in order."""
-        return [stored for key in sorted(instances) for stored in self._chains.get(key, [])]
+        found = []
+        for key in sorted(instances):
+            chain = self._chains.get(key, [])
+            if chain and chain[-1].depth != len(chain) - 1:
+                newest = chain[-1]
+                raise ProtocolError(f"snapshot {newest.name} needs {newest.depth} before it, not {len(chain) - 1}.")
+            found += chain
+        return found
 
     def all(self) -> list[m.Stored]:
         """Snapshots that the last commit needs."""

@@ -65,7 +65,7 @@ def anchors(plan: Plan) -> list[Anchor]:
     for unit in plan.units:
         fed = sorted(_sources(plan, unit.id))
         if unit.source is not None:
-            signature = f"{unit.source.kind} of {unit.partitions} partitions ({unit.source.schema.ddl})"
+            signature = unit.source.signature(unit.partitions)
             found.append(Anchor(unit.name, unit.id, unit.instances, signature, True, False, fed))
         for spec in unit.ops:
             if spec.operation.state_signature is not None:

@@ -15,6 +15,7 @@ import msgspec
 import psutil
 
 from penstock.control.monitor import Status, WorkerFigures
+from penstock.demo.soak import Trend
 from penstock.errors import InvalidOption
 from penstock.pipeline.plan import Plan
 from penstock.runtime.clock import now_us
@@ -69,12 +70,21 @@ class Findings(msgspec.Struct):
     lost: int
     duplicated: int
     reordered: int
+    switches: int = 0
+    """Forms that were changed on purpose."""
+    holdings: dict[str, dict[str, Trend]] = {}
+    """What the processes held, where the run was long enough to tell."""
+
+    @property
+    def growing(self) -> list[str]:
+        """What has grown over the run though it should not."""
+        return [f"{who}: {name}" for who, held in self.holdings.items() for name, each in held.items() if each.grows]
 
     @property
     def passed(self) -> bool:
-        """Whether faults were injected, the job went on after each, and nothing was lost, doubled or reordered."""
+        """Whether faults were injected, the job went on after each, nothing was lost, doubled or reordered or grew."""
         return bool(self.kills and self.epochs) and not (
-            self.unresumed or self.lost or self.duplicated or self.reordered
+            self.unresumed or self.lost or self.duplicated or self.reordered or self.growing
         )
 
     @property
@@ -87,7 +97,11 @@ class Findings(msgspec.Struct):
             ("epochs", f"{self.epochs:,}"),
             ("restored", str(self.restored_s or "never")),
             ("output again", str(self.resumed_s or "never")),
+            *([("switches", f"{self.switches:,}")] if self.switches else []),
         ]
+        for who, held in self.holdings.items():
+            rows.append((who, "   ".join(f"{_NAMES[name]} {_shown(name, each)}" for name, each in held.items())))
+        rows += [("growing", ", ".join(self.growing))] if self.growing else []
         return [f"{name:<13} {value}" for name, value in rows]
 
 
@@ -149,7 +163,9 @@ class Campaign:
             if kill.resumed_s is None and status.committed_us > status.resumed_us:
                 kill.resumed_s = (status.committed_us - kill.at_us) / 1e6
 
-    def findings(self, report: Report) -> Findings:
+    def findings(
+        self, report: Report, switches: int = 0, holdings: dict[str, dict[str, Trend]] | None = None
+    ) -> Findings:
         """Sum up."""
         return Findings(
             seed=self._seed,
@@ -162,7 +178,18 @@ class Campaign:
             lost=report.lost,
             duplicated=report.duplicated,
             reordered=report.reordered,
+            switches=switches,
+            holdings=holdings or {},
         )
+
+
+_NAMES = {"memory_bytes": "memory", "descriptors": "descriptors", "threads": "threads"}
+
+
+def _shown(name: str, trend: Trend) -> str:
+    if name == "memory_bytes":
+        return f"{trend.first / 1e6:,.0f} → {trend.last / 1e6:,.0f} MB"
+    return f"{trend.first:,} → {trend.last:,}"
 
 
 def quantile(ascending: Sequence[float], q: float) -> float:

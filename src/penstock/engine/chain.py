@@ -14,14 +14,16 @@ from penstock.engine.line import Range
 from penstock.engine.lineage import Lineage, Place, Reread
 from penstock.engine.snapshot import OpCounters, UnitSnapshot
 from penstock.engine.stage import Stage, errors_of
+from penstock.engine.state import restore_state
 from penstock.errors import OperationFailed, PenstockError, PoisonRecord, SinkFailed
 from penstock.metrics.stats import StatsMessage
 from penstock.operators import DEAD_LETTERS, MAIN, Operator, Result, StatefulOperator
 from penstock.operators.base import result_of
-from penstock.operators.errors import ErrorCounts, describe_error, user_traceback
+from penstock.operators.errors import ErrorCounts, describe_error, placed, user_traceback
 from penstock.pipeline.plan import OpSpec, Plan, UnitSpec
 from penstock.types import Record, Schema
 
+ROOM_US = 5_000
 ClockNs = Callable[[], int]
 Origin = tuple[Place, int]
 """A place in a source, and which of its records."""
@@ -53,9 +55,17 @@ class SinkOperator(Operator):
         """Make the epoch's output visible; return what the driver shall take."""
         return self._call(self.writer.commit, epoch) or []
 
-    def _call(self, method: Callable[[Any], Any], argument: Any) -> Any:
+    def uploads(self) -> list[Callable[[], None]]:
+        """What is left to do until the prepared output is durable."""
+        return [partial(self._call, upload) for upload in self.writer.uploads()]
+
+    def finish(self) -> None:
+        """Wait until everything that was committed is visible."""
+        self._call(self.writer.finish)
+
+    def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            return method(argument)
+            return method(*arguments)
         except PenstockError as error:
             raise error.at(self.name) from None
         except Exception as error:
@@ -107,6 +117,7 @@ class Chain:
         first = self.stages[0].operator if self.stages else None
         self.stateful = first if isinstance(first, StatefulOperator) else None
         self._lineage = Lineage(unit, plan.start_us, self.stages) if unit.source is not None else None
+        self._sources = plan.sources_of(unit.id)
 
     def _stage(self, spec: OpSpec, plan: Plan) -> Stage:
         if spec.sink is None:
@@ -188,6 +199,8 @@ class Chain:
             self.stages[index].counts.add(failures.counts)
             if failures.letters and origin is not None and self._lineage is not None:
                 passed.sides[index, DEAD_LETTERS] = self._lineage.letters(index, failures, origin, rows)
+            elif failures.letters:
+                passed.sides[index, DEAD_LETTERS] = [placed(each, self._sources) for each in failures.letters]
 
     def _source_rows(self, entered: list[Record], first: int, origin: Place | None) -> Iterable[Record]:
         """The source records of a block: what entered the chain, unless operations before ``first`` have run it."""
@@ -242,6 +255,8 @@ class Chain:
                 (spot,) = self._lineage.spots(place[0], [place[1]])
                 assert spot is not None
                 result.sides[DEAD_LETTERS] = [self._lineage.placed(each, place[0], spot) for each in letters]
+            elif letters and result.sides is not None:
+                result.sides[DEAD_LETTERS] = [placed(each, self._sources) for each in letters]
         return result
 
     def advance(self, watermark_us: int | None, due_us: int, until: int | None = None) -> Passed:
@@ -255,6 +270,18 @@ class Chain:
         stats.busy_ns += self._clock_ns() - before_ns
         stats.records_out += len(rows)
         return self.push(rows, due_us, 1, until)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether its sinks can take more."""
+        for sink in self.sinks:  # noqa: SIM110 (asked at every step: no generator)
+            if sink.writer.is_blocked:
+                return False
+        return True
+
+    def room_us(self, now_us: int) -> int | None:
+        """When to look whether its sinks have room again: unlike a log that has, they do not ring."""
+        return None if self.has_room else now_us + ROOM_US
 
     def adopt(self, index: int, staged: bytes) -> None:
         """Have the sink at ``index`` take what a slot has made ready for it."""
@@ -297,7 +324,7 @@ class Chain:
         ]
 
     def restore(self, snapshots: Sequence[UnitSnapshot]) -> None:
-        """Go on from the last of these snapshots; the first holds the whole state, the others what changed."""
+        """Go on from the last of these snapshots; all of them together hold the state."""
         last = snapshots[-1]
         by_name = {counters.name: counters for counters in last.operations}
         for stage in self.stages:
@@ -306,13 +333,27 @@ class Chain:
                 stage.stats.records_in, stage.stats.records_out = counters.records_in, counters.records_out
                 stage.counts = ErrorCounts(counters.skipped, counters.retried, counters.dead_letters)
         if self.stateful is not None:
-            self.stateful.restore([each.state for each in snapshots if each.state is not None])
+            restore_state(self.stateful, [each.state for each in snapshots if each.state is not None])
         self.restore_sinks(last.epoch, last.sinks)
 
     def restore_sinks(self, epoch: int, held: Mapping[str, bytes | None]) -> None:
         """Have the sinks go on after ``epoch``."""
         for sink in self.sinks:
             sink.writer.restore(epoch, held.get(sink.name))
+
+    def uploads(self) -> tuple[Callable[[], None], ...]:
+        """Take what is left to do until what the sinks have prepared is durable."""
+        return tuple(upload for sink in self.sinks for upload in sink.uploads())
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether a sink has as much as it takes in an epoch."""
+        return any(sink.writer.is_full for sink in self.sinks)
+
+    def finish(self) -> None:
+        """Wait until all that the sinks have committed is visible."""
+        for sink in self.sinks:
+            sink.finish()
 
     def close(self) -> None:
         """Close the sinks' writers."""

@@ -9,7 +9,8 @@ from penstock.dataset import ChannelId, Sender
 from penstock.engine.chain import Chain, ClockNs, SinkOperator
 from penstock.engine.edges import EdgeOutput, RemoteInput
 from penstock.engine.inputs import Input, Logs, Readers
-from penstock.engine.line import Item
+from penstock.engine.line import Item, Range
+from penstock.operators import Form
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
@@ -43,6 +44,13 @@ class Stopwatch:
         """How long it has lasted so far."""
         running_ns = self._clock_ns() - self._since_ns if self.is_running else 0
         return (self._total_ns + running_ns) // 1000
+
+
+def show_forms(source: Input, chain: Chain, away: Range) -> None:
+    """Show which operations are in batch form."""
+    read = [(-1, source.stats)] if isinstance(source, Readers) else []
+    for index, stats in [*read, *((index, stage.stats) for index, stage in enumerate(chain.stages))]:
+        stats.form = (Form.BATCH if index in away else Form.RECORD).value
 
 
 def count_away(chain: Chain, source: Input, item: Item, done: s.Done, now_us: int) -> None:

@@ -37,7 +37,9 @@ class UnitView:
     range: Range
     """What is computed elsewhere."""
     is_switching: bool
-    """Another form is wanted and has not been taken up."""
+    """Another form is wanted, and the one before finishes what it has."""
+    is_to_switch: bool
+    """Likewise, or slots get ready for it."""
     line: Sequence[Item | Marker]
     gathers: bool
     """Records have come to the range that are not in the line yet."""
@@ -57,6 +59,7 @@ class UnitView:
             unit.chain.guard is not None,
             unit.way.range,
             unit.switches.wanted is not None,
+            unit.switches.is_due,
             list(unit.line),
             unit.way.gathers,
             [InputView(each.state(), each.aligned, each.peek() is not None, each.disordered_blocks) for each in logs],

@@ -74,7 +74,7 @@ class Lineage:
         """The dead letters of the stage at ``at``, with the source records that they were made of."""
         found = self.spots(origin, self._trace(at, failures.dead, rows))
         return [
-            letter if spot is None else self.placed(letter, origin, spot)
+            placed(letter, self._unit.name, origin.partition) if spot is None else self.placed(letter, origin, spot)
             for letter, spot in zip(failures.letters, found, strict=True)
         ]
 

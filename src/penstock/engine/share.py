@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -17,7 +16,15 @@ from penstock.engine.inputs import Readers
 from penstock.engine.inspect import UnitView, WorkerView
 from penstock.engine.line import Range
 from penstock.engine.samples import calibrate
-from penstock.engine.snapshot import InputState, InstanceId, UnitSnapshot, decode_snapshot, encode_snapshot, renumbered
+from penstock.engine.snapshot import (
+    InputState,
+    InstanceId,
+    Persist,
+    UnitSnapshot,
+    decode_snapshot,
+    encode_snapshot,
+    renumbered,
+)
 from penstock.engine.switch import Switch
 from penstock.engine.unit import Unit
 from penstock.engine.ways.pool import SlotFrames, SlotPool
@@ -34,19 +41,7 @@ LOOK_US = 10_000
 """How often a worker looks whether much is kept for replay."""
 
 Snapshots = Mapping[InstanceId, Sequence[bytes]]
-"""Stored snapshots by instance: a whole one and the changes after it, in order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Persist:
-    """A snapshot that the shell shall store; it answers with `Share.on_stored`."""
-
-    unit: int
-    instance: int
-    epoch: int
-    full: bool
-    name: str
-    data: bytes
+"""Stored snapshots by instance, in order: as many as its state needs."""
 
 
 class Share:
@@ -236,6 +231,8 @@ class Share:
             case m.Commit(epoch=epoch, final=final):
                 self._commit(epoch)
                 if final:
+                    for unit in self.units:
+                        unit.chain.finish()
                     self._to_driver.append(m.Stopped(worker=self.worker, incarnation=self.incarnation))
                     self.stopping = True
             case m.Drain(keep=keep):
@@ -254,8 +251,6 @@ class Share:
                 self._pool.on_group_ended(group)
             case m.Stop():
                 self.stopping = True
-            case _:
-                pass
 
     def on_slot(self, message: s.FromSlot, payloads: Sequence[bytes]) -> None:
         """Take a word, or a result, of a slot."""
@@ -317,7 +312,8 @@ class Share:
                 output.announce()
         if now_us >= self._look_us:
             self._look_us = now_us + LOOK_US
-            if self._epoch_wanted <= self._committed and any(output.is_filling for output in self._outputs.values()):
+            filling = any(each.is_filling for each in self._outputs.values())
+            if self._epoch_wanted <= self._committed and (filling or any(u.chain.is_filling for u in self.units)):
                 self._epoch_wanted = self._committed + 1
                 self._to_driver.append(m.EpochWanted(worker=self.worker, incarnation=self.incarnation))
         # Those downstream may have made room for those who had none.
@@ -362,7 +358,8 @@ class Share:
             name = f"{_prefix(unit.spec.id, unit.instance)}{snapshot.epoch:08d}-{process}"
             self._storing.add(name)
             packed = encode_snapshot(snapshot)
-            self._to_store.append(Persist(unit.spec.id, unit.instance, snapshot.epoch, snapshot.full, name, packed))
+            who, uploads = (unit.spec.id, unit.instance), unit.chain.uploads()
+            self._to_store.append(Persist(*who, snapshot.epoch, snapshot.depth, name, packed, uploads))
         unit.snapshots.clear()
 
     def on_stored(self, stored: m.Stored) -> None:

@@ -17,7 +17,7 @@ from penstock.engine.lineage import Lineage, Place, Reread, read_place
 from penstock.engine.stage import Stage
 from penstock.errors import OperationFailed, PenstockError, SinkFailed
 from penstock.operators import DEAD_LETTERS, MAIN, BatchResult
-from penstock.operators.errors import ErrorCounts, describe_error, user_traceback
+from penstock.operators.errors import ErrorCounts, describe_error, placed, user_traceback
 from penstock.operators.keys import Partitioner
 from penstock.operators.stateless.transform import WaitingOperator
 from penstock.pipeline.plan import EdgeSpec, Mode, OpSpec, Plan, UnitSpec
@@ -82,6 +82,7 @@ class Slice:
         self._piece_records = [PIECE_RECORDS_FIRST] * len(self._stages)
         """How many records of each operation are about as much work as a piece should be."""
         self._lineage = Lineage(unit, plan.start_us, self._stages, max(first, 0)) if unit.source is not None else None
+        self._sources = plan.sources_of(unit.id)
         whole = last == len(unit.ops) - 1
         self._carries = not whole
         self._reading = reading_in(unit, first, last)
@@ -228,6 +229,8 @@ class Slice:
             sides[index, port] = held
         if failures is not None and failures.letters and self._lineage is not None:
             sides[index, DEAD_LETTERS] = self._lineage.letters(position, failures, origin, rows)
+        elif failures is not None and failures.letters:
+            sides[index, DEAD_LETTERS] = [placed(each, self._sources) for each in failures.letters]
 
     def _source_rows(self, entered: pa.RecordBatch, origin: Place) -> Iterable[Record]:
         """The source records of a micro-batch: itself, unless operations before the range have run it."""

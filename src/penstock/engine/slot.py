@@ -6,6 +6,7 @@ state      event                               effect                           
 TAKING     Workers: a new one                  Ready to it                                       TAKING
 TAKING     a while has passed                  Ready to every worker, with what it holds         TAKING
 TAKING     Do                                  it waits in the queue                             TAKING
+TAKING     a Do without records is through     its operations are built; Done, with nothing      TAKING
 TAKING     a piece of a long one is done       looks up: messages, Ready; then goes on with it   TAKING
 TAKING     a micro-batch is through            Done (or NotDone) to its owner                    TAKING
 TAKING     the group's quota is done, or End   Leave to every worker                             LEAVING
@@ -278,11 +279,15 @@ class SlotMachine:
 
     def _run(self, do: s.Do, payload: bytes | None) -> Iterator[None]:
         began_ns = self._clock_ns()
-        if self._first_ns is None and not do.sample:
+        if self._first_ns is None and not do.sample and do.count:
             self._first_ns = began_ns
         origin = Place(do.partition, do.runs)
         try:
             work = self._slice(do)
+            if not do.count:
+                now_us = self._clock_ns() // 1000
+                self._answer(do, Outcome(do.due_us), now_us, now_us)
+                return
             if payload is None:
                 columns, due_us = work.read(origin)
                 due_us = due_us or do.due_us

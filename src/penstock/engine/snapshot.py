@@ -1,18 +1,32 @@
-"""What an instance is at a marker, and how often all of it is written; units take snapshots, workers store them."""
+"""What an instance is at a marker; units take snapshots, workers store them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 
 from penstock.connectors.base import Position
-
-DELTAS_MAX = 10
-"""Snapshots of changes that may follow a whole one."""
+from penstock.engine.state import StateSnapshot
 
 InstanceId = tuple[int, int]
 """Unit and index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """A snapshot that the shell shall store; it answers with `Share.on_stored`."""
+
+    unit: int
+    instance: int
+    epoch: int
+    depth: int
+    """How many snapshots before this one it needs."""
+    name: str
+    data: bytes
+    uploads: tuple[Callable[[], None], ...] = ()
+    """To be called before, in any thread: what sinks have prepared and is not yet where it survives."""
 
 
 class InputState(msgspec.Struct, array_like=True):
@@ -48,8 +62,8 @@ class OpCounters(msgspec.Struct, array_like=True):
 class Capture:
     """What a snapshot takes when the marker comes to a unit; the rest is taken when the marker leaves it."""
 
-    full: bool
-    state: bytes | None
+    depth: int
+    state: StateSnapshot | None
     inputs: list[InputState]
     positions: dict[int, Position]
     operations: list[OpCounters]
@@ -61,8 +75,8 @@ class UnitSnapshot(msgspec.Struct, array_like=True):
     """An instance at the marker of ``epoch``."""
 
     epoch: int
-    full: bool
-    """Whether ``state`` is all of it, or what has changed since the snapshot before."""
+    depth: int
+    """How many of the instance's snapshots before this one its state needs."""
     finished: bool
     next_id: int
     """Id that the next output block begins with."""
@@ -73,7 +87,7 @@ class UnitSnapshot(msgspec.Struct, array_like=True):
     """Where each source partition goes on."""
     operations: list[OpCounters]
     sinks: dict[str, bytes | None]
-    state: bytes | None
+    state: StateSnapshot | None
     lanes: list[LaneState]
     """How far the lanes of a unit that reads event time have come."""
 
@@ -88,24 +102,3 @@ def renumbered(snapshot: UnitSnapshot, epoch: int) -> UnitSnapshot:
 
 encode_snapshot = msgspec.msgpack.Encoder().encode
 decode_snapshot = msgspec.msgpack.Decoder(UnitSnapshot).decode
-
-
-class Compaction:
-    """Decides when a stateful instance writes all of its state again. Pure bookkeeping, one per instance."""
-
-    def __init__(self) -> None:
-        self._full_bytes = 0
-        self._delta_bytes = 0
-        self._deltas = DELTAS_MAX  # the first one is whole
-
-    def wants_full(self) -> bool:
-        """Whether the next snapshot is whole: after many changes, or once they outweigh the state itself."""
-        return self._deltas >= DELTAS_MAX or self._delta_bytes > self._full_bytes
-
-    def wrote(self, full: bool, size: int) -> None:
-        """Take note of a snapshot's size."""
-        if full:
-            self._full_bytes, self._delta_bytes, self._deltas = size, 0, 0
-        else:
-            self._delta_bytes += size
-            self._deltas += 1

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from penstock.engine.line import Range
 
+READY_US_MAX = 1_000_000
+"""So long a switch waits at the most for slots to build the operations that they are to run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Switch:
@@ -33,6 +36,9 @@ class Switches:
     """The switches of one unit instance: one is wanted at the most, one has not given an output yet."""
 
     def __init__(self) -> None:
+        self.ordered: Switch | None = None
+        """One that slots get ready for, while the way before goes on."""
+        self._ordered_us: int | None = None
         self.wanted: Switch | None = None
         self._made: list[Switched] = []
         self._silent: Switched | None = None
@@ -45,8 +51,23 @@ class Switches:
 
     @property
     def is_calm(self) -> bool:
-        """Whether no switch is wanted, and none is being measured."""
-        return self.wanted is None and self._silent is None
+        """Whether no switch is to be made, and none is being measured."""
+        return not self.is_due and self._silent is None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether another form has not been taken up."""
+        return self.ordered is not None or self.wanted is not None
+
+    def order(self, switch: Switch) -> None:
+        """Have slots get ready for a switch."""
+        self.ordered, self._ordered_us = switch, None
+
+    def has_waited(self, now_us: int) -> bool:
+        """Whether slots had time enough to get ready."""
+        if self._ordered_us is None:
+            self._ordered_us = now_us
+        return now_us - self._ordered_us >= READY_US_MAX
 
     def begin(self, switch: Switch, now_us: int, waiting_records: int) -> None:
         """The new way has taken over."""
@@ -70,9 +91,10 @@ class Switches:
     def end(self) -> None:
         """Whoever has ended computes nothing, in the old way or the new: every switch is made."""
         self.nothing_to_do()
-        if self.wanted is not None:
-            self._made.append(Switched(self.wanted.number, 0, 0))
-            self.wanted = None
+        for switch in (self.ordered, self.wanted):
+            if switch is not None:
+                self._made.append(Switched(switch.number, 0, 0))
+        self.ordered = self.wanted = None
 
     def take(self) -> list[Switched]:
         """Take the switches that are over."""

@@ -23,22 +23,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.dataset import NEVER_US, Bell, Mark, Scale, unpack
+from penstock.engine.again import run_again
 from penstock.engine.chain import Chain, ClockNs, Passed
 from penstock.engine.edges import EdgeInput, EdgeOutput, Span
 from penstock.engine.event_time import Origin
-from penstock.engine.figures import Stopwatch, count_away
+from penstock.engine.figures import Stopwatch, count_away, show_forms
 from penstock.engine.inputs import Input, Logs, Readers, Taken
 from penstock.engine.inputs.base import BLOCK_RECORDS_MAX, fit_records
 from penstock.engine.line import Item, Line, Marker, Parts, Range
 from penstock.engine.samples import Tap
-from penstock.engine.snapshot import Capture, Compaction, OpCounters, UnitSnapshot
+from penstock.engine.snapshot import Capture, OpCounters, UnitSnapshot
+from penstock.engine.state import Copier
 from penstock.engine.switch import Switch, Switches
 from penstock.engine.times import Times
 from penstock.engine.ways import Here, Slots, Way
 from penstock.engine.ways.pool import SlotPool
 from penstock.metrics.stats import StatsMessage
 from penstock.metrics.times import sooner
-from penstock.operators import MAIN, Form
+from penstock.operators import MAIN
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.types import Record
 
@@ -98,7 +100,8 @@ class Unit:
         self.switches = Switches()
         self._pool = pool
         self._span = Span()
-        self._compaction = Compaction()
+        stateful = chain.stateful
+        self._copier = Copier(stateful, plan.options.state_slice) if stateful is not None else None
         self._clock_ns = clock_ns
         self._work_us = plan.options.block_work_us
         self._block_bytes = plan.options.block_bytes
@@ -122,18 +125,21 @@ class Unit:
         if self.finished:
             return False
         self.input.wake_up(now_us)
+        if self.switches.ordered is not None:
+            self._get_ready(self.switches.ordered, now_us)
         if self.switches.wanted is not None:
             self._switch(self.switches.wanted, now_us)
         worked = self._release(now_us) if self.line else False
         if self._ending or self.finished:
             return worked
+        if self._copier is not None and now_us >= self._copier.due_us:
+            self._copier.turn(now_us)
         marker = self.input.marker(now_us)
         if marker is not None:
             self._take_marker(*marker, now_us)
             return True
         if self.switches.wanted is not None and self.chain.guard is None:
-            # The way before finishes what it has.
-            self.way.flush(now_us)
+            self.way.flush(now_us)  # the way before finishes what it has
             return self._release(now_us) or worked
         self.bell.blocked = not self.has_room
         if self.bell.blocked:
@@ -212,7 +218,7 @@ class Unit:
         way, source = self.way, self.input
         assert isinstance(way, Slots)
         assert isinstance(source, Readers)
-        stretches = source.stretches(now_us, way.records_max, way.interval_us, way.slots, way.room)
+        stretches = source.stretches(now_us, way.records_max, way.pace_us, way.slots, way.room)
         for stretch in stretches:
             way.take_stretch(stretch, source.origin(stretch.place.partition, now_us), now_us)
         return bool(stretches)
@@ -220,10 +226,12 @@ class Unit:
     @property
     def has_room(self) -> bool:
         """Whether every output can take more, or has to because a marker is behind it."""
+        if self.chain.sinks and self.due_epoch <= self.done_epoch and self.chain.is_filling:
+            return False
         for log in self._logs:
             if not log.has_room and not (self.due_epoch > self.done_epoch and log.has_queue_room):
                 return False
-        return True
+        return self.chain.has_room
 
     @property
     def _is_away(self) -> bool:
@@ -253,12 +261,8 @@ class Unit:
 
     def _capture(self, counters: list[OpCounters], before: int) -> Capture:
         """Take what the marker finds."""
-        stateful, full, state = self.chain.stateful, True, None
-        if stateful is not None:
-            full = self._compaction.wants_full()
-            state = stateful.snapshot(full)
-            self._compaction.wrote(full, len(state))
-        return Capture(full, state, self.input.states(), self.input.positions(), counters, before)
+        depth, state = self._copier.capture() if self._copier is not None else (0, None)
+        return Capture(depth, state, self.input.states(), self.input.positions(), counters, before)
 
     def _let_marker_out(self, marker: Marker) -> None:
         """Have sinks prepare, send the marker on, and take the snapshot."""
@@ -286,7 +290,7 @@ class Unit:
         capture = marker.capture
         return UnitSnapshot(
             epoch,
-            capture.full,
+            capture.depth,
             self.finished,
             self._next_id,
             capture.inputs,
@@ -331,7 +335,7 @@ class Unit:
         parts: Parts = {}
         pieces: Sequence[tuple[Passed, Origin]] = [(Passed([]), origin)]
         if item.given_back:
-            pieces = self._run_here(item)
+            pieces = run_again(self.spec, self.input, self.times, item, self._clock_ns)
         elif item.result is not None and done is not None:
             parts, carried, staged = item.result.open()
             item.due_us = item.due_us or done.due_us
@@ -357,30 +361,20 @@ class Unit:
         if item.count:
             self.switches.output(item.due_us, now_us)
 
-    def _run_here(self, item: Item) -> Sequence[tuple[Passed, Origin]]:
-        """Run an item that was given back: should it kill this process too, careful mode will find the record."""
-        schema = self.spec.schema_at(item.range.first)
-        if item.payload is not None:
-            columns = unpack(item.payload, schema)
-        else:
-            assert isinstance(self.input, Readers)
-            assert item.place is not None
-            before_ns = self._clock_ns()
-            columns, due_us = self.input.read_again(item.place)
-            after_ns = self._clock_ns()
-            item.due_us = due_us or item.cut_us
-            self.input.count_read(item.count, after_ns - before_ns, item.due_us, after_ns // 1000)
-        rows = Passed(schema.to_rows(columns))
-        return self.times.run(rows, item.due_us, item.origin, max(item.range.first, 0), None, item.place)
-
     # --- switches -----------------------------------------------------------------------------------------------------
 
     def switch(self, switch: Switch) -> None:
         """Want another form; it is taken up between two portions."""
         self.bell.rung = True
-        self.switches.wanted = switch
+        self.switches.order(switch)
         if self.finished:
             self.switches.end()
+
+    def _get_ready(self, switch: Switch, now_us: int) -> None:
+        """Go on as before until the slots are ready, so that nobody waits while they build the operations."""
+        what = self.spec.id, self.instance, switch.range
+        if not switch.range or self._pool.is_ready_for(what, now_us) or self.switches.has_waited(now_us):
+            self.switches.ordered, self.switches.wanted = None, switch
 
     def _switch(self, switch: Switch, now_us: int) -> None:
         """Have the new way take over, if it can now; in careful mode everything stays here."""
@@ -394,7 +388,7 @@ class Unit:
             return
         else:
             self.way = self._slots(switch) if switch.range else self._here
-            self._show_forms()
+            show_forms(self.input, self.chain, self.way.range)
         self.switches.begin(switch, now_us, self.input.waiting_records(now_us))
 
     def _slots(self, switch: Switch) -> Slots:
@@ -405,11 +399,6 @@ class Unit:
             keeps_lanes=self.times.keeps_lanes, keeps_payloads=self.times.are_read_in(chosen),
             is_whole=self.spec.is_whole(chosen.first, chosen.last),
         )  # fmt: skip
-
-    def _show_forms(self) -> None:
-        read = [(-1, self.input.stats)] if isinstance(self.input, Readers) else []
-        for index, stats in [*read, *((index, stage.stats) for index, stage in enumerate(self.chain.stages))]:
-            stats.form = (Form.BATCH if index in self.way.range else Form.RECORD).value
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -428,8 +417,7 @@ class Unit:
         """When there is something to do without a message; None: only a message, or room, brings work."""
         if self._next_us and not self.bell.rung:
             return self._next_us
-        wake_us = self._soonest_us(now_us)
-        self.input.awaits(wake_us, now_us)
+        self.input.awaits(wake_us := self._soonest_us(now_us), now_us)
         return wake_us
 
     def _soonest_us(self, now_us: int) -> int | None:
@@ -442,12 +430,12 @@ class Unit:
             return None if self._is_away else now_us  # results bring the next step
         if not self.has_room:
             self.blocked.begin()
-            return None
+            return self.chain.room_us(now_us)
         if way is self._here:
             return sooner(source.wake_us(now_us, None), source.idle_us(now_us))
         wake_us = way.wake_us()
         if way.has_room:
-            interval_us = way.interval_us if isinstance(way, Slots) and way.range.first < 0 else None
+            interval_us = way.pace_us if isinstance(way, Slots) and way.range.first < 0 else None
             wake_us = sooner(wake_us, source.wake_us(now_us, interval_us))
             wake_us = sooner(wake_us, source.idle_us(now_us))
         return wake_us
@@ -458,6 +446,8 @@ class Unit:
         """Go on from the last of these snapshots."""
         last = snapshots[-1]
         self.chain.restore(snapshots)
+        if self._copier is not None:
+            self._copier.restored(len(snapshots))
         self.input.restore(snapshots)
         told = self.times.restore(last)
         self.snapshots.clear()
@@ -479,6 +469,7 @@ class Unit:
 
     def commit(self, epoch: int) -> None:
         """Forget what was kept for replay up to ``epoch``."""
+        self.input.commit(epoch)
         for log in self._logs:
             log.commit(epoch)
 

@@ -24,7 +24,8 @@ from dataclasses import dataclass, replace
 
 from penstock.engine.chain import ClockNs
 from penstock.engine.guard import Guard
-from penstock.engine.share import Persist, Share, Snapshots
+from penstock.engine.share import Share, Snapshots
+from penstock.engine.snapshot import Persist
 from penstock.errors import OperationFailed, PenstockError, WorkerFailed
 from penstock.operators.errors import describe_error, user_traceback
 from penstock.pipeline.plan import Plan

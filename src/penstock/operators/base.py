@@ -6,13 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 import pyarrow as pa
 
 from penstock.operators.errors import DEAD_LETTERS, Errors, Failures
 from penstock.types import Record, Schema
+
+if TYPE_CHECKING:
+    from penstock.operators.keyed.state import KeyedState
 
 MAIN = "out"
 """The port every operation's ordinary output leaves through."""
@@ -143,13 +146,21 @@ class Operator:
 class StatefulOperator(Operator):
     """An operation that owns keyed state and follows the watermark; always in record form.
 
+    It keeps whatever is by key in ``state`` and names in the spaces' ``changed`` what it changes there: see
+    `operators/keyed/state.py`. The engine writes it, a little at a time, and reads it back. What is not by key is in
+    the `header`, which is written at each marker. What follows from both, such as heaps and indexes, is made again when
+    they have been read back.
+
     Attributes
     ----------
+    state : KeyedState
+        Everything that is by key.
     straggler_us : int or None
         The watermark of the source partition that the next records come from, where some of them are behind it: they
         are judged by it, however far the other partitions are. None: all of them are ahead of it.
     """
 
+    state: KeyedState
     straggler_us: int | None = None
 
     @abstractmethod
@@ -161,12 +172,15 @@ class StatefulOperator(Operator):
         """The input has ended: return what is still open."""
 
     @abstractmethod
-    def snapshot(self, full: bool) -> bytes:
-        """Return the whole state, or what has changed since the last snapshot."""
+    def header(self) -> Any:
+        """What is not by key, now: a few plain values."""
 
     @abstractmethod
-    def restore(self, snapshots: Sequence[bytes]) -> None:
-        """Take the state of a whole snapshot and the changes that follow it."""
+    def restored(self, headers: Sequence[Any]) -> None:
+        """The ``state`` has been read back: take the headers that were written with it, and make what follows from it.
+
+        There is one header, or one for each of several instances whose key groups have come together here.
+        """
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ DEAD_LETTER_SCHEMA = Schema.parse(
     "operation string, error string, traceback string, record string, "
     "source string, partition bigint, offset bigint, file string, line bigint"
 )
-"""The last five say which record of which source it was made of; null where records of several were mixed before.
+"""The last five say which record of which source it was made of. Where records of several blocks were mixed before,
+only ``source`` is there, and names all sources that it may be from.
 
 File and line are those of sources that read files; the offset is then the byte at which the line begins."""
 
@@ -160,9 +161,14 @@ class Failures:
 
 
 def placed(
-    letter: Record, source: str, partition: int, offset: int, file: str | None = None, line: int | None = None
+    letter: Record,
+    source: str,
+    partition: int | None = None,
+    offset: int | None = None,
+    file: str | None = None,
+    line: int | None = None,
 ) -> Record:
-    """A dead letter that says which record of a source it was made of."""
+    """A dead letter that says which record of a source it was made of, or of which sources it may be."""
     return replace(letter, source=source, partition=partition, offset=offset, file=file, line=line)
 
 

@@ -16,8 +16,9 @@ from penstock.errors import InvalidOption, TypeMismatch
 from penstock.operators.grouping import Groups
 from penstock.types import Record, Schema, TypeKind
 
-KEY_GROUPS = 128
-"""Upper bound of a keyed operation's parallelism; a key's group never changes."""
+KEY_GROUPS = 4_096
+"""State is kept and dealt out by these; a key's group never changes."""
+PARALLELISM_MAX = 128
 CACHED_KEYS_MAX = 100_000
 
 _encode = msgspec.msgpack.Encoder().encode

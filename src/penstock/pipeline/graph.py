@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from penstock.connectors.base import Sink, Source
 from penstock.errors import InvalidGraph, PenstockError
@@ -106,8 +107,12 @@ class Graph:
 def same_place(one: Sink, other: Sink) -> bool:
     """Whether two sinks are the same one, or write into the same directory."""
     if one.place is not None and other.place is not None:
-        return one.place.resolve() == other.place.resolve()
+        return _resolved(one.place) == _resolved(other.place)
     return one is other
+
+
+def _resolved(place: Path | str) -> Path | str:
+    return place.resolve() if isinstance(place, Path) else place
 
 
 def _ordered(nodes: Sequence[Node]) -> list[Node]:

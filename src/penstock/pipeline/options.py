@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, get_type_hints
 
-from penstock.checks import Check, Duration, Flag, OneOf, Text, Whole
+from penstock.checks import Check, Duration, Flag, OneOf, Text, Whole, local_path
 from penstock.dataset.sizes import BLOCK_BYTES, QUEUE_BYTES
 from penstock.errors import InvalidOption
 from penstock.operators import Form
-from penstock.operators.keys import KEY_GROUPS
+from penstock.operators.keys import PARALLELISM_MAX
 from penstock.pipeline.outlets import Outlet, read_outlets
 
 _NAME = Text(re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"), "1 to 64 letters, digits, '_', '-' and '.'")
@@ -64,6 +64,8 @@ class Options:
         Bytes that may wait there, and a part of what may be kept for replay.
     block_bytes : int
         About the most that a block weighs; micro-batches and messages are made of a few of that size.
+    state_slice : int
+        Entries of keyed state that are written in one turn; a state of so many is written whole at each marker.
     start_timeout_us : int
         How long the workers may take to come up.
     silence_us : int
@@ -71,7 +73,7 @@ class Options:
     """
 
     name: Annotated[str, _NAME] = "job"
-    parallelism: Annotated[int, Whole(1, KEY_GROUPS)] = 2
+    parallelism: Annotated[int, Whole(1, PARALLELISM_MAX)] = 2
     master: Annotated[str, _MASTER] = "local"
     epoch_us: Annotated[int, Duration(10_000)] = 1_000_000
     idle_us: Annotated[int, Duration()] = 2_000_000
@@ -80,6 +82,7 @@ class Options:
     queue_records: Annotated[int, Whole(1, 10_000_000)] = 16_384
     queue_bytes: int = QUEUE_BYTES
     block_bytes: int = BLOCK_BYTES
+    state_slice: int = 1_000
     start_timeout_us: int = 120_000_000
     silence_us: int = 30_000_000
     checkpoint: str = ""
@@ -133,11 +136,16 @@ class Options:
             raise InvalidOption(option="pin", given=pin, allowed="a dictionary from operations to forms")
         return Options(
             **read,
-            checkpoint=os.fspath(checkpoint) if checkpoint is not None else "",
+            checkpoint=_place(os.fspath(checkpoint)) if checkpoint is not None else "",
             durable=checkpoint is not None,
             pins=tuple((name, OneOf(Form).read(f"pin[{name!r}]", form)) for name, form in (pin or {}).items()),
             metrics=read_outlets(metrics),
         )
+
+
+def _place(checkpoint: str) -> str:
+    """A directory may be given as a URL too."""
+    return local_path("checkpoint", checkpoint) if checkpoint.startswith("file://") else checkpoint
 
 
 _CHECKS: dict[str, Check] = {

@@ -209,6 +209,15 @@ class Plan:
                 seen |= above
         return frozenset(found)
 
+    def sources_of(self, unit: int) -> str:
+        """Names of the sources that a unit's records may have come from, in the order of the plan."""
+        found, todo = {unit}, [unit]
+        while todo:
+            above = {edge.producer for edge in self.inputs(todo.pop())} - found
+            found |= above
+            todo += above
+        return ", ".join(self.units[each].name for each in sorted(found) if self.units[each].source is not None)
+
     def keeps_lanes(self, unit: int) -> bool:
         """Whether someone behind a unit, or the unit itself, reads event time off the records of its lanes."""
         seen, todo = {unit}, [unit]

@@ -74,7 +74,8 @@ class Stored(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     unit: int
     instance: int
     epoch: int
-    full: bool
+    depth: int
+    """How many of the instance's snapshots before this one are needed with it."""
     name: str
     crc: int
 

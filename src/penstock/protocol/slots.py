@@ -119,7 +119,10 @@ FromSlot = Ready | Leave | Done | NotDone
 
 
 class Do(_Message, kw_only=True):
-    """One micro-batch: a range of operations, and runs of a source to read or columns that follow as a frame."""
+    """One micro-batch: a range of operations, and runs of a source to read or columns that follow as a frame.
+
+    One without records has the slot build the operations, so that the first micro-batch need not wait for that.
+    """
 
     slot: int
     """Incarnation of the slot that it is meant for."""

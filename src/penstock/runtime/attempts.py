@@ -24,12 +24,15 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import IO
 
 import msgspec
 
-from penstock.errors import CheckpointFenced, CheckpointInUse, InvalidOption
+from penstock.connectors.store import START_OUTAGE_S, is_url, shown
+from penstock.errors import CheckpointFenced, CheckpointInUse, CheckpointUnavailable, InvalidOption
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Basis, Plan
 from penstock.runtime.checkpoints import CheckpointStore, CommitRecord, new_record
@@ -73,13 +76,14 @@ class Attempt:
             When the pipeline does not fit; the difference is named.
         """
         options = plan.options
-        store = CheckpointStore(options.checkpoint, durable=options.durable)
+        store = _opened(options)
         if not options.durable:
             store.create()
             return Attempt(replace(plan, job_id=_new_id()), store)
         lock = _lock(options)
         try:
-            attempt = _claim(plan, store)
+            with _reached(options):
+                attempt = _claim(plan, store)
         except BaseException:
             if lock is not None:
                 lock.close()
@@ -104,11 +108,29 @@ def look(options: Options) -> tuple[CommitRecord | None, Basis]:
     """Look at what a job would go on from, and change nothing; for planning."""
     if not options.durable:
         return None, Basis()
-    store = CheckpointStore(options.checkpoint, durable=True)
-    begun, last = store.newest_attempt(), store.last_commit()
+    store = _opened(options)
+    with _reached(options):
+        begun, last = store.newest_attempt(), store.last_commit()
     if last is None or not last.epoch:
         return None, Basis(begun=begun)
     return last, Basis(last.job_id, last.attempt, begun)
+
+
+def _opened(options: Options) -> CheckpointStore:
+    store = CheckpointStore(options.checkpoint, durable=options.durable)
+    store.wait_for(START_OUTAGE_S)
+    return store
+
+
+@contextmanager
+def _reached(options: Options) -> Iterator[None]:
+    """Turn what a store refuses into an error that names it; a directory speaks for itself."""
+    try:
+        yield
+    except OSError as error:
+        if not is_url(options.checkpoint):
+            raise
+        raise CheckpointUnavailable(place=shown(options.checkpoint), cause=error) from None
 
 
 def _lock(options: Options) -> IO[str] | None:

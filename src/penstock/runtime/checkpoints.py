@@ -17,7 +17,7 @@ from penstock.errors import CheckpointDamaged
 from penstock.protocol import messages as m
 from penstock.runtime.places import open_place
 
-_FORMAT = 3
+_FORMAT = 4
 KEPT_COMMITS = 2
 
 
@@ -71,14 +71,17 @@ class CheckpointStore:
         """Begin a run under a number that no other has; False where there is one, or a newer one."""
         if not self._runs.claim(f"{attempt:06d}", b"begun\n") or self.newest_attempt() > attempt:
             return False
-        for name in self._runs.names():
-            if name.isdigit() and int(name) < attempt:
-                self._runs.remove(name)
+        self._runs.remove([name for name in self._runs.names() if _run_of(name) < attempt])
         return True
 
     def newest_attempt(self) -> int:
         """Number of the run that has begun last; 0 before there was any."""
-        return max((int(name) for name in self._runs.names() if name.isdigit()), default=0)
+        return max(map(_run_of, self._runs.names()), default=0)
+
+    def wait_for(self, outage_s: float) -> None:
+        """Wait for so long for a store that does not answer; a directory always does."""
+        for place in (self._snapshots, self._commits, self._runs):
+            place.wait_for(outage_s)
 
     def write_snapshot(self, name: str, data: bytes) -> int:
         """Store a snapshot and return its checksum."""
@@ -124,14 +127,11 @@ class CheckpointStore:
 
     def clean(self, needed: Iterable[m.Stored], epoch: int) -> None:
         """Remove commit records but the newest, and snapshots of committed epochs that none of the kept ones needs."""
-        for name in self._commits.names()[:-KEPT_COMMITS]:
-            self._commits.remove(name)
+        self._commits.remove(self._commits.names()[:-KEPT_COMMITS])
         self._needed.append({stored.name for stored in needed})
         names = set().union(*self._needed)
-        for name in self._snapshots.names():
-            written_in = _epoch_of(name)
-            if name not in names and written_in is not None and written_in < epoch - KEPT_COMMITS:
-                self._snapshots.remove(name)
+        old = [name for name in self._snapshots.names() if -1 < _epoch_of(name) < epoch - KEPT_COMMITS]
+        self._snapshots.remove([name for name in old if name not in names])
 
 
 def new_record(
@@ -154,7 +154,13 @@ def new_record(
     )
 
 
-def _epoch_of(name: str) -> int | None:
-    """Epoch in a snapshot's name, ``u1-i0-e00000007-…``."""
+def _run_of(name: str) -> int:
+    """Number of a run, of which there is a file of this name; 0 for what else there may be."""
+    number = name.partition("-")[0]
+    return int(number) if number.isdigit() else 0
+
+
+def _epoch_of(name: str) -> int:
+    """Epoch in a snapshot's name, ``u1-i0-e00000007-…``; -1 where there is none."""
     parts = name.split("-")
-    return int(parts[2][1:]) if len(parts) > 2 and parts[2][1:].isdigit() else None
+    return int(parts[2][1:]) if len(parts) > 2 and parts[2][1:].isdigit() else -1

@@ -20,6 +20,7 @@ from penstock.metrics import Histogram
 from penstock.runtime.attempts import Attempt
 from penstock.runtime.checkpoints import new_record
 from penstock.runtime.clock import now_us
+from penstock.runtime.committing import CommitWriter
 from penstock.runtime.connections import Connections
 from penstock.runtime.report import measured_operations
 from penstock.runtime.status import StatusFile
@@ -62,6 +63,7 @@ class Driver:
         self._lock = threading.Lock()
         self._deliveries = Deliveries(plan)
         self._sinks = {name: sink.state() for name, sink in plan.sinks.items()}
+        self._commits = CommitWriter(attempt)
         self._thread = threading.Thread(target=self._run, name="penstock-driver", daemon=True)
 
     def start(self) -> None:
@@ -171,6 +173,7 @@ class Driver:
                 self._machine.fail(failed)
             self._exchange()
         finally:
+            self._commits.close()
             self.ended.set()
             self._status.remove()
 
@@ -183,13 +186,17 @@ class Driver:
                 break
             with self._lock:
                 machine.handle(event, now_us())
+        for epoch in self._commits.recorded():
+            with self._lock:
+                machine.handle(CommitRecorded(epoch), now_us())
+            self._committed_us = now_us()
         self._exchange()
         now = now_us()
         if now - self._status_us >= STATUS_US:
             self._status_us = now
             self._status.write(self.status())
         if not machine.ended:
-            self._node.wait(min(max(0, machine.wake_us(now) - now), WAIT_US_MAX))
+            self._node.wait(min(max(0, machine.wake_us(now) - now), WAIT_US_MAX), self._commits.fileno)
 
     def _exchange(self) -> None:
         """Take what has arrived, do the machine's chores, and send what it has to say."""
@@ -219,7 +226,7 @@ class Driver:
                 self._have_spark(chore)
 
     def _record(self, command: RecordCommit) -> None:
-        self._attempt.commit(
+        self._commits.submit(
             new_record(
                 job=self._plan.options.name,
                 job_id=self._plan.job_id,
@@ -234,10 +241,6 @@ class Driver:
                 outputs=self._outputs,
             )
         )
-        with self._lock:
-            self._machine.handle(CommitRecorded(command.epoch), now_us())
-        self._committed_us = now_us()
-        self._attempt.store.clean(command.snapshots, command.epoch)
 
 
 def _recent(notes: Sequence[str], now: int) -> str:

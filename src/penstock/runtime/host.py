@@ -7,20 +7,22 @@ import os
 import resource
 import signal
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 from pyspark import cloudpickle
 
-from penstock.engine.share import Persist
-from penstock.engine.snapshot import InstanceId
-from penstock.engine.worker import Chore, Connect, ReadBack, WorkerIdentity, WorkerMachine
+from penstock.engine.snapshot import Persist
+from penstock.engine.worker import HEARTBEAT_US, Chore, Connect, ReadBack, WorkerIdentity, WorkerMachine
 from penstock.errors import LimitExceeded, PenstockError, WorkerFailed
 from penstock.operators.errors import describe_error
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol.link import Kind, Link
 from penstock.runtime.checkpoints import CheckpointStore
-from penstock.runtime.clock import now_ns, now_us, sleep_finely
+from penstock.runtime.clock import Clock, adopt, now_ns, now_us, sleep_finely
 from penstock.runtime.connections import Connections
 from penstock.runtime.queries import QueryAssignment, offer_service
 from penstock.runtime.sharing import look_for_sign
@@ -40,6 +42,8 @@ class Assignment(msgspec.Struct, frozen=True):
     """Where the worker listens; empty: at its machine's address towards the driver."""
     sign: str = ""
     """What the driver has left in the checkpoint directory, to be seen by every worker; empty: nothing."""
+    clock: Clock = Clock()
+    """The driver's: every process of its machine goes by it."""
     queries: QueryAssignment | None = None
     """The query service, where operations need it."""
 
@@ -54,6 +58,7 @@ def run_worker(packed: bytes, worker: int, assignment: Assignment, order: int) -
     # Records are not tracked by the collector; what is left is long-lived, so passes may be rare.
     gc.freeze()
     sleep_finely()
+    adopt(assignment.clock)
     gc.set_threshold(50_000, 20, 100)
     incarnation = int.from_bytes(os.urandom(6), "big")
     try:
@@ -108,12 +113,15 @@ def _tell_why(assignment: Assignment, worker: int, incarnation: int, error: Pens
 class _Host:
     def __init__(self, plan: Plan, worker: int, incarnation: int, assignment: Assignment, order: int) -> None:
         self._worker = worker
+        self._incarnation = incarnation
+        self._driver = assignment.driver
         self._checkpoint = plan.options.checkpoint
         self._node = Node(assignment.keys, assignment.host or own_address(assignment.driver))
         self._node.connect(assignment.driver)
         self._connections = Connections(self._node, plan.options.slots or plan.workers)
-        self._store = CheckpointStore(plan.options.checkpoint, durable=plan.options.durable)
-        self._writer = SnapshotWriter(self._store)
+        self._careful = False
+        """Whether what is being read back is for careful mode."""
+        self._writer = SnapshotWriter(CheckpointStore(plan.options.checkpoint, durable=plan.options.durable))
         identity = WorkerIdentity(worker, incarnation, self._node.endpoint, os.getpid(), order)
         self._machine = WorkerMachine(plan, identity, assignment.driver, now_ns, _usage, now_us())
 
@@ -139,28 +147,53 @@ class _Host:
         worked = False
         try:
             for chore in self._machine.chores():
-                self._do(chore, now)
+                self._do(chore)
                 worked = True
-            for stored in self._writer.stored():
-                self._machine.on_stored(stored)
+            for done in self._writer.done():
+                if isinstance(done, m.Stored):
+                    self._machine.on_stored(done)
+                else:
+                    guard = open_guard(self._checkpoint, self._worker) if self._careful else None
+                    with self._speaking():
+                        self._machine.on_restored(done, guard, now)
                 worked = True
         except Exception as error:  # a snapshot that cannot be read or written
             self._machine.fail(error, now)
         return worked
 
-    def _do(self, chore: Chore, now: int) -> None:
+    def _do(self, chore: Chore) -> None:
         match chore:
             case Connect(endpoint=endpoint, former=former):
                 self._node.disconnect(former)
                 self._node.connect(endpoint)
             case ReadBack(snapshots=snapshots, careful=careful):
-                found: dict[InstanceId, list[bytes]] = {}
-                for stored in snapshots:
-                    found.setdefault((stored.unit, stored.instance), []).append(self._store.read_snapshot(stored))
-                guard = open_guard(self._checkpoint, self._worker) if careful else None
-                self._machine.on_restored(found, guard, now)
+                self._careful = careful
+                self._writer.read(snapshots)
             case Persist():
                 self._writer.submit(chore)
+
+    @contextmanager
+    def _speaking(self) -> Iterator[None]:
+        """Have another thread tell the driver that the worker is there, while the loop builds from large snapshots.
+
+        The loop sends and receives nothing meanwhile, so the sockets are the thread's alone.
+        """
+        over, link = threading.Event(), Link(self._incarnation)
+        present = m.encode(m.Present(worker=self._worker, incarnation=self._incarnation))
+
+        def speak() -> None:
+            while not over.wait(HEARTBEAT_US / 1e6):
+                link.tell(present)
+                for frames in link.frames(now_us()):
+                    self._connections.send(self._driver, Kind.WORKER, frames)
+
+        thread = threading.Thread(target=speak, name="penstock-present", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
     def close(self) -> None:
         """Free sockets, sinks and sources."""

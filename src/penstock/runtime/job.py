@@ -15,6 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.base import Sink
+from penstock.connectors.store import is_url
 from penstock.control.adaptation import Adaptation, checked_operations
 from penstock.control.events import DrainRequested, FormsPinned, GroupJobEnded, Replace, StopRequested, Withdraw
 from penstock.control.groups import Submit
@@ -30,6 +31,7 @@ from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Plan, check_serializable
 from penstock.runtime.attempts import Attempt, look
 from penstock.runtime.capture import capture
+from penstock.runtime.clock import own_clock
 from penstock.runtime.driver import Driver
 from penstock.runtime.host import Assignment
 from penstock.runtime.interrupts import Acknowledge, taken_interrupts
@@ -97,7 +99,7 @@ class Job:
         if not plan.options.checkpoint:
             self._scratch = tempfile.TemporaryDirectory(prefix=f"penstock-{plan.options.name}-")
             plan = replace(plan, options=replace(plan.options, checkpoint=self._scratch.name))
-        elif "://" not in plan.options.checkpoint:
+        elif not is_url(plan.options.checkpoint):
             # Workers of a cluster have other working directories.
             plan = replace(plan, options=replace(plan.options, checkpoint=os.path.abspath(plan.options.checkpoint)))  # noqa: PTH100
         self._attempt = Attempt.begin(plan)
@@ -132,7 +134,7 @@ class Job:
             own_host = host if _is_loopback(host) else ""
             self._queries = open_service(self._session, self._plan, self._keys, host, own_host)
             queries = self._queries.assignment if self._queries is not None else None
-            assignment = Assignment(self._node.endpoint, self._keys, own_host, self._sign, queries)
+            assignment = Assignment(self._node.endpoint, self._keys, own_host, self._sign, own_clock(), queries)
             self._hosting = Hosting(
                 self._session, self._plan, assignment, self._driver.post, lambda: self._driver.phase is Phase.STARTING
             )

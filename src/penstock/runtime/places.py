@@ -6,11 +6,15 @@ import errno
 import fcntl
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from penstock.checks import local_path
-from penstock.errors import InvalidOption
+from penstock.connectors.store import Store, is_url
+
+_TOKEN = "-by-"
+"""Between the name of what is claimed and who claims it, where the store cannot decide."""
 
 
 class Place(ABC):
@@ -37,8 +41,11 @@ class Place(ABC):
         """Names of all files, sorted; unfinished ones are not among them."""
 
     @abstractmethod
-    def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove files, as far as they are there."""
+
+    def wait_for(self, outage_s: float) -> None:
+        """Wait for so long where the place does not answer."""
 
     @abstractmethod
     def path(self, name: str) -> str:
@@ -92,8 +99,9 @@ class Directory(Place):
             return []
         return sorted(path.name for path in self._root.iterdir() if path.suffix != ".tmp")
 
-    def remove(self, name: str) -> None:
-        (self._root / name).unlink(missing_ok=True)
+    def remove(self, names: Sequence[str]) -> None:
+        for name in names:
+            (self._root / name).unlink(missing_ok=True)
 
     def path(self, name: str) -> str:
         return str(self._root / name)
@@ -103,52 +111,49 @@ class ObjectStore(Place):
     """Objects under a prefix of any fsspec file system; a put is atomic in an object store."""
 
     def __init__(self, url: str) -> None:
-        import fsspec
-
-        try:
-            self._files: Any
-            self._files, self._root = fsspec.core.url_to_fs(url)
-        except (ImportError, ValueError) as error:
-            allowed = f"a directory or a URL that fsspec can open ({error})"
-            raise InvalidOption(option="checkpoint", given=url, allowed=allowed) from None
-        self._url = url
+        self._store = Store(url, "checkpoint")
 
     def create(self) -> None:
-        self._files.makedirs(self._root, exist_ok=True)
+        pass  # an object's name is all that there is of a directory
+
+    def wait_for(self, outage_s: float) -> None:
+        self._store.outage_s = outage_s
 
     def write(self, name: str, data: bytes) -> None:
-        self._files.pipe_file(f"{self._root}/{name}", data)
+        self._store.put(name, data)
 
     def claim(self, name: str, data: bytes) -> bool:
-        try:
-            self._files.pipe_file(f"{self._root}/{name}", data, mode="create")
-        except FileExistsError:
+        if self._store.is_exclusive:
+            try:
+                self._store.create(name, data)
+            except FileExistsError:
+                return False
+            return True
+        # Two that look after they have written cannot both see themselves alone; if each sees both, neither goes on.
+        own = f"{name}{_TOKEN}{os.urandom(8).hex()}"
+        if any(each.partition(_TOKEN)[0] == name for each in self._store.names()):
             return False
-        return True
+        self._store.put(own, data)
+        return [each for each in self._store.names() if each.partition(_TOKEN)[0] == name] == [own]
 
     def read(self, name: str) -> bytes:
-        data: bytes = self._files.cat_file(f"{self._root}/{name}")
-        return data
+        return self._store.read(name)
 
     def names(self) -> list[str]:
-        self._files.invalidate_cache()
-        if not self._files.exists(self._root):
-            return []
-        return sorted(each.rsplit("/", 1)[-1] for each in self._files.ls(self._root, detail=False))
+        return self._store.names()
 
-    def remove(self, name: str) -> None:
-        if self._files.exists(f"{self._root}/{name}"):
-            self._files.rm_file(f"{self._root}/{name}")
+    def remove(self, names: Sequence[str]) -> None:
+        self._store.remove(names)
 
     def path(self, name: str) -> str:
-        return f"{self._url}/{name}"
+        return self._store.path(name)
 
 
 def open_place(root: str, name: str, *, durable: bool) -> Place:
     """Open one of a checkpoint's parts, below a directory or a URL."""
     if root.startswith("file://"):
         root = local_path("checkpoint", root)  # where files are forced to disk and renamed, as in any directory
-    if "://" in root:
+    if is_url(root):
         return ObjectStore(f"{root.rstrip('/')}/{name}")
     return Directory(Path(root) / name, durable=durable)
 
@@ -169,7 +174,7 @@ def lock_place(root: str, holder: str) -> IO[str] | None:
     BlockingIOError
         When another process has it; its text is what that one gave as ``holder``.
     """
-    if "://" in root:
+    if is_url(root):
         return None
     Path(root).mkdir(parents=True, exist_ok=True)
     file = (Path(root) / "lock").open("a+", encoding="utf-8")

@@ -91,6 +91,7 @@ class Restart:
             with closing(sink.writer(schema, context)) as writer:
                 writer.restore(epoch, held)
                 rows = writer.commit(epoch)
+                writer.finish()
             if rows:
                 sink.deliver(rows, schema)
         except PenstockError as error:

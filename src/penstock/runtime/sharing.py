@@ -6,12 +6,13 @@ import socket
 from pathlib import Path
 from uuid import uuid4
 
+from penstock.connectors.store import is_url
 from penstock.errors import CheckpointNotShared
 
 
 def leave_sign(checkpoint: str) -> str:
     """Leave a sign in a checkpoint directory and return its path; empty for a URL, which is the same everywhere."""
-    if "://" in checkpoint:
+    if is_url(checkpoint):
         return ""
     directory = Path(checkpoint)
     directory.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ from zlib import crc32
 
 import msgspec
 
+from penstock.connectors.store import is_url
 from penstock.engine.guard import QUARANTINE_LOSSES, Guard, Suspect
 
 _NOTE_BYTES = 4096
@@ -29,7 +30,7 @@ def open_guard(checkpoint: str, worker: int) -> Guard:
     """Judge what the lost process of this worker was at, and open a new note."""
     # A mapped file needs a file system: beside an object store, this machine's own.
     beside = Path(tempfile.gettempdir()) / f"penstock-{crc32(checkpoint.encode()):08x}"
-    directory = (beside if "://" in checkpoint else Path(checkpoint)) / "suspects"
+    directory = (beside if is_url(checkpoint) else Path(checkpoint)) / "suspects"
     directory.mkdir(parents=True, exist_ok=True)
     note = directory / f"worker-{worker}.note"
     _judge(directory, note)

@@ -99,8 +99,8 @@ def _aggregation(of: Aggregation, frame: Frame, output: Schema) -> DataFrame:
     from pyspark.sql import functions as F
 
     window, df = of.window, frame.df
-    if of.emit is Emit.EVERY:
-        raise NotNative("Spark has no results for every record")
+    if of.emit is Emit.EVERY or of.ttl is not None:
+        raise NotNative("Spark has no results for every record, and none that begin anew")
     time = F.col(window.on) if window is not None else None
     made = spark_aggregates(of.aggregates, frame.schema, time)
     keys = [F.col(key) for key in of.keys]

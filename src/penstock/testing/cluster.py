@@ -15,9 +15,9 @@ from penstock.control.driver import DriverMachine, Hand
 from penstock.control.events import CommitRecorded, DrainRequested, RecordCommit, Replace
 from penstock.control.scheduler import Resumption
 from penstock.engine.line import Range
-from penstock.engine.share import Persist, Share
+from penstock.engine.share import Share
 from penstock.engine.slot import Identity, SlotMachine
-from penstock.engine.snapshot import InstanceId
+from penstock.engine.snapshot import InstanceId, Persist
 from penstock.engine.switch import Switch
 from penstock.engine.worker import Chore, ReadBack, WorkerIdentity, WorkerMachine
 from penstock.errors import PenstockError
@@ -206,13 +206,15 @@ class Cluster:
     def _do_for(self, machine: WorkerMachine, chore: Chore) -> None:
         match chore:
             case Persist():
+                for upload in chore.uploads:
+                    upload()
                 self.disk[chore.name] = chore.data
                 machine.on_stored(
                     m.Stored(
                         unit=chore.unit,
                         instance=chore.instance,
                         epoch=chore.epoch,
-                        full=chore.full,
+                        depth=chore.depth,
                         name=chore.name,
                         crc=crc32(chore.data),
                     )

@@ -11,7 +11,7 @@ import penstock as ps
 from penstock.connectors.memory import Memory
 from penstock.control.deliveries import Deliveries
 from penstock.control.recovery import SnapshotChains, downstream, everything, hosted
-from penstock.errors import LimitExceeded, SinkFailed
+from penstock.errors import LimitExceeded, ProtocolError, SinkFailed
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
@@ -87,29 +87,37 @@ def test_nothing_lost_concerns_nothing() -> None:
 # --- chains of snapshots ----------------------------------------------------------------------------------------------
 
 
-def stored(epoch: int, *, full: bool, instance: int = 0, name: str = "") -> m.Stored:
-    return m.Stored(unit=0, instance=instance, epoch=epoch, full=full, name=name or f"e{epoch}", crc=0)
+def stored(epoch: int, depth: int = 0, *, instance: int = 0, name: str = "") -> m.Stored:
+    return m.Stored(unit=0, instance=instance, epoch=epoch, depth=depth, name=name or f"e{epoch}", crc=0)
 
 
-def test_a_whole_snapshot_begins_a_chain_anew() -> None:
+def test_a_chain_is_as_long_as_the_newest_needs() -> None:
     chains = SnapshotChains()
-    for epoch, full, expected in ((1, True, [1]), (2, False, [1, 2]), (3, False, [1, 2, 3]), (4, True, [4])):
-        chains.add([stored(epoch, full=full)])
+    for epoch, depth, expected in ((1, 0, [1]), (2, 1, [1, 2]), (3, 2, [1, 2, 3]), (4, 1, [3, 4]), (5, 0, [5])):
+        chains.add([stored(epoch, depth)])
         assert [each.epoch for each in chains.all()] == expected
+        assert SnapshotChains(chains.all()).all() == chains.all()
 
 
 def test_several_epochs_at_once_come_in_order_and_known_ones_once() -> None:
-    chains = SnapshotChains([stored(1, full=True)])
-    again = stored(1, full=True, name="again")
-    chains.add([stored(3, full=False), again, stored(2, full=False)])
+    chains = SnapshotChains([stored(1)])
+    again = stored(1, name="again")
+    chains.add([stored(3, 2), again, stored(2, 1)])
     assert [each.name for each in chains.all()] == ["e1", "e2", "e3"]
 
 
+def test_a_chain_with_a_gap_is_never_handed_out() -> None:
+    chains = SnapshotChains([stored(1)])
+    chains.add([stored(3, 2)])
+    with pytest.raises(ProtocolError, match="e3 needs 2 before it, not 1"):
+        chains.all()
+
+
 def test_instances_have_chains_of_their_own() -> None:
-    chains = SnapshotChains([stored(1, full=True), stored(1, full=True, instance=1), stored(2, full=True, instance=1)])
-    assert chains.of([(0, 1)]) == [stored(2, full=True, instance=1)]
+    chains = SnapshotChains([stored(1), stored(1, instance=1), stored(2, instance=1)])
+    assert chains.of([(0, 1)]) == [stored(2, instance=1)]
     assert chains.of([(0, 7)]) == []
-    assert chains.all() == [stored(1, full=True), stored(2, full=True, instance=1)]
+    assert chains.all() == [stored(1), stored(2, instance=1)]
     assert SnapshotChains(chains.all()).all() == chains.all()
 
 

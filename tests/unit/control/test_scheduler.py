@@ -50,8 +50,8 @@ PLANS = {workers: plan_for(workers) for workers in (1, 2, 3)}
 DURABLE = plan_for(2, durable=True)
 
 
-def stored(unit: int, instance: int, epoch: int, *, full: bool = True) -> m.Stored:
-    return m.Stored(unit=unit, instance=instance, epoch=epoch, full=full, name=f"u{unit}-i{instance}-e{epoch}", crc=0)
+def stored(unit: int, instance: int, epoch: int, *, depth: int = 0) -> m.Stored:
+    return m.Stored(unit=unit, instance=instance, epoch=epoch, depth=depth, name=f"u{unit}-i{instance}-e{epoch}", crc=0)
 
 
 def all_stored(epoch: int, instance: int) -> list[m.Stored]:
@@ -295,21 +295,21 @@ def test_the_next_epoch_begins_when_the_last_one_is_recorded_and_its_time_has_co
     assert without_alive(commands) == [*to_all(m.Commit(epoch=1, final=False)), *to_all(m.BeginEpoch(epoch=2))]
 
 
-def test_a_commit_names_whole_snapshots_and_the_changes_after_them() -> None:
+def test_a_commit_names_as_many_snapshots_as_the_newest_needs() -> None:
     driver = Driver.running(1)
-    for epoch, full in ((1, True), (2, False), (3, False), (4, True)):
+    for epoch, depth in ((1, 0), (2, 1), (3, 2), (4, 1), (5, 0)):
         driver.begin()
         (record,) = driver.worker(
             m.EpochDone(
                 worker=0,
                 incarnation=1,
                 epoch=epoch,
-                stored=[stored(READ, 0, epoch), stored(COUNT, 0, epoch, full=full)],
+                stored=[stored(READ, 0, epoch), stored(COUNT, 0, epoch, depth=depth)],
             )
         )
         assert [s.epoch for s in record.snapshots if s.unit == READ] == [epoch]
         chain = [s.epoch for s in record.snapshots if s.unit == COUNT]
-        assert chain == ([4] if epoch == 4 else list(range(1, epoch + 1)))
+        assert chain == list(range(epoch - depth, epoch + 1))
         driver.hear(CommitRecorded(epoch))
 
 

@@ -1,37 +1,14 @@
-"""When a whole snapshot is due, and what one holds of a memory sink whose commits are late."""
+"""What a snapshot holds of a memory sink whose commits are late."""
 
 from __future__ import annotations
 
 import penstock as ps
 from penstock.control.recovery import everything
-from penstock.engine.share import Persist, Share
-from penstock.engine.snapshot import DELTAS_MAX, Compaction
+from penstock.engine.share import Share
+from penstock.engine.snapshot import Persist
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
-
-
-def test_the_first_snapshot_is_whole_and_so_is_one_after_many_changes() -> None:
-    compaction = Compaction()
-    written = []
-    for _ in range(2 * (DELTAS_MAX + 1) + 1):
-        full = compaction.wants_full()
-        compaction.wrote(full, 1000 if full else 1)
-        written.append(full)
-    assert written == [True, *[False] * DELTAS_MAX] * 2 + [True]
-
-
-def test_changes_that_outweigh_the_state_make_a_whole_one() -> None:
-    compaction = Compaction()
-    compaction.wrote(True, 100)
-    compaction.wrote(False, 60)
-    assert not compaction.wants_full()
-    compaction.wrote(False, 40)
-    assert not compaction.wants_full(), "as heavy is not heavier"
-    compaction.wrote(False, 1)
-    assert compaction.wants_full()
-    compaction.wrote(True, 300)
-    assert not compaction.wants_full()
 
 
 class Alone:
@@ -65,7 +42,7 @@ class Alone:
                 self.disk[persist.name] = persist
                 p = persist
                 self.worker.on_stored(
-                    m.Stored(unit=p.unit, instance=p.instance, epoch=p.epoch, full=p.full, name=p.name, crc=0)
+                    m.Stored(unit=p.unit, instance=p.instance, epoch=p.epoch, depth=p.depth, name=p.name, crc=0)
                 )
             said = self.worker.to_driver()
             worked = worked or bool(said)

@@ -166,3 +166,32 @@ def test_instances_that_have_ended_answer_orders() -> None:
     assert cluster.switched == [(1, ended.spec.id, 0)]
     cluster.run_until(1 << 62)
     assert cluster.ended
+
+
+def test_a_unit_goes_on_as_before_until_its_slots_have_built_the_operations() -> None:
+    cluster, source, sink = windowed(1, 2000)
+    name = cluster.add_slot(0)
+    cluster.run_until(cluster.start_us + 10 * MS)
+    slot = cluster.freeze(name)
+    cluster.switch(0, 0, 1, 5 * MS)
+    cluster.run_until(cluster.start_us + S // 2)
+    assert cluster.sources[0].chain.stages[0].stats.records_in == pytest.approx(1000, abs=10), "record by record"
+    assert not cluster.switched
+    cluster.thaw(slot)
+    cluster.run_until(cluster.now_us + 10 * MS)
+    assert cluster.switched == [(1, 0, 0)]
+    cluster.run_until(1 << 62)
+    check(cluster, source, sink, 2000)
+
+
+def test_a_switch_does_not_wait_for_ever_for_a_slot() -> None:
+    cluster, source, sink = windowed(1, 3000)
+    name = cluster.add_slot(0)
+    cluster.run_until(cluster.start_us + 10 * MS)
+    slot = cluster.freeze(name)
+    cluster.switch(0, 0, 1, 5 * MS)
+    cluster.run_until(cluster.start_us + S + S // 4)
+    assert cluster.sources[0].way.range, "away, although the slot has not said that it is ready"
+    cluster.thaw(slot)
+    cluster.run_until(1 << 62)
+    check(cluster, source, sink, 3000)

@@ -8,7 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine import worker as worker_module
-from penstock.engine.share import Persist
+from penstock.engine.snapshot import Persist
 from penstock.engine.worker import HEARTBEAT_US, LAST_WORD_US, Connect, ReadBack, WorkerIdentity, WorkerMachine
 from penstock.errors import CheckpointDamaged
 from penstock.pipeline.options import Options
@@ -97,7 +97,7 @@ def test_it_shows_that_it_is_there_while_it_waits_for_its_start() -> None:
 
 def test_start_has_the_shell_connect_and_read_back_what_is_its_own() -> None:
     play = Play()
-    mine, other = (m.Stored(unit=0, instance=i, epoch=1, full=True, name=f"u0-i{i}", crc=0) for i in (0, 1))
+    mine, other = (m.Stored(unit=0, instance=i, epoch=1, depth=0, name=f"u0-i{i}", crc=0) for i in (0, 1))
     play.start(generation=3, snapshots=[mine, other])
     assert play.machine.chores() == [Connect("tcp://w1", None), ReadBack((mine,), False)]
     assert play.machine.share is None, "until it is read back"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from states import restore, snapshot
 
 import penstock as ps
 from penstock.connectors.memory import At
@@ -58,10 +59,10 @@ def test_a_record_passes_if_none_near_it_has(on: str | None, moves: list[Any]) -
                 assert operator.held_keys == len(kept), "keys that nothing on time can meet are forgotten"
         else:
             snapshots = [] if given_ or not snapshots else snapshots
-            snapshots.append(operator.snapshot(full=not snapshots))
+            snapshots.append(snapshot(operator, full=not snapshots))
             if what == "restart":
                 operator = built(on)
-                operator.restore(snapshots)
+                restore(operator, snapshots)
                 snapshots = []
 
 
@@ -69,7 +70,7 @@ def test_keys_of_several_columns_survive_a_snapshot() -> None:
     operator = built(keys=("k", "n"))
     operator.process([SCHEMA.record_type("a", 1, 0)])
     again = built(keys=("k", "n"))
-    again.restore([operator.snapshot(full=True)])
+    restore(again, [snapshot(operator, full=True)])
     assert again.process([SCHEMA.record_type("a", 1, 5), SCHEMA.record_type("a", 2, 5)]).rows[0].n == 2
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from states import restore, snapshot
 
 from penstock.errors import InvalidOption, PenstockError, SchemaError, TypeMismatch, UnknownColumn
 from penstock.operators import Errors, How, Join, Match, Side, Tag, join
@@ -187,29 +188,29 @@ def test_both_sides_are_checked(of: Join, left: str, right: str, error: type[Pen
 def test_changes_hold_only_what_came_since() -> None:
     sides = on_k()
     sides.left(*(("x", i, i % 5) for i in range(1000)))
-    full = sides.match.snapshot(True)
-    assert len(sides.match.snapshot(False)) < 30, "nothing has"
+    full = snapshot(sides.match, True)
+    assert len(snapshot(sides.match, False)) < 30, "nothing has"
     sides.right(("y", "p", 3))
-    delta = sides.match.snapshot(False)
+    delta = snapshot(sides.match, False)
     assert len(delta) < len(full) / 100
     again = on_k()
-    again.match.restore([full, delta])
+    restore(again.match, [full, delta])
     assert again.match.held_records == 1001
-    assert len(again.match.snapshot(False)) < 30, "what is restored is not a change"
+    assert len(snapshot(again.match, False)) < 30, "what is restored is not a change"
 
 
 def test_what_came_out_before_a_snapshot_does_not_come_again() -> None:
     sides = on_k(how="left")
     sides.left(("x", 1, 100), ("y", 2, 100), ("z", 3, 130))
-    full = sides.match.snapshot(True)
+    full = snapshot(sides.match, True)
     sides.right(("x", "p", 100), ("z", "q", 130))
     assert plain(sides.match.advance(120)) == [("y", 2, 100, None, None)]
     again = on_k(how="left")
-    again.match.restore([full, sides.match.snapshot(False)])
+    restore(again.match, [full, snapshot(sides.match, False)])
     assert again.match.held_records == 2
     assert again.match.finish() == []
     again = on_k(how="left")
-    again.match.restore([full])
+    restore(again.match, [full])
     assert plain(again.match.finish()) == [
         ("x", 1, 100, None, None),
         ("y", 2, 100, None, None),
@@ -220,10 +221,10 @@ def test_what_came_out_before_a_snapshot_does_not_come_again() -> None:
 def test_the_end_leaves_nothing_behind() -> None:
     sides = on_k(how="left")
     sides.left(("x", 1, 100))
-    full = sides.match.snapshot(True)
+    full = snapshot(sides.match, True)
     assert len(sides.match.finish()) == 1
     again = on_k(how="left")
-    again.match.restore([full, sides.match.snapshot(False)])
+    restore(again.match, [full, snapshot(sides.match, False)])
     assert again.match.held_records == 0
     assert again.match.finish() == []
 
@@ -337,21 +338,21 @@ def test_a_restored_state_behaves_exactly_like_the_original(how: How, before: li
         return plain(sides.match.advance(what)) if move == "advance" else sides.add(move, *what)
 
     original = make()
-    chain = [original.match.snapshot(True)]
+    chain = [snapshot(original.match, True)]
     for move, what in [*before, ("snapshot", False)]:
         if move == "snapshot":
-            packed = original.match.snapshot(what)
+            packed = snapshot(original.match, what)
             chain = [packed] if what else [*chain, packed]
         else:
             do(original, move, what)
     again = make()
-    again.match.restore(chain)
+    restore(again.match, chain)
     assert again.match.held_records == original.match.held_records
     for move, what in after:
         if move == "snapshot":
-            chain = [again.match.snapshot(True)]
+            chain = [snapshot(again.match, True)]
             again = make()
-            again.match.restore(chain)
+            restore(again.match, chain)
         else:
             assert do(again, move, what) == do(original, move, what), "the same rows in the same order"
         assert again.match.late_records == original.match.late_records

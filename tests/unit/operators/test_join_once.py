@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from states import restore, snapshot
+
 from penstock.operators import Errors, Match, Side, Tag, join
 from penstock.operators.keyed.match_once import LONG_QUEUE, MatchOnceOperator
 from penstock.types import Record, Schema, record_dict
@@ -123,16 +125,16 @@ def test_many_records_of_a_key_wait_in_line() -> None:
 def test_changes_hold_only_what_came_and_what_was_used_since() -> None:
     sides = Sides()
     sides.left(*(("x", i, i % 5) for i in range(1000)))
-    full = sides.match.snapshot(True)
-    assert len(sides.match.snapshot(False)) < 30, "nothing has changed"
+    full = snapshot(sides.match, True)
+    assert len(snapshot(sides.match, False)) < 30, "nothing has changed"
     sides.right(("x", "p", 3), ("y", "q", 7))
     assert sides.advance(5) == [("x", 0, 0, "p", 3)]
-    delta = sides.match.snapshot(False)
+    delta = snapshot(sides.match, False)
     assert len(delta) < 50
     again = Sides()
-    again.match.restore([full, delta])
+    restore(again.match, [full, delta])
     assert again.match.held_records == sides.match.held_records == 1000
-    assert len(again.match.snapshot(False)) < 30, "what is restored is not a change"
+    assert len(snapshot(again.match, False)) < 30, "what is restored is not a change"
     for each in (again, sides):
         each.right(("x", "r", 9))
     assert again.finish() == sides.finish() == [("x", 5, 0, "r", 9)]
@@ -141,11 +143,11 @@ def test_changes_hold_only_what_came_and_what_was_used_since() -> None:
 def test_what_came_out_before_a_snapshot_does_not_come_again() -> None:
     sides = Sides(how="left")
     sides.left(("x", 1, 100), ("y", 2, 100), ("z", 3, 130), (None, 4, 100))
-    full = sides.match.snapshot(True)
+    full = snapshot(sides.match, True)
     sides.right(("x", "p", 100))
     assert len(sides.advance(120)) == 3
     again = Sides(how="left")
-    again.match.restore([full, sides.match.snapshot(False)])
+    restore(again.match, [full, snapshot(sides.match, False)])
     assert again.match.held_records == 1
     assert again.finish() == [("z", 3, 130, None, None)]
 
@@ -153,10 +155,10 @@ def test_what_came_out_before_a_snapshot_does_not_come_again() -> None:
 def test_the_end_leaves_nothing_behind() -> None:
     sides = Sides(how="left")
     sides.left(("x", 1, 100), ("y", 2, 100))
-    full = sides.match.snapshot(True)
+    full = snapshot(sides.match, True)
     sides.right(("x", "p", 100))
     assert len(sides.finish()) == 2
     again = Sides(how="left")
-    again.match.restore([full, sides.match.snapshot(False)])
+    restore(again.match, [full, snapshot(sides.match, False)])
     assert again.match.held_records == 0
     assert again.finish() == []

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from states import restore, snapshot
 
 from penstock.errors import PenstockError
 from penstock.operators import Aggregation, Combine, ErrorPolicy, Errors, Reduce, sliding, tumbling
@@ -96,7 +97,7 @@ def row(k: str, n: int, at: int = 0) -> tuple[Any, ...]:
 
 def restored(make: Callable[[], Halves], *snapshots: bytes) -> Halves:
     halves = make()
-    halves.reduce.restore(snapshots)
+    restore(halves.reduce, snapshots)
     return halves
 
 
@@ -107,7 +108,7 @@ def windowed() -> Halves:
 def test_a_whole_snapshot_holds_everything() -> None:
     halves = windowed()
     halves.add([row("a", 1), row("b", 2), row("a", 3, 15)])
-    again = restored(windowed, halves.reduce.snapshot(True))
+    again = restored(windowed, snapshot(halves.reduce, True))
     assert again.reduce.open_groups == 3
     assert plain(again.reduce.finish()) == plain(halves.reduce.finish())
 
@@ -115,10 +116,10 @@ def test_a_whole_snapshot_holds_everything() -> None:
 def test_changes_hold_only_what_changed() -> None:
     halves = windowed()
     halves.add([row(f"k{i}", 1) for i in range(1000)])
-    full = halves.reduce.snapshot(True)
-    assert len(halves.reduce.snapshot(False)) < 30, "nothing has"
+    full = snapshot(halves.reduce, True)
+    assert len(snapshot(halves.reduce, False)) < 30, "nothing has"
     halves.add([row("k7", 5), row("new", 5)])
-    delta = halves.reduce.snapshot(False)
+    delta = snapshot(halves.reduce, False)
     assert len(delta) < len(full) / 100
     again = restored(windowed, full, delta)
     assert again.reduce.open_groups == 1001
@@ -128,10 +129,10 @@ def test_changes_hold_only_what_changed() -> None:
 def test_windows_that_closed_in_between_are_gone_and_stay_closed() -> None:
     halves = windowed()
     halves.add([row("a", 1), row("a", 1, 12)])
-    full = halves.reduce.snapshot(True)
+    full = snapshot(halves.reduce, True)
     halves.add([row("a", 1, 25), row("b", 1, 3)])
     assert plain(halves.reduce.advance(13)) == [("a", 0, 10, 1, 1), ("b", 0, 10, 1, 1)]
-    delta = halves.reduce.snapshot(False)
+    delta = snapshot(halves.reduce, False)
     again = restored(windowed, full, delta)
     again.add([row("a", 1, 9)])
     assert again.reduce.late_records == 1
@@ -141,10 +142,10 @@ def test_windows_that_closed_in_between_are_gone_and_stay_closed() -> None:
 
 def test_a_window_that_came_and_went_between_two_snapshots_leaves_nothing() -> None:
     halves = windowed()
-    full = halves.reduce.snapshot(True)
+    full = snapshot(halves.reduce, True)
     halves.add([row("a", 1)])
     halves.reduce.advance(100)
-    again = restored(windowed, full, halves.reduce.snapshot(False))
+    again = restored(windowed, full, snapshot(halves.reduce, False))
     assert again.reduce.open_groups == 0
     assert again.reduce.finish() == []
 
@@ -153,7 +154,7 @@ def test_late_records_go_on_counting() -> None:
     halves = windowed()
     halves.reduce.advance(100)
     halves.add([row("a", 1), row("a", 1)])
-    again = restored(windowed, halves.reduce.snapshot(True))
+    again = restored(windowed, snapshot(halves.reduce, True))
     again.add([row("a", 1)])
     assert again.reduce.late_records == 3
 
@@ -161,14 +162,14 @@ def test_late_records_go_on_counting() -> None:
 def test_what_is_restored_is_not_a_change() -> None:
     halves = windowed()
     halves.add([row(f"k{i}", 1) for i in range(100)])
-    again = restored(windowed, halves.reduce.snapshot(True))
-    assert len(again.reduce.snapshot(False)) < 30
+    again = restored(windowed, snapshot(halves.reduce, True))
+    assert len(snapshot(again.reduce, False)) < 30
 
 
 def test_a_snapshot_is_of_its_moment() -> None:
     halves = windowed()
     halves.add([row("a", 1)])
-    full = halves.reduce.snapshot(True)
+    full = snapshot(halves.reduce, True)
     halves.add([row("a", 1)])
     assert plain(restored(windowed, full).reduce.finish()) == [("a", 0, 10, 1, 1)]
 
@@ -177,7 +178,7 @@ def test_a_state_that_cannot_be_stored_names_the_operation() -> None:
     halves = Halves(("k",), WINDOWS["closing"], whole=True, o=agg.custom(Opaque(), type="bigint"))
     halves.add([row("a", 1)])
     with pytest.raises(PenstockError, match=r"operation 'agg'.*cannot be stored"):
-        halves.reduce.snapshot(True)
+        snapshot(halves.reduce, True)
 
 
 # --- any input --------------------------------------------------------------------------------------------------------
@@ -216,10 +217,10 @@ def test_a_restored_state_behaves_exactly_like_the_original(
         return Halves(keys, WINDOWS[window], whole=whole)
 
     original = make()
-    chain: list[bytes] = [original.reduce.snapshot(True)]
+    chain: list[bytes] = [snapshot(original.reduce, True)]
     for move, what in [*before, ("snapshot", False)]:
         if move == "snapshot":
-            packed = original.reduce.snapshot(what)
+            packed = snapshot(original.reduce, what)
             chain = [packed] if what else [*chain, packed]
         else:
             do(original, move, what)
@@ -228,7 +229,7 @@ def test_a_restored_state_behaves_exactly_like_the_original(
     for move, what in after:
         if move == "snapshot":
             # Go on from a snapshot of the restored one: chains may be restored and continued again and again.
-            chain = [again.reduce.snapshot(True)]
+            chain = [snapshot(again.reduce, True)]
             again = restored(make, *chain)
         else:
             assert do(again, move, what) == do(original, move, what)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from states import restore, snapshot
 
 from penstock.operators import Aggregation, ErrorPolicy, Errors, Reduce, session
 from penstock.operators.keyed import aggregates as agg
@@ -77,10 +78,10 @@ def test_sessions_are_those_of_a_sort(moves: list[Any], lateness_us: int) -> Non
             found += closed
         else:
             snapshots = [] if given_ or not snapshots else snapshots
-            snapshots.append(operator.snapshot(full=not snapshots))
+            snapshots.append(snapshot(operator, full=not snapshots))
             if what == "restart":
                 operator = built(lateness_us=lateness_us)
-                operator.restore(snapshots)
+                restore(operator, snapshots)
                 snapshots = []
     assert operator.late_records == late
     found += shown(operator.finish())
@@ -128,9 +129,9 @@ def test_a_bad_record_leaves_no_trace_in_the_state() -> None:
 def test_keys_survive_a_snapshot(keys: tuple[str, ...]) -> None:
     operator = built(keys)
     operator.process([SCHEMA.record_type("a", 1, 0)])
-    packed = operator.snapshot(full=True)
+    packed = snapshot(operator, full=True)
     again = built(keys)
-    again.restore([packed])
+    restore(again, [packed])
     again.process([SCHEMA.record_type("a", 1, 4)])
     (row,) = again.finish()
     assert row.c == 2

@@ -33,9 +33,9 @@ def name_of(epoch: int, unit: int = 0) -> str:
     return f"u{unit}-i0-e{epoch:08d}-abc-0"
 
 
-def write(store: CheckpointStore, epoch: int, data: bytes = b"state", *, full: bool = True, unit: int = 0) -> m.Stored:
+def write(store: CheckpointStore, epoch: int, data: bytes = b"state", *, depth: int = 0, unit: int = 0) -> m.Stored:
     name = name_of(epoch, unit)
-    return m.Stored(unit=unit, instance=0, epoch=epoch, full=full, name=name, crc=store.write_snapshot(name, data))
+    return m.Stored(unit=unit, instance=0, epoch=epoch, depth=depth, name=name, crc=store.write_snapshot(name, data))
 
 
 def record(epoch: int, *snapshots: m.Stored, attempt: int = 1) -> CommitRecord:
@@ -139,15 +139,13 @@ def test_cleaning_keeps_what_the_last_commit_needs_and_what_is_under_way(store: 
     for epoch in range(1, 13):
         full = epoch in (1, 4)
         before = chain
-        chain = [*([] if full else chain), write(store, epoch, full=full)]
+        chain = [*([] if full else chain), write(store, epoch, depth=0 if full else len(chain))]
         write(store, epoch, unit=1)
         store.write_commit(
-            record(epoch, *chain, m.Stored(unit=1, instance=0, epoch=epoch, full=True, name=name_of(epoch, 1), crc=0))
+            record(epoch, *chain, m.Stored(unit=1, instance=0, epoch=epoch, depth=0, name=name_of(epoch, 1), crc=0))
         )
         write(store, epoch + 1, unit=2)  # the next epoch is already being written
-        store.clean(
-            [*chain, m.Stored(unit=1, instance=0, epoch=epoch, full=True, name=name_of(epoch, 1), crc=0)], epoch
-        )
+        store.clean([*chain, m.Stored(unit=1, instance=0, epoch=epoch, depth=0, name=name_of(epoch, 1), crc=0)], epoch)
         for each in [*chain, *before]:
             assert store.read_snapshot(each) == b"state"
         assert (root / "snapshots" / name_of(epoch + 1, 2)).exists()
@@ -180,19 +178,19 @@ def wait_for(writer: SnapshotWriter, count: int) -> list[m.Stored]:
     found: list[m.Stored] = []
     while len(found) < count:
         assert select.select([writer.fileno], [], [], 10)[0], "the writer says nothing"
-        found += writer.stored()
+        found += writer.done()
     return found
 
 
 def test_snapshots_are_stored_in_order(store: CheckpointStore) -> None:
     writer = SnapshotWriter(store)
-    assert writer.stored() == []
+    assert writer.done() == []
     for epoch in range(1, 51):
         writer.submit(persist(epoch, b"%d" % epoch))
     found = wait_for(writer, 50)
     assert [each.epoch for each in found] == list(range(1, 51))
     assert [store.read_snapshot(each) for each in found] == [b"%d" % epoch for epoch in range(1, 51)]
-    assert writer.stored() == []
+    assert writer.done() == []
     writer.close()
 
 

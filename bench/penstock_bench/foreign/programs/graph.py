@@ -14,7 +14,7 @@ from .stages import Keys
 
 Place = tuple[str, int]
 """An output of a source or a step."""
-STATEFUL = ("window", "join")
+STATEFUL = ("window", "session", "join")
 
 
 class Routes:

@@ -31,6 +31,7 @@ class Step:
         self.ttl_us: int = step.get("ttl_us", 0)
         self.size_us: int = step.get("size_us", 0)
         self.slide_us: int = step.get("slide_us", 0)
+        self.gap_us: int = step.get("gap_us", 0)
 
     def starts_us(self, time_us: int) -> range:
         """Starts of the windows that a time is in."""
@@ -40,6 +41,10 @@ class Step:
         """Make the result of a window."""
         id_ = self._combined(least_id, start_us // self.slide_us)
         return Message(key, str(count), start_us + self.size_us - 1, id_)
+
+    def session(self, key: str, start_us: int, last_us: int, count: int, least_id: int) -> Message:
+        """Make the result of a session."""
+        return Message(key, str(count), last_us + self.gap_us, self._combined(least_id, start_us))
 
     def pair(self, side: int, message: Message, other: Message) -> Message:
         """Make the pair of a message that came on ``side`` and one of the other side."""
@@ -73,6 +78,8 @@ def stage_of(step: dict[str, Any], prime: int) -> Stage:
     numbers = Step(step, prime)
     if step["do"] == "window":
         return _Window(numbers)
+    if step["do"] == "session":
+        return _Session(numbers)
     return _JoinOnce(numbers) if step["match"] == "once" else _JoinAll(numbers)
 
 
@@ -96,6 +103,35 @@ class _Window(Stage):
             counted = state[0].get(start_us)
             state[0].remove(start_us)
             yield self._step.count(key, start_us, *counted)
+
+
+class _Session(Stage):
+    """Last time, number and least id of each session that is open, by its start; told when nothing can join it."""
+
+    maps = 1
+
+    def put(self, state: Sequence[Any], side: int, message: Message, timer: Timer) -> Iterable[Message]:
+        gap_us, open_ = self._step.gap_us, state[0]
+        start_us = last_us = message.time_us
+        count, least_id = 1, message.id
+        touched = [
+            start for start in list(open_.keys()) if start - gap_us <= message.time_us <= open_.get(start)[0] + gap_us
+        ]
+        for start in touched:
+            last, counted, least = open_.get(start)
+            open_.remove(start)
+            start_us, last_us = min(start_us, start), max(last_us, last)
+            count, least_id = count + counted, min(least_id, least)
+        open_.put(start_us, (last_us, count, least_id))
+        timer((last_us + gap_us) // MS_US)
+        return ()
+
+    def reach(self, state: Sequence[Any], key: str, time_ms: int, timer: Timer) -> Iterable[Message]:
+        over_us = (time_ms + 1) * MS_US - self._step.gap_us
+        found = [(start, tuple(state[0].get(start))) for start in list(state[0].keys())]
+        for start_us, held in sorted(each for each in found if each[1][0] < over_us):
+            state[0].remove(start_us)
+            yield self._step.session(key, start_us, *held)
 
 
 class _JoinAll(Stage):

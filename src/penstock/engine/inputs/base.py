@@ -146,6 +146,9 @@ class Input(ABC):
         del now_us
         return []
 
+    def commit(self, epoch: int) -> None:
+        """Nobody will go back before ``epoch``."""
+
     def begin_after(self, epoch: int) -> None:
         """Begin with nothing in a job that goes on after ``epoch``."""
 

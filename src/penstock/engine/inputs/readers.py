@@ -50,6 +50,9 @@ class Readers(Input):
         self._drain = False
         self._paused = False
         self._ended = False
+        self._at_end = False
+        self._captured: dict[int, dict[int, Position]] = {}
+        """By epoch: the positions of those that are not committed yet."""
         self._turn = 0
         self._read_on = False
         """A partition of this round had more than was taken."""
@@ -94,6 +97,7 @@ class Readers(Input):
             self._marked_epoch, self._epoch = self._epoch, None
             return Mark.EPOCH, self._marked_epoch
         if self._drain or (self._ended and not self._paused):
+            self._at_end = True
             return Mark.END, None
         return None
 
@@ -252,7 +256,17 @@ class Readers(Input):
         return {partition: reader.offset for partition, reader in self.readers.items()}
 
     def positions(self) -> dict[int, Position]:
-        return {partition: reader.position() for partition, reader in self.readers.items()}
+        positions = {partition: reader.position() for partition, reader in self.readers.items()}
+        # The end has the next epoch, which nobody has named.
+        self._captured[self._marked_epoch + self._at_end] = positions
+        return positions
+
+    def commit(self, epoch: int) -> None:
+        reached = [each for each in self._captured if each <= epoch]
+        for partition, position in self._captured[max(reached)].items() if reached else ():
+            self.readers[partition].committed(position)
+        for each in reached:
+            del self._captured[each]
 
     def count_read(self, count: int, took_ns: int, due_us: int, read_us: int) -> None:
         """Add records that were read here to the figures."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.engine.inspect import SlotView
-from penstock.engine.line import Item, Result
+from penstock.engine.line import Item, Range, Result
 from penstock.errors import rebuilt
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
@@ -38,6 +38,10 @@ SlotFrames = tuple[str, list[bytes]]
 """Endpoint of a slot, and the frames of one message to it."""
 
 
+Built = tuple[int, int, Range]
+"""What a slot builds before it runs a micro-batch: the operations of a unit's instance."""
+
+
 @dataclass(slots=True, eq=False)
 class Work:
     """A micro-batch on its way: what the slot is told, the item that it is, and the way that sent it."""
@@ -57,6 +61,9 @@ class _Known:
     holds: list[int] | None = None
     """What it says it has; None once that was looked at."""
     work: dict[int, Work] = field(default_factory=dict)
+    building: dict[int, Built] = field(default_factory=dict)
+    """What it was asked to build, by number."""
+    built: set[Built] = field(default_factory=set)
 
 
 class SlotPool:
@@ -127,6 +134,8 @@ class SlotPool:
                 self.on_ready(message)
             case s.Leave(incarnation=incarnation, ended=ended):
                 self.on_leave(incarnation, ended)
+            case s.Done() | s.NotDone() if self._is_built(message.incarnation, message.item):
+                pass
             case s.Done(incarnation=incarnation, item=item, attempt=attempt):
                 work = self.take(incarnation, item, attempt)
                 if work is not None:
@@ -195,6 +204,31 @@ class SlotPool:
         return work
 
     # --- work ---------------------------------------------------------------------------------------------------------
+
+    def is_ready_for(self, what: Built, now_us: int) -> bool:
+        """Whether all slots have built the operations; those that have not are asked to."""
+        worker, owner = self.owner
+        unit, instance, chosen = what
+        cold = 0
+        for known in self._used():
+            cold += what not in known.built
+            if what not in known.built and what not in known.building.values():
+                do = s.Do(
+                    slot=known.ready.incarnation, worker=worker, incarnation=owner, item=self.next_item(), attempt=0,
+                    unit=unit, instance=instance, first=chosen.first, last=chosen.last, partition=0, runs=[], count=0,
+                    due_us=now_us, sample=False,
+                )  # fmt: skip
+                known.building[do.item] = what
+                self._out.append((known.ready.endpoint, [m.encode(do)]))
+        return not cold
+
+    def _is_built(self, incarnation: int, item: int) -> bool:
+        """Whether this answers what a slot was asked to build; if that failed, its first micro-batch will say so."""
+        known = self._known.get(incarnation)
+        if known is None or item not in known.building:
+            return False
+        known.built.add(known.building.pop(item))
+        return True
 
     def submit(self, work: Work) -> None:
         """Give a micro-batch out, as soon as a slot has room."""

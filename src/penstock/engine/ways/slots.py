@@ -31,6 +31,8 @@ ITEM_BLOCKS = 8
 """About the most that a micro-batch, or its results, may weigh, in blocks: far below the limit of a message."""
 ITEMS_PER_SLOT = 8
 """Micro-batches in the line for each slot, at the most: results that wait for their turn must not pile up."""
+FIRST_PACE_US = 1_000
+"""How long the first micro-batch gathers; the next twice as long, and so on: who reads the results hardly waits."""
 LINE_BLOCKS = 64
 """About the most that everything in the line may weigh, in blocks."""
 
@@ -92,6 +94,7 @@ class Slots(Way):
         self.until = max(range.first, 0)
         self.interval_us = max(interval_us, WHOLE_INTERVAL_US) if is_whole else interval_us
         """How long a micro-batch gathers at the most."""
+        self._pace_us = self.interval_us if is_whole else FIRST_PACE_US
         # Of slow operations even the first micro-batch must not be so large that its slot is given up for lost.
         fitting = int(1000 * ITEM_WORK_US / record_ns) if record_ns > 0.0 else _FIRST_ITEM_RECORDS
         self.records_max = ITEM_RECORDS_MAX if is_whole else max(1, min(fitting, _FIRST_ITEM_RECORDS))
@@ -107,6 +110,11 @@ class Slots(Way):
         self._scale = Scale()
         self._item_bytes = ITEM_BLOCKS * block_bytes
         self._line_bytes = LINE_BLOCKS * block_bytes
+
+    @property
+    def pace_us(self) -> int:
+        """How long the next micro-batch gathers at the most."""
+        return min(self._pace_us, self.interval_us)
 
     @property
     def room(self) -> int:
@@ -184,7 +192,7 @@ class Slots(Way):
         ripe = [
             key
             for key, held in self._gathering.items()
-            if self._is_enough(held) or now_us - held.since_us >= self.interval_us
+            if self._is_enough(held) or now_us - held.since_us >= self.pace_us
         ]
         for key in ripe:
             if self.room <= 0:
@@ -199,7 +207,7 @@ class Slots(Way):
     def wake_us(self) -> int | None:
         if not self._gathering or self.room <= 0:
             return None
-        return min(held.since_us for held in self._gathering.values()) + self.interval_us
+        return min(held.since_us for held in self._gathering.values()) + self.pace_us
 
     def _cut(self, key: tuple[int, int], now_us: int) -> None:
         """Send a gathering out as one micro-batch; one without records is complete at once."""
@@ -218,6 +226,8 @@ class Slots(Way):
             self._line.append(item)
 
     def _send(self, item: Item) -> None:
+        if self._pace_us < self.interval_us:
+            self._pace_us *= 2
         self._line.append(item)
         item.number = self._pool.next_item()
         self._pool.submit(Work(self._do(item), item, self))

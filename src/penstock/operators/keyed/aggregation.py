@@ -5,17 +5,22 @@ What both halves have in common is here: the schema between them, and the source
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import msgspec
 
 from penstock.errors import InvalidOption
 from penstock.operators.base import Expansion, Lateness, Operation
-from penstock.operators.keyed.aggregates import Aggregate
+from penstock.operators.keyed.aggregates import Aggregate, Custom
 from penstock.operators.keyed.combine import Combine
+from penstock.operators.keyed.expiring import TimeToLive
 from penstock.operators.keyed.reduce import LATE, Reduce
-from penstock.operators.keyed.windows import Emit, Session, Sliding, Window
+from penstock.operators.keyed.windows import Emit, Session, Sliding, Window, check_time
 from penstock.operators.keys import check_keys
-from penstock.types import BIGINT, TIMESTAMP, Field, Schema
+from penstock.types import BIGINT, TIMESTAMP, Field, Record, Schema
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,8 @@ class Aggregation(Operation):
     window: Window | None = None
     running: Emit = Emit.CHANGE
     """What a running aggregate sends on."""
+    ttl: TimeToLive | None = None
+    """How long a running aggregate keeps a key of which nothing comes."""
     kind = "aggregate"
     stateful = True
 
@@ -37,6 +44,8 @@ class Aggregation(Operation):
             check_keys(schema, self.keys)
         if self.window:
             self.window.check(schema)
+        if self.ttl:
+            check_time(schema, self.ttl.on, "the time column")
         for _, aggregate in self.aggregates:
             aggregate.check(schema)
         return Schema(
@@ -49,6 +58,8 @@ class Aggregation(Operation):
 
     @property
     def readers_of_time(self) -> tuple[tuple[str, Lateness], ...]:
+        if self.ttl:
+            return ((self.ttl.on, Lateness()),)
         return ((self.window.on, self.window.lateness),) if self.window else ()
 
     @property
@@ -85,10 +96,11 @@ class Aggregation(Operation):
     def needs_records(self) -> bool:
         """Whether the records themselves must travel.
 
-        A session is known where all of a key's records meet, and so are the results for every record. Of sliding
+        A session is known where all of a key's records meet, and so are the results for every record, and whether one
+        comes too long after the one before it. Of sliding
         windows, panes of a block would tell only the order within each.
         """
-        if isinstance(self.window, Session) or self.emit is Emit.EVERY:
+        if isinstance(self.window, Session) or self.emit is Emit.EVERY or self.ttl:
             return True
         return isinstance(self.window, Sliding) and any(aggregate.ordered for _, aggregate in self.aggregates)
 
@@ -101,16 +113,41 @@ class Aggregation(Operation):
     def describe(self) -> str:
         what = ", ".join(f"{name}={aggregate}" for name, aggregate in self.aggregates)
         by = f" by {', '.join(self.keys)}" if self.keys else ""
-        return f"{what}{by}{f'; {self.window}' if self.window else ''}"
+        return f"{what}{by}{f'; {self.window}' if self.window else ''}{f'; {self.ttl}' if self.ttl else ''}"
 
     def slot_places(self, first: int, name: str = "a") -> list[tuple[str, ...]]:
         """Places in an accumulator list that each aggregate's slots take, counted from ``first``."""
-        places = []
-        for _, aggregate in self.aggregates:
-            n = len(aggregate.of_record())
-            places.append(tuple(f"{name}[{first + j}]" for j in range(n)))
-            first += n
-        return places
+        return self._places(lambda slot: f"{name}[{first + slot}]")
+
+    @property
+    def kept_places(self) -> list[tuple[str, ...]]:
+        """Places of each aggregate's slots in an accumulator that is kept."""
+        return self._places(lambda slot: f"a.s{slot}")
+
+    def _places(self, place: Callable[[int], str]) -> list[tuple[str, ...]]:
+        slots = count()
+        return [tuple(place(next(slots)) for _ in aggregate.of_record()) for _, aggregate in self.aggregates]
+
+    def accumulator(self, *more: str) -> type[msgspec.Struct]:
+        """What is kept of a key: its slots, and ``more``. The collector does not track it, and so makes no pause."""
+        names = [f"s{i}" for i in range(sum(map(len, self.kept_places)))]
+        return msgspec.defstruct("Accumulator", [*names, *more], array_like=True, gc=False)
+
+    def compile_row(self, output: Schema, operation: str) -> Callable[[Any, int | None, Any], Record]:
+        """Make a function from a key, a window's start and an accumulator to the result."""
+        parts = []
+        if self.keys:
+            parts.append("k" if len(self.keys) == 1 else "*k")
+        if self.window:
+            parts.append(f"w, w + {self.window.size_us}")
+        parts += [each.result(slots) for (_, each), slots in zip(self.aggregates, self.kept_places, strict=True)]
+        made = f"T({', '.join(parts)})"
+        if any(isinstance(aggregate, Custom) for _, aggregate in self.aggregates):
+            made = f"check({made})"
+        scope: dict[str, Any] = {**self.names, "T": output.record_type, "check": output.check}
+        exec(compile(f"def row(k, w, a): return {made}", f"<penstock {operation}>", "exec"), scope)
+        row: Callable[[Any, int | None, Any], Record] = scope["row"]
+        return row
 
     def of_record(self) -> list[tuple[str, ...]]:
         """Expressions of the partial of a whole record."""
@@ -123,22 +160,27 @@ class Aggregation(Operation):
             for i, (_, aggregate) in enumerate(self.aggregates)
         ]
 
-    def accumulate(self, find: str, store: str, values: list[tuple[str, ...]], head: str = "") -> list[str]:
-        """Statements that merge ``values`` into the group's accumulator; ``head`` is counted in slot 0."""
+    def accumulate(self, find: str, store: str, values: list[tuple[str, ...]], *, kept: bool = False) -> list[str]:
+        """Statements that merge ``values`` into the group's accumulator.
+
+        One that is ``kept`` is an `accumulator` in the space ``s``, which notes that it is new. Otherwise it is a list,
+        in whose first place records are counted.
+        """
         body, names = [], []
         for i, expressions in enumerate(values):
             names.append(tuple(f"x{i}_{j}" for j in range(len(expressions))))
             body += [f"x{i}_{j} = {e}" for j, e in enumerate(expressions)]
         body += [f"a = {find}", "if a is None:"]
-        body.append(
-            f"    {store} = a = [{', '.join([*([head] if head else []), *(n for group in names for n in group)])}]"
+        flat = ", ".join(name for group in names for name in group)
+        body += (
+            [f"    {store} = a = A({flat})", "    s.fresh.append(k)"] if kept else [f"    {store} = a = [1, {flat}]"]
         )
         body.append("else:")
-        places = self.slot_places(1 if head else 0)
+        places = self.kept_places if kept else self.slot_places(1)
         merges = list(zip((each for _, each in self.aggregates), places, names, strict=True))
         body += [f"    {line}" for each, slots, other in merges for line in each.before_merge(slots, other)]
-        if head:
-            body.append(f"    a[0] += {head}")
+        if not kept:
+            body.append("    a[0] += 1")
         body += [f"    {line}" for each, slots, other in merges for line in each.merge(slots, other)]
         return body
 

@@ -48,13 +48,15 @@ class Combine(Operation):
         before, body, after = [], [], []
         if window:
             body += pane_source(window)
+        if self.of.ttl:
+            body.append(f"if r.{self.of.ttl.on} is None: no_time({self.of.ttl.on!r})")
         if self.whole:
             body.append("append(r)")
         else:
             before.append("groups = {}")
             group = ", ".join([*(f"r.{key}" for key in self.of.keys), *(["w"] if window else [])])
             body.append(f"g = ({group}{',' if group else ''})")
-            body += self.of.accumulate("groups.get(g)", "groups[g]", self.of.of_record(), head="1")
+            body += self.of.accumulate("groups.get(g)", "groups[g]", self.of.of_record())
             after.append(f"for g, a in groups.items(): append(P(*g, a[0], {self._packed()}))")
         names = {**self.of.names, "no_time": no_time, "P": output.record_type}
         process = compile_loop(errors.operation, body, names, errors, before=before, after=after)
@@ -71,7 +73,7 @@ class Combine(Operation):
     def _vectorised(self, output: Schema) -> BatchForm | None:
         if self.batch_kind is not BatchKind.VECTORISED:
             return None
-        window, keys, whole = self.of.window, self.of.keys, self.whole
+        window, keys, whole, ttl = self.of.window, self.of.keys, self.whole, self.of.ttl
         aggregates = [aggregate for _, aggregate in self.of.aggregates]
 
         def vectorised(batch: pa.RecordBatch) -> BatchResult:
@@ -82,6 +84,8 @@ class Combine(Operation):
                     raise BadRecord("a window time is null.")
                 micros = times.view(pa.int64()).to_numpy()
                 by.append(pa.array(micros - micros % window.pane_us).view(TIMESTAMP.arrow))
+            if ttl and batch.column(ttl.on).null_count:
+                raise BadRecord("a time is null.")
             return BatchResult(batch if whole else partials(by, aggregates, batch, output))
 
         return vectorised

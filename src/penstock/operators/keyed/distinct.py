@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from penstock.durations import format_us
@@ -15,7 +14,7 @@ from penstock.errors import BadRecord
 from penstock.operators.base import BatchKind, BatchResult, Expansion, Lateness, Operation, Operator, StatefulOperator
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.match_once import watermark_source
-from penstock.operators.keyed.state import pack_state
+from penstock.operators.keyed.state import KeyedState
 from penstock.operators.keyed.windows import check_time
 from penstock.operators.keys import check_keys, key_source
 from penstock.operators.loop import compile_loop
@@ -116,18 +115,6 @@ class Distinct(Operation):
         return self.describe()
 
 
-class DistinctState(msgspec.Struct, array_like=True):
-    """The state on disk: of all keys, or of those that have passed since; the watermark says what is forgotten."""
-
-    watermark_us: int
-    late_records: int
-    keys: list[tuple[Any, list[int]]]
-    """The times at which each key has passed."""
-
-
-_decode_state = msgspec.msgpack.Decoder(DistinctState).decode
-
-
 class DistinctOperator(StatefulOperator):
     """The state of one instance: the times at which each key has passed.
 
@@ -141,10 +128,10 @@ class DistinctOperator(StatefulOperator):
         self.watermark_us = _LOW
         self._of = of
         self._errors = errors
-        self._times: dict[Any, list[int]] = {}
+        self.state = KeyedState(errors.operation, several=len(of.keys) != 1)
+        self._times = self.state.open()
         self._ages: list[tuple[int, int, Any]] = []
         self._number = 0
-        self._changed: dict[Any, None] = {}
         key = f"k = {key_source(of.keys)}"
         if of.on is None:
             body = [key, "if k not in times:", "    times[k] = []", "    changed[k] = None", "    append(r)"]
@@ -155,7 +142,7 @@ class DistinctOperator(StatefulOperator):
             body += [f"elif any(t - {of.within_us} <= each <= t + {of.within_us} for each in held): continue"]
             body += ["held.append(t)", "op.passed(t, k)", "append(r)"]
             before = watermark_source(0)
-        names = {"op": self, "times": self._times, "changed": self._changed}
+        names = {"op": self, "times": self._times, "changed": self._times.changed}
         process = compile_loop(errors.operation, body, names, errors, before=before)
         super().__init__(process, schema=schema, output=of.bind(schema))
 
@@ -168,7 +155,7 @@ class DistinctOperator(StatefulOperator):
         """Take note of when a key can be forgotten."""
         self._number += 1
         heappush(self._ages, (time_us, self._number, key))
-        self._changed[key] = None
+        self._times.changed[key] = None
 
     def advance(self, watermark_us: int) -> list[Record]:
         if self._of.on is not None and watermark_us > self.watermark_us:
@@ -182,29 +169,21 @@ class DistinctOperator(StatefulOperator):
             time_us, _, key = heappop(ages)
             held = self._times[key]
             held.remove(time_us)
+            self._times.changed[key] = None
             if not held:
                 del self._times[key]
-                self._changed.pop(key, None)
 
     def finish(self) -> list[Record]:
         return []
 
-    def snapshot(self, full: bool) -> bytes:
-        keys = self._times if full else self._changed
-        state = DistinctState(self.watermark_us, self.late_records, [(key, self._times[key]) for key in keys])
-        packed = pack_state(state, self._errors.operation)
-        self._changed.clear()
-        return packed
+    def header(self) -> Any:
+        return self.watermark_us, self.late_records
 
-    def restore(self, snapshots: Sequence[bytes]) -> None:
-        several = len(self._of.keys) != 1
-        for packed in snapshots:
-            state = _decode_state(packed)
-            self._times.update((tuple(key) if several else key, held) for key, held in state.keys)
-            self.watermark_us, self.late_records = state.watermark_us, state.late_records
+    def restored(self, headers: Sequence[Any]) -> None:
+        self.watermark_us = max(watermark_us for watermark_us, _ in headers)
+        self.late_records = sum(late_records for _, late_records in headers)
         if self._of.on is not None:
             ages = [(time_us, key) for key, held in self._times.items() for time_us in held]
             self._ages = [(time_us, i, key) for i, (time_us, key) in enumerate(ages)]
             self._number = len(ages)
             heapify(self._ages)
-            self._forget()

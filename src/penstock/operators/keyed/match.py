@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from penstock.operators.base import BatchKind, Operation, Operator, RecordForm, StatefulOperator
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.match_once import MatchOnceOperator, watermark_source
+from penstock.operators.keyed.state import KeyedState, Name, Space
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
 from penstock.operators.stateless.lookup import How
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 BUCKETS = 8
 """Records are dropped by buckets of time, this many in the time that a record is kept for."""
 _LOW = -(1 << 63)
+_UNMATCHED = "unmatched"
+"""Space with the numbers and keys of outer records that have no partner so far; the others are the buckets."""
 
 
 def bucket_us(within_us: int) -> int:
@@ -79,24 +80,6 @@ class Match(Operation):
         return f"{self.describe()} ({self.input.ddl})"
 
 
-class MatchState(msgspec.Struct, array_like=True):
-    """A `Match`'s state on disk: all of it, or what has changed. What has been dropped follows from the watermark."""
-
-    watermark_us: int
-    late_records: int
-    next_number: int
-    emptied: bool
-    """Whether the state before is gone as a whole: the input had ended."""
-    rows: list[tuple[int, bool, Any]]
-    """Number, whether it is an outer record without a partner so far, and the values of each record held."""
-    matched: list[int]
-    """Outer records of earlier snapshots that have found a partner since."""
-
-
-_encode_state = msgspec.msgpack.Encoder().encode
-_decode_state = msgspec.msgpack.Decoder(MatchState).decode
-
-
 class MatchOperator(StatefulOperator):
     """The state of one instance: records by side and key, numbered in the order in which they came.
 
@@ -113,16 +96,12 @@ class MatchOperator(StatefulOperator):
         self.next_number = 0
         self._of = of = operation.of
         self._outer = of.how is How.LEFT
-        self._rows: dict[int, Record] = {}
+        self.state = KeyedState(errors.operation, several=False, key_of=self._key_of, load=self._load)
         self._sides: tuple[dict[Any, dict[int, Record]], dict[Any, dict[int, Record]]] = ({}, {})
         self._bucket_us = bucket_us(of.within_us)
-        self._buckets: dict[int, list[int]] = {}
+        self._buckets: dict[int, Space] = {}
         self._first_bucket = _LOW
-        self._unmatched: set[int] = set()
-        # Since the last snapshot.
-        self._matched: list[int] = []
-        self._stored_number = 0
-        self._emptied = False
+        self._unmatched = self.state.open(_UNMATCHED)
         output = operation.bind(schema)
         pair, alone = of.output_source(operation.left, operation.right)
         key = key_source(of.tagged_keys)
@@ -137,7 +116,22 @@ class MatchOperator(StatefulOperator):
     @property
     def held_records(self) -> int:
         """How many records are held."""
-        return len(self._rows)
+        return sum(map(len, self._buckets.values()))
+
+    def _key_of(self, name: Name, number: int, value: Any) -> Any:
+        del number
+        return value if name == _UNMATCHED else self._key(value)
+
+    def _load(self, name: Name, number: int, value: Any) -> Any:
+        del number
+        if name != _UNMATCHED:
+            return self._schema.record_type(*value)
+        return tuple(value) if len(self._of.keys) > 1 else value
+
+    def open_bucket(self, bucket: int) -> Space:
+        """Make room for the records of a time."""
+        space = self._buckets[bucket] = self.state.open(bucket)
+        return space
 
     def _compile(self, pair: str, key: str, output: Schema, errors: Errors) -> RecordForm:
         within_us = self._of.within_us
@@ -150,25 +144,23 @@ class MatchOperator(StatefulOperator):
         body += ["        for i, x in theirs.items():", "            if low <= x._t <= high:"]
         body.append(f"                append(T({pair}))")
         if self._outer:
-            body += ["                if i in unmatched:", "                    unmatched.remove(i)"]
-            body.append("                    matched.append(i)")
+            body.append("                if unmatched.pop(i, None) is not None: unmatched.changed[i] = None")
         body += ["else:", "    mine, theirs, x, before = lefts, rights.get(k), r, len(out)", "    if theirs:"]
         body += ["        for y in theirs.values():", f"            if low <= y._t <= high: append(T({pair}))"]
         if self._outer:
-            body.append("    if len(out) == before: unmatched.add(n)")
-        body += ["held = mine.get(k)", "if held is None: held = mine[k] = {}", "held[n] = rows_held[n] = r"]
-        body += [f"b = t // {self._bucket_us}", "bucket = buckets.get(b)"]
-        body += ["if bucket is None: buckets[b] = [n]", "else: bucket.append(n)", "n += 1"]
+            body += ["    if len(out) == before:", "        unmatched[n] = k", "        unmatched.changed[n] = None"]
+        body += ["held = mine.get(k)", "if held is None: held = mine[k] = {}"]
+        body += [f"b = t // {self._bucket_us}", "bucket = buckets.get(b)", "if bucket is None: bucket = open_bucket(b)"]
+        body += ["held[n] = bucket[n] = r", "bucket.changed[n] = None", "n += 1"]
         names = {
             "op": self,
             "T": output.record_type,
             "alone": self._alone,
             "lefts": self._sides[False],
             "rights": self._sides[True],
-            "rows_held": self._rows,
             "buckets": self._buckets,
+            "open_bucket": self.open_bucket,
             "unmatched": self._unmatched,
-            "matched": self._matched,
         }
         before = [*watermark_source(self._of.lateness_us), "n = op.next_number"]
         return compile_loop(errors.operation, body, names, errors, before=before, after=["op.next_number = n"])
@@ -188,63 +180,34 @@ class MatchOperator(StatefulOperator):
         self._first_bucket = first
         out = []
         for bucket in sorted(each for each in self._buckets if each < first):
-            for number in self._buckets.pop(bucket):
-                row = self._rows.pop(number)
+            for number, row in self._buckets.pop(bucket).items():
                 side, key = self._sides[row._side], self._key(row)
                 held = side[key]
                 del held[number]
                 if not held:
                     del side[key]
-                if number in self._unmatched:
-                    self._unmatched.remove(number)
+                if self._unmatched.pop(number, None) is not None:
+                    self._unmatched.changed[number] = None
                     out.append(self._alone(row))
+            self.state.drop(bucket)
         return out
 
     def finish(self) -> list[Record]:
-        out = [self._alone(self._rows[number]) for number in sorted(self._unmatched)]
-        self._empty()
-        self._emptied = True
+        rows = {number: row for bucket in self._buckets.values() for number, row in bucket.items()}
+        out = [self._alone(rows[number]) for number in sorted(self._unmatched)]
+        for bucket in self._buckets:
+            self.state.drop(bucket)
+        self._unmatched.changed.update(dict.fromkeys(self._unmatched))
+        for each in (self._unmatched, *self._sides, self._buckets):
+            each.clear()
         return out
 
-    def _empty(self) -> None:
-        for each in (self._rows, *self._sides, self._buckets, self._unmatched, self._matched):
-            each.clear()
+    def header(self) -> Any:
+        return self.watermark_us, self.late_records, self.next_number
 
-    def snapshot(self, full: bool) -> bytes:
-        rows, unmatched, stored = self._rows, self._unmatched, self._stored_number
-        numbers = rows if full else [number for number in range(stored, self.next_number) if number in rows]
-        packed = _encode_state(
-            MatchState(
-                self.watermark_us,
-                self.late_records,
-                self.next_number,
-                self._emptied and not full,
-                [(number, number in unmatched, rows[number]) for number in numbers],
-                [] if full else [number for number in self._matched if number < stored and number in rows],
-            )
-        )
-        self._matched.clear()
-        self._stored_number = self.next_number
-        self._emptied = False
-        return packed
-
-    def restore(self, snapshots: Sequence[bytes]) -> None:
-        record_type = self._schema.record_type
-        for packed in snapshots:
-            state = _decode_state(packed)
-            if state.emptied:
-                self._empty()
-            self._unmatched.difference_update(state.matched)
-            for number, alone, values in state.rows:
-                self._hold(number, record_type(*values))
-                if alone:
-                    self._unmatched.add(number)
-            self.watermark_us, self.late_records = state.watermark_us, state.late_records
-            self.next_number = self._stored_number = state.next_number
-            # What came out of it then is part of the output already.
-            self._drop_old()
-
-    def _hold(self, number: int, row: Record) -> None:
-        self._sides[row._side].setdefault(self._key(row), {})[number] = row
-        self._rows[number] = row
-        self._buckets.setdefault(row._t // self._bucket_us, []).append(number)
+    def restored(self, headers: Sequence[Any]) -> None:
+        ((self.watermark_us, self.late_records, self.next_number),) = headers
+        self._buckets |= {name: space for name, space in self.state.spaces.items() if isinstance(name, int)}
+        rows = [(number, row) for bucket in self._buckets.values() for number, row in bucket.items()]
+        for number, row in sorted(rows, key=lambda each: each[0]):
+            self._sides[row._side].setdefault(self._key(row), {})[number] = row

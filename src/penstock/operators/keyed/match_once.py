@@ -13,10 +13,9 @@ from heapq import heapify, heappop, heappush
 from math import copysign
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from penstock.operators.base import RecordForm, StatefulOperator
 from penstock.operators.errors import Errors
+from penstock.operators.keyed.state import KeyedState, Name
 from penstock.operators.keyed.tag import Side
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
@@ -33,24 +32,6 @@ _HIGH = 1 << 63
 Entry = tuple[Any, ...]
 """A record's place in the order: time, side, columns, and its number, which nothing but an equal record comes to."""
 Queue = list[int] | deque[int]
-
-
-class OnceState(msgspec.Struct, array_like=True):
-    """The state on disk: all of it, or what has changed. What has been taken or dropped follows from the watermark."""
-
-    watermark_us: int
-    late_records: int
-    next_number: int
-    emptied: bool
-    """Whether the state before is gone as a whole: the input had ended."""
-    rows: list[tuple[int, Any]]
-    """Number and values of each record held."""
-    used: list[int]
-    """Records of earlier snapshots that have found their partner since."""
-
-
-_encode_state = msgspec.msgpack.Encoder().encode
-_decode_state = msgspec.msgpack.Decoder(OnceState).decode
 
 
 class MatchOnceOperator(StatefulOperator):
@@ -77,24 +58,21 @@ class MatchOnceOperator(StatefulOperator):
         self.oldest_us = _HIGH
         self._of = of
         self._outer = of.how is How.LEFT
-        self._rows: dict[int, Record] = {}
+        self.state = KeyedState(errors.operation, several=False, key_of=self._key_of, load=self._load)
+        self._rows = self.state.open()
         # From this number on nothing has been looked at since it came.
         self._fresh_number = 0
         self._ahead: list[Entry] = []
         self._waiting: tuple[dict[Any, Queue], dict[Any, Queue]] = ({}, {})
         # Numbers in the order in which they began to wait, which is that of time; some may have been used up.
         self._aging: deque[int] = deque()
-        # Since the last snapshot.
-        self._used: list[int] = []
-        self._stored_number = 0
-        self._emptied = False
         output = of.bind(left, right)
         scope = self._compile(left, right, output, errors)
         self._alone: Callable[[Record], Record] = scope["alone"]
         self._key: Callable[[Record], Any] = scope["key"]
         self._entry: Callable[[int, Record], Entry] = scope["entry"]
         self._due: Callable[[int, int, int], list[Entry]] = scope["due"]
-        self._take: Callable[[list[Entry], int], list[Record]] = scope["take"]
+        self._take: Callable[[list[Entry]], list[Record]] = scope["take"]
         super().__init__(self._compile_arrival(errors), schema=schema, output=output)
 
     @property
@@ -102,18 +80,27 @@ class MatchOnceOperator(StatefulOperator):
         """How many records are held."""
         return len(self._rows)
 
+    def _key_of(self, name: Name, number: int, row: Record) -> Any:
+        del name, number
+        return self._key(row)
+
+    def _load(self, name: Name, number: int, values: Any) -> Record:
+        del name, number
+        return self._schema.record_type(*values)
+
     def _compile_arrival(self, errors: Errors) -> RecordForm:
         body = ["if r._t < watermark_us: op.late_records += 1", "else:", "    rows_held[n] = r", "    n += 1"]
-        names = {"op": self, "rows_held": self._rows}
+        names = {"op": self, "rows_held": self._rows, "changed": self._rows.changed}
         before = [*watermark_source(self._of.lateness_us), "n = op.next_number"]
-        return compile_loop(errors.operation, body, names, errors, before=before, after=["op.next_number = n"])
+        after = ["changed.update(dict.fromkeys(range(op.next_number, n)))", "op.next_number = n"]
+        return compile_loop(errors.operation, body, names, errors, before=before, after=after)
 
     def _compile(self, left: Schema, right: Schema, output: Schema, errors: Errors) -> dict[str, Any]:
         """Generate what is done with every record, so that it costs no call of ours."""
         of, key = self._of, key_source(self._of.tagged_keys)
         scope: dict[str, Any] = {"T": output.record_type, "op": self, "rows": self._rows, "ahead": self._ahead}
         scope |= {"lefts": self._waiting[False], "rights": self._waiting[True], "aging": self._aging}
-        scope |= {"used": self._used, "deque": deque, "heappush": heappush, "heappop": heappop}
+        scope |= {"changed": self._rows.changed, "deque": deque, "heappush": heappush, "heappop": heappop}
         pair, alone = of.output_source(left, right)
         lefts = _order_source([(f"r._l{i}", f.type) for i, f in enumerate(of.plain_columns(left, Side.LEFT))], scope)
         rights = _order_source([(f"r._r{i}", f.type) for i, f in enumerate(of.plain_columns(right, Side.RIGHT))], scope)
@@ -135,7 +122,7 @@ class MatchOnceOperator(StatefulOperator):
         # A null equals nothing; an outer record with one comes when it is taken, so that results are in order of time.
         no_key = " or ".join(f"r.{name} is None" for name in of.tagged_keys) if self._outer else "False"
         lines += [
-            "def take(entries, stored):",
+            "def take(entries):",
             "    out = []",
             "    for entry in entries:",
             "        n = entry[-1]",
@@ -144,7 +131,7 @@ class MatchOnceOperator(StatefulOperator):
             "        if op.oldest_us < low: op.expire(low, out)",
             f"        if {no_key}:",
             "            out.append(alone(rows.pop(n)))",
-            "            if n < stored: used.append(n)",
+            "            changed[n] = None",
             "            continue",
             f"        k = {key}",
             "        queue = lefts.get(k) if r._side else rights.get(k)",
@@ -164,8 +151,7 @@ class MatchOnceOperator(StatefulOperator):
             "        else: del rights[k]",
             "        if r._side: x, y = rows.pop(m), rows.pop(n)",
             "        else: x, y = rows.pop(n), rows.pop(m)",
-            "        if m < stored: used.append(m)",
-            "        if n < stored: used.append(n)",
+            "        changed[m] = changed[n] = None",
             f"        out.append(T({pair}))",
             "    return out",
         ]
@@ -182,6 +168,7 @@ class MatchOnceOperator(StatefulOperator):
                     self.oldest_us = row._t
                     return
                 del rows[aging[0]]
+                rows.changed[aging[0]] = None
                 waiting, key = self._waiting[row._side], self._key(row)
                 queue = waiting[key]
                 # Of its key it has waited longest.
@@ -206,45 +193,19 @@ class MatchOnceOperator(StatefulOperator):
     def _take_before(self, time_us: int) -> list[Record]:
         due = self._due(self._fresh_number, self.next_number, time_us)
         self._fresh_number = self.next_number
-        return self._take(due, self._stored_number)
+        return self._take(due)
 
     def finish(self) -> list[Record]:
         out = self._take_before(_HIGH)
         self.expire(_HIGH, out)
-        self._used.clear()
-        self._emptied = True
         return out
 
-    def snapshot(self, full: bool) -> bytes:
-        rows, stored = self._rows, self._stored_number
-        numbers = rows if full else [number for number in range(stored, self.next_number) if number in rows]
-        packed = _encode_state(
-            OnceState(
-                self.watermark_us,
-                self.late_records,
-                self.next_number,
-                self._emptied and not full,
-                [(number, rows[number]) for number in numbers],
-                [] if full else self._used,
-            )
-        )
-        self._used.clear()
-        self._stored_number = self.next_number
-        self._emptied = False
-        return packed
+    def header(self) -> Any:
+        return self.watermark_us, self.late_records, self.next_number
 
-    def restore(self, snapshots: Sequence[bytes]) -> None:
-        rows, record_type = self._rows, self._schema.record_type
-        for packed in snapshots:
-            state = _decode_state(packed)
-            if state.emptied:
-                rows.clear()
-            for number in state.used:
-                del rows[number]
-            for number, values in state.rows:
-                rows[number] = record_type(*values)
-            self.watermark_us, self.late_records = state.watermark_us, state.late_records
-            self.next_number = self._stored_number = self._fresh_number = state.next_number
+    def restored(self, headers: Sequence[Any]) -> None:
+        ((self.watermark_us, self.late_records, self.next_number),) = headers
+        self._fresh_number = self.next_number
         self._place()
 
     def _place(self) -> None:
@@ -257,10 +218,10 @@ class MatchOnceOperator(StatefulOperator):
                 continue
             row = self._rows[number]
             self._waiting[row._side].setdefault(self._key(row), deque()).append(number)
+            if not self._aging:
+                self.oldest_us = entry[0]
             self._aging.append(number)
         heapify(self._ahead)
-        # What came out of it then is part of the output already.
-        self.expire(self.watermark_us - self._of.within_us, [])
 
 
 def watermark_source(lateness_us: int) -> list[str]:

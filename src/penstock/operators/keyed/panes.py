@@ -20,11 +20,15 @@ def pane_source(window: Window) -> list[str]:
 
 
 def spread_source(
-    aggregates: Sequence[Aggregate], places: Sequence[tuple[str, ...]], values: Sequence[tuple[str, ...]]
+    aggregates: Sequence[Aggregate],
+    places: Sequence[tuple[str, ...]],
+    values: Sequence[tuple[str, ...]],
+    touches: bool,
 ) -> list[str]:
     """Statements that merge ``values`` into the accumulators of key ``k`` in all windows of pane ``w`` that are open.
 
-    The names are those of a `ReduceOperator`: ``starts`` gives a pane's windows, ``windows`` the accumulators.
+    The names are those of a `ReduceOperator`: ``starts`` gives a pane's windows, ``windows`` the accumulators, ``A``
+    makes one, and ``touched`` takes those that have changed, where that is wanted.
     Everything that may raise comes before the first change: a bad record is in all of its windows or in none.
     The values are made anew for each window, because a user's state may be changed in place.
     """
@@ -48,9 +52,13 @@ def spread_source(
         *(["    if a is not None:", *(f"        {line}" for line in checked)] if checked else []),
         f"    todo.append((u, a, {flat}))",
         f"for u, a, {flat} in todo:",
+        "    s = windows.get(u)",
+        "    if s is None: s = open_window(u)",
         "    if a is None:",
-        f"        a = windows.setdefault(u, {{}})[k] = [{flat}]",
+        f"        s[k] = a = A({flat})",
+        "        s.fresh.append(k)",
         "    else:",
         *(f"        {line}" for line in merged),
-        "    touched[u, k] = a",
+        "    s.changed[k] = a",
+        *(["    touched[u, k] = a"] if touches else []),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +10,10 @@ import msgspec
 
 from penstock.operators.base import BatchKind, Operation, Operator, RecordForm, StatefulOperator
 from penstock.operators.errors import Errors
-from penstock.operators.keyed.aggregates import Custom
+from penstock.operators.keyed.expiring import ExpiringOperator
 from penstock.operators.keyed.panes import no_time, pane_source, spread_source
 from penstock.operators.keyed.sessions import SessionOperator
-from penstock.operators.keyed.state import making_results, pack_state
+from penstock.operators.keyed.state import KeyedState, Name, Space, making_results
 from penstock.operators.keyed.windows import Emit, Session, Sliding
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
@@ -49,6 +49,8 @@ class Reduce(Operation):
     def build(self, schema: Schema, errors: Errors) -> Operator:
         if isinstance(self.of.window, Session):
             return SessionOperator(self.of, schema, errors, LATE)
+        if self.of.ttl is not None:
+            return ExpiringOperator(self.of, self.of.ttl, schema, errors)
         return ReduceOperator(self, schema, errors)
 
     def describe(self) -> str:
@@ -57,20 +59,6 @@ class Reduce(Operation):
     @property
     def state_signature(self) -> str:
         return f"{self.describe()} ({self.input.ddl})"
-
-
-class ReduceState(msgspec.Struct, array_like=True):
-    """A `Reduce`'s state on disk: all of it, or what has changed."""
-
-    closed_until_us: int
-    late_records: int
-    gone: list[int]
-    """Windows that closed since the last snapshot."""
-    groups: list[tuple[int, Any, list[Any]]]
-    """Window, key and accumulator."""
-
-
-_decode_state = msgspec.msgpack.Decoder(ReduceState).decode
 
 
 @dataclass(slots=True)
@@ -82,18 +70,18 @@ class _Closed:
 
 
 class ReduceOperator(StatefulOperator):
-    """The state of one instance: accumulators by window and key (one nameless window without windows)."""
+    """The state of one instance: accumulators by key, in a space for each window (in one space without windows)."""
 
     def __init__(self, operation: Reduce, schema: Schema, errors: Errors) -> None:
         self._of = operation.of
         self._errors = errors
         self._closed = _Closed()
-        self._windows: dict[int, dict[Any, list[Any]]] = {}
-        # Since the last snapshot: accumulators that changed, by window and key, and windows that closed.
-        self._changed: dict[tuple[int, Any], list[Any]] = {}
-        self._gone: list[int] = []
+        self._accumulator = self._of.accumulator()
+        several = len(self._of.keys) != 1
+        self.state = KeyedState(errors.operation, several=several, load=self._load, notes_fresh=True)
+        self._windows: dict[Any, Space] = self.state.spaces
         output = operation.bind(schema)
-        self._row = self._compile_row(output)
+        self._row = self._of.compile_row(output, errors.operation)
         super().__init__(self._compile(operation.whole, errors), schema=schema, output=output)
 
     @property
@@ -108,11 +96,17 @@ class ReduceOperator(StatefulOperator):
     @property
     def open_groups(self) -> int:
         """How many accumulators are held."""
-        return sum(map(len, self._windows.values()))
+        return len(self.state)
+
+    def _load(self, name: Name, key: Any, slots: list[Any]) -> msgspec.Struct:
+        del name, key
+        return self._accumulator(*slots)
 
     def _compile(self, whole: bool, errors: Errors) -> RecordForm:
         of, window = self._of, self._of.window
         emit = of.emit
+        # Whether the accumulators that a call has changed are gathered, to be sent on or to be noted at once.
+        touches = window is None or emit is Emit.CHANGE or bool(emit is Emit.CLOSE and window.allowed_lateness_us)
         body = []
         count = ["closed.late_records += 1", "late.append(r)"] if whole else ["closed.late_records += r._n"]
         keys = of.keys if whole else of.partial_keys()
@@ -121,26 +115,34 @@ class ReduceOperator(StatefulOperator):
         if window:
             body += pane_source(window) if whole else ["w = r._w"]
         if isinstance(window, Sliding):
-            body += [key, *spread_source([each for _, each in of.aggregates], of.slot_places(0), values)]
+            body += [key, *spread_source([each for _, each in of.aggregates], of.kept_places, values, touches)]
             if emit is Emit.EVERY:
                 body.append("for u, *_ in todo: append(row(k, u, windows[u][k]))")
             body += ["if starts(w)[0] <= until_us:", *(f"    {line}" for line in count)]
         else:
             if window:
                 body += ["if w <= until_us:", *(f"    {line}" for line in count), "    continue"]
-                body += ["s = windows.get(w)", "if s is None: s = windows[w] = {}"]
+                body += ["s = windows.get(w)", "if s is None: s = open_window(w)"]
+            body += [key, *of.accumulate("s.get(k)", "s[k]", values, kept=True)]
+            if not window:
+                body.append("touched[k] = a")
             else:
-                body += ["s = only"]
-            body += [key, *of.accumulate("s.get(k)", "s[k]", values)]
-            body.append(f"touched[{'w' if window else '0'}, k] = a")
+                body += ["s.changed[k] = a", *(["touched[w, k] = a"] if touches else [])]
             if emit is Emit.EVERY:
                 body.append(f"append(row(k, {'w' if window else 'None'}, a))")
-        before, after, sides = ["touched = {}"], ["changed.update(touched)"], "None"
+        before, after, sides = [], [], "None"
+        if touches:
+            before.append("touched = {}")
+        if not window:
+            before.append("s = only")
+            after.append("s.changed.update(touched)")
         if window:
             before += ["until_us = closed.until_us"]
             before += ["if op.straggler_us is not None: until_us = max(until_us, closed_until_us(op.straggler_us))"]
-        if emit is Emit.CHANGE:
-            after.append(f"for (w, k), a in touched.items(): append(row(k, {'w' if window else 'None'}, a))")
+        if emit is Emit.CHANGE and window:
+            after.append("for (w, k), a in touched.items(): append(row(k, w, a))")
+        elif emit is Emit.CHANGE:
+            after.append("for k, a in touched.items(): append(row(k, None, a))")
         elif emit is Emit.CLOSE and window is not None and window.allowed_lateness_us:
             # What comes for a window that has closed and is kept makes its result anew.
             after.append(f"closed_us = closed.until_us + {window.allowed_lateness_us}")
@@ -151,7 +153,8 @@ class ReduceOperator(StatefulOperator):
             "closed_until_us": self._forgotten_us,
             "closed": self._closed,
             "windows": self._windows,
-            "changed": self._changed,
+            "open_window": self.state.open,
+            "A": self._accumulator,
             "no_time": no_time,
             "row": self._row,
         }
@@ -161,25 +164,8 @@ class ReduceOperator(StatefulOperator):
         if isinstance(window, Sliding):
             names["starts"] = window.starts
         if window is None:
-            names["only"] = self._windows.setdefault(0, {})
+            names["only"] = self.state.open()
         return compile_loop(errors.operation, body, names, errors, before=before, after=after, sides=sides)
-
-    def _compile_row(self, output: Schema) -> Callable[[Any, int | None, list[Any]], Record]:
-        of = self._of
-        parts = []
-        if of.keys:
-            parts.append("k" if len(of.keys) == 1 else "*k")
-        if of.window:
-            parts.append(f"w, w + {of.window.size_us}")
-        places = of.slot_places(0)
-        parts += [aggregate.result(slots) for (_, aggregate), slots in zip(of.aggregates, places, strict=True)]
-        made = f"T({', '.join(parts)})"
-        if any(isinstance(aggregate, Custom) for _, aggregate in of.aggregates):
-            made = f"check({made})"
-        scope: dict[str, Any] = {**of.names, "T": output.record_type, "check": output.check}
-        exec(compile(f"def row(k, w, a): return {made}", f"<penstock {self._errors.operation}>", "exec"), scope)
-        row: Callable[[Any, int | None, list[Any]], Record] = scope["row"]
-        return row
 
     def _forgotten_us(self, watermark_us: int) -> int:
         """The last start of the windows that are closed and not kept any longer at a watermark."""
@@ -200,27 +186,12 @@ class ReduceOperator(StatefulOperator):
         self._forget(start for start in self._windows if start <= until_us)
         return rows
 
-    def snapshot(self, full: bool) -> bytes:
-        if full:
-            groups = [(start, key, slots) for start, by_key in self._windows.items() for key, slots in by_key.items()]
-        else:
-            open_windows = self._windows
-            groups = [(start, key, a) for (start, key), a in self._changed.items() if start in open_windows]
-        state = ReduceState(self._closed.until_us, self._closed.late_records, [] if full else self._gone, groups)
-        packed = pack_state(state, self._errors.operation)
-        self._changed.clear()
-        self._gone.clear()
-        return packed
+    def header(self) -> Any:
+        return self._closed.until_us, self._closed.late_records
 
-    def restore(self, snapshots: Sequence[bytes]) -> None:
-        several = len(self._of.keys) != 1
-        for packed in snapshots:
-            state = _decode_state(packed)
-            for start in state.gone:
-                self._windows.pop(start, None)
-            for start, key, slots in state.groups:
-                self._windows.setdefault(start, {})[tuple(key) if several else key] = slots
-            self._closed.until_us, self._closed.late_records = state.closed_until_us, state.late_records
+    def restored(self, headers: Sequence[Any]) -> None:
+        self._closed.until_us = max(until_us for until_us, _ in headers)
+        self._closed.late_records = sum(late_records for _, late_records in headers)
 
     def finish(self) -> list[Record]:
         window = self._of.window
@@ -233,8 +204,7 @@ class ReduceOperator(StatefulOperator):
 
     def _forget(self, starts: Iterable[int]) -> None:
         for start in sorted(starts):
-            del self._windows[start]
-            self._gone.append(start)
+            self.state.drop(start)
 
     def _results(self, starts: Iterable[int]) -> list[Record]:
         """Results of windows that close, in order of time."""

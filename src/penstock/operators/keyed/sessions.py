@@ -12,14 +12,12 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from penstock.operators.base import RecordForm, StatefulOperator
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.aggregates import Custom
 from penstock.operators.keyed.match_once import watermark_source
 from penstock.operators.keyed.panes import no_time, pane_source
-from penstock.operators.keyed.state import making_results, pack_state
+from penstock.operators.keyed.state import KeyedState, making_results
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
 from penstock.types import Record, Schema
@@ -33,18 +31,6 @@ _SLOTS = 2
 """A session is a list: its first and its last time, then the slots of the aggregates."""
 
 Session = list[Any]
-
-
-class SessionState(msgspec.Struct, array_like=True):
-    """The state on disk: of all keys, or of those that have changed."""
-
-    watermark_us: int
-    late_records: int
-    keys: list[tuple[Any, list[Session]]]
-    """A key that has no session any longer has none here."""
-
-
-_decode_state = msgspec.msgpack.Decoder(SessionState).decode
 
 
 class SessionOperator(StatefulOperator):
@@ -62,8 +48,8 @@ class SessionOperator(StatefulOperator):
         self._of = of
         self._window = of.window
         self._errors = errors
-        self._sessions: dict[Any, list[Session]] = {}
-        self._changed: dict[Any, None] = {}
+        self.state = KeyedState(errors.operation, several=len(of.keys) != 1)
+        self._sessions = self.state.open()
         # When each session would close, as it was known when it was put here; every open session is here once.
         self._ends: list[tuple[int, int, Any, Session]] = []
         self._number = count()
@@ -102,7 +88,7 @@ class SessionOperator(StatefulOperator):
         body += [f"    elif len(held) == 1 and t >= a[0] - {gap_us}: a[:] = absorb(a, b)"]
         body += ["    else: op.place(k, held, t, b)", "changed[k] = None"]
         self._absorb: Callable[[Session, Session], Session] = scope["absorb"]
-        names = {**of.names, "op": self, "sessions": self._sessions, "changed": self._changed}
+        names = {**of.names, "op": self, "sessions": self._sessions, "changed": self._sessions.changed}
         names |= {"absorb": self._absorb, "no_time": no_time}
         before = [*watermark_source(self._window.lateness_us), "late = []"]
         sides = f"{{{late_port!r}: late}} if late else None"
@@ -161,31 +147,19 @@ class SessionOperator(StatefulOperator):
         for _, _, key, session in sorted(closed, key=lambda each: each[:2]):
             held = self._sessions[key]
             held[:] = [each for each in held if each is not session]
-            self._changed[key] = None
+            self._sessions.changed[key] = None
             if not held:
                 del self._sessions[key]
             with making_results(self._errors.operation, f"the result of the session from {session[0]} on"):
                 out.append(self._row(key, session))
         return out
 
-    def snapshot(self, full: bool) -> bytes:
-        keys = self._sessions if full else self._changed
-        state = SessionState(self.watermark_us, self.late_records, [(k, self._sessions.get(k, [])) for k in keys])
-        packed = pack_state(state, self._errors.operation)
-        self._changed.clear()
-        return packed
+    def header(self) -> Any:
+        return self.watermark_us, self.late_records
 
-    def restore(self, snapshots: Sequence[bytes]) -> None:
-        several = len(self._of.keys) != 1
-        for packed in snapshots:
-            state = _decode_state(packed)
-            for stored, held in state.keys:
-                key = tuple(stored) if several else stored
-                if held:
-                    self._sessions[key] = held
-                else:
-                    self._sessions.pop(key, None)
-            self.watermark_us, self.late_records = state.watermark_us, state.late_records
+    def restored(self, headers: Sequence[Any]) -> None:
+        self.watermark_us = max(watermark_us for watermark_us, _ in headers)
+        self.late_records = sum(late_records for _, late_records in headers)
         gap_us = self._window.size_us
         self._ends = [(a[1] + gap_us, next(self._number), k, a) for k, held in self._sessions.items() for a in held]
         heapify(self._ends)

@@ -1,28 +1,322 @@
-"""What operations with keyed state share: packing it for a snapshot, and naming who could not make a result."""
+"""Keyed state by key group: what every operation with state keeps it in, and how it is written, read and dealt out.
+
+An operation keeps its state in a `KeyedState`, whose *spaces* are dicts: one for an operation that holds one value for
+each key, one for each window where there are windows. It reads and changes them as dicts, in place, and has one duty:
+**whatever it adds, changes or removes it names in the space's** ``changed``. It writes no snapshot itself.
+
+>>> state = KeyedState("visits", several=False)
+>>> visits = state.open()
+>>> visits["ann"] = [1]; visits.changed["ann"] = None      # new
+>>> visits["ann"][0] += 1; visits.changed["ann"] = None    # changed
+>>> written = [state.flush(100)]
+>>> del visits["ann"]; visits.changed["ann"] = None        # removed
+>>> again = KeyedState("visits", several=False)
+>>> again.restore(written)
+>>> dict(again.open())
+{'ann': [2]}
+
+What is written is a log of *pieces*. A piece says: these spaces are gone, these entries are removed, these entries have
+these values now. Applied in order to an empty state, the pieces give the state; an entry that is written twice has the
+later value. So a piece may be made at any time, and of any entries:
+
+===========  ========================================  ==============================================================
+piece        made of                                   why it is right
+===========  ========================================  ==============================================================
+`flush`      some of what has changed                  values are whole, so the last one written is the present one;
+                                                       at a marker everything that is left is flushed
+`refresh`    the next few key groups, changed or not   writes what is so anyway: nothing but the log's length depends
+                                                       on it. Once every entry that was there when the walk began has
+                                                       been written, whatever was written before that is not needed
+`whole`      everything                                nothing before it is needed
+===========  ========================================  ==============================================================
+
+An entry that is made while a walk is under way has been flushed since the walk began. One that is removed then is
+flushed as removed. A space that is gone takes its entries along, and one of the same name that follows it has all of
+its entries in ``changed`` until they are flushed, after the word that the old one is gone. The engine decides when
+(`engine/state/copier.py`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
+from typing import Any
 
 import msgspec
 
 from penstock.errors import OperationFailed, PenstockError
 from penstock.operators.errors import describe_error, user_traceback
+from penstock.operators.keys import key_group
+
+Name = int | str
+"""Of a space: a window's start, say."""
+MAIN_SPACE: Name = 0
+
+KeyOf = Callable[[Name, Any, Any], Any]
+"""From space, id and value of an entry to the key whose group it belongs to."""
+Load = Callable[[Name, Any, Any], Any]
+"""From space, id and stored value of an entry to what is held in memory."""
+
+
+class Piece(msgspec.Struct, array_like=True):
+    """A part of the log of a state, on disk."""
+
+    gone: list[Name]
+    """Spaces that are no more; they come first."""
+    removed: list[tuple[Name, list[Any]]]
+    entries: list[tuple[Name, list[tuple[Any, Any]]]]
+
 
 _encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Piece).decode
 
 
-def pack_state(state: msgspec.Struct, operation: str) -> bytes:
-    """Pack a state; what a user's aggregate keeps may be nothing that can be stored."""
-    try:
-        return _encode(state)
-    except (TypeError, OverflowError) as error:
-        raise PenstockError(
-            f"its state cannot be stored: {error}.",
-            operation=operation,
-            hint="User-defined aggregates keep plain values: numbers, text, bytes, lists, dicts.",
-        ) from error
+class Space(dict[Any, Any]):
+    """Entries by id: the key, mostly; values are plain, may be changed in place, and are never None.
+
+    Attributes
+    ----------
+    changed : dict
+        Ids that were added, changed or removed and not written since, with the value if it is at hand, or None. What
+        is removed must have None.
+    fresh : list or None
+        Ids that were added since. An operation that changes entries often and says in the state's constructor that it
+        notes them spares their key groups from being found again and again; None: found whenever one is written.
+    groups : dict or None
+        Ids by key group, of all that have been written, and perhaps of some that are removed; None while the whole
+        state is small enough to be written at once, and nobody asks for its groups.
+    """
+
+    __slots__ = ("changed", "fresh", "groups")
+
+    def __init__(self, *, notes_fresh: bool) -> None:
+        super().__init__()
+        self.changed: dict[Any, Any] = {}
+        self.fresh: list[Any] | None = [] if notes_fresh else None
+        self.groups: dict[int, dict[Any, None]] | None = None
+
+
+class KeyedState:
+    """The state of one instance of an operation.
+
+    Parameters
+    ----------
+    operation : str
+        Name of the operation, for errors.
+    several : bool
+        Whether ids are tuples: keys of several columns, or of none.
+    key_of : callable, optional
+        The key of an entry, where its id is not the key.
+    load : callable, optional
+        What a value is in memory, where that differs from plain values as msgpack has them.
+    notes_fresh : bool
+        Whether the operation names what it adds in the spaces' ``fresh`` too.
+
+    Attributes
+    ----------
+    spaces : dict
+        All spaces that are open, by name.
+    """
+
+    def __init__(
+        self,
+        operation: str,
+        *,
+        several: bool,
+        key_of: KeyOf | None = None,
+        load: Load | None = None,
+        notes_fresh: bool = False,
+    ) -> None:
+        self.spaces: dict[Name, Space] = {}
+        self._operation = operation
+        self._several = several
+        self._key_of = key_of
+        self._load = load
+        self._notes_fresh = notes_fresh
+        self._gone: list[Name] = []
+        self._walk: Iterator[tuple[Name, Space, int]] | None = None
+
+    def open(self, name: Name = MAIN_SPACE) -> Space:
+        """Return the space of a name; a new one if there is none."""
+        space = self.spaces.get(name)
+        if space is None:
+            space = self.spaces[name] = Space(notes_fresh=self._notes_fresh)
+        return space
+
+    def drop(self, name: Name) -> None:
+        """Forget a space, with all its entries at once."""
+        del self.spaces[name]
+        self._gone.append(name)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.spaces.values()))
+
+    @property
+    def changes(self) -> int:
+        """How many entries have changed and are not written."""
+        return sum(len(space.changed) for space in self.spaces.values())
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def flush(self, limit: int | None = None) -> bytes:
+        """Write what has changed; about ``limit`` entries of it at most."""
+        piece, left = Piece(self._gone, [], []), limit
+        for name, space in self.spaces.items():
+            if not space.changed:
+                continue
+            named = self._named(space, left)
+            entries = [(each, value) for each, value in named if value is not None]
+            if entries:
+                piece.entries.append((name, entries))
+                self._place(name, space, entries)
+            if len(entries) < len(named):
+                piece.removed.append((name, [each for each, value in named if value is None]))
+            if left is not None:
+                left -= len(named)
+                if left <= 0:
+                    break
+        packed = self._pack(piece)
+        self._gone = []
+        return packed
+
+    def _named(self, space: Space, limit: int | None) -> list[tuple[Any, Any]]:
+        """Take some of the entries that have changed: ids and values, None where one is removed."""
+        changed, get = space.changed, space.get
+        if limit is None or len(changed) <= limit:
+            named = [(each, get(each) if value is None else value) for each, value in changed.items()]
+            changed.clear()
+            return named
+        named = [(each, get(each) if value is None else value) for each, value in islice(changed.items(), limit)]
+        for each, _ in named:
+            del changed[each]
+        return named
+
+    def _place(self, name: Name, space: Space, entries: list[tuple[Any, Any]]) -> None:
+        """Find the key groups of what is written; of what is new, if that is known."""
+        fresh = space.fresh
+        if space.groups is None:
+            self._groups(name, space)
+        else:
+            if fresh is not None:
+                entries = [(each, value) for each in fresh if (value := space.get(each)) is not None]
+            groups, key_of = space.groups, self._key_of
+            for each, value in entries:
+                group = key_group(each if key_of is None else key_of(name, each, value))
+                held = groups.get(group)
+                if held is None:
+                    groups[group] = {each: None}
+                else:
+                    held[each] = None
+        if fresh is not None:
+            fresh.clear()
+
+    def refresh(self, limit: int) -> tuple[bytes, int, bool]:
+        """Write the next key groups as they are, of about ``limit`` entries.
+
+        Returns what was written, of how many entries, and whether that was the last of a walk through all that was
+        there when it began. The next call begins another one.
+        """
+        walk = self._walk
+        if walk is None:
+            walk = self._walk = self._all_groups()
+        piece = Piece([], [], [])
+        count, ended = 0, True
+        for name, space, group in walk:
+            held = self._groups(name, space)[group]
+            entries = [(each, value) for each in held if (value := space.get(each)) is not None]
+            if len(entries) < len(held):
+                self._groups(name, space)[group] = {each: None for each, _ in entries}
+            if entries:
+                if piece.entries and piece.entries[-1][0] == name:
+                    piece.entries[-1][1].extend(entries)
+                else:
+                    piece.entries.append((name, entries))
+            count += len(entries)
+            if count >= limit:
+                ended = False
+                break
+        if ended:
+            self._walk = None
+        return self._pack(piece), count, ended
+
+    def _all_groups(self) -> Iterator[tuple[Name, Space, int]]:
+        """All groups of all spaces that are open now; the walk may pause while the state changes."""
+        for name, space in list(self.spaces.items()):
+            for group in list(self._groups(name, space)):
+                if self.spaces.get(name) is not space:
+                    break
+                yield name, space, group
+
+    def whole(self) -> bytes:
+        """Write everything."""
+        entries = [(name, list(space.items())) for name, space in self.spaces.items() if space]
+        packed = self._pack(Piece([], [], entries))
+        self._gone.clear()
+        for space in self.spaces.values():
+            space.changed.clear()
+            space.groups = None
+            if space.fresh is not None:
+                space.fresh.clear()
+        self._walk = None
+        return packed
+
+    def _pack(self, piece: Piece) -> bytes:
+        """Pack a piece; what a user's function keeps may be nothing that can be stored."""
+        try:
+            return _encode(piece)
+        except (TypeError, OverflowError) as error:
+            raise PenstockError(
+                f"its state cannot be stored: {error}.",
+                operation=self._operation,
+                hint="User-defined aggregates keep plain values: numbers, text, bytes, lists, dicts.",
+            ) from error
+
+    def _groups(self, name: Name, space: Space) -> dict[int, dict[Any, None]]:
+        """The ids of a space by key group."""
+        if space.groups is None:
+            groups: dict[int, dict[Any, None]] = {}
+            key_of = self._key_of
+            for each, value in space.items():
+                group = key_group(each if key_of is None else key_of(name, each, value))
+                groups.setdefault(group, {})[each] = None
+            space.groups = groups
+        return space.groups
+
+    def place(self) -> None:
+        """Find the key groups of all entries, which a large state does once, before it is at work."""
+        for name, space in self.spaces.items():
+            self._groups(name, space)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def restore(self, pieces: Iterable[bytes], owned: Container[int] | None = None) -> None:
+        """Add what pieces give to a state that has nothing of it; of the key groups ``owned`` only, if given."""
+        found: dict[Name, dict[Any, Any]] = {}
+        several = self._several
+        for packed in pieces:
+            piece = _decode(packed)
+            for name in piece.gone:
+                found.pop(name, None)
+            for name, ids in piece.removed:
+                held = found.get(name, {})
+                for each in ids:
+                    held.pop(tuple(each) if several else each, None)
+            for name, entries in piece.entries:
+                held = found.setdefault(name, {})
+                held.update(((tuple(each), value) for each, value in entries) if several else entries)
+        key_of, load = self._key_of, self._load
+        for name, held in found.items():
+            if load is not None:
+                held = {each: load(name, each, value) for each, value in held.items()}
+            if owned is not None:
+                held = {
+                    each: value
+                    for each, value in held.items()
+                    if key_group(each if key_of is None else key_of(name, each, value)) in owned
+                }
+            if held:
+                self.open(name).update(held)
 
 
 @contextmanager

@@ -74,32 +74,36 @@ class ParseJson(Operation):
     schema: Schema
     column: str = "value"
     timestamp_unit: TimeUnit = TimeUnit.MILLISECONDS
+    keep: tuple[str, ...] = ()
+    """Columns of the input that stay, behind those of the JSON."""
     kind = "parse_json"
 
     def bind(self, schema: Schema) -> Schema:
         found = schema.field(self.column).type
         if found not in (STRING, BINARY):
             raise TypeMismatch(what=f"column '{self.column}' is {found.ddl}; JSON is read from string or binary.")
-        return self.schema
+        return Schema((*self.schema.fields, *map(schema.field, self.keep)))
 
     def build(self, schema: Schema, errors: Errors) -> Operator:
         names: dict[str, object] = {
             "decode": _decoder(self.schema).decode,
-            "T": self.schema.record_type,
+            "T": self.bind(schema).record_type,
             "time_us": timestamp_us,
             "days": date_days,
             "unit": self.timestamp_unit.us,
             "MAX": _TIMESTAMP_US_MAX // self.timestamp_unit.us,
         }
-        values = ", ".join(_converted(field.name, field.type.kind) for field in self.schema.fields)
-        body = [f"j = decode(r.{self.column})", f"append(T({values}))"]
+        values = [_converted(field.name, field.type.kind) for field in self.schema.fields]
+        values += [f"r.{name}" for name in self.keep]
+        body = [f"j = decode(r.{self.column})", f"append(T({', '.join(values)}))"]
         process = compile_loop(errors.operation, body, names, errors)
-        return Operator(process, schema=schema, output=self.schema, vectorised=self._vectorised(schema))
+        return Operator(process, schema=schema, output=self.bind(schema), vectorised=self._vectorised(schema))
 
     def _vectorised(self, schema: Schema) -> BatchForm:
         at = schema.names.index(self.column)
         decode_lines, output = _decoder(self.schema).decode_lines, self.schema
         columns = [_column(field, self.timestamp_unit.us) for field in output.fields]
+        whole = self.bind(schema).arrow
 
         def part(values: pa.Array) -> pa.RecordBatch:
             objects = decode_lines(_lines(values))
@@ -110,12 +114,16 @@ class ParseJson(Operation):
         def vectorised(batch: pa.RecordBatch) -> BatchResult:
             values = batch.column(at)
             parts = [part(values.slice(first, _BATCH_RECORDS)) for first in range(0, len(values), _BATCH_RECORDS)]
-            return BatchResult(pa.concat_batches(parts) if parts else output.to_batch([]))
+            parsed = pa.concat_batches(parts) if parts else output.to_batch([])
+            if not self.keep:
+                return BatchResult(parsed)
+            kept = [batch.column(name) for name in self.keep]
+            return BatchResult(pa.RecordBatch.from_arrays([*parsed.columns, *kept], schema=whole))
 
         return vectorised
 
     def describe(self) -> str:
-        return self.schema.ddl
+        return self.schema.ddl + (f", beside {', '.join(self.keep)}" if self.keep else "")
 
 
 def _decoder(schema: Schema) -> msgspec.json.Decoder[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.checks import OneOf
@@ -47,6 +48,7 @@ class ColumnVerbs(Builder):
         *,
         column: str = "value",
         timestamp_unit: str = "ms",
+        keep: str | Sequence[str] = (),
         name: str | None = None,
         on_error: str = "fail",
     ) -> Stream:
@@ -54,6 +56,8 @@ class ColumnVerbs(Builder):
 
         Members that the schema does not name are ignored, missing ones are null. A member of the wrong type
         makes the record bad, which follows ``on_error``. Timestamps are ISO-8601 text or numbers in ``timestamp_unit``.
+        Of the columns beside, those in ``keep`` stay, such as a topic's key.
         """
         unit = OneOf(TimeUnit).read("timestamp_unit", timestamp_unit, operation=name or "parse_json")
-        return self._then(ParseJson(Schema.parse(schema), column, unit), name, on_error)
+        kept = (keep,) if isinstance(keep, str) else tuple(keep)
+        return self._then(ParseJson(Schema.parse(schema), column, unit, kept), name, on_error)

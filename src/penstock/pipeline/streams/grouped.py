@@ -8,6 +8,7 @@ from penstock.errors import TypeMismatch
 from penstock.operators import LATE, MAIN, Aggregation, Emit, Window
 from penstock.operators.keyed import aggregates as agg
 from penstock.operators.keyed.aggregates import Aggregate
+from penstock.operators.keyed.expiring import TimeToLive
 from penstock.pipeline.steps import Step
 from penstock.pipeline.streams.stream import Stream
 from penstock.types import Schema
@@ -21,9 +22,17 @@ class KeyedStream(Stream):
         made = super().with_watermark(column, delay, name=name)
         return KeyedStream(made._from, MAIN, made.schema, self._keys)
 
-    def count(self, *, name: str | None = None, on_error: str = "fail", emit: str = "change") -> Aggregated:
-        """Running count of each key; ``emit`` as in :meth:`Stream.aggregate`."""
-        made = self.aggregate(name=name, on_error=on_error, emit=emit, count=agg.count())
+    def count(
+        self,
+        *,
+        name: str | None = None,
+        on_error: str = "fail",
+        emit: str = "change",
+        ttl: str | float | None = None,
+        on: str | None = None,
+    ) -> Aggregated:
+        """Running count of each key; ``emit``, ``ttl`` and ``on`` as in :meth:`Stream.aggregate`."""
+        made = self.aggregate(name=name, on_error=on_error, emit=emit, ttl=ttl, on=on, count=agg.count())
         return made if name else made._named("count")
 
 
@@ -31,7 +40,12 @@ class Grouped:
     """Records grouped by key and window, waiting for their aggregates."""
 
     def __init__(
-        self, stream: Stream, keys: tuple[str, ...], window: Window | None, running: Emit = Emit.CHANGE
+        self,
+        stream: Stream,
+        keys: tuple[str, ...],
+        window: Window | None,
+        running: Emit = Emit.CHANGE,
+        ttl: TimeToLive | None = None,
     ) -> None:
         if window is not None and not isinstance(window, Window):
             raise TypeMismatch(
@@ -43,6 +57,7 @@ class Grouped:
         self._keys = keys
         self._window = window
         self._running = running
+        self._ttl = ttl
 
     def aggregate(self, *, name: str | None = None, on_error: str = "fail", **aggregates: Aggregate) -> Aggregated:
         """Compute several aggregates: ``aggregate(n=ps.agg.count(), total=ps.agg.sum("price"))``."""
@@ -56,7 +71,7 @@ class Grouped:
                     operation=name or "aggregate",
                     hint="Use ps.agg.sum(…) and the like.",
                 )
-        operation = Aggregation(self._keys, tuple(aggregates.items()), self._window, self._running)
+        operation = Aggregation(self._keys, tuple(aggregates.items()), self._window, self._running, self._ttl)
         made = self._stream._then(operation, name, on_error)
         return Aggregated(made._from, MAIN, made.schema, late_schema=self._stream.schema if self._window else None)
 

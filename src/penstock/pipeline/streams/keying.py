@@ -8,6 +8,7 @@ from penstock.durations import parse_us
 from penstock.errors import InvalidOption, PenstockError
 from penstock.operators import DropDuplicates, Emit, Watermark, Window, check_keys, sliding, tumbling
 from penstock.operators.keyed.aggregates import Aggregate
+from penstock.operators.keyed.expiring import TimeToLive
 from penstock.pipeline.streams.base import Builder
 
 if TYPE_CHECKING:
@@ -104,13 +105,34 @@ class KeyingVerbs(Builder):
         return Grouped(self._unkeyed, self._keys, window)
 
     def aggregate(
-        self, *, name: str | None = None, on_error: str = "fail", emit: str = "change", **aggregates: Aggregate
+        self,
+        *,
+        name: str | None = None,
+        on_error: str = "fail",
+        emit: str = "change",
+        ttl: str | float | None = None,
+        on: str | None = None,
+        **aggregates: Aggregate,
     ) -> Aggregated:
         """Aggregate each key, or the whole stream, without windows: the value so far is sent on.
 
         With ``emit="change"`` that is when it has changed, at most once for each key and block of records: how often
         depends on how records happen to come together, the last value of each key does not. With ``emit="every"`` it is
         for every record, so that each value comes once (a running count comes by 1, 2, 3 …), which costs more.
+
+        Parameters
+        ----------
+        ttl, on : str or number, str
+            How long a key is kept of which nothing comes, such as ``"1h"``, and the timestamp column that tells. A
+            record that is more than ``ttl`` after the newest one of its key begins the aggregate anew. Keys are
+            forgotten when the watermark has passed them by that; records behind the watermark of their own partition
+            are late: counted and dropped. Without these, every key is held for as long as the job runs.
+
+        Examples
+        --------
+        >>> clicks.with_watermark("at", "5s").key_by("user").aggregate(  # doctest: +SKIP
+        ...     n=ps.agg.count(), ttl="1h", on="at"
+        ... )
         """
         from penstock.pipeline.streams.grouped import Grouped
 
@@ -118,4 +140,18 @@ class KeyingVerbs(Builder):
         if running is Emit.CLOSE:
             allowed = "change or every: without a window nothing closes"
             raise InvalidOption(option="emit", given=emit, allowed=allowed, operation=name or "aggregate")
-        return Grouped(self._unkeyed, self._keys, None, running).aggregate(name=name, on_error=on_error, **aggregates)
+        kept = _time_to_live(ttl, on, name or "aggregate")
+        grouped = Grouped(self._unkeyed, self._keys, None, running, kept)
+        return grouped.aggregate(name=name, on_error=on_error, **aggregates)
+
+
+def _time_to_live(ttl: str | float | None, on: str | None, operation: str) -> TimeToLive | None:
+    if (ttl is None) != (on is None):
+        allowed = "together with on, the timestamp column" if on is None else "given with on, such as '1h'"
+        raise InvalidOption(option="ttl", given=ttl, allowed=allowed, operation=operation)
+    if ttl is None or on is None:
+        return None
+    try:
+        return TimeToLive(on, parse_us(ttl, option="ttl"))
+    except PenstockError as error:
+        raise error.at(operation) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.connectors.base import Sink, Source
+from penstock.connectors.base import End, Sink, Source
 from penstock.errors import TypeMismatch
 from penstock.operators import MAIN
 from penstock.pipeline.pipeline import Pipeline
@@ -13,7 +13,7 @@ from penstock.pipeline.streams.functions import FunctionVerbs
 from penstock.pipeline.streams.keying import KeyingVerbs
 
 
-def stream(name: str, source: Source) -> Stream:
+def stream(name: str, source: Source | End) -> Stream:
     """Begin a pipeline at a source.
 
     Parameters
@@ -23,6 +23,7 @@ def stream(name: str, source: Source) -> Stream:
     source : Source
         Such as ``ps.generator(…)`` or ``ps.json_files(…)``.
     """
+    source = source.source() if isinstance(source, End) else source
     if not isinstance(source, Source):
         raise TypeMismatch(
             what=f"{source!r} is not a source.",
@@ -35,8 +36,10 @@ def stream(name: str, source: Source) -> Stream:
 class Stream(ColumnVerbs, FunctionVerbs, CombiningVerbs, KeyingVerbs):
     """Records of one schema, flowing. Immutable: every method returns a new stream."""
 
-    def to(self, sink: Sink, *, name: str | None = None, dead_letters: Sink | None = None) -> Pipeline:
+    def to(self, sink: Sink | End, *, name: str | None = None, dead_letters: Sink | End | None = None) -> Pipeline:
         """End the stream in a sink; ``dead_letters`` takes the bad records of operations with that policy."""
+        sink = sink.sink() if isinstance(sink, End) else sink
+        dead_letters = dead_letters.sink() if isinstance(dead_letters, End) else dead_letters
         if not isinstance(sink, Sink):
             raise TypeMismatch(
                 what=f"{sink!r} is not a sink.",

@@ -6,6 +6,7 @@ It also holds what the transactional sink of the simulation has prepared and pub
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 from zlib import crc32
 
@@ -106,12 +107,10 @@ class Disk:
 
     # --- the transactional sink ---------------------------------------------------------------------------------------
 
-    def prepare(self, key: PartKey, rows: list[Record]) -> str:
-        """Keep a part, invisible, under a name that nobody else uses."""
+    def name(self, key: PartKey) -> str:
+        """A name that nobody else uses, for a part that is prepared."""
         self._pending += 1
-        name = f"{key[0]}-{key[1]}-{key[2]}-{self._pending}"
-        self.prepared[name] = rows
-        return name
+        return f"{key[0]}-{key[1]}-{key[2]}-{self._pending}"
 
     def publish(self, key: PartKey, name: str) -> None:
         """Make a part visible; again is the same as once."""
@@ -144,13 +143,19 @@ class _LedgerWriter(SinkWriter):
         self._instance = instance
         self._open: list[Record] = []
         self._prepared: dict[int, str] = {}
+        self._uploads: list[Callable[[], None]] = []
 
     def write(self, rows: list[Record]) -> None:
         self._open += rows
 
     def prepare(self, epoch: int) -> None:
-        self._prepared[epoch] = self._disk.prepare((self._sink, self._instance, epoch), self._open)
+        name = self._prepared[epoch] = self._disk.name((self._sink, self._instance, epoch))
+        self._uploads.append(partial(self._disk.prepared.__setitem__, name, self._open))
         self._open = []
+
+    def uploads(self) -> list[Callable[[], None]]:
+        taken, self._uploads = self._uploads, []
+        return taken
 
     def commit(self, epoch: int) -> list[Record] | None:
         for prepared in sorted(each for each in self._prepared if each <= epoch):

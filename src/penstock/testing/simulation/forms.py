@@ -56,7 +56,7 @@ class FormAudit:
 
 
 def _is_astray(unit: UnitView, wanted: FormView) -> bool:
-    if unit.finished or unit.is_switching or unit.is_careful:
+    if unit.finished or unit.is_to_switch or unit.is_careful:
         return False
     present = (unit.range.first, unit.range.last) if unit.range else None
     return ((wanted.first, wanted.last) if wanted.first <= wanted.last else None) != present

@@ -8,8 +8,8 @@ from zlib import crc32
 
 from penstock.dataset import ChannelId
 from penstock.engine.inspect import WorkerView
-from penstock.engine.share import Persist, Share
-from penstock.engine.snapshot import InstanceId
+from penstock.engine.share import Share
+from penstock.engine.snapshot import InstanceId, Persist
 from penstock.engine.worker import Chore, ReadBack, WorkerIdentity, WorkerMachine
 from penstock.errors import OperationFailed
 from penstock.protocol import messages as m
@@ -186,11 +186,17 @@ class Process:
             unit=persist.unit,
             instance=persist.instance,
             epoch=persist.epoch,
-            full=persist.full,
+            depth=persist.depth,
             name=persist.name,
             crc=crc32(persist.data),
         )
-        self._simulation.disk.write(self, persist.name, persist.data, lambda: self.take(stored))
+
+        def done() -> None:
+            for upload in persist.uploads:
+                upload()
+            self.take(stored)
+
+        self._simulation.disk.write(self, persist.name, persist.data, done)
 
     def _send(self, now_us: int) -> None:
         away = False

@@ -171,6 +171,7 @@ def _of_records(seed: int) -> Scenario:
         linger_us=random.choice([500, 5_000]),
         queue_records=random.choice([1, 2, 5, 20, 16_384]),
         silence_us=SILENCE_US,
+        state_slice=Random(f"state {seed}").choice([1, 2, 5, 2_000]),
         durable=True,
     )
     return Scenario(

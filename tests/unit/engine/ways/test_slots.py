@@ -15,7 +15,14 @@ from penstock.engine.inputs import Stretch, Taken
 from penstock.engine.line import Item, Line, Range, Result
 from penstock.engine.lineage import Place
 from penstock.engine.ways.pool import SlotPool
-from penstock.engine.ways.slots import ITEM_BLOCKS, ITEM_RECORDS_MAX, ITEM_WORK_US, WHOLE_INTERVAL_US, Slots
+from penstock.engine.ways.slots import (
+    FIRST_PACE_US,
+    ITEM_BLOCKS,
+    ITEM_RECORDS_MAX,
+    ITEM_WORK_US,
+    WHOLE_INTERVAL_US,
+    Slots,
+)
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 from penstock.types import Schema
@@ -154,15 +161,32 @@ def test_a_micro_batch_is_cut_when_it_is_full_or_old() -> None:
     play.gather(0, 3, 21_000, due_us=2)
     assert play.way.is_full(1)
     assert not play.way.is_full(0)
-    assert play.way.wake_us() == 1000 + 50 * MS
-    assert play.way.cut(2000)
+    assert play.way.wake_us() == 1000 + FIRST_PACE_US
+    assert play.way.cut(1500)
     assert [item.origin.input for item in play.items] == [1]
-    assert not play.way.cut(3000)
-    assert play.way.cut(1000 + 50 * MS)
+    assert play.way.wake_us() == 1000 + 2 * FIRST_PACE_US
+    assert not play.way.cut(999 + 2 * FIRST_PACE_US)
+    assert play.way.cut(1000 + 2 * FIRST_PACE_US)
     item = play.items[-1]
     assert (item.origin.input, item.count, item.due_us) == (0, 6, 2)
     assert item.came_us == 11_000, "when its records came, on average"
     assert not play.way.gathers
+
+
+def test_the_first_micro_batches_hardly_wait_and_later_ones_gather() -> None:
+    play, waits, now_us = Play(), [], 0
+    for _ in range(10):
+        play.gather(0, 1, now_us)
+        wake_us = play.way.wake_us()
+        assert wake_us is not None
+        waits.append((wake_us - now_us) // MS)
+        now_us = wake_us
+        assert play.way.cut(now_us)
+        item = play.items[-1]
+        play.pool.send(now_us)
+        play.pool.receive(done(item.number), [b""])
+        play.line.pop()
+    assert waits == [1, 2, 4, 8, 16, 32, 50, 50, 50, 50]
 
 
 def test_a_marker_takes_all_that_has_gathered_along() -> None:

@@ -1,0 +1,5 @@
+"""Kafka: a topic at either end of a pipeline."""
+
+from penstock.connectors.kafka.place import Kafka, kafka
+
+__all__ = ["Kafka", "kafka"]

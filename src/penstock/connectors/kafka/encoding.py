@@ -1,0 +1,133 @@
+"""Records as a topic has them: key, value, headers and partition, from columns; sinks and their stagers encode here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from penstock.connectors.plain import plain_dicts
+from penstock.errors import BadRecord, TypeMismatch
+from penstock.types import Record, Schema, TypeKind
+
+Entry = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]
+"""Key, value, headers, and the partition or -1: what goes to the topic."""
+RECORD_BYTES_MAX = 1_000_000
+_OVERHEAD_BYTES = 200
+_json = msgspec.json.Encoder()
+_pairs = msgspec.json.Decoder(list[tuple[str, str | None]])
+_WHOLE = (TypeKind.TINYINT, TypeKind.SMALLINT, TypeKind.INT, TypeKind.BIGINT)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns make up a record of the topic.
+
+    Attributes
+    ----------
+    key, headers, partition : str or None
+        Columns.
+    value : str or None
+        The column with the value; None: a JSON object of all columns but those of headers and partition.
+    """
+
+    key: str | None = None
+    value: str | None = None
+    headers: str | None = None
+    partition: str | None = None
+
+    def check(self, schema: Schema) -> None:
+        """Refuse columns that are not there, or of another type."""
+        for option, column, kinds in (
+            ("key", self.key, None),
+            ("value", self.value, (TypeKind.STRING, TypeKind.BINARY)),
+            ("headers", self.headers, (TypeKind.STRING,)),
+            ("partition", self.partition, _WHOLE),
+        ):
+            if column is None:
+                continue
+            found = schema.field(column).type
+            if kinds is not None and found.kind not in kinds:
+                words = " or ".join(kind.value for kind in kinds)
+                raise TypeMismatch(what=f"{option}='{column}' is {found.ddl}, and has to be {words}.")
+            if found.kind is TypeKind.ARRAY:
+                raise TypeMismatch(what=f"{option}='{column}' is {found.ddl}, which cannot be a key.")
+
+    def encoder(self, schema: Schema, record_bytes_max: int) -> Callable[[list[Record]], list[Entry]]:
+        """Return what turns records into entries."""
+        key, value = self._texts(schema, self.key), self._value(schema)
+        headers, partition = self.headers, self.partition
+        limit = record_bytes_max - _OVERHEAD_BYTES
+
+        def encode(rows: list[Record]) -> list[Entry]:
+            keys, values = key(rows), value(rows)
+            tops = [_headers(getattr(row, headers)) for row in rows] if headers is not None else [None] * len(rows)
+            places = [_partition(getattr(row, partition)) for row in rows] if partition else [-1] * len(rows)
+            for each, own in zip(values, keys, strict=True):
+                size_bytes = len(each or b"") + len(own or b"")
+                if size_bytes > limit:
+                    raise BadRecord(
+                        f"a record of {size_bytes} bytes is larger than the {limit} that the client sends.",
+                        hint='Raise it: options={"message.max.bytes": …}, and max.message.bytes of the topic.',
+                    )
+            return list(zip(keys, values, tops, places, strict=True))
+
+        return encode
+
+    def _value(self, schema: Schema) -> Callable[[list[Record]], list[bytes | None]]:
+        if self.value is not None:
+            return self._texts(schema, self.value)
+        apart: list[str] = [each for each in (self.headers, self.partition) if each is not None]
+        dicts, encode = plain_dicts(schema), _json.encode
+
+        def objects(rows: list[Record]) -> list[bytes | None]:
+            found = dicts(rows)
+            for each in found if apart else ():
+                for name in apart:
+                    del each[name]
+            return [encode(each) for each in found]
+
+        return objects
+
+    @staticmethod
+    def _texts(schema: Schema, column: str | None) -> Callable[[list[Record]], list[bytes | None]]:
+        if column is None:
+            return lambda rows: [None] * len(rows)
+        kind = schema.field(column).type.kind
+        if kind is TypeKind.BINARY:
+            return lambda rows: [getattr(row, column) for row in rows]
+        if kind is TypeKind.STRING:
+            return lambda rows: [None if (each := getattr(row, column)) is None else each.encode() for row in rows]
+        if kind in _WHOLE:
+            return lambda rows: [None if (each := getattr(row, column)) is None else b"%d" % each for row in rows]
+        dicts, encode = plain_dicts(Schema((schema.field(column),))), _json.encode
+
+        def plain(rows: list[Record]) -> list[bytes | None]:
+            found = (each[column] for each in dicts(rows))
+            return [None if each is None else encode(each).strip(b'"') for each in found]
+
+        return plain
+
+
+def _headers(text: str | None) -> list[tuple[str, bytes | None]] | None:
+    if text is None:
+        return None
+    try:
+        return [(name, None if value is None else value.encode()) for name, value in _pairs.decode(text)]
+    except msgspec.DecodeError:
+        raise BadRecord(f"{text!r} are no headers.", hint='They are JSON: [["name", "value"], …].') from None
+
+
+def _partition(value: Any) -> int:
+    if value is None:
+        return -1
+    if not 0 <= value < 1 << 31:
+        raise BadRecord(f"{value!r} is no partition.")
+    return int(value)
+
+
+def weight(entries: list[Entry]) -> int:
+    """About how many bytes some entries are."""
+    return sum(len(key or b"") + len(value or b"") + 64 for key, value, _, _ in entries)

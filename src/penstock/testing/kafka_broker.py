@@ -1,0 +1,291 @@
+"""A Kafka of one node for tests, examples and trying out: started from jars in a cache directory, on loopback ports."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.sax.saxutils import quoteattr
+
+from penstock.errors import JavaMissing, SparkFailed
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+VERSION = "4.1.0"
+USER, PASSWORD = "tester", "a-test-password"
+"""Who may log in at `KafkaBroker.secured_servers`."""
+START_S = 60.0
+_JARS = Path(__file__).with_name("kafka_jars.txt")
+_SETTINGS = "PENSTOCK_IVY_SETTINGS"
+_CACHE = "PENSTOCK_CACHE"
+_QUIET: dict[str, Any] = {"log_level": 0, "error_cb": lambda _: None}
+_CLUSTER = "cGVuc3RvY2stdGVzdC0xMg"
+
+
+def cache_directory() -> Path:
+    """Where the jars are kept between runs; ``PENSTOCK_CACHE`` names another place."""
+    base = os.environ.get(_CACHE) or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
+    return Path(base) / f"kafka-{VERSION}"
+
+
+def missing() -> str | None:
+    """Say why no broker can be started here, after a try to fetch what it needs; None: one can."""
+    try:
+        fetch()
+    except Exception as error:
+        return f"Kafka cannot be had here: {error}"
+    return None
+
+
+def fetch() -> Path:
+    """Return the directory with the jars; the first call brings them from Maven Central, 43 MB.
+
+    The Ivy that comes with Spark fetches them. Where a mirror has to be used, ``PENSTOCK_IVY_SETTINGS`` names a file of
+    Ivy settings. Every jar is compared with its checksum.
+    """
+    place = cache_directory()
+    done = place / "complete"
+    if done.exists():
+        return place
+    place.mkdir(parents=True, exist_ok=True)
+    with _locked(place / "lock"):
+        if not done.exists():
+            _resolve(place)
+            _verify(place / "lib")
+            _format(place)
+            done.touch()
+    return place
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Let one process at a time fetch."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _wanted() -> list[tuple[str, str, str, str]]:
+    """Checksum, group, name and version of every jar."""
+    found = []
+    for line in _JARS.read_text().splitlines():
+        coordinates, checksum = line.split()
+        org, name, version = coordinates.split(":")
+        found.append((checksum, org, name, version))
+    return found
+
+
+def _resolve(place: Path) -> None:
+    pyspark = find_spec("pyspark")
+    assert pyspark is not None
+    assert pyspark.origin is not None
+    (ivy,) = Path(pyspark.origin).parent.glob("jars/ivy-*.jar")
+    with tempfile.TemporaryDirectory() as temporary:
+        here = Path(temporary)
+        wanted = "".join(
+            f"<dependency org={quoteattr(org)} name={quoteattr(name)} rev={quoteattr(version)} transitive='false'>"
+            f"<artifact name={quoteattr(name)} type='jar' ext='jar'/></dependency>"
+            for _, org, name, version in _wanted()
+        )
+        (here / "ivy.xml").write_text(
+            "<ivy-module version='2.0'><info organisation='penstock' module='kafka'/>"
+            f"<dependencies>{wanted}</dependencies></ivy-module>"
+        )
+        settings = os.environ.get(_SETTINGS)
+        if settings is None:
+            # Without descriptions: the list is complete, and each would be one more request.
+            settings = str(here / "settings.xml")
+            Path(settings).write_text(
+                "<ivysettings><settings defaultResolver='central'/><resolvers>"
+                "<ibiblio name='central' m2compatible='true' usepoms='false'/></resolvers></ivysettings>"
+            )
+        command = [
+            _java(),
+            "-cp",
+            str(ivy),
+            "org.apache.ivy.Main",
+            "-settings",
+            settings,
+            "-ivy",
+            str(here / "ivy.xml"),
+        ]
+        command += ["-cache", str(here / "cache"), "-retrieve", f"{place}/lib/[artifact]-[revision].[ext]"]
+        found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    if found.returncode:
+        cause = next((line.strip() for line in found.stdout.splitlines() if "FAILED" in line or "ERROR" in line), "")
+        raise SparkFailed(f"its jars could not be fetched ({cause or found.stderr.strip()[-200:]})")
+
+
+def _verify(lib: Path) -> None:
+    for checksum, _, name, version in _wanted():
+        jar = lib / f"{name}-{version}.jar"
+        if not jar.exists() or hashlib.sha256(jar.read_bytes()).hexdigest() != checksum:
+            jar.unlink(missing_ok=True)
+            raise SparkFailed(f"{jar.name} is not what was expected")
+
+
+def _format(place: Path) -> None:
+    """Make an empty store, which every broker begins with a copy of; making one takes a Java of its own."""
+    template = place / "store"
+    shutil.rmtree(template, ignore_errors=True)
+    properties = place / "format.properties"
+    properties.write_text(_properties(template, 1, 2, 3))
+    command = [*_command(place), "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(properties)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if found.returncode:
+        raise SparkFailed(f"its store could not be made ({found.stderr.strip()[-300:]})")
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else shutil.which("java")
+    if not java or not Path(java).exists():
+        raise JavaMissing("there is no Java.")
+    return java
+
+
+def _command(place: Path) -> list[str]:
+    # It lives for a minute: the second compiler would never pay.
+    flags = ["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+    logging = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
+    return [_java(), *flags, *logging, "-cp", f"{place}/lib/*"]
+
+
+def _properties(store: Path, port: int, controller: int, secured: int) -> str:
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},SECURED://127.0.0.1:{secured}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.secured.plain.sasl.jaas.config": f'{login} user_{USER}="{PASSWORD}";',
+        "log.dirs": store,
+        "auto.create.topics.enable": "false",
+        "offsets.topic.num.partitions": 1,
+        "offsets.topic.replication.factor": 1,
+        "transaction.state.log.num.partitions": 1,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "group.initial.rebalance.delay.ms": 0,
+        "log.cleaner.dedupe.buffer.size": 8 * 1024 * 1024,
+        "log.retention.check.interval.ms": 500,
+        "log.initial.task.delay.ms": 100,
+        "controlled.shutdown.enable": "false",
+        "broker.session.timeout.ms": 2000,
+        "broker.heartbeat.interval.ms": 500,
+        "num.network.threads": 2,
+        "num.io.threads": 3,
+    }
+    return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+class KafkaBroker:
+    """A running broker, which is also its own controller; with `close`, or as a context, it ends and leaves nothing.
+
+    Attributes
+    ----------
+    servers : str
+        Where it listens.
+    secured_servers : str
+        Where it listens too, for those with a password (SASL/PLAIN).
+    """
+
+    def __init__(self) -> None:
+        self._place = fetch()
+        self._directory = Path(tempfile.mkdtemp(prefix="penstock-kafka-"))
+        shutil.copytree(self._place / "store", self._directory / "store")
+        port, controller, secured = _free_ports(3)
+        self.servers = f"127.0.0.1:{port}"
+        self.secured_servers = f"127.0.0.1:{secured}"
+        self._settings = self._directory / "server.properties"
+        self._settings.write_text(_properties(self._directory / "store", port, controller, secured))
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        """Start it, or start it again on the same ports with what it had; return when it answers."""
+        log = (self._directory / "log").open("ab")
+        with log:
+            self._process = subprocess.Popen(
+                [*_command(self._place), "kafka.Kafka", str(self._settings)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        deadline = time.monotonic() + START_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                said = (self._directory / "log").read_text(errors="replace")[-600:]
+                self.close()
+                raise SparkFailed(f"the broker did not start: {said}")
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        host, _, port = self.servers.partition(":")
+        with socket.socket() as probe:
+            if probe.connect_ex((host, int(port))):
+                return False
+        try:
+            found = AdminClient({"bootstrap.servers": self.servers, **_QUIET}).list_topics(timeout=2)
+        except KafkaException:
+            return False
+        return bool(found.brokers)
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """Makes topics, and asks about them."""
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient({"bootstrap.servers": self.servers, **_QUIET})
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def stop(self, *, kill: bool = True) -> None:
+        """End the process and keep what it has stored; `start` goes on from there."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+            self._process.wait()
+            self._process = None
+
+    def close(self) -> None:
+        """End it and remove what it has stored."""
+        self.stop()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def __enter__(self) -> KafkaBroker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _free_ports(count: int) -> list[int]:
+    with_ports = [socket.socket() for _ in range(count)]
+    try:
+        for each in with_ports:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in with_ports]
+    finally:
+        for each in with_ports:
+            each.close()

@@ -1,0 +1,36 @@
+"""`make services`: start the servers that can be had here, say where they are, and end them at Ctrl-C."""
+
+from __future__ import annotations
+
+import importlib
+import signal
+from contextlib import ExitStack, closing
+
+KINDS = {"redis": "Redis", "postgres": "Postgres", "kafka": "Kafka"}
+
+
+def main() -> None:
+    """Run until somebody ends it."""
+    with ExitStack() as stack:
+        for module, kind in KINDS.items():
+            try:
+                found = importlib.import_module(f"services.{module}")
+            except ModuleNotFoundError:
+                continue
+            reason = found.missing()
+            if reason is not None:
+                print(f"{module:10} not here: {reason}")
+                continue
+            server = stack.enter_context(closing(getattr(found, kind)()))
+            address = next(getattr(server, each) for each in ("dsn", "url", "address") if hasattr(server, each))
+            print(f"{module:10} {address}", flush=True)
+        print("Ctrl-C ends them.", flush=True)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            signal.pause()
+        except KeyboardInterrupt:
+            pass
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+"""The sink's writers on a real broker: a crash at every step, two writers of one name, an older checkpoint."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from confluent_kafka import Producer
+
+import penstock as ps
+from penstock.connectors.base import WriterContext
+from penstock.connectors.kafka.transactions import Held, Publisher, TransactionWriter
+from penstock.errors import BadRecord, CheckpointMismatch, KafkaFailed, TypeMismatch
+from penstock.types import Schema
+
+SCHEMA = Schema.parse("k string, n bigint")
+STEPS = ["begin", "produced", "token", "committed"]
+
+
+class Crash(BaseException):
+    """Ends the publisher's thread where it is, and leaves its transaction open, as a kill does."""
+
+
+@pytest.fixture
+def place(kafka_server: Any) -> tuple[Any, str, Callable[[], TransactionWriter]]:
+    topic, job_id = kafka_server.topic("out", 2), uuid.uuid4().hex
+    sink = ps.kafka(kafka_server.servers, topic, key="k").sink()
+    sink.check(SCHEMA)
+
+    def writer() -> TransactionWriter:
+        return sink.writer(SCHEMA, WriterContext("job", "to_kafka", 0, 1, job_id))  # type: ignore[return-value]
+
+    return kafka_server, topic, writer
+
+
+def rows(*numbers: int) -> list[Any]:
+    return [SCHEMA.record_type(f"k{n % 3}", n) for n in numbers]
+
+
+def found(server: Any, topic: str) -> list[int]:
+    return sorted(json.loads(each.value())["n"] for each in server.read(topic))
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_an_epoch_is_there_once_whatever_step_of_its_transaction_a_crash_hits(
+    place: Any, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, topic, writer = place
+    first = writer()
+    first.write(rows(1, 2, 3))
+    first.prepare(1)
+    first.snapshot(1)
+    first.commit(1)
+    first.finish()
+    first.write(rows(4, 5))
+    first.prepare(2)
+    snapshot = first.snapshot(2)
+    first.write(rows(6))  # of the epoch that is lost
+    crash_at(monkeypatch, step)
+    first.commit(2)
+    first._publisher._thread.join(20)
+    monkeypatch.undo()
+    assert not first._publisher._thread.is_alive()
+    visible = found(server, topic) if step == "committed" else [1, 2, 3]
+    assert visible == ([1, 2, 3, 4, 5] if step == "committed" else [1, 2, 3])
+    second = writer()
+    second.restore(2, snapshot)
+    second.commit(2)
+    second.write(rows(7))
+    second.prepare(3)
+    second.commit(3)
+    second.finish()
+    second.close()
+    assert found(server, topic) == [1, 2, 3, 4, 5, 7]
+
+
+def crash_at(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """End the publisher's thread behind a step of the next transaction."""
+    send = Publisher._send
+
+    def crash(*_: Any, **__: Any) -> None:
+        raise Crash
+
+    class Dying:
+        """A client that dies behind a step."""
+
+        def __init__(self, producer: Any) -> None:
+            self._producer = producer
+
+        def begin_transaction(self) -> None:
+            self._producer.begin_transaction()
+            if step == "begin":
+                raise Crash
+
+        def produce(self, *arguments: Any, **named: Any) -> None:
+            is_token = "on_delivery" in named
+            if is_token and step == "produced":
+                self._producer.flush()
+                raise Crash
+            self._producer.produce(*arguments, **named)
+            if is_token and step == "token":
+                self._producer.flush()
+                raise Crash
+
+        def commit_transaction(self, *arguments: Any) -> None:
+            self._producer.commit_transaction(*arguments)
+            raise Crash
+
+    def dying(self: Publisher, ready: Any) -> None:
+        self._producer = Dying(self._producer)  # type: ignore[assignment]
+        send(self, ready)
+
+    monkeypatch.setattr(Publisher, "_send", dying)
+    monkeypatch.setattr("threading.excepthook", lambda _: None)
+
+
+def test_two_writers_of_one_name_write_every_epoch_once(place: Any) -> None:
+    """A process that was taken for dead goes on: both have the same committed epochs, and each fences the other."""
+    server, topic, writer = place
+    first = writer()
+    first.write(rows(1))
+    first.prepare(1)
+    snapshot = first.snapshot(1)
+    second = writer()
+    second.restore(1, snapshot)
+    for each in (first, second):
+        each.commit(1)
+    for each in (first, second):
+        each.finish()
+        each.close()
+    assert found(server, topic) == [1]
+
+
+def test_an_older_checkpoint_under_newer_output_is_refused(place: Any) -> None:
+    server, topic, writer = place
+    first = writer()
+    for epoch in (1, 2, 3):
+        first.write(rows(epoch))
+        first.prepare(epoch)
+        first.commit(epoch)
+    first.finish()
+    first.close()
+    second = writer()
+    second.restore(2, None)
+    with pytest.raises(CheckpointMismatch, match="has epoch 3 of this job, and the checkpoint ends with epoch 2"):
+        second.finish()
+    second.close()
+    assert found(server, topic) == [1, 2, 3]
+
+
+def test_tokens_that_are_gone_are_not_guessed(place: Any) -> None:
+    _, _, writer = place
+    second = writer()
+    held = Held(1 << 40, {1: [(b"k", b"v", None, -1)]})  # of a time when the topic of the tokens was longer
+    second.restore(1, msgspec.msgpack.encode(held))
+    with pytest.raises(CheckpointMismatch, match=r"which says what of this job is in topic '.*', was made anew"):
+        second.finish()
+    second.close()
+
+
+def test_a_token_is_found_behind_those_of_others_and_an_open_transaction_is_waited_for(place: Any) -> None:
+    """Readers of committed records see nothing behind an open transaction: the token must not be taken for missing."""
+    server, topic, writer = place
+    first = writer()
+    first.write(rows(1))
+    first.prepare(1)
+    snapshot = first.snapshot(1)
+    assert first._publisher.wait(20)  # it has looked
+    channel = first._channel
+    other = Producer({"bootstrap.servers": server.servers, "transactional.id": f"other-{topic}"})
+    other.init_transactions()
+    other.begin_transaction()
+    other.produce(channel.tokens, b"7", "somebody", channel.partition)
+    other.flush()
+    first.commit(1)
+    first.finish()
+    second = writer()
+    second.restore(1, snapshot)
+    second.commit(1)
+    assert not second._publisher.wait(1.0)
+    other.commit_transaction()
+    second.finish()
+    for each in (first, second):
+        each.close()
+    assert found(server, topic) == [1]
+
+
+def test_what_the_broker_refuses_ends_the_job_with_its_reason(kafka_server: Any) -> None:
+    topic = kafka_server.topic("out", 1, max_message_bytes="1000")
+    sink = ps.kafka(kafka_server.servers, topic).sink()
+    sink.check(SCHEMA)
+    writer = sink.writer(SCHEMA, WriterContext("job", "to_kafka", 0, 1, uuid.uuid4().hex))
+    writer.write([SCHEMA.record_type("k" * 5000, 1)])
+    writer.prepare(1)
+    writer.commit(1)
+    with pytest.raises(KafkaFailed, match="larger than the topic takes"):
+        writer.finish()
+    writer.close()
+    with pytest.raises(BadRecord, match="larger than the 999800"):
+        writer._encode([SCHEMA.record_type("k" * 1_000_000, 1)])
+
+
+def test_columns_become_key_value_headers_and_partition(kafka_server: Any) -> None:
+    schema = Schema.parse("id bigint, body binary, top string, p int, t timestamp")
+    topic = kafka_server.topic("out", 3)
+    options = {"key": "id", "headers": "top", "partition": "p"}
+    row = schema.record_type(7, b"\x00raw", '[["a","b"],["c",null]]', 2, 1_000_000)
+    for delivery in ("exactly-once", "immediate"):
+        for value in ("body", None):
+            sink = ps.kafka(kafka_server.servers, topic, value=value, delivery=delivery, **options).sink()
+            sink.check(schema)
+            writer = sink.writer(schema, WriterContext("job", f"to_{value}", 0, 1, uuid.uuid4().hex))
+            writer.write([row, schema.record_type(None, None, None, 0, None)])
+            staged = sink.stager(schema, "sink")(schema.to_batch([row]))
+            writer.adopt(staged, schema)
+            writer.prepare(1)
+            writer.commit(1)
+            writer.finish()
+            writer.close()
+    messages = kafka_server.read(topic)
+    assert [each.partition() for each in messages].count(2) == 8
+    written = {(each.key(), each.value()) for each in messages}
+    whole = b'{"id":7,"body":"AHJhdw==","t":"1970-01-01T00:00:01.000000Z"}'
+    assert written == {
+        (b"7", b"\x00raw"), (None, None), (b"7", whole), (None, b'{"id":null,"body":null,"t":null}'),
+    }  # fmt: skip
+    tops = [[pair for pair in each.headers() or [] if pair[0] != "penstock"] for each in messages if each.key()]
+    assert tops == [[("a", b"b"), ("c", None)]] * 8
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"key": "nothing"}, "no column 'nothing'"),
+        ({"value": "n"}, "value='n' is bigint, and has to be string or binary"),
+        ({"headers": "n"}, "headers='n' is bigint"),
+        ({"partition": "k"}, "partition='k' is string"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused_before_anything_starts(options: Any, message: str) -> None:
+    with pytest.raises((TypeMismatch, ps.PenstockError), match=message):
+        ps.kafka("localhost:1", "t", **options).sink().check(SCHEMA)

@@ -1,0 +1,229 @@
+"""The source on a real broker: where it begins and ends, what it refuses, and that no secret is ever shown."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.connectors.base import Run
+from penstock.connectors.kafka import access, hub
+from penstock.errors import InvalidOption, KafkaFailed
+from penstock.testing.kafka_broker import PASSWORD, USER
+from penstock.types import Schema
+
+WAIT_S = 30.0
+COLUMNS = Schema.parse("a int")
+
+
+def read_all(source: Any) -> list[tuple[int, int]]:
+    """Read a source that ends: partition and offset of every record."""
+    source.check()
+    found = []
+    source = pickle.loads(pickle.dumps(source))  # as a worker has it
+    partitions = source.partitions(2)
+    for each in range(partitions):
+        reader = source.reader(each, partitions, 0)
+        found += drain(reader)
+        reader.close()
+    return sorted(found)
+
+
+def drain(reader: Any, count: int | None = None) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    now_us, deadline = 0, time.monotonic() + WAIT_S
+    while reader.wake_us(now_us) is not None and (count is None or len(found) < count):
+        now_us += 1_000
+        batch = reader.poll(now_us, 7)
+        if batch is not None:
+            found += [(row.partition, row.offset) for row in batch.rows]
+        assert time.monotonic() < deadline
+    return found
+
+
+@pytest.fixture(scope="module")
+def topic(kafka_server: Any) -> str:
+    name: str = kafka_server.topic("in", 2)
+    kafka_server.fill(name, [(n % 2, "k", n) for n in range(40)])
+    return name
+
+
+def test_reading_begins_and_ends_where_it_is_told(kafka_server: Any, topic: str) -> None:
+    everything = [(p, n) for p in (0, 1) for n in range(20)]
+
+    def read(**options: Any) -> list[tuple[int, int]]:
+        options.setdefault("stop", "latest")
+        return read_all(ps.kafka(kafka_server.servers, topic, **options).source())
+
+    assert read() == everything
+    assert read(start="latest") == []
+    assert read(start={0: 15, 1: 20}) == [(0, n) for n in range(15, 20)]
+    assert read(start={0: 15}) == [(0, n) for n in range(15, 20)] + [(1, n) for n in range(20)]
+    assert read(stop={0: 3, 1: 0}) == [(0, 0), (0, 1), (0, 2)]
+    middle = kafka_server.read(topic)[0].timestamp()[1] / 1000
+    assert read(start=datetime.fromtimestamp(middle - 60, UTC)) == everything
+    assert read(start=datetime.fromtimestamp(middle + 3600, UTC)) == []
+    assert read(stop=datetime.fromtimestamp(middle - 60, UTC).isoformat()) == []
+    assert read(start="committed", group=f"nobody-{topic}") == everything
+    position = None
+    source = ps.kafka(kafka_server.servers, topic, group=f"some-{topic}").source()
+    source.check()
+    reader = source.reader(0, 2, 0)
+    drain(reader, 7)
+    position = reader.position()
+    reader.close()
+    reader.committed(position)
+    assert read(start="committed", group=f"some-{topic}") == everything[7:]
+
+
+def test_runs_are_read_again_by_any_reader_and_named_by_their_offsets(kafka_server: Any, topic: str) -> None:
+    source = ps.kafka(kafka_server.servers, topic, stop="latest").source()
+    source.check()
+    reader, other = source.reader(1, 2, 0), source.reader(1, 2, 0)
+    now_us, batch = 0, None
+    while batch is None:
+        now_us += 1_000
+        batch = reader.poll(now_us, 5)
+    assert batch.at == other_run(batch).at
+    assert [row.offset for row in other.rows(other_run(batch))] == [0, 1, 2, 3, 4]
+    while reader.due_records(now_us) < 15:
+        now_us += 20_000
+    (run,) = reader.skip(10)
+    assert other.read(run).columns.column("offset").to_pylist() == list(range(5, 15))
+    assert [spot.offset for spot in source.spots(run, [0, 9])] == [5, 14]
+    position = reader.position()
+    assert [offset for _, offset in drain(reader)] == list(range(15, 20))
+    assert reader.wake_us(now_us) is None
+    reader.seek(position)
+    assert reader.backlog_records(now_us) == 5
+    assert [offset for _, offset in drain(reader)] == list(range(15, 20))
+    reader.close()
+    other.close()
+
+
+def other_run(batch: Any) -> Any:
+    return Run(batch.at, len(batch.rows))
+
+
+def test_a_partition_that_is_given_out_slowly_is_held_within_bounds(
+    kafka_server: Any, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "HELD_RECORDS_MAX", 8)
+    monkeypatch.setattr(hub, "PUMP_RECORDS", 3)
+    source = ps.kafka(kafka_server.servers, topic, stop="latest").source()
+    source.check()
+    readers = [source.reader(each, 2, 0) for each in (0, 1)]
+    found = [offset for _, offset in drain(readers[0])]
+    readers[1].poll(0, 1)
+    tracks, now_us = source._hub.tracks, 0
+    while len(tracks[1].held) <= 8:
+        now_us += 1_000
+        source._hub.pump(now_us)
+    for number in range(1_000):
+        source._hub.pump(now_us + 1_000 * number)
+    assert 8 < len(tracks[1].held) <= 8 + 3
+    found += [offset for _, offset in drain(readers[1])]
+    for each in readers:
+        each.close()
+    assert sorted(found) == sorted([*range(20), *range(20)])
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+SECURED = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": USER,
+    "sasl.password": PASSWORD,
+}
+
+
+def test_a_password_opens_the_door_and_a_wrong_one_is_refused_without_being_shown(
+    kafka_server: Any, topic: str
+) -> None:
+    servers = kafka_server.secured_servers
+    assert len(read_all(ps.kafka(servers, topic, stop="latest", options=SECURED).source())) == 40
+    secret = "do-not-show-this"
+    wrong = ps.kafka(servers, topic, options={**SECURED, "sasl.password": secret})
+    with pytest.raises(KafkaFailed, match=r"(?i)authentication failed") as caught:
+        wrong.source().check()
+    shown = [str(caught.value), caught.value.hint, repr(wrong), repr(wrong.source()), repr(wrong.sink())]
+    assert not any(secret in each for each in shown)
+    assert "sasl.password" in repr(wrong)
+
+
+@pytest.mark.parametrize(
+    ("servers", "message"),
+    [("no-such-host.invalid:9092", "(?i)resolve"), ("127.0.0.1:1", "nobody answers at 127.0.0.1:1: .*refused")],
+)
+def test_brokers_that_are_not_there_are_named(servers: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "ANSWER_S", 1.0)
+    place = ps.kafka(servers, "t")
+    for check in (place.source().check, lambda: place.sink().check(COLUMNS)):
+        with pytest.raises(KafkaFailed, match=message):
+            check()
+
+
+def test_a_topic_that_is_not_there_is_named_with_the_nearest_one(kafka_server: Any, topic: str) -> None:
+    with pytest.raises(KafkaFailed, match=f"there is no topic '{topic}x'.*Did you mean '{topic}'"):
+        ps.kafka(kafka_server.servers, f"{topic}x").source().check()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        (("", "t"), {}),
+        (("user:secret@host:1", "t"), {}),
+        (("h:1", "a b"), {}),
+        (("h:1", "t"), {"start": "soon"}),
+        (("h:1", "t"), {"start": "committed"}),
+        (("h:1", "t"), {"start": {0: -1}}),
+        (("h:1", "t"), {"stop": "earliest"}),
+        (("h:1", "t"), {"columns": ("valu",)}),
+        (("h:1", "t"), {"columns": "value"}),
+        (("h:1", "t"), {"delivery": "twice"}),
+        (("h:1", "t"), {"key": 1}),
+        (("h:1", "t"), {"group": "a b"}),
+        (("h:1", "t"), {"uncommitted": 1}),
+        (("h:1", "t"), {"options": {"transactional.id": "x"}}),
+        (("h:1", "t"), {"options": [1]}),
+    ],
+)
+def test_options_are_checked_at_once(arguments: Any, options: Any) -> None:
+    with pytest.raises(InvalidOption) as caught:
+        ps.kafka(*arguments, **options)
+    assert "secret" not in str(caught.value)
+
+
+def test_settings_that_the_client_does_not_know_and_unsafe_time_outs_are_refused(kafka_server: Any, topic: str) -> None:
+    with pytest.raises(KafkaFailed, match=r"no\.such\.setting"):
+        ps.kafka(kafka_server.servers, topic, options={"no.such.setting": 1}).source().check()
+    for timeout_ms, message in ((100, "10000 or more"), (10_000_000, "10000 to 900000")):
+        with pytest.raises(InvalidOption, match=message):
+            ps.kafka(kafka_server.servers, topic, options={"transaction.timeout.ms": timeout_ms}).sink().check(COLUMNS)
+
+
+def test_offsets_and_partitions_that_are_not_there_are_refused(kafka_server: Any, topic: str) -> None:
+    with pytest.raises(InvalidOption, match="offsets 0 to 20 of partition 1"):
+        ps.kafka(kafka_server.servers, topic, start={1: 99}).source().check()
+    with pytest.raises(InvalidOption, match="partitions 0 to 1"):
+        ps.kafka(kafka_server.servers, topic, start={7: 0}).source().check()
+
+
+def test_a_topic_that_is_deleted_or_made_anew_ends_the_job(kafka_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "DISCOVER_US", 1_000)
+    topic = kafka_server.topic("gone", 1)
+    kafka_server.fill(topic, [(0, "k", 1)])
+    source = ps.kafka(kafka_server.servers, topic).source()
+    source.check()
+    reader = source.reader(0, 1, 0)
+    drain(reader, 1)
+    for each in kafka_server.admin.delete_topics([topic]).values():
+        each.result()
+    with pytest.raises(KafkaFailed, match="is not there any more"):
+        drain(reader, 2)
+    reader.close()
