@@ -156,6 +156,15 @@ class SourceChanged(PenstockError):
         )
 
 
+class SourceFailed(PenstockError):
+    """A server that records or a table are read from refuses, is not reached, or has lost what was not read yet."""
+
+    code = "SOURCE_FAILED"
+
+    def __init__(self, *, source: str, cause: object, hint: str = "", operation: str | None = None) -> None:
+        super().__init__(f"{source}: {cause}.", operation=operation, hint=hint)
+
+
 class BadRecord(PenstockError):
     """A record cannot be handled by an operation (malformed text, a value out of range …)."""
 

@@ -22,7 +22,7 @@ from penstock_bench.workloads import WORKLOADS, Comparison, replay
 _EXAMPLES = Path(__file__).parents[2] / "examples"
 _START_US = 1_700_000_005_000_000
 _SECOND_US = 1_000_000
-_SERVED = {"kafka_to_kafka"}
+_SERVED = {"cdc_to_redis", "kafka_to_kafka"}
 """Those that start servers; `test_kafka.py` and `test_served_examples.py` run them."""
 
 

@@ -7,12 +7,14 @@ import os
 import signal
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 import penstock as ps
 from penstock.errors import CheckpointNotShared, OperationFailed, SinkFailed
+from penstock.runtime.scratch import ScratchServer
 from penstock_bench.workloads import WORKLOADS, replay
 
 pytestmark = pytest.mark.spark
@@ -179,11 +181,41 @@ def test_a_killed_worker_is_replaced_and_nothing_is_lost(eventually) -> None:
     eventually(lambda: not psutil.pid_exists(killed) or psutil.Process(killed).status() == psutil.STATUS_ZOMBIE)
 
 
-def test_workers_that_do_not_see_the_drivers_directory_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_do_not_see_the_drivers_directory_say_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("penstock.runtime.job.leave_sign", lambda checkpoint: "/nowhere/sign-0")
     numbers = ps.stream("numbers", ps.records([(1,), (2,)], schema="n bigint"))
     with pytest.raises(CheckpointNotShared, match=r"'/nowhere'.* a URL"):
-        ps.run(numbers.to(ps.memory()), parallelism=2, name="unshared")
+        ps.run(numbers.to(ps.memory()), parallelism=2, name="unshared", checkpoint=tmp_path / "checkpoint")
+
+
+def test_without_a_shared_disk_the_driver_keeps_the_state(monkeypatch: pytest.MonkeyPatch, eventually: Any) -> None:
+    monkeypatch.setattr("penstock.runtime.job.leave_sign", lambda checkpoint: "/nowhere/sign-0")
+    monkeypatch.setattr("penstock.runtime.job.shares_nothing", lambda options, master: True)
+    answered, answer = Counter(), ScratchServer._answer
+
+    def counted(server: ScratchServer, request: Any) -> Any:
+        answered[request[0]] += 1
+        return answer(server, request)
+
+    monkeypatch.setattr(ScratchServer, "_answer", counted)
+    sink = ps.memory()
+    source = ps.generator({"k": ps.fields.integers(0, 9)}, rate=2_000, format="columns", partitions=2)
+    counts = ps.stream("keys", source).key_by("k").count().to(sink)
+    with ps.start(counts, parallelism=2, name="unshared", epoch="200ms") as job:
+        eventually(lambda: job.status().epoch >= 2 and len(job.status().workers) == 2)
+        lost = job.status().workers[1].pid
+        os.kill(lost, signal.SIGKILL)
+        eventually(lambda: job.status().recoveries == 1 and job.status().committed_us > job.status().resumed_us > 0)
+        job.drain()
+        report = job.wait()
+    assert report is not None
+    assert (report.recoveries, report.lost, report.duplicated) == (1, 0, 0)
+    newest: dict[int, int] = {}
+    for row in sink.rows:
+        newest[row.k] = row.count
+    assert sum(newest.values()) == report.events_in
+    assert answered[b"put"] > 4
+    assert answered[b"get"] >= 1
 
 
 def test_two_jobs_share_one_spark() -> None:

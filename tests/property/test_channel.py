@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.dataset import Ack, Block, ChannelId, Log, Mark, Receiver, Sender
+from penstock.dataset.channel import ACK_DELAY_US, RESEND_US_MIN
 
 STEPS_MAX = 20_000
 CHANNEL = ChannelId(0, 0, 0)
@@ -187,3 +189,20 @@ def test_a_receiver_refuses_what_lies_before_its_beginning() -> None:
     assert not receiver.accept(Block(6, 6, 1), 0)
     assert receiver.ack(0) == Ack(4, 4, gap=True)
     assert receiver.accept(Block(5, 5, 1), 0)
+
+
+def test_a_receiver_whose_consumer_stands_still_says_less_and_less_and_tells_at_once_when_it_goes_on() -> None:
+    receiver = Receiver(CHANNEL)
+    for i in range(3):
+        assert receiver.accept(Block(i, i, 1, count=1), 0)
+    told, now_us = [], 0
+    while now_us < 10_000_000:
+        now_us = receiver.wake_us() or now_us
+        assert receiver.ack(now_us) == Ack(2, -1)
+        told.append(now_us)
+    assert told[0] == ACK_DELAY_US
+    assert len(told) < 30
+    assert max(later - earlier for earlier, later in pairwise(told)) < RESEND_US_MIN, "nobody has a reason to ask"
+    receiver.pop()
+    assert receiver.ack(now_us + 1) == Ack(2, 0)
+    assert receiver.wake_us() == now_us + 1 + ACK_DELAY_US

@@ -6,7 +6,7 @@ import importlib
 import signal
 from contextlib import ExitStack, closing
 
-KINDS = {"redis": "Redis", "postgres": "Postgres", "kafka": "Kafka"}
+from services import KINDS, address_of
 
 
 def main() -> None:
@@ -22,8 +22,7 @@ def main() -> None:
                 print(f"{module:10} not here: {reason}")
                 continue
             server = stack.enter_context(closing(getattr(found, kind)()))
-            address = next(getattr(server, each) for each in ("dsn", "url", "address") if hasattr(server, each))
-            print(f"{module:10} {address}", flush=True)
+            print(f"{module:10} {address_of(server)}", flush=True)
         print("Ctrl-C ends them.", flush=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:

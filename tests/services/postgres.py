@@ -18,7 +18,6 @@ SETTINGS = {
     "max_replication_slots": 20,
     # Tests need no data after a power cut.
     "fsync": "off",
-    "synchronous_commit": "off",
     "full_page_writes": "off",
     "shared_buffers": "32MB",
 }

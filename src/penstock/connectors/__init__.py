@@ -3,13 +3,21 @@
 from penstock.connectors import fields, rates
 from penstock.connectors.base import Sink, SinkWriter, Source, SourceBatch, SourceReader, WriterContext
 from penstock.connectors.console import console
+from penstock.connectors.csv_files import csv_files
 from penstock.connectors.files import files
 from penstock.connectors.foreach import foreach
 from penstock.connectors.generator import generator
+from penstock.connectors.http import http
+from penstock.connectors.iterator import from_iterator
 from penstock.connectors.json_files import json_files
 from penstock.connectors.kafka import kafka
 from penstock.connectors.memory import At, memory, records
+from penstock.connectors.parquet_files import parquet_files
+from penstock.connectors.postgres import postgres
+from penstock.connectors.redis import redis, redis_table
+from penstock.connectors.sockets import tcp_lines, udp_lines
 from penstock.connectors.sqlite import sqlite
+from penstock.connectors.webhook import webhook
 
 __all__ = [
     "At",
@@ -20,14 +28,24 @@ __all__ = [
     "SourceReader",
     "WriterContext",
     "console",
+    "csv_files",
     "fields",
     "files",
     "foreach",
+    "from_iterator",
     "generator",
+    "http",
     "json_files",
     "kafka",
     "memory",
+    "parquet_files",
+    "postgres",
     "rates",
     "records",
+    "redis",
+    "redis_table",
     "sqlite",
+    "tcp_lines",
+    "udp_lines",
+    "webhook",
 ]

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 from penstock.checks import local_path
 from penstock.connectors.base import Position, Run, Source, Spot
@@ -22,6 +23,9 @@ class JsonFiles(Source):
     A file belongs to a partition by its first line, so that it stays there when it is renamed or compressed: files that
     are there at the start are dealt out in turn, later ones by the fingerprint of the line.
     """
+
+    suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
+    """Of the files that are read of a directory."""
 
     def __init__(self, path: str, *, follow: bool = False) -> None:
         self._path = path
@@ -50,7 +54,7 @@ class JsonFiles(Source):
                 raise InvalidOption(option="path", given=entry.path, allowed="files that may be read")
 
     def _look_up(self) -> list[Entry]:
-        found = entries(self._path)
+        found = entries(self._path, self.suffixes)
         if not found and not (self._follow and self._may_come()):
             raise SourceMissing(path=self._path)
         return [replace(each, key=head_of(each.path, whole=not self._follow)) for each in found]
@@ -65,11 +69,11 @@ class JsonFiles(Source):
     def _may_come(self) -> bool:
         """Whether files can appear there: an empty directory, or one that a pattern or the name of a file is in."""
         path = Path(self._path)
-        is_name = path.name.endswith(SUFFIXES) or any(each in path.name for each in "*?[")
+        is_name = path.name.endswith(self.suffixes) or any(each in path.name for each in "*?[")
         return path.is_dir() or (is_name and path.parent.is_dir())
 
     def spots(self, run: Run, indexes: Sequence[int]) -> list[Spot]:
-        reader = LinesReader(list, lambda _: False, follow=False)
+        reader = self._reader(list, lambda _: False, follow=False)
         found = reader.spots(run, indexes)
         reader.close()
         return found
@@ -87,7 +91,7 @@ class JsonFiles(Source):
     def partitions(self, parallelism: int) -> int:
         # As many as there may be files: one that is added must not change the number.
         path = Path(self._path)
-        is_one = not path.is_dir() and (path.exists() or path.name.endswith(SUFFIXES)) and "*" not in path.name
+        is_one = not path.is_dir() and (path.exists() or path.name.endswith(self.suffixes)) and "*" not in path.name
         return 1 if is_one else parallelism
 
     def reader(self, partition: int, partitions: int, start_us: int) -> LinesReader:
@@ -100,8 +104,13 @@ class JsonFiles(Source):
             if entry.key is not None and entry.key not in owners:
                 owners[entry.key] = dealt % partitions
                 dealt += 1
-        look: Callable[[], list[Entry]] = (lambda: entries(self._path)) if self._follow else (lambda: found)
-        return LinesReader(look, lambda key: owners.get(key, key % partitions) == partition, follow=self._follow)
+        look: Callable[[], list[Entry]] = (
+            (lambda: entries(self._path, self.suffixes)) if self._follow else (lambda: found)
+        )
+        return self._reader(look, lambda key: owners.get(key, key % partitions) == partition, follow=self._follow)
+
+    def _reader(self, look: Callable[[], list[Entry]], owned: Callable[[int], bool], *, follow: bool) -> LinesReader:
+        return LinesReader(look, owned, follow=follow)
 
 
 def json_files(path: str | os.PathLike[str], *, follow: bool = False) -> JsonFiles:
@@ -111,8 +120,8 @@ def json_files(path: str | os.PathLike[str], *, follow: bool = False) -> JsonFil
     ----------
     path : str or path
         A file, a pattern such as ``"in/*.jsonl"``, or a directory (its ``.jsonl``, ``.ndjson`` and ``.json``
-        files, also with ``.gz`` behind that). Files that are there are read in the order of their names, dealt in
-        turn to the partitions; blank lines are skipped.
+        files, also with ``.gz`` or ``.zst`` behind that). Files that are there are read in the order of their names,
+        dealt in turn to the partitions; blank lines are skipped.
     follow : bool
         Go on for ever: new files are found, and what is appended to files is read, as soon as the line has its
         line break. Files may be renamed within their directory, and compressed. Otherwise the source ends when the
@@ -122,7 +131,8 @@ def json_files(path: str | os.PathLike[str], *, follow: bool = False) -> JsonFil
     -----
     The files must be reachable under the same path from every worker. They may grow, also between a run and the one
     that resumes it, and files may be added: each line is read once. What was read of a file must stay as it is;
-    otherwise the job fails and names the file. ``X.gz`` beside ``X`` is taken for a copy of it.
+    otherwise the job fails and names the file. ``X.gz`` or ``X.zst`` beside ``X`` is taken
+    for a copy of it.
     """
     if not isinstance(follow, bool):
         raise TypeMismatch(what=f"follow={follow!r} is not True or False.")

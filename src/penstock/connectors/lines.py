@@ -1,4 +1,4 @@
-"""Bytes and lines of files: plain or gzip, from any byte on; `json_files` reads its files through it."""
+"""Bytes and lines of files: plain, gzip or zstd, from any byte on; `json_files` and `csv_files` read through it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ HEAD_BYTES = 1024
 TAIL_BYTES = 256
 """So many bytes before a position are compared before a file is read on from there."""
 READ_BYTES = 256 * 1024
+SPACES = b" \t\n\r\x0b\x0c"
 _SPACES_MAX = 8
-_IS_SPACE = np.isin(np.arange(256), list(b" \t\n\r\x0b\x0c"))
 _GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
 _GZIP_BITS = 31
 
 
@@ -31,7 +32,7 @@ def fingerprint(data: bytes) -> int:
 
 
 class Content:
-    """The bytes of a file, decompressed where it is a gzip file; positions are those of the decompressed bytes."""
+    """The bytes of a file, decompressed where it is packed; positions are those of the decompressed bytes."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -40,7 +41,9 @@ class Content:
         except FileNotFoundError:
             raise SourceMissing(path=path) from None
         self.inode = os.fstat(self._file.fileno()).st_ino
-        self.is_gzip = self._file.read(2) == _GZIP
+        begin = self._file.read(4)
+        self._is_zstd = begin == _ZSTD
+        self.is_packed = self._is_zstd or begin[:2] == _GZIP
         self._rewind()
 
     def _rewind(self) -> None:
@@ -51,20 +54,22 @@ class Content:
         """The same in the file as it is stored, about."""
         self._raw = b""
         self._inflater = zlib.decompressobj(_GZIP_BITS)
+        self._unpacked: Any = None
+        """What a zstd file is read through, while it has something to give."""
         self._fresh = True
-        """Whether no byte of the present gzip member has been read."""
+        """Whether no byte of the present gzip member, or zstd frame, has been read."""
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether a gzip member has no end so far."""
-        return self.is_gzip and not self._fresh
+        """Whether packed data have no end so far."""
+        return self.is_packed and not self._fresh
 
     def move(self, to: int, bytes_max: int | None = None) -> bool:
-        """Go to a byte; in a gzip file no further than ``bytes_max`` at once. Say whether it is there.
+        """Go to a byte; in a packed file no further than ``bytes_max`` at once. Say whether it is there.
 
         Where the file ends before that byte, it stays at its end.
         """
-        if not self.is_gzip:
+        if not self.is_packed:
             self.at = self.raw_at = self._file.seek(to)
             return True
         if to < self.at:
@@ -81,11 +86,37 @@ class Content:
 
     def read(self, size: int) -> bytes:
         """Return the next bytes, at most ``size``; nothing at the end, where more may come later."""
-        data = self._inflated(size) if self.is_gzip else self._file.read(size)
+        if not self.is_packed:
+            data = self._file.read(size)
+            self.at = self.raw_at = self.at + len(data)
+            return data
+        data = self._unzstd(size) if self._is_zstd else self._inflated(size)
         self.at += len(data)
-        if not self.is_gzip:
-            self.raw_at = self.at
         return data
+
+    def _unzstd(self, size: int) -> bytes:
+        if self._unpacked is None:
+            # Its end was reached before: whether more has come since shows only from the beginning.
+            raw = os.fdopen(os.dup(self._file.fileno()), "rb", buffering=0)
+            raw.seek(0)
+            self._unpacked = raw, pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
+            self._skip(self.at)
+        raw, stream = self._unpacked
+        try:
+            data = bytes(stream.read(size))
+            self._fresh = not data
+        except OSError as error:
+            if raw.tell() < os.fstat(raw.fileno()).st_size:
+                raise SourceUnreadable(path=self.path, cause=f"its zstd data are damaged ({error})") from None
+            data, self._fresh = b"", False
+        self.raw_at = raw.tell()
+        if not data:
+            self._unpacked = None
+        return data
+
+    def _skip(self, size: int) -> None:
+        while size and (data := self._unpacked[1].read(min(size, READ_BYTES))):
+            size -= len(data)
 
     def _inflated(self, size: int) -> bytes:
         while True:
@@ -134,6 +165,7 @@ class Content:
 
     def close(self) -> None:
         """Close the file."""
+        self._unpacked = None
         self._file.close()
 
 
@@ -159,22 +191,23 @@ class Lines:
     breaks: int
 
 
-def cut(text: bytes) -> Lines:
-    """Cut a text into its lines."""
+def cut(text: bytes, spaces: bytes = SPACES) -> Lines:
+    """Cut a text into its lines, without those of ``spaces`` that are around them."""
     data = np.frombuffer(text, dtype=np.uint8)
     if not data.size:
         return Lines(pa.array([], pa.binary()), np.zeros(0, np.int64), np.zeros(0, np.int64), 0)
     breaks = np.flatnonzero(data == ord("\n"))
     first = starts = np.concatenate(([0], breaks + 1))
     ends = np.concatenate((breaks, [data.size]))
+    is_space = np.isin(np.arange(256), list(spaces))
     for _ in range(_SPACES_MAX):
-        before = (starts < ends) & _IS_SPACE[data[np.minimum(starts, data.size - 1)]]
-        after = (starts < ends) & _IS_SPACE[data[ends - 1]]
+        before = (starts < ends) & is_space[data[np.minimum(starts, data.size - 1)]]
+        after = (starts < ends) & is_space[data[ends - 1]]
         if not before.any() and not after.any():
             break
         starts, ends = starts + before, np.maximum(ends - after, starts + before)
     else:
-        stripped = list(map(bytes.strip, text.split(b"\n")))
+        stripped = [line.strip(spaces) for line in text.split(b"\n")]
         numbers = np.flatnonzero([bool(line) for line in stripped])
         return Lines(pa.array(filter(None, stripped), pa.binary()), first[numbers], numbers, breaks.size)
     # Lines and what is between them take turns as values over the text; every other one is a line.
@@ -208,9 +241,9 @@ class Block:
     given: int = field(default=0)
 
     @staticmethod
-    def of(text: bytes, at: int, line: int, before: bytes) -> Block:
+    def of(text: bytes, at: int, line: int, before: bytes, spaces: bytes = SPACES) -> Block:
         """Cut a text that begins at byte ``at`` of its file, behind ``before``."""
-        lines = cut(text)
+        lines = cut(text, spaces)
         end_line = line + lines.breaks
         return Block(lines, before + text, at - len(before), at, line, at + len(text), end_line)
 

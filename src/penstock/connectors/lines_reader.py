@@ -10,7 +10,7 @@ import pyarrow as pa
 from msgspec import structs
 
 from penstock.connectors.base import Position, Run, SourceBatch, SourceColumns, SourceReader, Spot, check_count
-from penstock.connectors.lines import READ_BYTES, TAIL_BYTES, Block, Content, Lines, cut, fingerprint
+from penstock.connectors.lines import READ_BYTES, SPACES, TAIL_BYTES, Block, Content, Lines, cut, fingerprint
 from penstock.connectors.tracking import Entry, FileState, Tracker, find
 from penstock.errors import SourceChanged, SourceMissing, SourceUnreadable
 from penstock.types import Record, Schema
@@ -18,7 +18,7 @@ from penstock.types import Record, Schema
 SCHEMA = Schema.parse("value binary not null")
 _AHEAD_RECORDS = 64 * 1024
 _STEPS_MAX = 16
-"""Files that are opened, and pieces of a gzip file that are passed over, in one poll."""
+"""Files that are opened, and pieces of a packed file that are passed over, in one poll."""
 _MOVE_BYTES = 4 * 1024 * 1024
 _FAIR_BYTES = 4 * 1024 * 1024
 """After so many bytes of a file that grows, others have their turn."""
@@ -72,8 +72,9 @@ def files_in(position: Position) -> list[FileState]:
 class _Stream:
     """One file, as far as its lines were cut; what was given out of it is in its state."""
 
-    def __init__(self, state: FileState) -> None:
+    def __init__(self, state: FileState, spaces: bytes) -> None:
         self.state = state
+        self._spaces = spaces
         self.byte, self.line, self.tail = state.byte, state.line, state.tail
         self.before = b""
         self.content: Content | None = None
@@ -120,7 +121,7 @@ class _Stream:
         end = text.rfind(b"\n") + 1
         if not data:
             if whole and self.content.is_cut_off:
-                raise SourceUnreadable(path=self.state.path, cause="it ends within its gzip data")
+                raise SourceUnreadable(path=self.state.path, cause="it ends within its packed data")
             end = len(text) if whole else 0
         text, self._rest = text[:end], text[end:] if data else b""
         if not text and data:
@@ -129,7 +130,7 @@ class _Stream:
             if text.partition(b"\n")[0].strip():
                 raise SourceChanged(path=self.state.path, problem="its last line had no line break, and has gone on")
             self._joins = False
-        block = Block.of(text, self.byte, self.line, self.before)
+        block = Block.of(text, self.byte, self.line, self.before, self._spaces)
         self.byte, self.line, self.before = block.end, block.end_line, block.before()
         self.tail = fingerprint(self.before)
         self.turn_bytes += len(text)
@@ -152,11 +153,16 @@ class LinesReader(SourceReader):
         Whether the partition has the file with that key.
     follow : bool
         Go on for ever: look for new files and for what was appended. Only whole lines are read then.
+    spaces : bytes
+        What is left out around a line.
     """
 
-    def __init__(self, look: Callable[[], list[Entry]], owned: Callable[[int], bool], *, follow: bool) -> None:
+    def __init__(
+        self, look: Callable[[], list[Entry]], owned: Callable[[int], bool], *, follow: bool, spaces: bytes = SPACES
+    ) -> None:
         self._look = look
         self._follow = follow
+        self._spaces = spaces
         self._tracker = Tracker(owned, self._loaded, whole=not follow)
         self._record_bytes = float(_RECORD_BYTES)
         self._read_bytes = self._read_records = 0
@@ -289,7 +295,7 @@ class LinesReader(SourceReader):
         found = self._tracker.look(listed)
         streams = {}
         for state, entry in found:
-            stream = streams[id(state)] = self._streams.get(id(state)) or _Stream(state)
+            stream = streams[id(state)] = self._streams.get(id(state)) or _Stream(state, self._spaces)
             if stream.content is not None and stream.content.inode != entry.inode:
                 stream.close()  # another file is read on in its place, which is the same as far as this one was read
             if stream is not self._current and not stream.is_queued and stream.done != _mark(entry):
@@ -329,7 +335,7 @@ class LinesReader(SourceReader):
         self._held_records += len(block)
         if block.first == block.end:
             stream.done = _mark(stream.seen)
-        elif not (self._follow and self._queue and stream.turn_bytes >= _FAIR_BYTES and not stream.content.is_gzip):
+        elif not (self._follow and self._queue and stream.turn_bytes >= _FAIR_BYTES and not stream.content.is_packed):
             self._settle()
             return
         stream.close()
@@ -392,7 +398,7 @@ class LinesReader(SourceReader):
             while len(text) < size and (data := content.read(size - len(text))):
                 text += data
             ends = len(text) < size
-            lines = cut(text if ends or size == at.size else text[: text.rfind(b"\n") + 1])
+            lines = cut(text if ends or size == at.size else text[: text.rfind(b"\n") + 1], self._spaces)
             if len(lines.values) >= run.count:
                 lines.values = lines.values.slice(0, run.count)
                 return at, lines

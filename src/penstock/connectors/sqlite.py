@@ -11,16 +11,16 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.connectors.base import RESUME_ONCE, Sink, SinkWriter, WriterContext
-from penstock.connectors.buffered import BufferedWriter
+from penstock.connectors import ledger
+from penstock.connectors.base import Sink, SinkWriter, WriterContext
+from penstock.connectors.ledger import LEDGER, Execute, LedgerWriter
 from penstock.errors import InvalidOption, SinkFailed, TypeMismatch
 from penstock.types import Record, Schema, TypeKind
 
 BUSY_S = 30.0
 """How long an instance waits for another one's transaction."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-_LEDGER = "penstock_commits"
-_RESERVED = ("penstock_epochs", _LEDGER)
+_RESERVED = ("penstock_epochs", LEDGER)
 # No column is an INTEGER: as the only key, SQLite would take it for the number of the row and make one up for null.
 _TYPES = {
     TypeKind.BOOLEAN: "BOOLEAN",
@@ -84,23 +84,10 @@ class Sqlite(Sink):
     def resume(self, state: dict[str, object]) -> None:
         before, table = Path(str(state.get("database", self._path))), state.get("table", self._table)
         if (before.exists() and before.resolve() != self._path.resolve()) or table != self._table:
-            raise self._refusal(
-                f"the last run wrote into table '{table}' of '{before}', now it is '{self._table}' of '{self._path}'",
-                RESUME_ONCE,
-            )
-        epoch = int(str(state["epoch"]))
+            then, now = f"table '{table}' of '{before}'", f"'{self._table}' of '{self._path}'"
+            ledger.check_moved(then, now, self._refusal)
         done = self._newest_epoch(str(state["job_id"]), str(state["operation"]))
-        if done is None:
-            raise self._refusal(
-                f"table '{self._table}' is not there any more, and the checkpoint goes on from it",
-                "Put the database back, or begin anew with another checkpoint directory.",
-            )
-        if done > epoch:
-            # Its epochs would be taken for those that are in the table already.
-            raise self._refusal(
-                f"table '{self._table}' has epoch {done} of this job, and the checkpoint ends with epoch {epoch}",
-                "Restore the newest checkpoint, or the database as it was, or begin anew in another table.",
-            )
+        ledger.check_resumed(self._table, int(str(state["epoch"])), done, self._refusal)
 
     def _newest_epoch(self, job_id: str, operation: str) -> int | None:
         """Newest epoch of a job that is in the table, 0 where there is none; None where there is no table."""
@@ -110,9 +97,9 @@ class Sqlite(Sink):
             tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if self._table not in tables:
                 return None
-            newest = f"SELECT max(epoch) FROM {_LEDGER} WHERE job_id = ? AND table_name = ? AND sink = ?"
-            owner = (job_id, self._table, operation)
-            return (connection.execute(newest, owner).fetchone()[0] or 0) if _LEDGER in tables else 0
+            if LEDGER not in tables:
+                return 0
+            return ledger.newest_epoch(connection.execute, "?", job_id, self._table, operation)
 
     def _check_columns(self, schema: Schema) -> None:
         for name in self._key:
@@ -127,9 +114,7 @@ class Sqlite(Sink):
         return (
             "BEGIN IMMEDIATE;"
             f'CREATE TABLE IF NOT EXISTS "{self._table}" ({columns}, PRIMARY KEY ({key}));'
-            f"CREATE TABLE IF NOT EXISTS {_LEDGER} "
-            "(job_id TEXT, job TEXT, table_name TEXT, sink TEXT, instance INTEGER, epoch INTEGER, "
-            "PRIMARY KEY (job_id, table_name, sink, instance));"
+            f"{ledger.DDL};"
             "COMMIT;"
         )
 
@@ -157,13 +142,13 @@ def _store(path: Path, operation: str | None) -> Iterator[None]:
         raise SinkFailed(sink=f"sqlite('{path}')", cause=error, hint=hint, operation=operation) from error
 
 
-class _SqliteWriter(BufferedWriter):
+class _SqliteWriter(LedgerWriter):
+    mark = "?"
+
     def __init__(self, path: Path, table: str, key: tuple[str, ...], schema: Schema, context: WriterContext) -> None:
-        super().__init__(schema)
+        super().__init__(schema, table, context)
         self._path = path
         self._operation = context.operation
-        self._job = context.job
-        self._owner = (context.job_id, table, context.operation, context.instance)
         self._at = [schema.names.index(name) for name in key]
         self._connection = _connect(path)
         with _store(path, context.operation):
@@ -197,27 +182,12 @@ class _SqliteWriter(BufferedWriter):
                 )
         super().write(rows)
 
-    def commit(self, epoch: int) -> list[Record] | None:
-        ready = self._take(epoch)
-        if not ready:
-            return None
+    @contextmanager
+    def transaction(self) -> Iterator[Execute]:
         with _store(self._path, self._operation), self._connection:
-            # The ledger is part of the rows' own transaction: an epoch that is asked for again adds nothing.
-            done = self._connection.execute(
-                f"SELECT epoch FROM {_LEDGER} WHERE job_id = ? AND table_name = ? AND sink = ? AND instance = ?",
-                self._owner,
-            ).fetchone()
-            for prepared, rows in ready:
-                if done is None or prepared > done[0]:
-                    self._put(rows)
-            self._connection.execute(
-                f"INSERT INTO {_LEDGER} (job_id, table_name, sink, instance, job, epoch) VALUES (?, ?, ?, ?, ?, ?) "
-                "ON CONFLICT (job_id, table_name, sink, instance) DO UPDATE SET epoch = max(epoch, excluded.epoch)",
-                (*self._owner, self._job, ready[-1][0]),
-            )
-        return None
+            yield self._connection.execute
 
-    def _put(self, rows: list[Record]) -> None:
+    def put(self, rows: list[Record]) -> None:
         whole: list[tuple[object, ...]] = []
         with_null: list[tuple[object, ...]] = []
         for values in map(msgspec.structs.astuple, rows):
@@ -256,7 +226,7 @@ def sqlite(path: str | os.PathLike[str], table: str, *, key: str | tuple[str, ..
     """
     names = (key,) if isinstance(key, str) else tuple(key)
     if not isinstance(table, str) or not _NAME.fullmatch(table) or table in _RESERVED:
-        raise InvalidOption(option="table", given=table, allowed=f"letters, digits and '_', and not '{_LEDGER}'")
+        raise InvalidOption(option="table", given=table, allowed=f"letters, digits and '_', and not '{LEDGER}'")
     if not names:
         raise InvalidOption(option="key", given=key, allowed="at least one column")
     return Sqlite(os.fspath(path), table, names)

@@ -15,8 +15,8 @@ another file in its place, other bytes      refused: it has changed
 shorter than what was read of it            refused: it was cut
 ==========================================  =====================================================================
 
-A file that was found for none of them is new, unless it is ``X.gz`` beside an ``X`` with the same first line: that is a
-copy in the making, or one whose original will go.
+A file that was found for none of them is new, unless it is ``X.gz`` or ``X.zst`` beside an ``X`` with the same first
+line: that is a copy in the making, or one whose original will go.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ from pathlib import Path
 import msgspec
 
 from penstock.connectors.lines import Content, fingerprint
-from penstock.errors import SourceChanged, SourceMissing
+from penstock.errors import SourceChanged, SourceMissing, SourceUnreadable
 
 GONE_MAX = 1_000
 """Files that are gone and remembered: one of them that comes back is not read again."""
 NO_TAIL = fingerprint(b"")
-SUFFIXES = tuple(suffix + packed for suffix in (".jsonl", ".ndjson", ".json") for packed in ("", ".gz"))
+PACKED = (".gz", ".zst")
+SUFFIXES = tuple(suffix + packed for suffix in (".jsonl", ".ndjson", ".json") for packed in ("", *PACKED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,11 @@ class FileState(msgspec.Struct, array_like=True):
         return content.head(whole=True) == self.key and fingerprint(content.tail(self.byte)) == self.tail
 
 
-def entries(path: str) -> list[Entry]:
-    """The files of a directory, of a pattern, or a single one, by name."""
+def entries(path: str, suffixes: tuple[str, ...] = SUFFIXES) -> list[Entry]:
+    """The files of a directory that have such a suffix, those of a pattern, or a single one, by name."""
     place = Path(path)
     if place.is_dir():
-        found = [each for each in _files(path) if each.path.endswith(SUFFIXES)]
+        found = [each for each in _files(path) if each.path.endswith(suffixes)]
     elif place.exists():
         found = list(filter(None, [_entry(path)]))
     else:
@@ -110,7 +111,10 @@ def head_of(path: str, *, whole: bool) -> int | None:
     except SourceMissing:
         return None
     try:
-        return content.head(whole=whole)
+        key = content.head(whole=whole)
+        if key is None and whole and content.is_cut_off:
+            raise SourceUnreadable(path=path, cause="it ends within its packed data")
+        return key
     finally:
         content.close()
 
@@ -217,7 +221,8 @@ class Tracker:
         return None if self._is_copy(entry, key, at) else FileState(entry.path, entry.inode, key)
 
     def _is_copy(self, entry: Entry, key: int, at: dict[str, Entry]) -> bool:
-        original = at.get(entry.path.removesuffix(".gz")) if entry.path.endswith(".gz") else None
+        packed = next((each for each in PACKED if entry.path.endswith(each)), None)
+        original = at.get(entry.path.removesuffix(packed)) if packed is not None else None
         return original is not None and (original.key or head_of(original.path, whole=self._whole)) == key
 
 
@@ -269,7 +274,7 @@ def _has(entry: Entry, state: FileState) -> bool:
     except SourceMissing:
         return False
     try:
-        if not content.is_gzip and entry.size < state.byte:
+        if not content.is_packed and entry.size < state.byte:
             return False
         return state.follows(content)
     finally:

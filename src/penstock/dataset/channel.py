@@ -15,6 +15,7 @@ receiver   next id                    take it
 receiver   id below the next          refuse as duplicate, count it
 receiver   id above the next          refuse, count it, acknowledge at once with ``gap`` set
 receiver   records consumed           acknowledge when a quarter of the window is used, or after a while
+receiver   blocks wait, nothing new   acknowledge again, ever more rarely, so that nobody asks
 =========  =========================  ==================================================================
 """
 
@@ -32,6 +33,8 @@ from penstock.dataset.sizes import QUEUE_BYTES
 WINDOW_RECORDS = 8_192
 WINDOW_BYTES = QUEUE_BYTES // 2
 ACK_DELAY_US = 20_000
+ACK_AGAIN_US_MAX = 500_000
+"""How often a receiver that waits for its consumer says the same again; more often than a sender would ask."""
 RESEND_US_MIN = 1_000_000
 RESEND_US_MAX = 30_000_000
 
@@ -220,6 +223,8 @@ class Receiver:
         self._owed_records = 0
         self._owed_bytes = 0
         self._ack_since_us: int | None = None
+        self._ack_delay_us = ACK_DELAY_US
+        self._told = (self._received, self._consumed)
         self.ack_now = False
         """Whether an acknowledgement is to be sent without waiting for others."""
         self.bell = Bell()
@@ -242,6 +247,7 @@ class Receiver:
             self.queued_records += block.count
             if self._ack_since_us is None:
                 self._ack_since_us = now_us
+            self._ack_delay_us = ACK_DELAY_US
             self.bell.rung = True
             return True
         if block.last <= self._received:
@@ -267,20 +273,23 @@ class Receiver:
             self._owed_records * 4 >= self._window
             or self._owed_bytes * 4 >= self._window_bytes
             or block.mark is Mark.END
+            or self._ack_delay_us > ACK_DELAY_US  # the consumer has stood still: its producer may wait for room
         ):
             self.ack_now = True
         return block
 
     def wake_us(self) -> int | None:
         """When an acknowledgement is due, or None."""
-        return None if self._ack_since_us is None else self._ack_since_us + ACK_DELAY_US
+        return None if self._ack_since_us is None else self._ack_since_us + self._ack_delay_us
 
     def ack(self, now_us: int) -> Ack | None:
         """Return the acknowledgement to send now, if any."""
-        due = self._ack_since_us is not None and now_us - self._ack_since_us >= ACK_DELAY_US
+        due = self._ack_since_us is not None and now_us - self._ack_since_us >= self._ack_delay_us
         if not (self.ack_now or due):
             return None
         ack = Ack(self._received, self._consumed, self._gap)
+        news, self._told = self._told != (ack.received, ack.consumed), (ack.received, ack.consumed)
+        self._ack_delay_us = ACK_DELAY_US if news else min(2 * self._ack_delay_us, ACK_AGAIN_US_MAX)
         self.ack_now = False
         self._gap = False
         self._owed_records = self._owed_bytes = 0

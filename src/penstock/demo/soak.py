@@ -27,7 +27,9 @@ SAMPLES_MIN = 12
 _GROWTH = 1.3
 """How much larger the last third of a run may be than the first."""
 _MEMORY_SLACK_BYTES = 64 << 20
-_COUNT_SLACK = 16
+_THREADS_SLACK = 16
+_DESCRIPTORS_SLACK = 96
+"""The driver keeps the ways to the last 64 workers that were replaced, in case one of them wakes up."""
 
 
 class Held(msgspec.Struct):
@@ -67,7 +69,7 @@ class Holdings:
 
     def trends(self) -> dict[str, dict[str, Trend]]:
         """How each figure has gone, by kind of process; nothing where there were too few looks."""
-        slacks = {"memory_bytes": _MEMORY_SLACK_BYTES, "descriptors": _COUNT_SLACK, "threads": _COUNT_SLACK}
+        slacks = {"memory_bytes": _MEMORY_SLACK_BYTES, "descriptors": _DESCRIPTORS_SLACK, "threads": _THREADS_SLACK}
         return {
             who: {name: Trend.of([getattr(each, name) for each in seen], slack) for name, slack in slacks.items()}
             for who, seen in self._seen.items()

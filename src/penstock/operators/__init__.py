@@ -37,7 +37,16 @@ from penstock.operators.keyed.windows import (
 from penstock.operators.keys import Partitioner, check_keys
 from penstock.operators.stateless.columns import REST, Filter, Project, Split
 from penstock.operators.stateless.functions import Apply, Function, as_function, op
-from penstock.operators.stateless.lookup import How, Lookup, Table, table
+from penstock.operators.stateless.lookup import (
+    Finder,
+    How,
+    Lookup,
+    LookupTable,
+    Places,
+    Table,
+    TablePlace,
+    table,
+)
 from penstock.operators.stateless.parse import ParseJson, TimeUnit
 from penstock.operators.stateless.transform import Transform
 from penstock.operators.stateless.watermark import Watermark
@@ -60,18 +69,21 @@ __all__ = [
     "Errors",
     "Expansion",
     "Filter",
+    "Finder",
     "Form",
     "Function",
     "How",
     "Join",
     "Lateness",
     "Lookup",
+    "LookupTable",
     "Match",
     "Operation",
     "Operator",
     "Pairing",
     "ParseJson",
     "Partitioner",
+    "Places",
     "Project",
     "Reduce",
     "Result",
@@ -81,6 +93,7 @@ __all__ = [
     "Split",
     "StatefulOperator",
     "Table",
+    "TablePlace",
     "Tag",
     "TimeUnit",
     "Transform",

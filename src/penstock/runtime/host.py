@@ -25,8 +25,9 @@ from penstock.runtime.checkpoints import CheckpointStore
 from penstock.runtime.clock import Clock, adopt, now_ns, now_us, sleep_finely
 from penstock.runtime.connections import Connections
 from penstock.runtime.queries import QueryAssignment, offer_service
+from penstock.runtime.scratch import ScratchClient
 from penstock.runtime.sharing import look_for_sign
-from penstock.runtime.storing import SnapshotWriter
+from penstock.runtime.storing import SnapshotStore, SnapshotWriter
 from penstock.runtime.suspects import open_guard
 from penstock.runtime.transport import LOOPBACK, Keys, Node
 
@@ -44,6 +45,8 @@ class Assignment(msgspec.Struct, frozen=True):
     """What the driver has left in the checkpoint directory, to be seen by every worker; empty: nothing."""
     clock: Clock = Clock()
     """The driver's: every process of its machine goes by it."""
+    scratch: str = ""
+    """Where the driver keeps snapshots of workers that do not see its directory; empty: nowhere."""
     queries: QueryAssignment | None = None
     """The query service, where operations need it."""
 
@@ -70,11 +73,15 @@ def run_worker(packed: bytes, worker: int, assignment: Assignment, order: int) -
         return
     offer_service(assignment.queries, plan)
     try:
-        look_for_sign(assignment.sign)
+        sees_driver = look_for_sign(assignment.sign, needed=not assignment.scratch)
     except PenstockError as error:
         _tell_why(assignment, worker, incarnation, error)
         return
-    host = _Host(plan, worker, incarnation, assignment, order)
+    options = plan.options
+    store: SnapshotStore = CheckpointStore(options.checkpoint, durable=options.durable)
+    if not sees_driver:
+        store = ScratchClient(assignment.keys, assignment.scratch)
+    host = _Host(plan, worker, incarnation, assignment, order, store)
     try:
         host.serve()
     finally:
@@ -111,7 +118,9 @@ def _tell_why(assignment: Assignment, worker: int, incarnation: int, error: Pens
 
 
 class _Host:
-    def __init__(self, plan: Plan, worker: int, incarnation: int, assignment: Assignment, order: int) -> None:
+    def __init__(
+        self, plan: Plan, worker: int, incarnation: int, assignment: Assignment, order: int, store: SnapshotStore
+    ) -> None:
         self._worker = worker
         self._incarnation = incarnation
         self._driver = assignment.driver
@@ -121,7 +130,8 @@ class _Host:
         self._connections = Connections(self._node, plan.options.slots or plan.workers)
         self._careful = False
         """Whether what is being read back is for careful mode."""
-        self._writer = SnapshotWriter(CheckpointStore(plan.options.checkpoint, durable=plan.options.durable))
+        self._store = store
+        self._writer = SnapshotWriter(store)
         identity = WorkerIdentity(worker, incarnation, self._node.endpoint, os.getpid(), order)
         self._machine = WorkerMachine(plan, identity, assignment.driver, now_ns, _usage, now_us())
 
@@ -199,6 +209,8 @@ class _Host:
         """Free sockets, sinks and sources."""
         self._machine.close()
         self._writer.close()
+        if isinstance(self._store, ScratchClient):
+            self._store.close()
         self._node.close()
 
 

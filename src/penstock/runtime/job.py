@@ -11,6 +11,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ from penstock.runtime.metrics_out.exporter import Exporter
 from penstock.runtime.metrics_out.samples import OutletFigures
 from penstock.runtime.queries import open_service
 from penstock.runtime.report import Report, make_report
+from penstock.runtime.scratch import ScratchServer, shares_nothing
 from penstock.runtime.sessions import check_master, fitted
 from penstock.runtime.sharing import leave_sign, remove_sign
 from penstock.runtime.shipping import ship_program
@@ -96,6 +98,7 @@ class Job:
 
     def __init__(self, plan: Plan) -> None:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._scratch_server: ScratchServer | None = None
         if not plan.options.checkpoint:
             self._scratch = tempfile.TemporaryDirectory(prefix=f"penstock-{plan.options.name}-")
             plan = replace(plan, options=replace(plan.options, checkpoint=self._scratch.name))
@@ -134,7 +137,13 @@ class Job:
             own_host = host if _is_loopback(host) else ""
             self._queries = open_service(self._session, self._plan, self._keys, host, own_host)
             queries = self._queries.assignment if self._queries is not None else None
-            assignment = Assignment(self._node.endpoint, self._keys, own_host, self._sign, own_clock(), queries)
+            if shares_nothing(self._plan.options, self._session.sparkContext.master):
+                directory = Path(self._plan.options.checkpoint) / "snapshots"
+                self._scratch_server = ScratchServer(self._keys, host, directory)
+            scratch = self._scratch_server.endpoint if self._scratch_server is not None else ""
+            assignment = Assignment(
+                self._node.endpoint, self._keys, own_host, self._sign, own_clock(), scratch, queries
+            )
             self._hosting = Hosting(
                 self._session, self._plan, assignment, self._driver.post, lambda: self._driver.phase is Phase.STARTING
             )
@@ -145,6 +154,8 @@ class Job:
                 lambda group, error: self._driver.post(GroupJobEnded(group, error)),
             )
         except BaseException:
+            if self._scratch_server is not None:
+                self._scratch_server.close()
             for sink in self._sinks:
                 sink.release()
             close_session()
@@ -285,6 +296,8 @@ class Job:
                 sink.release()
             remove_sign(self._sign)
             self._attempt.release()
+            if self._scratch_server is not None:
+                self._scratch_server.close()
             if self._scratch is not None:
                 self._scratch.cleanup()
 
@@ -359,7 +372,8 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
     checkpoint : path
         Directory for snapshots and commits. A job that is started again with it goes on where the last commit
         was; without it, only lost workers are recovered. On a cluster all machines must share it; a cluster whose
-        machines share no directory with this one needs a URL (``"s3://…"``).
+        machines share no directory with this one needs a URL (``"s3://…"``). Without it, the driver keeps the
+        state of such workers, up to 8 GB.
     metrics : str or list of str
         Where samples of the live figures go, twice a second: ``"file:run.jsonl"``, ``"prometheus:9464"``,
         ``"influx:http://127.0.0.1:8086/mydb"``; see docs/metrics.md.

@@ -21,10 +21,12 @@ def leave_sign(checkpoint: str) -> str:
     return str(sign)
 
 
-def look_for_sign(sign: str) -> None:
-    """Raise CheckpointNotShared where the driver's sign is not seen."""
-    if sign and not Path(sign).exists():
+def look_for_sign(sign: str, *, needed: bool) -> bool:
+    """Say whether the driver's sign is seen; raise CheckpointNotShared where it is not and must be."""
+    seen = not sign or Path(sign).exists()
+    if needed and not seen:
         raise CheckpointNotShared(directory=str(Path(sign).parent), machine=socket.gethostname())
+    return seen
 
 
 def remove_sign(sign: str) -> None:

@@ -10,11 +10,11 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
+from typing import Protocol
 
 from penstock.connectors.store import OUTAGE_S
 from penstock.engine.snapshot import InstanceId, Persist
 from penstock.protocol import messages as m
-from penstock.runtime.checkpoints import CheckpointStore
 
 _THREADS = 4
 _CLOSE_S = 5.0
@@ -25,10 +25,20 @@ Restored = dict[InstanceId, list[bytes]]
 _Work = Callable[[], "m.Stored | Restored | None"]
 
 
+class SnapshotStore(Protocol):
+    """Where snapshots are kept: the checkpoint, or the driver."""
+
+    def write_snapshot(self, name: str, data: bytes) -> int: ...
+
+    def read_snapshot(self, stored: m.Stored) -> bytes: ...
+
+    def wait_for(self, outage_s: float) -> None: ...
+
+
 class SnapshotWriter:
     """Writes and reads snapshots in the background."""
 
-    def __init__(self, store: CheckpointStore) -> None:
+    def __init__(self, store: SnapshotStore) -> None:
         self._store = store
         store.wait_for(OUTAGE_S)
         self._todo: list[SimpleQueue[_Work | None]] = [SimpleQueue() for _ in range(_THREADS)]

@@ -47,7 +47,7 @@ class Keys(msgspec.Struct, frozen=True):
         return "Keys(…)"
 
 
-class _AllowList:
+class AllowList:
     """Lets in who holds the job's key, and nobody else."""
 
     def __init__(self, key: bytes) -> None:
@@ -84,7 +84,7 @@ class Node:
         self._context = zmq.Context()
         self._authenticator = ThreadAuthenticator(self._context)
         self._authenticator.start()
-        self._authenticator.configure_curve_callback(domain="*", credentials_provider=_AllowList(keys.public))
+        self._authenticator.configure_curve_callback(domain="*", credentials_provider=AllowList(keys.public))
         self._inbox = self._socket(zmq.PULL)
         self._inbox.curve_server = True
         self._inbox.maxmsgsize = FRAME_BYTES_MAX

@@ -23,6 +23,7 @@ from penstock.operators import (
     Lookup,
     Project,
     Split,
+    Table,
     Transform,
     Watermark,
 )
@@ -237,18 +238,17 @@ class _Compiler:
             return Frame(frame.df.where(chosen[port]), schema)
         if isinstance(operation, Transform):
             return Frame(sources.checked(node.name, schema, operation.function(frame.df)), schema)
-        if isinstance(operation, Lookup):
-            return Frame(self._lookup(operation, frame, schema), schema)
+        if isinstance(operation, Lookup) and isinstance(operation.table, Table):
+            return Frame(self._lookup(operation, operation.table, frame, schema), schema)
         raise NotNative(f"{node.kind} runs through its own batch form")
 
     def _column(self, column: Column, schema: Schema) -> Sql:
         return spark_column(column, schema, self._dialect)
 
-    def _lookup(self, of: Lookup, frame: Frame, schema: Schema) -> DataFrame:
+    def _lookup(self, of: Lookup, table: Table, frame: Frame, schema: Schema) -> DataFrame:
         import pyarrow as pa
         from pyspark.sql import functions as F
 
-        table = of.table
         rows = self._session.createDataFrame(pa.Table.from_batches([table.batch()], table.schema.arrow))
         rows = rows.select(*(F.col(name).alias(f"_t_{name}") for name in table.schema.names))
         kind = "left" if of.how is How.LEFT else "inner"

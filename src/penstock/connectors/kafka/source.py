@@ -17,8 +17,6 @@ from penstock.connectors.kafka.starts import EARLIEST, Where, resolved
 from penstock.errors import KafkaFailed, PenstockError
 from penstock.types import Schema
 
-COMMIT_S = 5.0
-
 
 class KafkaSource(Source):
     """Reads a topic; build it with :func:`kafka`.

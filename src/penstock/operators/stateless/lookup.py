@@ -1,9 +1,10 @@
-"""Static tables and the operation that enriches a stream from one."""
+"""Tables and the operation that enriches a stream from one; those of servers are in `connectors`."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -28,7 +29,46 @@ class How(Enum):
     LEFT = "left"
 
 
-class Table:
+@dataclass(frozen=True)
+class Finder:
+    """A table at work.
+
+    Attributes
+    ----------
+    get : callable
+        Returns the record of a key; None where there is none. A null key is never asked for in vain: it has none.
+    columns : callable
+        Returns rows as columns, and for each of some keys the place of its row in them; null where there is none.
+    """
+
+    get: Callable[[object], Record | None]
+    columns: Callable[[pa.Array], tuple[pa.RecordBatch, pa.Array]]
+
+
+class LookupTable(ABC):
+    """What a stream can be enriched from: rows with a unique key, here or on a server. Configuration only."""
+
+    schema: Schema
+    key: str
+
+    @abstractmethod
+    def finder(self) -> Finder:
+        """Open the table on a worker."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """What it is, in a few words, for `penstock explain`."""
+
+
+class TablePlace(ABC):
+    """A place whose rows can be a table, such as one of a database."""
+
+    @abstractmethod
+    def table(self, key: str, refresh: str | float | None) -> LookupTable:
+        """Return the table."""
+
+
+class Table(LookupTable):
     """A static table with a unique key, sent to every worker."""
 
     def __init__(self, rows: Iterable[object], schema: str | Schema, key: str) -> None:
@@ -64,19 +104,50 @@ class Table:
         """Return the rows as columns."""
         return self.schema.to_batch([self.schema.record_type(*row) for row in self._rows])
 
+    def finder(self) -> Finder:
+        rows = self.batch()
+        find = Places(rows.column(self.key))
+        return Finder(self.index().get, lambda keys: (rows, find(keys)))
 
-def table(rows: Iterable[object], *, schema: str | Schema, key: str) -> Table:
-    """Make a static table for :meth:`Stream.lookup`.
+    def describe(self) -> str:
+        return f"{len(self)} rows"
+
+
+def table(
+    rows: Iterable[object] | TablePlace,
+    *,
+    key: str,
+    schema: str | Schema | None = None,
+    refresh: str | float | None = None,
+) -> LookupTable:
+    """Make a table for :meth:`Stream.lookup`.
 
     Parameters
     ----------
-    rows : iterable of dict or tuple
-        The table's rows.
+    rows : iterable of dict or tuple, or a place
+        The table's rows; or where they are, such as ``ps.postgres(dsn, "ads")``.
     schema : str
-        Columns in Spark's DDL.
+        Columns in Spark's DDL; a place knows its own.
     key : str
         The column that is looked up; its values are unique.
+    refresh : str or number
+        How often the rows of a place are read again; once, at the start of each worker, where it is not given.
+
+    Examples
+    --------
+    >>> ps.table([("ad-1", "shoes")], schema="ad string, campaign string", key="ad")      # doctest: +SKIP
+    >>> ps.table(ps.postgres(dsn, "ads"), key="ad", refresh="5m")                         # doctest: +SKIP
     """
+    if isinstance(rows, TablePlace):
+        if schema is not None:
+            raise InvalidOption(option="schema", given=schema, allowed="none: the place knows its columns")
+        return rows.table(key, refresh)
+    if schema is None:
+        raise InvalidOption(
+            option="schema", given=None, allowed="the columns of the rows, such as 'id bigint, name string'"
+        )
+    if refresh is not None:
+        raise InvalidOption(option="refresh", given=refresh, allowed="for a place only: these rows stay as they are")
     return Table(rows, schema, key)
 
 
@@ -84,7 +155,7 @@ def table(rows: Iterable[object], *, schema: str | Schema, key: str) -> Table:
 class Lookup(Operation):
     """Add a table's columns to each record, found by key."""
 
-    table: Table = field(repr=False)
+    table: LookupTable = field(repr=False)
     on: str
     how: How = How.INNER
     kind = "lookup"
@@ -122,31 +193,30 @@ class Lookup(Operation):
         body = [f"m = get(r.{self.on})", f"if m is not None: append(T({found}))"]
         if self.how is How.LEFT:
             body.append(f"else: append(T({mine}{'None, ' * len(added)}))")
-        names = {"get": self.table.index().get, "T": output.record_type}
+        finder = self.table.finder()
+        names = {"get": finder.get, "T": output.record_type}
         process = compile_loop(errors.operation, body, names, errors)
-        return Operator(process, schema=schema, output=output, vectorised=self._vectorised(output))
+        return Operator(process, schema=schema, output=output, vectorised=self._vectorised(output, finder))
 
-    def _vectorised(self, output: Schema) -> BatchForm:
-        rows = self.table.batch()
-        find = _Places(rows.column(self.table.key))
-        added = [rows.column(f.name) for f in self._added()]
-        on, inner = self.on, self.how is How.INNER
+    def _vectorised(self, output: Schema, finder: Finder) -> BatchForm:
+        added = [f.name for f in self._added()]
+        on, inner, find = self.on, self.how is How.INNER, finder.columns
 
         def vectorised(batch: pa.RecordBatch) -> BatchResult:
-            places = find(batch.column(on))
+            rows, places = find(batch.column(on))
             if inner and places.null_count:
                 hit = places.is_valid()
                 batch, places = batch.filter(hit), places.filter(hit)
-            columns = [*batch.columns, *(c.take(places) for c in added)]
+            columns = [*batch.columns, *(rows.column(name).take(places) for name in added)]
             return BatchResult(pa.RecordBatch.from_arrays(columns, schema=output.arrow))
 
         return vectorised
 
     def describe(self) -> str:
-        return f"{self.how.value} on {self.on}, {len(self.table)} rows"
+        return f"{self.how.value} on {self.on}, {self.table.describe()}"
 
 
-class _Places:
+class Places:
     """Finds the rows of a table that columns of keys refer to."""
 
     def __init__(self, keys: pa.Array) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.checks import OneOf
 from penstock.errors import InvalidGraph, PenstockError, TypeMismatch
 from penstock.expr import Column
-from penstock.operators import MAIN, REST, How, Lookup, Split, Table, join
+from penstock.operators import MAIN, REST, How, Lookup, LookupTable, Split, join
 from penstock.pipeline.steps import make_step
 from penstock.pipeline.streams.base import Builder
 
@@ -25,10 +25,10 @@ class CombiningVerbs(Builder):
     """What a stream can do with other streams and with tables."""
 
     def lookup(
-        self, table: Table, *, on: str, how: str = "inner", name: str | None = None, on_error: str = "fail"
+        self, table: LookupTable, *, on: str, how: str = "inner", name: str | None = None, on_error: str = "fail"
     ) -> Stream:
-        """Add the columns of a static table, found by key; ``how="left"`` keeps records without a match."""
-        if not isinstance(table, Table):
+        """Add the columns of a table, found by key; ``how="left"`` keeps records without a match."""
+        if not isinstance(table, LookupTable):
             raise TypeMismatch(
                 what=f"{table!r} is not a table.",
                 operation=name or "lookup",

@@ -1,0 +1,217 @@
+"""A table in Redis to look things up in: a round trip for each record, or for each batch; with a cache if wanted."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from penstock.connectors.redis.link import Place, driver
+from penstock.connectors.texts import plain_reader, reader_of, text_of
+from penstock.errors import BadRecord, InvalidOption, SourceFailed
+from penstock.operators import Finder, LookupTable, check_keys
+from penstock.operators.keys import key_values
+from penstock.types import Record, Schema, TypeKind
+
+_ASK_KEYS = 5_000
+"""So many keys are asked for at once."""
+
+
+class Values(Enum):
+    """What is kept under a key."""
+
+    HASH = "hash"
+    JSON = "json"
+    STRING = "string"
+
+
+class RedisTable(LookupTable):
+    """Rows in Redis; build it with :func:`redis_table`."""
+
+    def __init__(
+        self, place: Place, schema: Schema, key: str, prefix: str, layout: Values, cache: int, ttl_us: int
+    ) -> None:
+        self.schema = schema
+        (self.key,) = check_keys(schema, (key,))
+        self._place = place
+        self._prefix = prefix.encode()
+        self._layout = layout
+        self._cache = cache
+        self._ttl_us = ttl_us
+        self._rest = [each for each in schema.fields if each.name != key]
+        if not self._rest:
+            raise InvalidOption(option="schema", given=schema.ddl, allowed="a column beside the key, at least")
+        if layout is Values.STRING and len(self._rest) != 1:
+            raise InvalidOption(
+                option="layout", given="string", allowed="with one column beside the key; else hash or json"
+            )
+
+    def describe(self) -> str:
+        return self._place.shown
+
+    def finder(self) -> Finder:
+        return _Server(self).finder()
+
+    def name_of(self, key: object) -> bytes:
+        """The name in Redis of the row with a key."""
+        text = text_of(key, self.schema.field(self.key).type)
+        return self._prefix + (text if isinstance(text, bytes) else text.encode())
+
+    def asks(self) -> Callable[[Any, Sequence[bytes]], list[Any]]:
+        """What asks a server for names: one command for strings, one message of many commands for hashes."""
+        if self._layout is not Values.HASH:
+            return lambda client, names: client.mget(names)
+        fields = [each.name for each in self._rest]
+
+        def ask(client: Any, names: Sequence[bytes]) -> list[Any]:
+            if len(names) == 1:
+                return [client.hmget(names[0], fields)]
+            pipe = client.pipeline(transaction=False)
+            for name in names:
+                pipe.hmget(name, fields)
+            return list(pipe.execute())
+
+        return ask
+
+    def reads(self) -> Callable[[object, Any], Record | None]:
+        """What makes the row of a key from an answer; None where the server has nothing."""
+        at = self.schema.names.index(self.key)
+        make, check = self.schema.record_type, self.schema.check
+        texts = [reader_of(each.type) for each in self._rest]
+        binary = [each.type.kind is TypeKind.BINARY for each in self._rest]
+        plain = [(each.name, plain_reader(each.type)) for each in self._rest]
+
+        def values(key: object, found: list[object]) -> Record:
+            return check(make(*found[:at], key, *found[at:]))
+
+        def of_texts(key: object, answers: Iterable[bytes | None]) -> Record | None:
+            parts = list(answers)
+            if all(each is None for each in parts):
+                return None
+            return values(
+                key,
+                [
+                    None if data is None else data if raw else read(data.decode())
+                    for read, raw, data in zip(texts, binary, parts, strict=True)
+                ],
+            )
+
+        def of_string(key: object, answer: bytes | None) -> Record | None:
+            return None if answer is None else of_texts(key, [answer])
+
+        def of_json(key: object, answer: bytes | None) -> Record | None:
+            if answer is None:
+                return None
+            try:
+                found = msgspec.json.decode(answer)
+            except msgspec.DecodeError as error:
+                raise BadRecord(f"what Redis has for {key!r} is not JSON: {error}.") from None
+            if not isinstance(found, dict):
+                raise BadRecord(f"what Redis has for {key!r} is not a JSON object.")
+            return values(key, [None if found.get(n) is None else read(found[n]) for n, read in plain])
+
+        return {Values.STRING: of_string, Values.JSON: of_json}.get(self._layout, of_texts)
+
+    def cache(self) -> Cache | None:
+        """The cache, if one is wanted."""
+        return Cache(self._cache, self._ttl_us / 1e6) if self._cache else None
+
+    @property
+    def place(self) -> Place:
+        """Where it is."""
+        return self._place
+
+
+class Cache:
+    """Answers that are not too old, those of absent keys too; the one that was not used for longest goes first."""
+
+    def __init__(self, rows_max: int, ttl_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rows_max = rows_max
+        self._ttl_s = ttl_s
+        self._clock = clock
+        self._held: OrderedDict[object, tuple[float, Record | None]] = OrderedDict()
+
+    def split(self, keys: Iterable[object]) -> tuple[dict[object, Record | None], list[object]]:
+        """Return what is known of some keys, and the others."""
+        now_s, known, unknown = self._clock(), dict[object, Record | None](), list[object]()
+        for key in keys:
+            held = self._held.get(key)
+            if held is None or now_s >= held[0]:
+                unknown.append(key)
+            else:
+                self._held.move_to_end(key)
+                known[key] = held[1]
+        return known, unknown
+
+    def put(self, found: dict[object, Record | None]) -> None:
+        """Keep answers."""
+        until_s = self._clock() + self._ttl_s
+        for key, row in found.items():
+            self._held[key] = until_s, row
+            self._held.move_to_end(key)
+        while len(self._held) > self._rows_max:
+            self._held.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+
+class _Server:
+    """A table at work; it opens its connection when it is asked for the first time."""
+
+    def __init__(self, table: RedisTable) -> None:
+        self._table = table
+        self._ask = table.asks()
+        self._read = table.reads()
+        self._cache = table.cache()
+        self._client: Any = None
+
+    def finder(self) -> Finder:
+        return Finder(self.get, self.columns)
+
+    def get(self, key: object) -> Record | None:
+        """The row of a key: one round trip, unless it is in the cache."""
+        return None if key is None else self._rows([key])[key]
+
+    def columns(self, keys: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
+        """The rows of some keys: one round trip for those that are not in the cache."""
+        coded = keys.dictionary_encode()
+        distinct = key_values(coded.dictionary)
+        found = self._rows([key for key in distinct if key is not None])
+        rows: list[Record] = []
+        places: list[int | None] = []
+        for key in distinct:
+            row = None if key is None else found[key]
+            places.append(None if row is None else len(rows))
+            rows += [] if row is None else [row]
+        return self._table.schema.to_batch(rows), pa.array(places, pa.int32()).take(coded.indices)
+
+    def _rows(self, keys: Sequence[object]) -> dict[object, Record | None]:
+        if self._cache is None:
+            return self._asked(keys)
+        known, unknown = self._cache.split(keys)
+        if unknown:
+            asked = self._asked(unknown)
+            self._cache.put(asked)
+            known.update(asked)
+        return known
+
+    def _asked(self, keys: Sequence[object]) -> dict[object, Record | None]:
+        place, name_of, found = self._table.place, self._table.name_of, dict[object, Record | None]()
+        redis = driver()
+        if self._client is None:
+            self._client = place.client()
+        for first in range(0, len(keys), _ASK_KEYS):
+            part = keys[first : first + _ASK_KEYS]
+            names = [name_of(key) for key in part]
+            try:
+                answers = place.patiently(lambda names=names: self._ask(self._client, names))  # type: ignore[misc]
+            except redis.RedisError as error:
+                raise place.error(SourceFailed, place.shown_error(error)) from None
+            found.update(zip(part, map(self._read, part, answers), strict=True))
+        return found

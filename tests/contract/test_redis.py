@@ -1,0 +1,332 @@
+"""A real Redis: rows into it, once for each epoch; tables in it, alike in both forms; streams at either end."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_second_runs import run
+
+import penstock as ps
+from penstock.connectors.base import WriterContext
+from penstock.connectors.redis import link
+from penstock.connectors.redis import sink as sink_module
+from penstock.connectors.redis.table import Cache
+from penstock.errors import InvalidOption, OperationFailed, PenstockError, SinkFailed, SourceFailed, TypeMismatch
+from penstock.operators.errors import Errors
+from penstock.operators.stateless.lookup import How, Lookup
+from penstock.pipeline.explain import explain_plan
+from penstock.runtime.job import plan_of
+from penstock.types import Schema, record_dict
+from services.postgres import PASSWORD as POSTGRES_PASSWORD
+from services.redis import PASSWORD
+
+SCHEMA = Schema.parse("k string, n bigint, x double, b boolean, at timestamp, day date, tags array<string>")
+ROW = SCHEMA.record_type
+FULL = ROW("a", 1, 0.5, True, 1_700_000_000_000_000, 19_000, ["x", "y"])
+
+
+def opened(server: Any, schema: Schema = SCHEMA, job_id: str = "", instance: int = 0, **options: Any):
+    job_id = job_id or str(sorted(options.items()))
+    sink = ps.redis(server.url, **options).sink()
+    sink.check(schema)
+    return sink.writer(schema, WriterContext("job", "store", instance, 2, job_id))
+
+
+def committed(writer: Any, epoch: int, rows: list[Any]) -> bytes:
+    writer.write(rows)
+    writer.prepare(epoch)
+    snapshot = writer.snapshot(epoch)
+    writer.commit(epoch)
+    return snapshot
+
+
+def test_hashes_and_json_hold_the_newest_row_of_each_key(redis_server: Any) -> None:
+    client = redis_server.client
+    writer = opened(redis_server, key="k", prefix="hash")
+    committed(writer, 1, [ROW("a", 7, tags=["old"]), FULL, ROW("b")])
+    expected = {"k": "a", "n": "1", "x": "0.5", "b": "true", "at": "2023-11-14T22:13:20.000000Z"}
+    assert client.hgetall("hash:a") == {**expected, "day": "2022-01-08", "tags": '["x","y"]'}
+    assert client.hgetall("hash:b") == {"k": "b"}
+    committed(writer, 2, [ROW("a", None, 1.5)])
+    assert client.hgetall("hash:a") == {"k": "a", "x": "1.5"}
+    json = opened(redis_server, key=("k", "n"), prefix="json", layout="json")
+    committed(json, 1, [FULL, ROW("a:1", 2), ROW("a", 2)])
+    assert msgspec.json.decode(client.get("json:a:1"))["at"] == "2023-11-14T22:13:20.000000Z"
+    assert sorted(client.scan_iter("json:*")) == ["json:a:1", "json:a:2", "json:a\\:1:2"]
+
+
+def test_rows_are_deleted_where_a_column_says_so(redis_server: Any) -> None:
+    schema = Schema.parse("k string, v string, gone boolean")
+    writer = opened(redis_server, schema, key="k", prefix="del", delete="gone")
+    row = schema.record_type
+    committed(writer, 1, [row("a", "1", False), row("b", "2", False), row("b", None, True), row("c", "3", True)])
+    assert list(redis_server.client.scan_iter("del:*")) == ["del:a"]
+    assert redis_server.client.hgetall("del:a") == {"k": "a", "v": "1"}
+
+
+def test_an_epoch_is_written_once_whoever_commits_it(redis_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_module, "PART_COMMANDS", 3)
+    schema, client = Schema.parse("n bigint"), redis_server.client
+    rows = [schema.record_type(i) for i in range(10)]
+    first = opened(redis_server, schema, "one", stream="once")
+    snapshot = committed(first, 1, rows)
+    late = opened(redis_server, schema, "one", stream="once")
+    late.restore(1, snapshot)
+    late.commit(1)
+    assert [int(fields["n"]) for _, fields in client.xrange("once")] == list(range(10))
+    # A process that was lost between two parts of an epoch: the rest is added.
+    client.set("penstock:one:store:0", "2:2")
+    committed(late, 2, rows)
+    assert [int(fields["n"]) for _, fields in client.xrange("once")][10:] == [6, 7, 8, 9]
+    # The first one comes back, stalled: what it had is behind the token.
+    first.restore(1, snapshot)
+    first.commit(1)
+    assert client.xlen("once") == 14
+    committed(opened(redis_server, schema, "one", 1, stream="once"), 1, rows[:1])
+    committed(opened(redis_server, schema, stream="once", job_id="other"), 1, rows[:1])
+    assert client.xlen("once") == 16
+
+
+def test_a_command_that_is_refused_leaves_the_token(redis_server: Any) -> None:
+    redis_server.client.set("wrong:a", "a string")
+    writer = opened(redis_server, key="k", prefix="wrong", job_id="refused")
+    with pytest.raises(SinkFailed, match=r"operation 'store'.*WRONGTYPE"):
+        committed(writer, 1, [FULL])
+    assert redis_server.client.get("penstock:refused:store:0") is None
+
+
+def test_windows_as_the_yahoo_benchmark_keeps_them(redis_server: Any) -> None:
+    schema, client = Schema.parse("campaign string, start timestamp, count bigint"), redis_server.client
+    writer = opened(redis_server, schema, key=("campaign", "start"), layout="yahoo")
+    row = schema.record_type
+    committed(writer, 1, [row("c1", 10_000_000, 3), row("c1", 20_000_000, 4), row("c1", 10_000_000, 5)])
+    committed(writer, 2, [row("c1", 20_000_000, 9)])
+    windows = client.lrange(client.hget("c1", "windows"), 0, -1)
+    assert sorted(windows) == ["10000", "20000"]
+    counts = {at: client.hget(client.hget("c1", at), "seen_count") for at in windows}
+    assert counts == {"10000": "5", "20000": "9"}
+    assert client.hexists(client.hget("c1", "10000"), "time_updated")
+
+
+def test_a_resumed_run_adds_nothing_twice_and_an_older_checkpoint_is_refused(redis_server: Any, tmp_path: Path) -> None:
+    def pipeline() -> ps.Pipeline:
+        source = ps.generator({"n": ps.fields.sequence()}, rate=2_000, total=600, format="columns")
+        return ps.stream("numbers", source).to(ps.redis(redis_server.url, stream="runs"), name="out")
+
+    attempt = run(pipeline(), checkpoint=tmp_path / "checkpoint")
+    run(pipeline(), checkpoint=tmp_path / "checkpoint")
+    found = sorted(int(fields["n"]) for _, fields in redis_server.client.xrange("runs"))
+    assert found == list(range(600))
+    state = {"server": "x", "what": "stream 'runs'", "job_id": attempt.plan.job_id, "operation": "out", "epoch": 1}
+    with pytest.raises(SinkFailed, match=r"has epoch \d of this job, and the checkpoint ends with epoch 1"):
+        ps.redis(redis_server.url, stream="runs").sink().resume(state)
+    with pytest.raises(SinkFailed, match="the last run wrote into stream 'runs', now it is stream 'other'"):
+        ps.redis(redis_server.url, stream="other").sink().resume(state)
+
+
+def test_a_commit_waits_for_a_server_that_restarts(redis_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = opened(redis_server, key="k", prefix="restart")
+    committed(writer, 1, [FULL])
+    redis_server.restart()
+    committed(writer, 2, [FULL])
+    assert redis_server.client.hget("restart:a", "n") == "1"
+    monkeypatch.setattr(link, "RETRY_S", 0.1)
+    redis_server.stop()
+    with pytest.raises(SinkFailed, match="can be resumed") as caught:
+        committed(writer, 3, [FULL])
+    assert PASSWORD not in str(caught.value)
+    redis_server.restart()
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+TABLE = "k string, n bigint, x double, b boolean, at timestamp, day date, tags array<string>"
+
+
+@pytest.mark.parametrize("layout", ["hash", "json"])
+@pytest.mark.parametrize("cache", [0, 2])
+def test_what_a_sink_has_written_is_looked_up_alike_in_both_forms(redis_server: Any, layout: str, cache: int) -> None:
+    prefix = f"table-{layout}"
+    rows = [FULL, ROW("b", -1), ROW("c", None, float("inf") if layout == "hash" else 1e9, False)]
+    committed(opened(redis_server, key="k", prefix=prefix, layout=layout, job_id=f"{layout}{cache}"), 1, rows)
+    table = ps.redis_table(
+        redis_server.url, schema=TABLE.replace("k string", "key string"), key="key", prefix=prefix, layout=layout,
+        cache=cache, ttl="1h",
+    )  # fmt: skip
+    schema = Schema.parse("i bigint, k string")
+    wanted = {row.k: row for row in rows}
+
+    @settings(max_examples=15)
+    @given(st.lists(st.sampled_from(["a", "b", "c", "none", None])), st.sampled_from(How))
+    def both(keys: list[str | None], how: How) -> None:
+        lookup = Lookup(table, "k", how)
+        output = lookup.bind(schema)
+        records = [schema.record_type(i, key) for i, key in enumerate(keys)]
+        one = lookup.build(schema, Errors("lookup")).process(records)
+        many = lookup.build(schema, Errors("lookup")).process_batch(schema.to_batch(records))
+        assert many.fallbacks == 0
+        assert output.to_rows(many.columns) == one.rows
+        kept = [(i, key) for i, key in enumerate(keys) if key in wanted or how is How.LEFT]
+        assert [(row.i, row.k) for row in one.rows] == kept
+        for row in one.rows:
+            if row.k in wanted:
+                found = record_dict(row)
+                assert {name: found[name] for name in SCHEMA.names} == record_dict(wanted[row.k])
+
+    both()
+
+
+def test_a_batch_costs_one_round_trip_and_a_record_one(redis_server: Any) -> None:
+    client = redis_server.client
+    client.mset({f"ad:{i}": f"campaign-{i % 10}" for i in range(100)})
+    table = ps.redis_table(redis_server.url, schema="ad int, campaign string", key="ad", prefix="ad", layout="string")
+    schema = Schema.parse("ad int")
+    rows = [schema.record_type(i % 120) for i in range(1_000)]
+    operator = Lookup(table, "ad").build(schema, Errors("lookup"))
+
+    def commands() -> int:
+        return int(client.info("stats")["total_commands_processed"])
+
+    before = commands()
+    found = operator.process_batch(schema.to_batch(rows))
+    asked = commands() - before - 1
+    assert asked <= 4, "the batch has asked once, beside the greeting of its connection"
+    before = commands()
+    one = operator.process(rows[:50])
+    assert commands() - before - 1 == 50
+    assert found.columns.num_rows == sum(row.ad < 100 for row in rows)
+    assert [row.campaign for row in one.rows] == found.columns.column("campaign").to_pylist()[:50]
+
+
+def test_what_does_not_fit_is_a_bad_record_in_both_forms(redis_server: Any) -> None:
+    redis_server.client.set("bad:1", "seven")
+    table = ps.redis_table(redis_server.url, schema="id int, n int", key="id", prefix="bad", layout="string")
+    schema = Schema.parse("id int")
+    operator = Lookup(table, "id").build(schema, Errors("lookup"))
+    for form in (lambda: operator.process([schema.record_type(1)]),
+                 lambda: operator.process_batch(schema.to_batch([schema.record_type(1)]))):  # fmt: skip
+        with pytest.raises(OperationFailed, match="'seven' is not a whole number"):
+            form()
+
+
+def test_the_cache_is_bounded_and_forgets_in_time() -> None:
+    now = [0.0]
+    cache = Cache(2, 10.0, lambda: now[0])
+    cache.put({"a": None, "b": FULL})
+    assert cache.split(["a", "b", "c"]) == ({"a": None, "b": FULL}, ["c"])
+    cache.split(["a"])
+    cache.put({"c": FULL})
+    assert cache.split(["a", "b", "c"]) == ({"a": None, "c": FULL}, ["b"]), "the one not used for longest has gone"
+    assert len(cache) == 2
+    now[0] = 10.0
+    assert cache.split(["a", "c"]) == ({}, ["a", "c"])
+
+
+# --- streams as sources -----------------------------------------------------------------------------------------------
+
+
+def test_a_stream_is_read_from_any_position_and_a_cut_one_is_refused(redis_server: Any) -> None:
+    client = redis_server.client
+    source = ps.redis(redis_server.url, stream="in", schema="n int, note string, raw binary").source()
+    source.check()
+
+    def poll(reader: Any, count: int, records_max: int = 2) -> list[Any]:
+        rows: list[Any] = []
+        deadline = time.monotonic() + 20
+        while len(rows) < count:
+            assert time.monotonic() < deadline
+            batch = reader.poll(time.time_ns() // 1000, records_max)
+            rows += batch.rows if batch is not None else []
+        return rows
+
+    reader = source.reader(0, 1, 0)
+    assert reader.poll(1, 10) is None
+    for i in range(5):
+        client.xadd("in", {"n": i, "raw": b"\xff", "other": "x"})
+    assert [row.n for row in poll(reader, 3, 1)] == [0, 1, 2]
+    position = reader.position()
+    assert [(row.n, row.note, row.raw) for row in poll(reader, 2)] == [(3, None, b"\xff"), (4, None, b"\xff")]
+    again = source.resumed({0: position}).reader(0, 1, 0)
+    again.seek(position)
+    redis_server.client.connection_pool.disconnect()
+    assert [row.n for row in poll(again, 2)] == [3, 4]
+    client.xtrim("in", maxlen=1, approximate=False)
+    with pytest.raises(SourceFailed, match="cut behind the entry that was read last"):
+        source.resumed({0: position})
+    client.xadd("in", {"n": "x"})
+    with pytest.raises(SourceFailed, match=r"entry .* 'x' is not a whole number"):
+        poll(again, 1)
+    client.delete("in")
+    with pytest.raises(SourceFailed, match="is gone"):
+        source.resumed({0: position})
+
+
+def test_what_cannot_work_is_refused_before_anything_starts_and_without_the_password(redis_server: Any) -> None:
+    url = redis_server.url
+    redis_server.client.set("a-string", "x")
+    schema = Schema.parse("k string, n bigint")
+
+    def refused(address: str, ddl: Schema = schema, **options: Any) -> str:
+        with pytest.raises(PenstockError) as caught:
+            ps.redis(address, **{"key": "k", **options}).sink().check(ddl)
+        with pytest.raises(PenstockError) as looked_up:
+            ps.redis_table(address, schema=ddl, key="k")
+        for text in (str(caught.value), str(looked_up.value)):
+            assert "\n" not in text
+            assert PASSWORD not in text
+        return str(caught.value)
+
+    assert "host and port" in refused(url.replace("127.0.0.1", "no-such-host.invalid"))
+    assert "host and port" in refused(url.replace(f":{redis_server.port}", ":1"))
+    assert "user and password" in refused(url.replace(PASSWORD, "red-wrong-word"))
+    assert "user and password" in refused(url.replace(f":{PASSWORD}@", ""))
+    assert "url=" in refused("http://x:secret@y")
+    for options, words in (
+        ({}, "key"),
+        ({"key": "k", "layout": "nope"}, "layout"),
+        ({"key": "k", "delete": "k"}, "delete"),
+        ({"stream": "s", "key": "k"}, "stream"),
+        ({"stream": "s", "maxlen": 0}, "maxlen"),
+    ):
+        with pytest.raises(InvalidOption, match=words):
+            ps.redis(url, **options)
+    with pytest.raises(TypeMismatch, match="yahoo"):
+        ps.redis(url, key="k", layout="yahoo").sink().check(schema)
+    with pytest.raises(TypeMismatch, match="binary"):
+        ps.redis(url, key="k", layout="json").sink().check(Schema.parse("k string, raw binary"))
+    with pytest.raises(SourceFailed, match="is a string, no stream"):
+        ps.redis(url, stream="a-string", schema="n int").source().check()
+    with pytest.raises(InvalidOption, match="schema"):
+        ps.stream("s", ps.redis(url, stream="s"))
+    with pytest.raises(InvalidOption, match="string"):
+        ps.redis_table(url, schema="k string, a int, b int", key="k", layout="string")
+    with pytest.raises(SinkFailed, match="no value in 'k'"):
+        opened(redis_server, schema, key="k").write([schema.record_type(None, 1)])
+    assert PASSWORD not in repr(ps.redis(url, key="k")) + repr(ps.redis(url, key="k").sink())
+
+
+def test_no_credentials_in_what_is_shown_and_stored_of_a_job(redis_server: Any, postgres_server: Any) -> None:
+    postgres_server.execute("CREATE TABLE IF NOT EXISTS shown (id bigint PRIMARY KEY, v text)")
+    place = ps.postgres(postgres_server.dsn, "shown", key="id")
+    stream = ps.stream("in", place).select("id", "v")
+    stream = stream.select("id").lookup(ps.table(place, key="id"), on="id")
+    looked = stream.lookup(
+        ps.redis_table(redis_server.url, schema="id bigint, r string", key="id"), on="id", how="left"
+    )
+    web = ps.webhook("https://h/p?key=webhook-secret", headers={"Authorization": "webhook-secret"})
+    posted = ps.stream("posted", ps.http(port=1, spool="s", token="http-secret-token")).to(ps.memory())
+    written = looked.to(ps.postgres(postgres_server.dsn, "shown_out", key="id"))
+    pipeline = written + looked.to(ps.redis(redis_server.url, key="id")) + looked.to(web) + posted
+    plan = plan_of(pipeline, parallelism=2)
+    nodes = pipeline.graph().nodes
+    states = {name: sink.state() for name, sink in plan.sinks.items()}
+    text = explain_plan(plan, 100) + repr(plan) + repr(nodes) + repr(states) + repr(place) + repr(web)
+    for secret in (PASSWORD, POSTGRES_PASSWORD, "webhook-secret", "http-secret-token"):
+        assert secret not in text
+    assert "127.0.0.1" in text
