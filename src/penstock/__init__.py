@@ -33,6 +33,7 @@ from penstock.operators.keyed.process import state
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.streams.stream import Stream, stream
 from penstock.runtime.job import Job, run, start
+from penstock.spark.backfill import backfill
 from penstock.sql import sql
 from penstock.types.sampling import infer
 
@@ -47,6 +48,7 @@ __all__ = [
     "Process",
     "Stream",
     "agg",
+    "backfill",
     "coalesce",
     "col",
     "console",

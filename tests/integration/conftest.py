@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import fsspec
 import pytest
@@ -32,3 +33,19 @@ def eventually() -> Callable[[Callable[[], object]], None]:
             threading.Event().wait(0.02)
 
     return wait
+
+
+@pytest.fixture(scope="session")
+def queries(spark: None) -> Any:
+    """A session of the embedded Spark for queries over little data."""
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.sessions import query_session
+
+    session = query_session(SparkSession._instantiatedSession)
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    session.conf.set("spark.sql.adaptive.enabled", "false")
+    # To compile a plan takes longer than to run it over a few rows.
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    return session

@@ -1,4 +1,4 @@
-"""The command line: `penstock run`, `demo`, `chaos`, `top`, `explain` and more: a module for each; here they meet.
+"""The command line: `penstock run`, `backfill`, `demo`, `top`, `explain` and more: a module for each; here they meet.
 
 Other packages add commands through the entry points of the group ``penstock.commands``; `penstock bench` is one.
 """
@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.backfill import backfill
 from penstock.cli.chaos import chaos
 from penstock.cli.commands import stop, switch, use
 from penstock.cli.demo import demo
@@ -31,6 +32,7 @@ app = typer.Typer(
 # A line each, short enough for the list of a terminal of 80 columns.
 COMMANDS: dict[Callable[..., None], str] = {
     run: "Run the pipelines of a file.",
+    backfill: "Run the pipelines of a file over history, in Spark.",
     demo: "See a pipeline change form in a burst; a table, a picture.",
     chaos: "Run the pipelines of a file while workers are killed.",
     top: "Watch a running job.",

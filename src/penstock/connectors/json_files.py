@@ -59,6 +59,13 @@ class JsonFiles(Source):
             raise SourceMissing(path=self._path)
         return [replace(each, key=head_of(each.path, whole=not self._follow)) for each in found]
 
+    def paths(self) -> list[str]:
+        """The files that are there, for those who read them by other means; copies that are being made left out."""
+        found = {entry.path for entry in entries(self._path)}
+        return sorted(
+            path for path in found if path.removesuffix(".gz") == path or path.removesuffix(".gz") not in found
+        )
+
     def _may_come(self) -> bool:
         """Whether files can appear there: an empty directory, or one that a pattern or the name of a file is in."""
         path = Path(self._path)

@@ -419,6 +419,8 @@ def settled_pins(plan: Plan) -> dict[str, Form]:
         for index in unit.movable:
             name = unit.name_at(index)
             pin = given.get(name, given.get(unit.display_at(index), options.forms.pin))
+            if pin is None and index in plan.whole(unit):
+                pin = Form.BATCH
             if pin is not None:
                 pins[name] = pin
     return pins

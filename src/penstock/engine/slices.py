@@ -19,6 +19,7 @@ from penstock.errors import OperationFailed, PenstockError, SinkFailed
 from penstock.operators import DEAD_LETTERS, MAIN, BatchResult
 from penstock.operators.errors import ErrorCounts, describe_error, placed, user_traceback
 from penstock.operators.keys import Partitioner
+from penstock.operators.stateless.transform import WaitingOperator
 from penstock.pipeline.plan import EdgeSpec, Mode, OpSpec, Plan, UnitSpec
 from penstock.protocol.messages import MESSAGE_BYTES_MAX
 from penstock.protocol.slots import Part, StageFigures, TimesRead
@@ -139,7 +140,9 @@ class Slice:
                 outcome.stages.append(idle)
                 continue
             try:
-                if count <= self._piece_records[position]:
+                if isinstance(stage.operator, WaitingOperator):
+                    result = yield from self._waited(stage.operator, batch)
+                elif count <= self._piece_records[position]:
                     result = self._process(stage, batch)
                 else:
                     result = yield from self._in_pieces(position, stage, batch)
@@ -184,6 +187,15 @@ class Slice:
         if self._carries and batch.num_rows:
             outcome.carried = list(cut_columns(batch, self._block_bytes))
         return outcome
+
+    @staticmethod
+    def _waited(operator: WaitingOperator, batch: pa.RecordBatch) -> Generator[None, None, BatchResult]:
+        """Have a micro-batch computed elsewhere, and look up while that lasts."""
+        for done in operator.waiting(batch):
+            if done is not None:
+                return done
+            yield
+        raise AssertionError("whoever waits comes to an end")
 
     def _in_pieces(self, position: int, stage: Stage, batch: pa.RecordBatch) -> Generator[None, None, BatchResult]:
         """Process a micro-batch that may be long work, as the record form does a block: piece by piece."""

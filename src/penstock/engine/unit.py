@@ -30,7 +30,7 @@ from penstock.engine.exchange import Exchanges
 from penstock.engine.figures import Stopwatch, count_away, show_forms
 from penstock.engine.inputs import Input, Logs, Readers, Taken
 from penstock.engine.inputs.base import BLOCK_RECORDS_MAX, fit_records
-from penstock.engine.line import Item, Line, Marker, Parts
+from penstock.engine.line import Item, Line, Marker, Parts, Range
 from penstock.engine.samples import Tap
 from penstock.engine.snapshot import Capture, OpCounters, UnitSnapshot
 from penstock.engine.state import Copier
@@ -120,6 +120,10 @@ class Unit:
         """The end is in the line: nothing more is taken."""
         self.tap: Tap | None = None
         """Keeps some of what comes to the unit, while a sample of it is wanted."""
+        if whole := plan.whole(spec):
+            self.way = Slots.of(
+                self, Switch(0, Range(whole[0], whole[-1]), plan.options.interval_us), pool, self._block_bytes
+            )
 
     # --- work ---------------------------------------------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ from penstock.operators.stateless.lookup import (
     table,
 )
 from penstock.operators.stateless.parse import ParseJson, TimeUnit
+from penstock.operators.stateless.transform import Transform
 from penstock.operators.stateless.watermark import Watermark
 
 __all__ = [
@@ -104,6 +105,7 @@ __all__ = [
     "TablePlace",
     "Tag",
     "TimeUnit",
+    "Transform",
     "Tumbling",
     "Watermark",
     "Window",

@@ -34,6 +34,8 @@ class BatchKind(Enum):
     VECTORISED = "vectorised"
     LOOP = "loop"
     NONE = "none"
+    ONLY = "only"
+    """There is no record form: what has arrived is a batch."""
 
 
 class Result(msgspec.Struct, gc=False):
@@ -244,6 +246,8 @@ class Operation(ABC):
     """Whether it waits for others, so that many records are under way in it; it is in a unit of its own then."""
     is_pure: bool = True
     """Whether running it once more has no effect: false where it calls a function of the user's, unless declared so."""
+    is_whole: ClassVar[bool] = False
+    """Whether a micro-batch is never run in pieces: a call costs about the same for few records and for many."""
 
     @abstractmethod
     def bind(self, schema: Schema, /) -> Schema:

@@ -18,6 +18,7 @@ _FORMS = {
     BatchKind.VECTORISED: "record, batch (vectorised)",
     BatchKind.LOOP: "record, batch (loop)",
     BatchKind.NONE: "record",
+    BatchKind.ONLY: "batch (Spark SQL)",
 }
 
 

@@ -11,7 +11,7 @@ from penstock.errors import InvalidGraph, NotSerializable
 from penstock.operators import DEAD_LETTER_SCHEMA, DEAD_LETTERS, MAIN, ErrorPolicy, Expansion, Operation, Watermark
 from penstock.pipeline.event_time import EventTimes, Timing
 from penstock.pipeline.graph import Graph, Input, Node, same_place
-from penstock.pipeline.options import Options
+from penstock.pipeline.options import Forms, Options
 from penstock.types import Schema
 
 
@@ -140,6 +140,11 @@ class UnitSpec:
         pure = [isinstance(op.operation, Operation) and op.operation.is_pure for op in self.ops]
         return range(self.movable.start, pure.index(False) if False in pure else len(pure))
 
+    def is_whole(self, first: int, last: int) -> bool:
+        """Whether a range has an operation that takes a micro-batch as a whole."""
+        ops = [op.operation for op in self.ops[max(first, 0) : last + 1]]
+        return any(isinstance(each, Operation) and each.is_whole for each in ops)
+
     def name_at(self, index: int) -> str:
         """Name of the operation at ``index``; the source's at -1."""
         return self.name if index < 0 else self.ops[index].name
@@ -231,6 +236,12 @@ class Plan:
             todo += [each for each in behind if not self.units[each].is_stateful]
             seen |= behind
         return False
+
+    def whole(self, unit: UnitSpec) -> list[int]:
+        """The operations of a unit that are in batch form from the beginning: those that have no other."""
+        if self.options.forms is Forms.RECORD:
+            return []
+        return [index for index in unit.movable if index >= 0 and unit.is_whole(index, index)]
 
     @property
     def sinks(self) -> dict[str, Sink]:

@@ -45,6 +45,7 @@ class Kind(bytes, Enum):
     WORKER = b"W"
     PEER = b"P"
     SLOT = b"S"
+    QUERY = b"Q"
 
 
 Outgoing = tuple[str, Kind, Sequence[bytes]]

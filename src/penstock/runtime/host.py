@@ -26,6 +26,7 @@ from penstock.runtime.calling import Caller
 from penstock.runtime.checkpoints import CheckpointStore
 from penstock.runtime.clock import Clock, adopt, now_ns, now_us, sleep_finely
 from penstock.runtime.connections import Connections
+from penstock.runtime.queries import QueryAssignment, offer_service
 from penstock.runtime.scratch import ScratchClient
 from penstock.runtime.sharing import look_for_sign
 from penstock.runtime.storing import SnapshotStore, SnapshotWriter
@@ -48,6 +49,8 @@ class Assignment(msgspec.Struct, frozen=True):
     """The driver's: every process of its machine goes by it."""
     scratch: str = ""
     """Where the driver keeps snapshots of workers that do not see its directory; empty: nowhere."""
+    queries: QueryAssignment | None = None
+    """The query service, where operations need it."""
 
 
 def run_worker(packed: bytes, worker: int, assignment: Assignment, order: int) -> None:
@@ -70,6 +73,7 @@ def run_worker(packed: bytes, worker: int, assignment: Assignment, order: int) -
         what = f"a worker cannot open the pipeline: {describe_error(error)}."
         _tell_why(assignment, worker, incarnation, WorkerFailed(what, hint=hint))
         return
+    offer_service(assignment.queries, plan)
     try:
         sees_driver = look_for_sign(assignment.sign, needed=not assignment.scratch)
     except PenstockError as error:

@@ -39,10 +39,12 @@ from penstock.runtime.host import Assignment
 from penstock.runtime.interrupts import Acknowledge, taken_interrupts
 from penstock.runtime.metrics_out.exporter import Exporter
 from penstock.runtime.metrics_out.samples import OutletFigures
+from penstock.runtime.queries import open_service
 from penstock.runtime.report import Report, make_report
 from penstock.runtime.scratch import ScratchServer, shares_nothing
 from penstock.runtime.sessions import check_master, fitted
 from penstock.runtime.sharing import leave_sign, remove_sign
+from penstock.runtime.shipping import ship_program
 from penstock.runtime.spark import GroupJobs, Hosting, close_session, is_own, open_session
 from penstock.runtime.transport import LOOPBACK, Keys, Node
 
@@ -128,16 +130,21 @@ class Job:
             for sink in self._sinks:
                 sink.claim()
             resumption = restart.resumption() if restart is not None else None
+            ship_program(self._session)
             host = _host(self._session)
             self._sign = leave_sign(self._plan.options.checkpoint)
             self._node = Node(self._keys, host)
             self._driver = Driver(self._attempt, self._node, self._have_spark, resumption)
             own_host = host if _is_loopback(host) else ""
+            self._queries = open_service(self._session, self._plan, self._keys, host, own_host)
+            queries = self._queries.assignment if self._queries is not None else None
             if shares_nothing(self._plan.options, self._session.sparkContext.master):
                 directory = Path(self._plan.options.checkpoint) / "snapshots"
                 self._scratch_server = ScratchServer(self._keys, host, directory)
             scratch = self._scratch_server.endpoint if self._scratch_server is not None else ""
-            assignment = Assignment(self._node.endpoint, self._keys, own_host, self._sign, own_clock(), scratch)
+            assignment = Assignment(
+                self._node.endpoint, self._keys, own_host, self._sign, own_clock(), scratch, queries
+            )
             self._hosting = Hosting(
                 self._session, self._plan, assignment, self._driver.post, lambda: self._driver.phase is Phase.STARTING
             )
@@ -290,6 +297,8 @@ class Job:
                 self._driver.dismiss()  # slots that come up only now
             if not ended:
                 self._groups.cancel()
+            if self._queries is not None:
+                self._queries.close()
             self._node.close(linger_ms=0)
             close_session()
             for sink in self._sinks:

@@ -16,6 +16,7 @@ from penstock.engine.slot import Identity, SliceId, SlotMachine
 from penstock.operators.errors import describe_error
 from penstock.runtime.clock import adopt, now_ns, now_us
 from penstock.runtime.host import Assignment, open_plan, own_address
+from penstock.runtime.queries import offer_service
 from penstock.runtime.transport import Node
 
 IDLE_WAIT_US = 1_000_000
@@ -39,6 +40,7 @@ class _Kept:
         adopt(assignment.clock)
         self.node = Node(assignment.keys, assignment.host or own_address(assignment.driver))
         self.node.connect(assignment.driver)
+        offer_service(assignment.queries, self.plan)
 
     def close(self) -> None:
         for each in self.slices.values():

@@ -95,7 +95,8 @@ def _start(builder: Any, master: str, workers: int, name: str) -> SparkSession:
     settings = {
         "spark.app.name": f"penstock-{name}",
         **_authentication(master),
-        "spark.ui.enabled": "false",
+        # Spark's own page costs memory, and shows little of a job whose Spark is embedded here.
+        "spark.ui.enabled": str(not master.startswith("local")).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.task.maxFailures": str(TASK_FAILURES_MAX),
         # A second process for a worker that seems slow would take its place.
@@ -292,7 +293,9 @@ class Hosting:
                     run_worker(packed, worker, assignment, order)
                 yield batch
 
-        self._session.sparkContext.setJobGroup(self._group_of(order), "penstock workers", interruptOnCancel=True)
+        self._session.sparkContext.setJobGroup(
+            self._group_of(order), f"{self._plan.options.name}: workers", interruptOnCancel=True
+        )
         slots = self._session.range(workers.start, workers.stop, 1, len(workers))
         if order not in self._withdrawn:
             slots.mapInArrow(host, "id long").collect()
@@ -343,6 +346,7 @@ class GroupJobs:
         self._assignment = assignment
         self._on_end = on_end
         self._group = f"penstock-groups-{plan.options.name}-{id(self)}"
+        self._job = plan.options.name
         self._packed = dumps(plan)
         self._threads: list[threading.Thread] = []
 
@@ -362,7 +366,8 @@ class GroupJobs:
 
         context = self._session.sparkContext
         try:
-            context.setJobGroup(self._group, "penstock micro-batches", interruptOnCancel=True)
+            told = f"{self._job}: slots for micro-batches, group {command.group}"
+            context.setJobGroup(self._group, told, interruptOnCancel=True)
             tasks = context.parallelize(range(command.slots), command.slots).mapPartitionsWithIndex(host)
             unable = tasks.collect()
         except Exception as error:

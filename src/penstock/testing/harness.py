@@ -11,6 +11,7 @@ from penstock.connectors.memory import Memory
 from penstock.control.uses import AUTO, checked_alternative
 from penstock.durations import parse_us
 from penstock.errors import InvalidGraph, InvalidOption, PenstockError
+from penstock.operators import Transform
 from penstock.pipeline.graph import Graph
 from penstock.pipeline.options import Options
 from penstock.pipeline.pipeline import Pipeline
@@ -71,6 +72,12 @@ class Harness:
                         operation=node.name,
                     )
                 node = replace(node, body=source)
+            elif isinstance(node.body, Transform):
+                raise PenstockError(
+                    "a transformation runs on Spark, and there is none here.",
+                    operation=node.name,
+                    hint="Run the pipeline with ps.run, or try the function on a DataFrame.",
+                )
             elif isinstance(node.body, Sink):
                 self._sinks[node.name] = memory()
                 node = replace(node, body=self._sinks[node.name])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 import penstock as ps
+from penstock.errors import PenstockError
 from penstock.pipeline.explain import explain_plan
 from penstock.runtime.job import plan_of
 
@@ -125,3 +128,16 @@ def test_lines_keep_to_the_width_and_columns_stay_whole() -> None:
     wrapped = [line for line in lines if "column_" in line]
     assert len(wrapped) > 5
     assert all(len(line) <= 60 and line.rstrip(",").endswith("not null") for line in wrapped)
+
+
+def test_a_transformation_says_that_it_has_a_batch_form_only_and_what_that_costs() -> None:
+    stream = ps.stream("orders", ps.records([], schema="id bigint")).transform(lambda df: df, schema="id bigint")
+    text = explain_plan(plan_of(stream.to(ps.memory()), parallelism=1))
+    assert "batch (Spark SQL)" in text
+    assert "a Spark SQL job for each micro-batch, some tenths of a second" in text
+
+
+def test_a_transformation_without_spark_says_what_it_needs() -> None:
+    stream = ps.stream("orders", ps.records([(1,)], schema="id bigint")).transform(lambda df: df, schema="id bigint")
+    with pytest.raises(PenstockError, match=r"operation 'transform': a transformation runs on Spark.*ps\.run"):
+        ps.testing.collect(stream)

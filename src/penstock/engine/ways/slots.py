@@ -28,6 +28,8 @@ ITEM_RECORDS_MAX = 65_536
 _FIRST_ITEM_RECORDS = 2_048
 ITEM_WORK_US = 25_000
 """A micro-batch is about this much work for a slot at the most, so that results keep coming."""
+WHOLE_INTERVAL_US = 100_000
+"""So long a micro-batch gathers at the least where its size hardly matters for what it costs."""
 ITEM_BLOCKS = 8
 """About the most that a micro-batch, or its results, may weigh, in blocks: far below the limit of a message."""
 ITEMS_PER_SLOT = 8
@@ -74,6 +76,8 @@ class Slots(Way):
         The unit may have to run an item although a slot has.
     using : callable
         Says which alternatives of its operations are active.
+    is_whole : bool
+        A micro-batch costs about the same for few records and for many: it gathers for longer, and grows as it will.
     """
 
     def __init__(
@@ -90,15 +94,17 @@ class Slots(Way):
         keeps_lanes: bool = False,
         keeps_payloads: bool = False,
         using: Callable[[], dict[int, str]] = dict,
+        is_whole: bool = False,
     ) -> None:
         self.range = range
         self.until = max(range.first, 0)
-        self.interval_us = interval_us
+        self.interval_us = max(interval_us, WHOLE_INTERVAL_US) if is_whole else interval_us
         """How long a micro-batch gathers at the most."""
-        self._pace_us = FIRST_PACE_US
+        self._pace_us = self.interval_us if is_whole else FIRST_PACE_US
         # Of slow operations even the first micro-batch must not be so large that its slot is given up for lost.
         fitting = int(1000 * ITEM_WORK_US / record_ns) if record_ns > 0.0 else _FIRST_ITEM_RECORDS
-        self.records_max = max(1, min(fitting, _FIRST_ITEM_RECORDS))
+        self.records_max = ITEM_RECORDS_MAX if is_whole else max(1, min(fitting, _FIRST_ITEM_RECORDS))
+        self._is_whole = is_whole
         self._gathering: dict[tuple[int, int], Gathering] = {}
         """By input, and lane where they are kept apart."""
         self._pool = pool
@@ -125,7 +131,7 @@ class Slots(Way):
             chosen, switch.interval_us, pool, unit.line, unit.spec.schema_at(chosen.first),
             (unit.spec.id, unit.instance), unit.chain.record_ns(chosen), block_bytes,
             keeps_lanes=times.keeps_lanes, keeps_payloads=times.are_read_in(chosen),
-            using=lambda: unit.exchanges.using(chosen),
+            using=lambda: unit.exchanges.using(chosen), is_whole=unit.spec.is_whole(chosen.first, chosen.last),
         )  # fmt: skip
 
     @property
@@ -270,6 +276,8 @@ class Slots(Way):
         if not self._keeps_payloads:
             item.payload = None
         item.size_bytes = result.size_bytes
+        if self._is_whole:
+            return
         count, took_us = item.count, max(1, result.done.done_us - result.done.began_us)
         fitting = count * self._item_bytes // max(1, item.size_bytes)
         fitting = max(1, min(count * ITEM_WORK_US // took_us, fitting))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.checks import Whole
 from penstock.durations import parse_us
 from penstock.errors import PenstockError, TypeMismatch
-from penstock.operators import Apply, Function, MapAsync, Retry, as_function
+from penstock.operators import Apply, Function, MapAsync, Retry, Transform, as_function
 from penstock.operators.errors import ATTEMPTS_MAX
 from penstock.operators.stateless.calls import CAPACITY_MAX, is_coroutine
 from penstock.pipeline.streams.base import Builder
@@ -77,6 +78,8 @@ class FunctionVerbs(Builder):
             Whether results keep the order of their records. If not, they leave as they come, in order only by the
             columns of :meth:`key_by` where that is right before.
 
+        Notes
+        -----
         A record whose results are not committed when a process is lost is called for again: the service sees it at
         least once, the sinks exactly once.
 
@@ -106,6 +109,30 @@ class FunctionVerbs(Builder):
             )
         stream = self._then(MapAsync(called, capacity, timeout_us, tries, bool(ordered), self._keys), name, on_error)
         return stream if name else stream._renamed(label)
+
+    def transform(self, function: Callable[[Any], Any], *, schema: str | Schema, name: str | None = None) -> Stream:
+        """Apply a function from DataFrame to DataFrame to micro-batches, as Spark SQL jobs.
+
+        Any DataFrame function, Spark ML model, pandas UDF or large table will do. The rows go straight from the workers
+        to Spark's tasks and back; several jobs are under way at a time, and results keep their place in the stream. It
+        has a batch form only: every micro-batch is a job of some tenths of a second. Within a micro-batch the order of
+        the rows is Spark's.
+
+        Parameters
+        ----------
+        function : callable
+            Takes a DataFrame with the columns of this stream and returns one with the columns of ``schema``. It is
+            called in the driver, for every micro-batch and once for an empty one before the job begins.
+        schema : str
+            Columns of the result in Spark's DDL.
+
+        Examples
+        --------
+        >>> orders.transform(lambda df: df.join(customers, "id"), schema="id bigint, name string")  # doctest: +SKIP
+        """
+        if not callable(function):
+            raise TypeMismatch(what=f"{function!r} is not a function.", operation=name or "transform")
+        return self._then(Transform(function, Schema.parse(schema)), name)
 
     def _apply(
         self, function: Any, schema: str | Schema | None, name: str | None, on_error: str, *, flat: bool

@@ -15,7 +15,14 @@ from penstock.engine.inputs import Stretch, Taken
 from penstock.engine.line import Item, Line, Range, Result
 from penstock.engine.lineage import Place
 from penstock.engine.ways.pool import SlotPool
-from penstock.engine.ways.slots import FIRST_PACE_US, ITEM_BLOCKS, ITEM_RECORDS_MAX, ITEM_WORK_US, Slots
+from penstock.engine.ways.slots import (
+    FIRST_PACE_US,
+    ITEM_BLOCKS,
+    ITEM_RECORDS_MAX,
+    ITEM_WORK_US,
+    WHOLE_INTERVAL_US,
+    Slots,
+)
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 from penstock.types import Schema
@@ -271,3 +278,10 @@ def test_what_slots_are_lost_with_too_often_is_given_back() -> None:
         play.pool.on_ready(s.Ready(group=group + 1, slot=0, incarnation=100 + group, endpoint="tcp://101"))
     assert play.pool.give_back_lost()
     assert play.items[0].given_back
+
+
+def test_a_micro_batch_that_is_run_as_a_whole_neither_shrinks_nor_hurries() -> None:
+    """What a Spark SQL job costs hardly depends on how many records it has: less work for each would be more in all."""
+    whole = Slots(Range(0, 0), 50_000, SlotPool(0, 1), Line(), SCHEMA, (0, 0), record_ns=10_000_000.0, is_whole=True)
+    assert whole.records_max == ITEM_RECORDS_MAX
+    assert whole.interval_us == WHOLE_INTERVAL_US

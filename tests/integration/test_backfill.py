@@ -1,0 +1,280 @@
+"""A pipeline over history: random pipelines give the same in the stream and in Spark; inputs, refusals, the command."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import reduce
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import penstock as ps
+from penstock.cli import app
+from penstock.connectors.base import Sink
+from penstock.errors import InvalidGraph, PenstockError, TypeMismatch
+from penstock.testing import Harness
+from penstock.types import Schema
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "k string, g int, v bigint, d double, at timestamp, s string"
+SECOND = 1_000_000
+PIPELINES = 8
+
+
+class Joined(ps.agg.Mergeable):
+    """Values in their order."""
+
+    def init(self) -> list[int]:
+        return []
+
+    def add(self, state: list[int], record: Any) -> list[int]:
+        return [*state, record.v]
+
+    def merge(self, left: list[int], right: list[int]) -> list[int]:
+        return left + right
+
+    def result(self, state: list[int]) -> str:
+        return ",".join(map(str, state))
+
+
+@ps.op(schema=SCHEMA, pure=True)
+def doubled(r: Any) -> Any:
+    return r.k, r.g, r.v * 2, r.d, r.at, r.s
+
+
+def picky(r: Any) -> Any:
+    if r.v == 3:
+        raise ValueError("three")
+    return {"k": r.k, "g": r.g, "v": r.v, "d": r.d, "at": r.at, "s": r.s}
+
+
+def random_rows(random: Random, count: int) -> list[dict[str, Any]]:
+    """Records in the order of their times, which differ: then the order of arrival is that of time."""
+    times = sorted(random.sample(range(-20_000, 60_000), count))
+    return [
+        {
+            "k": random.choice(["a", "b", "c", None]),
+            "g": random.randrange(3),
+            "v": random.randrange(-5, 20),
+            "d": random.choice([0.5, -1.5, 2.0, float("nan"), None]),
+            "at": time * 1000,
+            "s": random.choice(["x", "Y y", "", None]),
+        }
+        for time in times
+    ]
+
+
+class Pipelines:
+    """Draws pipelines over the source ``events``."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._ordered = True
+        """Whether records come in the order of their times, as they do until branches are merged."""
+
+    def drawn(self, events: ps.Stream, name: str) -> ps.Pipeline:
+        stream, self._ordered = events, True
+        for _ in range(self._random.randrange(3)):
+            stream = self._stateless(stream)
+        return self._last(stream, events).to(ps.memory(), name=name)
+
+    def _stateless(self, stream: ps.Stream) -> ps.Stream:
+        col, random = ps.col, self._random
+        table = ps.table([("a", 1), ("c", 2)], schema="k string, z int", key="k")
+
+        def branches() -> ps.Stream:
+            self._ordered = False
+            parts = stream.split(low=col("v") < 4, high=col("d") > 0.0)
+            return parts["low"].merge(parts["high"])
+
+        return random.choice(
+            [
+                lambda: stream.filter((col("v") % 4 != 1) | col("d").is_null()),
+                lambda: stream.filter(col("d") >= -1.5),
+                lambda: stream.with_columns(v=col("v") * 3 - col("g"), s=ps.coalesce(col("s").upper(), "none")),
+                lambda: stream.with_columns(s=col("d").cast("string")),
+                lambda: stream.lookup(table, on="k", how=random.choice(["inner", "left"])).select(
+                    "k", "g", "v", "d", "at", "s"
+                ),
+                lambda: stream.map(doubled),
+                lambda: stream.map(picky, schema=SCHEMA, on_error=random.choice(["skip", "dead_letter"])),
+                lambda: stream.flat_map(lambda r: [r] * (r.v % 3), schema=SCHEMA),
+                branches,
+                lambda: stream.with_watermark("at", "1s"),
+            ]
+        )()
+
+    def _last(self, stream: ps.Stream, events: ps.Stream) -> ps.Stream:
+        agg, random = ps.agg, self._random
+        keys = random.choice([("k",), ("k", "g"), ("g",)])
+        kinds: list[dict[str, Any]] = [
+            {"n": agg.count(), "t": agg.sum("v"), "m": agg.mean("v"), "c": agg.count("d")},
+            {"low": agg.min("d"), "high": agg.max("d"), "word": agg.max("s")},
+        ]
+        by_order: list[dict[str, Any]] = [
+            {"one": agg.custom(Joined(), type="string")},
+            {"f": agg.first("s"), "l": agg.last("v")},
+        ]
+        aggregates = random.choice(kinds + by_order * self._ordered)
+        size, slide = random.choice([("10s", None), ("10s", "4s"), ("3s", "3s")])
+        keyed = stream.key_by(*keys) if random.random() < 0.8 else stream
+        other = events.filter(ps.col("v") > 5).select("k", "g", at=ps.col("at"), w=ps.col("v"))
+        ends = [
+            lambda: keyed.window(size, slide=slide, on="at").aggregate(**aggregates),
+            lambda: keyed.window(ps.session("2s", on="at")).aggregate(**aggregates),
+            lambda: self._twice(stream.key_by(*keys), keys),
+            lambda: stream.join(
+                other.select("k", "at", "w"),
+                on="k",
+                within=random.choice(["0s", "2s", "30s"]),
+                time="at",
+                how=random.choice(["inner", "left"]),
+                match=random.choice(["all", "once"]),
+            ),
+            lambda: stream.drop_duplicates(*keys).select(*keys),
+            lambda: stream,
+        ]
+        if self._ordered:
+            ends += [
+                lambda: keyed.window(size, slide=slide, on="at", emit="every").aggregate(**aggregates),
+                lambda: keyed.aggregate(emit="every", **aggregates),
+                lambda: stream.drop_duplicates(*keys, on="at", within="3s"),
+            ]
+        return random.choice(ends)()
+
+    @staticmethod
+    def _twice(keyed: ps.Stream, keys: tuple[str, ...]) -> ps.Stream:
+        counted = keyed.window("10s", on="at").count().select(*keys, "count", ended="window_end")
+        return counted.key_by(keys[0]).window("20s", on="ended").aggregate(total=ps.agg.sum("count"))
+
+
+def schemas(pipeline: ps.Pipeline) -> dict[str, Schema]:
+    graph = pipeline.graph()
+    return {node.name: graph.schema(node.inputs[0]) for node in graph.nodes if isinstance(node.body, Sink)}
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_history_and_stream_agree_on_random_pipelines(queries: Any, seed: int) -> None:
+    """Many pipelines in one job of Spark: their results side by side, as texts."""
+    random = Random(seed)
+    check(queries, random, PIPELINES)
+
+
+def check(queries: Any, random: Random, count: int) -> None:
+    events = ps.stream("events", ps.records(random_rows(random, 60), schema=SCHEMA))
+    drawn = Pipelines(random)
+    parts = [drawn.drawn(events, f"sink{i}") for i in range(count)]
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole + part
+    harness = Harness(whole)
+    harness.run()
+    source = queries.createDataFrame(
+        pa.Table.from_batches([whole.graph().ports["events", "out"].to_batch(events_of(whole))])
+    ).coalesce(1)
+    made = ps.backfill(whole, {"events": source}, spark=queries)
+    found = counted(made, count)
+    shapes = schemas(whole)
+    streamed = {}
+    for name, shape in shapes.items():
+        rows = [shape.record_type(**row) for row in harness.rows(name)]
+        streamed[name] = queries.createDataFrame(pa.Table.from_batches([shape.to_batch(rows)]))
+    expected = counted(streamed, count)
+    for name, rows in found.items():
+        assert (rows - expected[name], expected[name] - rows) == (Counter(), Counter()), name
+    letters = Counter((r["operation"], r["error"], r["record"]) for r in harness.dead_letters())
+    if letters:
+        got = made["dead_letters"].collect()
+        assert Counter((r.operation, r.error, r.record) for r in got) == letters
+
+
+def counted(frames: dict[str, Any], count: int) -> dict[str, Counter[str]]:
+    """The rows of all sinks, in one job."""
+    from pyspark.sql import functions as F
+
+    names = [f"sink{i}" for i in range(count)]
+    texts = [
+        frames[name].select(F.lit(name).alias("sink"), F.to_json(F.struct(*frames[name].columns)).alias("row"))
+        for name in names
+    ]
+    together = reduce(lambda one, other: one.union(other), texts)
+    found: dict[str, Counter[str]] = {name: Counter() for name in names}
+    for row in together.collect():
+        found[row.sink][row.row] += 1
+    return found
+
+
+def events_of(pipeline: ps.Pipeline) -> list[Any]:
+    node = next(node for node in pipeline.nodes() if node.name == "events")
+    assert node.source is not None
+    return node.source.reader(0, 1, 0).poll(1 << 60, 1000).rows  # type: ignore[union-attr]
+
+
+FILE = """
+import penstock as ps
+events = ps.stream("ad-events", ps.generator({"x": 1}, rate=10))
+parsed = events.parse_json("ad string, at timestamp", name="parse")
+pipeline = parsed.key_by("ad").window("10s", on="at").count().to(ps.memory(), name="counts")
+"""
+
+
+def history(path: Path) -> Path:
+    rows = [{"ad": "ab"[i % 2], "at": i * SECOND} for i in range(20)]
+    schema = Schema.parse("ad string, at timestamp")
+    batch = schema.to_batch([schema.record_type(**row) for row in rows])
+    pq.write_table(pa.Table.from_batches([batch]), path / "history.parquet")
+    return path / "history.parquet"
+
+
+def test_the_command_runs_a_file_over_parquet_files(queries: Any, tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(FILE)
+    given = f"parse={history(tmp_path)}"
+    runner, out = CliRunner(), tmp_path / "out"
+    made = runner.invoke(app, ["backfill", str(tmp_path / "job.py"), "--input", given, "--output", str(out)])
+    assert made.exit_code == 0, made.output
+    counts = pq.read_table(out / "counts").to_pylist()
+    assert Counter((row["ad"], row["count"]) for row in counts) == Counter({("a", 5): 2, ("b", 5): 2})
+    again = runner.invoke(app, ["backfill", str(tmp_path / "job.py"), "--input", given, "--output", str(out)])
+    assert again.exit_code == 2
+    assert "--overwrite" in again.output
+
+
+def test_files_are_read_where_nothing_is_given_for_them(queries: Any, tmp_path: Path) -> None:
+    (tmp_path / "one.jsonl").write_text('{"ad": "a", "n": 1}\n\n  {"ad": "b", "n": 2} \n')
+    lines = ps.stream("lines", ps.json_files(tmp_path)).parse_json("ad string, n bigint")
+    made = ps.backfill(lines.filter(ps.col("n") > 1).to(ps.memory(), name="out"), spark=queries)
+    assert [tuple(row) for row in made["out"].collect()] == [("b", 2)]
+    (tmp_path / "one.jsonl").unlink()
+    with pytest.raises(PenstockError, match="SOURCE_MISSING"):
+        ps.backfill(lines.to(ps.memory()), spark=queries)
+
+
+def test_an_endless_source_an_unknown_name_and_another_schema_are_refused(queries: Any) -> None:
+    endless = ps.stream("ticks", ps.generator({"x": 1}, rate=10)).to(ps.memory())
+    with pytest.raises(InvalidGraph, match=r"goes on for ever.*'ticks': a DataFrame or a path"):
+        ps.backfill(endless, spark=queries)
+    with pytest.raises(InvalidGraph, match=r"no source or operation 'tics'.*Did you mean 'ticks'"):
+        ps.backfill(endless, {"tics": queries.range(1)}, spark=queries)
+    with pytest.raises(TypeMismatch, match="it has no column 'value'"):
+        ps.backfill(endless, {"ticks": queries.range(1)}, spark=queries)
+    with pytest.raises(TypeMismatch, match="column 'value' is bigint, not binary"):
+        ps.backfill(endless, {"ticks": queries.range(1).withColumnRenamed("id", "value")}, spark=queries)
+
+
+def test_windows_and_lookups_are_plans_of_sparks_own(queries: Any) -> None:
+    """What Spark can do itself never goes through Python."""
+    events = ps.stream("events", ps.records([], schema=SCHEMA))
+    table = ps.table([("a", 1)], schema="k string, z int", key="k")
+    named = events.filter(ps.col("v") > 1).with_columns(v=ps.col("v") + 1).lookup(table, on="k")
+    counts = named.key_by("k").window("10s", on="at").aggregate(n=ps.agg.count(), t=ps.agg.sum("v"))
+    empty = queries.createDataFrame([], "k string, g int, v bigint, d double, at timestamp, s string")
+    plan = ps.backfill(counts.to(ps.memory(), name="out"), {"events": empty}, spark=queries)["out"]
+    text = plan._jdf.queryExecution().logical().toString()
+    assert "MapInArrow" not in text
+    assert "broadcast" in text

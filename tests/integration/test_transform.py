@@ -1,0 +1,68 @@
+"""DataFrame functions on a live stream: exact, through crashes too; what does not fit is refused or named."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.errors import OperationFailed, TypeMismatch
+
+pytestmark = pytest.mark.spark
+
+ORDERS = {"id": ps.fields.integers(0, 99), "v": ps.fields.integers(0, 9)}
+JOINED = "id bigint, v bigint, name string"
+
+
+@pytest.fixture(scope="module")
+def customers(queries: Any) -> Any:
+    return queries.createDataFrame([(i, f"name{i}") for i in range(100)], "id bigint, name string")
+
+
+def test_a_join_is_exact_while_a_slot_and_a_worker_are_killed(
+    customers: Any, eventually: Callable[[Callable[[], object]], None]
+) -> None:
+    source = ps.generator(ORDERS, rate=200, format="columns", partitions=2)
+    sink = ps.memory()
+    joined = ps.stream("orders", source).transform(lambda df: df.join(customers, "id").where("v < 5"), schema=JOINED)
+    with ps.start(joined.to(sink), parallelism=2, name="transform") as job:
+        eventually(lambda: sink.rows and job.status().slots)
+        os.kill(job.status().slots[0], signal.SIGKILL)
+        os.kill(job.status().workers[0].pid, signal.SIGKILL)
+        seen = len(sink.rows)
+        eventually(lambda: job.status().recoveries and len(sink.rows) > seen)
+        job.drain()
+        report = job.wait("120s")
+    assert report is not None
+    read = [offset * 2 + part for part, count in enumerate(report.offsets["orders"]) for offset in range(count)]
+    records = source.records(0, max(read) + 1, 0)
+    expected = Counter((r.id, r.v, f"name{r.id}") for r in map(records.__getitem__, read) if r.v < 5)
+    assert Counter((r.id, r.v, r.name) for r in sink.rows) == expected
+
+
+def test_a_result_that_does_not_fit_is_refused_before_the_job_begins(queries: Any) -> None:
+    stream = ps.stream("orders", ps.records([(1, 2)], schema="id bigint, v bigint"))
+    with pytest.raises(TypeMismatch, match=r"operation 'rename': .* it has no column 'w'"):
+        ps.run(stream.transform(lambda df: df, schema="w bigint", name="rename").to(ps.memory()), parallelism=1)
+
+
+def test_a_function_that_fails_names_the_operation_and_the_cause(queries: Any) -> None:
+    from pyspark.sql import functions as F
+
+    stream = ps.stream("orders", ps.records([(0, 2)], schema="id bigint, v bigint"))
+    failing = stream.transform(lambda df: df.withColumn("v", F.raise_error(F.lit("no such customer")).cast("long")),
+                               schema="id bigint, v bigint", name="enrich")  # fmt: skip
+    with pytest.raises(OperationFailed, match=r"operation 'enrich'.*no such customer"):
+        ps.run(failing.to(ps.memory()), parallelism=1, forms="record")
+
+
+def test_a_backfill_applies_the_function_itself(queries: Any, customers: Any) -> None:
+    stream = ps.stream("orders", ps.records([(1, 2), (3, 7)], schema="id bigint, v bigint"))
+    joined = stream.transform(lambda df: df.join(customers, "id").where("v < 5"), schema=JOINED)
+    made = ps.backfill(joined.to(ps.memory(), name="out"), spark=queries)
+    assert [tuple(row) for row in made["out"].collect()] == [(1, 2, "name1")]
