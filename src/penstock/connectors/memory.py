@@ -23,7 +23,7 @@ from penstock.connectors.base import (
 from penstock.connectors.buffered import DeliveringWriter
 from penstock.durations import parse_us
 from penstock.errors import InvalidOption, LimitExceeded, PenstockError
-from penstock.types import Record, Schema, attribute, record_dict
+from penstock.types import Record, Schema, attribute, nested_dict
 
 _ROWS_MAX = 10_000_000
 
@@ -213,7 +213,7 @@ class Memory(Sink):
 
     def dicts(self) -> list[dict[str, object]]:
         """Return the records committed so far as dicts."""
-        return [record_dict(row) for row in self.rows]
+        return [nested_dict(row) for row in self.rows]
 
     def clear(self) -> None:
         """Forget the records collected so far."""

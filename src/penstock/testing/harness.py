@@ -18,7 +18,7 @@ from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Plan
 from penstock.pipeline.streams.stream import Stream
 from penstock.testing.cluster import Cluster
-from penstock.types import record_dict
+from penstock.types import nested_dict
 
 _FOREVER_US = 1 << 62
 _FIGURES = ("records_in", "records_out", "late", "skipped", "retried", "dead_letters")
@@ -136,11 +136,11 @@ class Harness:
             sink = next(iter(self._sinks))
         if sink not in self._sinks:
             raise InvalidGraph(f"there is no sink '{sink}'.", hint=f"Sinks: {', '.join(self._sinks)}.")
-        return [record_dict(row) for row in self._sinks[sink].rows]
+        return [nested_dict(row) for row in self._sinks[sink].rows]
 
     def dead_letters(self) -> list[dict[str, object]]:
         """Return the records that went to the dead letters."""
-        return [record_dict(row) for row in self._dead.rows]
+        return [nested_dict(row) for row in self._dead.rows]
 
     def count(self, operation: str, figure: str) -> int:
         """Return a counter of an operation, such as ``late``, ``skipped``, ``records_in``, summed over instances."""

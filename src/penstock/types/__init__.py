@@ -24,7 +24,7 @@ from penstock.types.datatypes import (
     struct_of,
 )
 from penstock.types.names import attribute
-from penstock.types.schema import Record, Schema, fit, python_type, record_dict, struct_type
+from penstock.types.schema import Record, Schema, fit, nested_dict, python_type, record_dict, struct_type
 from penstock.types.values import float32, to_array, to_values
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "fit",
     "float32",
     "map_of",
+    "nested_dict",
     "parse_type",
     "python_type",
     "quoted",

@@ -172,6 +172,19 @@ def record_dict(record: Record) -> dict[str, object]:
     return {name: getattr(record, attribute(name)) for name in record._columns}
 
 
+def nested_dict(record: Record) -> dict[str, object]:
+    """Return a record's columns as a dict, and structs within it as dicts too."""
+    return {name: _nested(value) for name, value in record_dict(record).items()}
+
+
+def _nested(value: Any) -> object:
+    if isinstance(value, list):
+        return [_nested(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _nested(each) for key, each in value.items()}
+    return nested_dict(value) if hasattr(value, "_columns") else value
+
+
 def record_getitem(record: Record, name: str) -> object:
     """Read a column of any name: ``record["user id"]``."""
     if name not in record._columns:

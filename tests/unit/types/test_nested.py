@@ -11,6 +11,8 @@ import msgspec
 import pytest
 from pyspark.sql import types as spark
 
+import penstock as ps
+from penstock import functions as F
 from penstock.errors import BadRecord, SchemaError, UnknownColumn
 from penstock.operators import ErrorPolicy, ParseJson
 from penstock.operators.errors import Errors
@@ -136,3 +138,11 @@ def test_nested_json_needs_no_json_loads() -> None:
     assert first.p == Decimal("1.25")
     assert [item and item.q for item in first.l] == [1, None]
     assert empty.a is None
+
+
+def test_rows_of_a_test_are_plain_all_the_way_down() -> None:
+    source = ps.records([(1, "a")], schema="n bigint, s string")
+    made = ps.stream("in", source).select(both=F.struct("n", "s"), many=F.array(F.struct("n")))
+    harness = ps.testing.Harness(made.to(ps.memory()))
+    harness.run()
+    assert harness.rows() == [{"both": {"n": 1, "s": "a"}, "many": [{"n": 1}]}]
