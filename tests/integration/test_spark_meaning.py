@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -31,22 +29,20 @@ DEVIATIONS: dict[str, str] = {}
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    builder = SparkSession.builder.master("local[1]").appName("meaning")
+def session(spark: None) -> SparkSession:
+    """A session beside the one that the tests share; its rows are in the driver, where what raises does so at once."""
+    context = SparkContext._active_spark_context
+    assert context is not None
+    session = SparkSession(context).newSession()
     for key, value in {
         "spark.sql.session.timeZone": "UTC",
-        "spark.ui.enabled": "false",
         "spark.sql.codegen.wholeStage": "false",  # hundreds of expressions in one query are compiled in vain
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    path = Path(tmp_path_factory.mktemp("meaning")) / "rows.parquet"
-    pq.write_table(pa.Table.from_batches([SCHEMA.to_batch(meaning.records())]), path)
-    session.read.parquet(str(path)).createOrReplaceTempView("records")
-    yield session
-    session.stop()
+        session.conf.set(key, value)
+    rows = pa.Table.from_batches([SCHEMA.to_batch(meaning.records())])
+    session.createDataFrame(rows).createOrReplaceTempView("records")
+    return session
 
 
 def shown(value: Any) -> Any:
@@ -68,10 +64,10 @@ def kind_of(data_type: DataType) -> str:
 
 
 @pytest.mark.parametrize("group", meaning.GROUPS)
-def test_values_and_types_are_those_of_spark(spark: SparkSession, group: str) -> None:
+def test_values_and_types_are_those_of_spark(session: SparkSession, group: str) -> None:
     columns = [column for column in meaning.GROUPS[group]() if str(column) not in DEVIATIONS]
     selected = ", ".join(f"{column} AS c{i}" for i, column in enumerate(columns))
-    frame = spark.sql(f"SELECT {selected} FROM records")
+    frame = session.sql(f"SELECT {selected} FROM records")
     kinds = [kind_of(field.type) for field in meaning.Schema.parse(frame.schema)]
     table = frame.toArrow().combine_chunks()
     for i, column in enumerate(columns):
@@ -87,9 +83,9 @@ def test_values_and_types_are_those_of_spark(spark: SparkSession, group: str) ->
 
 
 @pytest.mark.parametrize("column", meaning.failures(), ids=str)
-def test_what_raises_raises_in_both(spark: SparkSession, column: Column) -> None:
+def test_what_raises_raises_in_both(session: SparkSession, column: Column) -> None:
     with pytest.raises(PySparkException):
-        spark.sql(f"SELECT {column} FROM records").toArrow()
+        session.sql(f"SELECT {column} FROM records").toArrow()
     function = record_function(column, SCHEMA)
     with pytest.raises((PenstockError, ArithmeticError)):
         [function(record) for record in meaning.records()]
@@ -106,7 +102,7 @@ AGGREGATES = [
 
 
 @pytest.mark.parametrize("keys", [["f"], []], ids=str)
-def test_aggregates_are_those_of_spark(spark: SparkSession, keys: list[str]) -> None:
+def test_aggregates_are_those_of_spark(session: SparkSession, keys: list[str]) -> None:
     named = [column.alias(f"c{i}") for i, column in enumerate(AGGREGATES)]
     stream = ps.stream("in", ps.records(meaning.ROWS, schema=SCHEMA))
     ours: dict[Any, dict[str, Any]] = {}
@@ -114,7 +110,7 @@ def test_aggregates_are_those_of_spark(spark: SparkSession, keys: list[str]) -> 
     for row in collect(made):
         ours[row.get("f")] = row
     grouped = f" GROUP BY {', '.join(keys)}" if keys else ""
-    frame = spark.sql(f"SELECT {', '.join([*keys, *map(str, named)])} FROM records{grouped}")
+    frame = session.sql(f"SELECT {', '.join([*keys, *map(str, named)])} FROM records{grouped}")
     kinds = [kind_of(field.type) for field in meaning.Schema.parse(frame.schema)]
     assert [kind_of(field.type) for field in made.schema] == kinds
     table = frame.toArrow().combine_chunks()
