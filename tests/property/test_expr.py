@@ -309,3 +309,14 @@ def test_translated_patterns_find_what_python_finds(pattern: str, texts: list[st
     schema = Schema.parse("text string")
     found = vectorise(col("text").rlike(pattern), schema)(schema.to_batch(list(map(schema.record_type, texts))))
     assert found.to_pylist() == [search(text) is not None for text in texts]
+
+
+def test_a_bound_that_is_not_a_number_is_above_all_others() -> None:
+    schema = Schema.parse("n smallint not null, x double not null")
+    records = [schema.record_type(9, float("nan")), schema.record_type(9, 1.0)]
+    for column, expected in (
+        (col("n").between(col("n"), col("x")), [True, False]),
+        (col("x").between(0.0, float("nan")), [True, True]),
+    ):
+        assert list(map(record_function(column, schema), records)) == expected
+        assert vectorise(column, schema)(schema.to_batch(records)).to_pylist() == expected

@@ -345,7 +345,9 @@ def _is_in(column: Column, args: list[Typed]) -> Typed:
 def _between(column: Column, args: list[Typed]) -> Typed:
     value, low, high = args
     (low_value, low), (high_value, high) = _meet(column, value, low), _meet(column, value, high)
-    plain = not low_value.type.is_fractional or (low.is_literal and high.is_literal)
+    plain = not any(each.type.is_fractional for each in (low_value, low, high))
+    if low_value.type.is_fractional and low.is_literal and high.is_literal:
+        plain = low.payload == low.payload and high.payload == high.payload  # NaN is larger than any other number
     if low_value == high_value and not low.nullable and not high.nullable and plain:
         return _strict(column, BOOLEAN, [low_value, low, high])
     # One unknown bound does not make the answer unknown where the other bound already says no.
