@@ -36,7 +36,7 @@ class State(Study):
     method = (
         "A running count of 1,000 to a million keys, evenly drawn: what gets through under overload in record and "
         "batch form; then, with a state of that size, 20,000 events/s in record form: latency, size and time of the "
-        "snapshots, which hold what has changed, and all of it after ten of them; then one worker is killed. At "
+        "snapshots, which hold what has changed and a tenth of all key groups; then one worker is killed. At "
         "100,000 keys also without snapshots and with snapshots that are forced to disk, and with keys by Zipf's law "
         "instead of evenly drawn ones. Every output at a fixed rate is compared with the exact one."
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.connectors.secrets import HIDDEN, redacted
 from penstock.errors import InvalidOption, KafkaFailed, nearest
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ _OWN = {
 }
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?):[0-9]{1,5}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_HIDDEN = "…"
 Made = TypeVar("Made")
 
 
@@ -51,7 +51,7 @@ class Access:
         """Check what users give."""
         if not isinstance(servers, str) or not all(_HOST.fullmatch(each.strip()) for each in servers.split(",")):
             # Whoever has put a password into an address shall not find it in a log.
-            given = re.sub(r"[^,/]*@", f"{_HIDDEN}@", servers) if isinstance(servers, str) else type(servers).__name__
+            given = re.sub(r"[^,/]*@", f"{HIDDEN}@", servers) if isinstance(servers, str) else type(servers).__name__
             raise InvalidOption(option="servers", given=given, allowed='"host:9092", or several with commas')
         if options is not None and not isinstance(options, Mapping):
             raise InvalidOption(option="options", given=type(options).__name__, allowed="a dictionary of settings")
@@ -63,15 +63,13 @@ class Access:
         return Access(servers, dict(options or {}))
 
     def __repr__(self) -> str:
-        shown = {name: _HIDDEN if _SECRET.search(name) else value for name, value in self.options.items()}
+        shown = {name: HIDDEN if _SECRET.search(name) else value for name, value in self.options.items()}
         return f"{self.servers!r}" + (f", options={shown}" if shown else "")
 
     def hide(self, text: str) -> str:
         """Take every secret out of a text."""
-        for name, value in self.options.items():
-            if _SECRET.search(name) and isinstance(value, str) and value:
-                text = text.replace(value, _HIDDEN)
-        return text
+        given = (value for name, value in self.options.items() if _SECRET.search(name) and isinstance(value, str))
+        return redacted(text, *given)
 
     def failed(self, what: str, *, hint: str = "", operation: str | None = None) -> KafkaFailed:
         """An error that shows nothing secret."""

@@ -290,8 +290,18 @@ class Mergeable(ABC):
         """The value to show."""
 
 
+class Opaque(Aggregate):
+    """An aggregate whose partial result is one value that only functions of its own understand."""
+
+    def slots(self, schema: Schema) -> tuple[DataType, ...]:
+        return (BINARY,)
+
+    def merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
+        return [f"{slots[0]} = {other[0]}"]  # which `before_merge` has merged
+
+
 @dataclass(frozen=True)
-class Custom(Aggregate):
+class Custom(Opaque):
     """A user's mergeable aggregate."""
 
     of: Mergeable
@@ -307,9 +317,6 @@ class Custom(Aggregate):
     def output(self, schema: Schema) -> DataType:
         return self.type
 
-    def slots(self, schema: Schema) -> tuple[DataType, ...]:
-        return (BINARY,)
-
     @property
     def _name(self) -> str:
         return f"custom_{id(self.of)}"
@@ -319,9 +326,6 @@ class Custom(Aggregate):
 
     def before_merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
         return [f"{other[0]} = {self._name}.merge({slots[0]}, {other[0]})"]
-
-    def merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
-        return [f"{slots[0]} = {other[0]}"]
 
     def result(self, slots: tuple[str, ...]) -> str:
         return f"{self._name}.result({slots[0]})"

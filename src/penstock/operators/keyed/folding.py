@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from penstock.errors import ArithmeticFailed
-from penstock.operators.keyed.aggregates import Aggregate
-from penstock.types import BINARY, DataType, Schema, attribute, python_type
+from penstock.operators.keyed.aggregates import Opaque
+from penstock.types import DataType, Schema, attribute, python_type
 
 COLLECTED_MAX = 10_000
 """Values that a group may collect."""
@@ -26,7 +26,7 @@ _encode = msgspec.msgpack.encode
 
 
 @dataclass(frozen=True)
-class Fold(Aggregate):
+class Fold(Opaque):
     """An aggregate of three functions over the columns ``of``.
 
     Attributes
@@ -56,9 +56,6 @@ class Fold(Aggregate):
     def output(self, schema: Schema) -> DataType:
         return self.type
 
-    def slots(self, schema: Schema) -> tuple[DataType, ...]:
-        return (BINARY,)
-
     @property
     def _name(self) -> str:
         return f"fold_{self.word}_{'_'.join(map(attribute, self.of))}_{id(self)}"
@@ -68,9 +65,6 @@ class Fold(Aggregate):
 
     def before_merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
         return [f"{other[0]} = {self._name}_merge({slots[0]}, {other[0]})"]
-
-    def merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
-        return [f"{slots[0]} = {other[0]}"]
 
     def result(self, slots: tuple[str, ...]) -> str:
         return f"{self._name}_result({slots[0]})"
