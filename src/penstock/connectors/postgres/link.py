@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from penstock.connectors.extras import installed
 from penstock.connectors.secrets import one_line
 from penstock.errors import InvalidOption, PenstockError, SinkFailed, SourceFailed
 from penstock.types import Field, Schema
@@ -42,13 +43,7 @@ KINDS = {
 
 def driver() -> Any:
     """The package psycopg, or what to install."""
-    try:
-        import psycopg
-    except ImportError:
-        raise InvalidOption(
-            option="postgres", given="no psycopg", allowed="with its driver: pip install 'penstock[postgres]'"
-        ) from None
-    return psycopg
+    return installed("psycopg", "postgres")
 
 
 @dataclass(frozen=True)

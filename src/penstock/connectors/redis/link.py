@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from penstock.connectors.extras import installed
 from penstock.connectors.secrets import one_line
 from penstock.errors import InvalidOption, PenstockError, SinkFailed, SourceFailed
 
@@ -23,13 +24,7 @@ Answer = TypeVar("Answer")
 
 def driver() -> Any:
     """The package redis, or what to install."""
-    try:
-        import redis
-    except ImportError:
-        raise InvalidOption(
-            option="redis", given="no redis", allowed="with its driver: pip install 'penstock[redis]'"
-        ) from None
-    return redis
+    return installed("redis", "redis")
 
 
 @dataclass(frozen=True)
