@@ -40,9 +40,10 @@ def queries(spark: None) -> Any:
     """A session of the embedded Spark for queries over little data."""
     from pyspark.sql import SparkSession
 
+    from penstock.spark.guard import guarded
     from penstock.spark.sessions import query_session
 
-    session = query_session(SparkSession._instantiatedSession)
+    session = guarded(query_session(SparkSession._instantiatedSession))
     session.conf.set("spark.sql.shuffle.partitions", "2")
     session.conf.set("spark.sql.adaptive.enabled", "false")
     # To compile a plan takes longer than to run it over a few rows.

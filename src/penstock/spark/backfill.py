@@ -33,9 +33,11 @@ from penstock.operators.alternatives import Alternatives
 from penstock.pipeline.graph import Graph, Input, Node
 from penstock.pipeline.pipeline import Pipeline
 from penstock.spark import sources
+from penstock.spark.calls import CallAll
 from penstock.spark.columns import Dialect, NotNative, Sql, spark_column
 from penstock.spark.frames import DataFrame, Frame, Step
-from penstock.spark.keyed import compile_keyed, dead_letters
+from penstock.spark.keyed import compile_keyed, dead_letters, parts_before
+from penstock.spark.processing import process_groups
 from penstock.types import Schema
 
 
@@ -194,12 +196,16 @@ class _Compiler:
         assert operation is not None
         if isinstance(operation, Watermark):
             return inputs[0]
-        if isinstance(operation, MapAsync | Processing | Alternatives):
-            raise InvalidGraph(
-                f"a backfill cannot run {node.kind} yet.",
-                operation=node.name,
-                hint=f"Give its output as an input: {{'{node.name}': …}}, or leave it out of this pipeline.",
-            )
+        return self._operated(node, inputs, port, schema, self._graph.ports[node.name, MAIN])
+
+    def _operated(self, node: Node, inputs: list[Frame], port: str, schema: Schema, output: Schema) -> Frame:
+        """What an operation gives through a port; ``output`` is the schema of its main one."""
+        operation = node.operation
+        assert operation is not None
+        if isinstance(operation, Alternatives):
+            return self._active(operation, inputs[0])
+        if isinstance(operation, MapAsync):
+            node = replace(node, body=CallAll(operation))
         if operation.stateful:
             return Frame(self._keyed(node, inputs, schema, port), schema)
         if node.on_error in (ErrorPolicy.FAIL, ErrorPolicy.RETRY):
@@ -207,20 +213,41 @@ class _Compiler:
                 return self._native(node, inputs[0], port, schema)
             except NotNative:
                 pass
-        return self._stepped(node, inputs[0], port, schema)
+        return self._stepped(node, inputs[0], port, schema, output)
+
+    def _active(self, of: Alternatives, frame: Frame) -> Frame:
+        """The operations of the alternative that is active at the start; one with state is whole again."""
+        steps = list(of.alternative(of.active).steps)
+        for step, behind in zip(steps, [*steps[1:], None], strict=True):
+            if step.operation.stateful:
+                continue
+            whole = step
+            if behind is not None and behind.operation.stateful:
+                whole = replace(behind, operation=getattr(behind.operation, "of", behind.operation))
+            node = Node(step.name, whole.operation, (), step.on_error)
+            frame = self._operated(node, [frame], MAIN, whole.output, whole.output)
+        return replace(frame, schema=of.output)
 
     def _keyed(self, node: Node, inputs: list[Frame], schema: Schema, port: str) -> DataFrame:
         if port == LATE:
             return inputs[0].df.limit(0)  # all of history is there: nothing is late
         assert node.operation is not None
+        if isinstance(node.operation, Processing):
+            return self._processing(node, node.operation, inputs[0], schema, port)
         if node.on_error is ErrorPolicy.DEAD_LETTER:
             self._letters[node.name] = dead_letters(node.name, node.operation, inputs, schema)
         return compile_keyed(node.name, node.operation, inputs, schema, node.on_error)
 
-    def _stepped(self, node: Node, frame: Frame, port: str, schema: Schema) -> Frame:
+    def _processing(self, node: Node, of: Processing, frame: Frame, schema: Schema, port: str) -> DataFrame:
+        if node.on_error is ErrorPolicy.DEAD_LETTER:
+            before = [each.dead_letters for each in parts_before(node.name, of, [frame], node.on_error)]
+            own = process_groups(node.name, of, frame, DEAD_LETTERS, DEAD_LETTER_SCHEMA, node.on_error)
+            self._letters[node.name] = [*before, own]
+        return process_groups(node.name, of, frame, port, schema, node.on_error)
+
+    def _stepped(self, node: Node, frame: Frame, port: str, schema: Schema, output: Schema) -> Frame:
         """Run an operation through its own batch form."""
         assert node.operation is not None
-        output = self._graph.ports[node.name, MAIN]
         step = Step(node.name, node.operation, frame.schema, output, node.on_error)
         stepped = frame.then(step)
         if node.on_error is ErrorPolicy.DEAD_LETTER:

@@ -73,11 +73,11 @@ def compile_keyed(
 def dead_letters(name: str, operation: Operation, inputs: Sequence[Frame], output: Schema) -> list[DataFrame]:
     """What the parts of an operation could not handle."""
     policy = ErrorPolicy.DEAD_LETTER
-    before = [each.dead_letters for each in _parts_before(name, operation, inputs, policy)]
+    before = [each.dead_letters for each in parts_before(name, operation, inputs, policy)]
     return [*before, sorted_groups(name, operation, inputs, output, policy, letters=True)]
 
 
-def _parts_before(name: str, operation: Operation, inputs: Sequence[Frame], on_error: ErrorPolicy) -> list[Frame]:
+def parts_before(name: str, operation: Operation, inputs: Sequence[Frame], on_error: ErrorPolicy) -> list[Frame]:
     """What an operation in parts runs before its shuffle, on each of its inputs."""
     expansion = _expanded(operation).expand([each.schema for each in inputs], ())
     if expansion is None:
@@ -190,7 +190,7 @@ def sorted_groups(
     expansion = operation.expand([each.schema for each in inputs], ())
     if expansion is None:
         raise NotNative(f"{operation.kind} has state and no parts")
-    frames = _parts_before(name, operation, inputs, on_error)
+    frames = parts_before(name, operation, inputs, on_error)
     df, between = frames[0].df, frames[0].schema
     for other in frames[1:]:
         df = df.union(other.df)
@@ -229,7 +229,7 @@ def grouping(step: Step, keys: Sequence[str], *, keeps_last: bool, letters: bool
             if not batch.num_rows:
                 continue
             columns = [batch.column(key) for key in keys]
-            begins = _last_key_begins(columns, batch.num_rows)
+            begins = last_key_begins(columns, batch.num_rows)
             first = tuple(column[0].as_py() for column in columns)
             if last is not None and first != last:
                 yield from group.finish()
@@ -284,7 +284,7 @@ class _Letters(_Group):
         yield from ()
 
 
-def _last_key_begins(columns: Sequence[pa.Array], rows: int) -> int:
+def last_key_begins(columns: Sequence[pa.Array], rows: int) -> int:
     """Where the last key of a sorted batch begins."""
     begins = 0
     for column in columns:

@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.errors import SessionRefused
 from penstock.spark.columns import Dialect
+from penstock.spark.guard import guarded
 
 BATCH_RECORDS = 10_000
 _LOGGING = Path(__file__).parents[1] / "runtime" / "log4j2.properties"
@@ -35,7 +36,7 @@ def session_for(given: Any, inputs: Iterable[Any]) -> Any:
     if session is None or session.sparkContext._jsc is None:
         return new_session()
     if not given and not found and hosts_workers(session):
-        return query_session(session)
+        return guarded(query_session(session))
     if session.conf.get("spark.sql.ansi.enabled").lower() != "true":
         # Overflow and bad casts would give wrong values and nulls where the stream fails.
         raise SessionRefused(["it computes without errors: set spark.sql.ansi.enabled=true"])
