@@ -4,7 +4,7 @@ PROCESSES ?= 3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test lint simulate bench services docs clean lock
+.PHONY: setup demo test test-oldest lint simulate bench services docs clean lock
 
 setup: $(STAMP)
 
@@ -19,6 +19,9 @@ test: setup ## lint, types, and every test, those on real Spark included; PROCES
 	$(MAKE) --no-print-directory lint
 	sh scripts/servers.sh
 	$(BIN)/pytest -n $(PROCESSES) --no-loadscope-reorder
+
+test-oldest: setup ## the tests that depend on Spark, with the oldest one that is supported, in a .venv-oldest of its own
+	PYTHON="$(PYTHON)" sh scripts/oldest.sh
 
 lint: setup ## style, types, dead code, and the house rules: who may import whom
 	$(BIN)/ruff check .

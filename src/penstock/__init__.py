@@ -32,6 +32,7 @@ from penstock.operators.keyed import aggregates as agg
 from penstock.operators.keyed.process import state
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.streams.stream import Stream, stream
+from penstock.runtime.bootstrap import bootstrap
 from penstock.runtime.job import Job, run, start
 from penstock.spark.backfill import backfill
 from penstock.sql import sql
@@ -49,6 +50,7 @@ __all__ = [
     "Stream",
     "agg",
     "backfill",
+    "bootstrap",
     "coalesce",
     "col",
     "console",

@@ -324,6 +324,19 @@ class CheckpointNotShared(PenstockError):
         )
 
 
+class PathNotShared(PenstockError):
+    """A worker does not see the directory that a relative path begins in."""
+
+    code = "PATH_NOT_SHARED"
+
+    def __init__(self, *, path: str, directory: str, machine: str, operation: str) -> None:
+        super().__init__(
+            f"its path '{path}' begins in '{directory}', which a worker on '{machine}' does not see.",
+            operation=operation,
+            hint="Give an absolute path in a directory that all machines share, or a URL.",
+        )
+
+
 class JavaMissing(PenstockError):
     """No usable Java was found for Spark."""
 

@@ -34,6 +34,7 @@ EXAMPLES = [
     errors.PoisonRecord(operation="map", losses=2),
     errors.CheckpointDamaged(path="commits/0000000007.json", cause="its checksum is wrong"),
     errors.CheckpointNotShared(directory="/ck", machine="there"),
+    errors.PathNotShared(path="out", directory="/home/me", machine="there", operation="to_files"),
     errors.SessionRefused(["it is too small"]),
     errors.CheckpointMismatch("the pipeline has changed.", hint="Start anew."),
     errors.CheckpointInUse(place="checkpoint", cause="is in use by job 'a'", hint="Wait."),

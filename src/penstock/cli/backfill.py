@@ -9,8 +9,9 @@ import typer
 
 from penstock.cli.load import load
 from penstock.cli.outcome import Exit, told
-from penstock.cli.run import FileArgument
+from penstock.cli.run import FileArgument, ParallelismOption
 from penstock.errors import InvalidOption, SparkFailed
+from penstock.runtime.bootstrap import bootstrap as bootstrapped
 from penstock.runtime.java import check_java
 from penstock.runtime.spark import short_error
 from penstock.spark.backfill import backfill as compiled
@@ -28,6 +29,15 @@ def backfill(
     ] = None,
     master: Annotated[str | None, typer.Option(metavar="URL", help="Spark master. Default: all cores here.")] = None,
     plan: Annotated[bool, typer.Option("--explain", help="Show Spark's plans; run nothing.")] = False,
+    state: Annotated[
+        Path | None,
+        typer.Option("--state", metavar="DIR", help="Write the state for 'penstock run --bootstrap DIR'."),
+    ] = None,
+    until: Annotated[
+        list[str] | None,
+        typer.Option("--until", metavar="NAME=CUT", help="With --state: cut a source at 0:1200,1:900 or a time."),
+    ] = None,
+    parallelism: ParallelismOption = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in the output directory.")] = False,
 ) -> None:
     """Run the pipelines of a file over history, as Spark batch jobs: no workers, no checkpoint, any size.
@@ -42,7 +52,16 @@ def backfill(
             raise InvalidOption(option="--output", given=str(output), allowed="an empty directory, or --overwrite")
         check_java()
         session = _session(master) if master is not None else None
-        frames = compiled(loaded.pipelines, inputs, spark=session)
+        if state is None:
+            if until:
+                raise InvalidOption(option="--until", given=until[0], allowed="together with --state")
+            frames = compiled(loaded.pipelines, inputs, spark=session)
+        else:
+            cuts = read_cuts(until or [])
+            frames = bootstrapped(
+                loaded.pipelines, inputs, to=state, until=cuts, parallelism=parallelism, spark=session
+            )
+            typer.echo(f"state: {state}")
     with told(Exit.FAILED):
         for name, frame in frames.items():
             if plan:
@@ -58,6 +77,20 @@ def backfill(
                     typer.echo(f"{name}: {output / name}")
             except Exception as error:
                 raise SparkFailed(f"the backfill of '{name}' failed: {short_error(error)}.") from None
+
+
+def read_cuts(given: list[str]) -> dict[str, object]:
+    """Read what `--until` was given: offsets by partition, or a time, by source."""
+    cuts: dict[str, object] = {}
+    for each in given:
+        name, equals, where = each.partition("=")
+        if not (name and equals and where):
+            allowed = "NAME=PARTITION:OFFSET,… or NAME=TIME, as in ads=0:1200,1:900"
+            raise InvalidOption(option="--until", given=each, allowed=allowed)
+        pairs = [pair.partition(":") for pair in where.split(",")]
+        is_offsets = all(one.isdigit() and other.isdigit() for one, _, other in pairs)
+        cuts[name] = {int(one): int(other) for one, _, other in pairs} if is_offsets else where
+    return cuts
 
 
 def _session(master: str) -> object:

@@ -69,6 +69,9 @@ def run(
         Path | None, typer.Option(metavar="DIR", help='Where bad records of operations with "dead_letter" go.')
     ] = None,
     checkpoint: CheckpointOption = None,
+    bootstrap: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Begin with the state that 'penstock backfill --state' wrote.")
+    ] = None,
     forms: Annotated[
         str | None,
         typer.Option(metavar="FORMS", help="adaptive: operations change form with the load; record, batch: they stay."),
@@ -80,6 +83,15 @@ def run(
     interval: IntervalOption = None,
     slots: SlotsOption = None,
     group_size: GroupSizeOption = None,
+    driver_address: Annotated[
+        str | None, typer.Option(metavar="HOST", help="Where the machines of a cluster reach this process.")
+    ] = None,
+    bind_address: Annotated[
+        str | None, typer.Option(metavar="HOST", help="What this process listens at, if that is another address.")
+    ] = None,
+    ports: Annotated[
+        str | None, typer.Option(metavar="FIRST-LAST", help="Ports that the job's processes listen at.")
+    ] = None,
     metrics: MetricsOption = None,
     top: TopOption = True,
 ) -> None:
@@ -106,12 +118,16 @@ def run(
             parallelism=parallelism,
             epoch=epoch,
             checkpoint=checkpoint,
+            bootstrap=bootstrap,
             forms=forms,
             pin={**loaded.options.get("pin", {}), **pins} if pins else None,
             advise=True if advise else None,
             interval=interval,
             slots=slots,
             group_size=group_size,
+            driver_address=driver_address,
+            bind_address=bind_address,
+            ports=ports,
             metrics=metrics or None,
         )
     with told(Exit.FAILED):

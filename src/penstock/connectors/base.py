@@ -222,6 +222,22 @@ class Source(ABC):
         del positions
         return self
 
+    @property
+    def place(self) -> Path | str | None:
+        """The path of the files that it reads, on this machine's file systems; None: it reads none."""
+        return None
+
+    reads_ahead: ClassVar[bool] = False
+    """Whether readers fetch in the background: that none has a record now does not mean that there is none."""
+
+    def up_to(self, where: object) -> Source | None:
+        """The source as history: with an end at ``where``, or where it stands now if that is None.
+
+        None (the default) where it cannot have one: it has no history that can be read again, or knows no such place.
+        """
+        del where
+        return None
+
     @abstractmethod
     def partitions(self, parallelism: int) -> int:
         """How many partitions the source has in a job of that parallelism."""

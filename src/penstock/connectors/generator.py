@@ -85,6 +85,9 @@ class Generator(Source):
         """When the records are due; None where they are as soon as they are read."""
         return self._schedule
 
+    def up_to(self, where: object) -> Generator | None:
+        return self if where is None and self._total is not None else None
+
     def partitions(self, parallelism: int) -> int:
         return self._partitions or parallelism
 

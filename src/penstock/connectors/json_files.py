@@ -88,6 +88,13 @@ class JsonFiles(Source):
         source._kept = {file.key: each for each, position in positions.items() for file in files_in(position)}
         return source
 
+    @property
+    def place(self) -> str:
+        return self._path
+
+    def up_to(self, where: object) -> JsonFiles | None:
+        return self if where is None else None
+
     def partitions(self, parallelism: int) -> int:
         # As many as there may be files: one that is added must not change the number.
         path = Path(self._path)

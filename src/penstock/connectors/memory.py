@@ -69,6 +69,9 @@ class Records(Source):
     def is_split(self) -> bool:
         return True
 
+    def up_to(self, where: object) -> Records | None:
+        return self if where is None else None
+
     def partitions(self, parallelism: int) -> int:
         del parallelism
         return len(self._scripts)

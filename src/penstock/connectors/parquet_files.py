@@ -201,6 +201,13 @@ class ParquetFiles(Source):
             source._kept |= {file.key: each for file in _decode_position(position).files}
         return source
 
+    @property
+    def place(self) -> str:
+        return self._path
+
+    def up_to(self, where: object) -> ParquetFiles | None:
+        return self if where is None else None
+
     def partitions(self, parallelism: int) -> int:
         path = Path(self._path)
         return 1 if path.is_file() or (path.suffix in SUFFIXES and "*" not in path.name) else parallelism

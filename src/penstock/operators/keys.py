@@ -104,12 +104,12 @@ class Partitioner:
         if self._instances == 1:
             return [batch]
         # A byte holds any instance, and NumPy sorts bytes in a single pass; equal ones keep their order.
-        owners = self._owners_of([batch.column(name) for name in self._names])
+        owners = self.owners([batch.column(name) for name in self._names])
         dealt = batch.take(pa.array(np.argsort(owners, kind="stable")))
         ends = np.cumsum(np.bincount(owners, minlength=self._instances)).tolist()
         return [dealt.slice(start, end - start) for start, end in pairwise([0, *ends])]
 
-    def _owners_of(self, columns: list[pa.Array]) -> npt.NDArray[np.uint8]:
+    def owners(self, columns: list[pa.Array]) -> npt.NDArray[np.uint8]:
         """Return each row's owner, found once for every key that is there."""
         groups = Groups(columns, len(columns[0]))
         values = [key_values(column) for column in groups.keys]

@@ -99,6 +99,13 @@ class EventTimes:
             for (unit, index, column), readers in self._readers.items()
         }
 
+    def origins(self, edge: Input, column: str) -> list[tuple[Input, str]]:
+        """Where the times of a column of an edge are first there: behind sources, or what makes them."""
+        before = self._before(edge, column)
+        if before is None:
+            return [(edge, column)]
+        return [found for above, name in before for found in self.origins(above, name)]
+
     def _find(
         self, edge: Input, column: str, path: dict[int, frozenset[Point]], known: dict[tuple[str, str, str], Found]
     ) -> Found:

@@ -22,6 +22,8 @@ _MASTER = Text(
     "local, local[N], spark://HOST:PORT, yarn, k8s://…",
 )
 
+_ADDRESS = Text(re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,253}[A-Za-z0-9])?"), "an IPv4 address or a name, no port")
+
 
 class Forms(Enum):
     """Which forms a job's operations may take."""
@@ -89,6 +91,8 @@ class Options:
     """Directory of snapshots and commits; filled in by the job where the user named none."""
     durable: bool = False
     """Whether the user named it: it stays, and a job that is started again goes on from it."""
+    bootstrap: str = ""
+    """Where the state is that the job begins with, if its own checkpoint has none."""
     forms: Annotated[Forms, OneOf(Forms)] = Forms.ADAPTIVE
     pins: tuple[tuple[str, Form], ...] = ()
     """Operations whose form the user has settled."""
@@ -100,6 +104,12 @@ class Options:
     """Least time that a micro-batch gathers."""
     group_size: Annotated[int, Whole(1, 1000)] = 0
     """Micro-batches of a group's task; 0: tuned."""
+    driver_address: str = ""
+    """Where the processes of a cluster reach the driver; empty: where Spark's own do."""
+    bind_address: str = ""
+    """Where the driver listens; empty: at its address."""
+    ports: tuple[int, int] = (0, 0)
+    """First and last of the ports that a job's processes listen at; (0, 0): any."""
     metrics: tuple[Outlet, ...] = ()
     """Where samples of the job's figures go."""
 
@@ -113,12 +123,16 @@ class Options:
         idle: str | float = "2s",
         queue_records: int = 16_384,
         checkpoint: str | os.PathLike[str] | None = None,
+        bootstrap: str | os.PathLike[str] | None = None,
         forms: str = "adaptive",
         pin: Mapping[str, str] | None = None,
         advise: bool = False,
         slots: int | None = None,
         interval: str | float = "50ms",
         group_size: int | None = None,
+        driver_address: str | None = None,
+        bind_address: str | None = None,
+        ports: str | None = None,
         metrics: str | Sequence[str] | None = None,
     ) -> Options:
         """Check the options as users give them."""
@@ -138,9 +152,32 @@ class Options:
             **read,
             checkpoint=_place(os.fspath(checkpoint)) if checkpoint is not None else "",
             durable=checkpoint is not None,
+            bootstrap=_place(os.fspath(bootstrap)) if bootstrap is not None else "",
             pins=tuple((name, OneOf(Form).read(f"pin[{name!r}]", form)) for name, form in (pin or {}).items()),
+            driver_address=_address("driver_address", driver_address, master),
+            bind_address=_address("bind_address", bind_address, master),
+            ports=_ports(ports),
             metrics=read_outlets(metrics),
         )
+
+
+def _address(option: str, given: object, master: str | None) -> str:
+    """An address or a name, without a port; where all processes are on this machine there is nothing to say."""
+    if given is None:
+        return ""
+    if (master or "local").startswith("local"):
+        raise InvalidOption(option=option, given=given, allowed="on a cluster only: give a master")
+    return _ADDRESS.read(option, given)
+
+
+def _ports(given: object) -> tuple[int, int]:
+    if given is None:
+        return 0, 0
+    found = re.fullmatch(r"(\d{1,5})-(\d{1,5})", given) if isinstance(given, str) else None
+    first, last = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not 1024 <= first < last <= 65_535:
+        raise InvalidOption(option="ports", given=given, allowed="FIRST-LAST, from 1024 to 65535, as in 40000-40200")
+    return first, last
 
 
 def _place(checkpoint: str) -> str:

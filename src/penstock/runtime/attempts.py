@@ -35,6 +35,7 @@ from penstock.connectors.store import START_OUTAGE_S, is_url, shown
 from penstock.errors import CheckpointFenced, CheckpointInUse, CheckpointUnavailable, InvalidOption
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Basis, Plan
+from penstock.runtime.beginning import given_start, take_start
 from penstock.runtime.checkpoints import CheckpointStore, CommitRecord, new_record
 from penstock.runtime.places import lock_place
 from penstock.runtime.restart import Restart
@@ -79,7 +80,12 @@ class Attempt:
         store = _opened(options)
         if not options.durable:
             store.create()
-            return Attempt(replace(plan, job_id=_new_id()), store)
+            begun = given_start(options)
+            restart = None
+            if begun is not None:
+                take_start(options, begun, store)
+                restart = Restart(store, begun, plan)
+            return Attempt(replace(plan, job_id=_new_id()), store, restart=restart)
         lock = _lock(options)
         try:
             with _reached(options):
@@ -107,12 +113,12 @@ class Attempt:
 def look(options: Options) -> tuple[CommitRecord | None, Basis]:
     """Look at what a job would go on from, and change nothing; for planning."""
     if not options.durable:
-        return None, Basis()
+        return given_start(options), Basis()
     store = _opened(options)
     with _reached(options):
         begun, last = store.newest_attempt(), store.last_commit()
     if last is None or not last.epoch:
-        return None, Basis(begun=begun)
+        return given_start(options), Basis(begun=begun)
     return last, Basis(last.job_id, last.attempt, begun)
 
 
@@ -181,6 +187,9 @@ def _claim(plan: Plan, store: CheckpointStore) -> Attempt:
     else:
         restart.go_on_from(last)
         own = msgspec.structs.replace(last, attempt=number)
+        if not last.job_id:
+            take_start(options, last, store)
+            own.job_id = _new_id()
     store.write_commit(own)
     store.keep(own)
     return Attempt(replace(plan, job_id=own.job_id), store, number, restart)

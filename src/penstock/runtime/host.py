@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import msgspec
 from pyspark import cloudpickle
@@ -22,13 +22,14 @@ from penstock.operators.errors import describe_error
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol.link import Kind, Link
+from penstock.runtime.addresses import Address
 from penstock.runtime.calling import Caller
 from penstock.runtime.checkpoints import CheckpointStore
 from penstock.runtime.clock import Clock, adopt, now_ns, now_us, sleep_finely
 from penstock.runtime.connections import Connections
 from penstock.runtime.queries import QueryAssignment, offer_service
 from penstock.runtime.scratch import ScratchClient
-from penstock.runtime.sharing import look_for_sign
+from penstock.runtime.sharing import Directory, inside, look_for_sign
 from penstock.runtime.storing import SnapshotStore, SnapshotWriter
 from penstock.runtime.suspects import open_guard
 from penstock.runtime.transport import LOOPBACK, Keys, Node
@@ -47,6 +48,10 @@ class Assignment(msgspec.Struct, frozen=True):
     """What the driver has left in the checkpoint directory, to be seen by every worker; empty: nothing."""
     clock: Clock = Clock()
     """The driver's: every process of its machine goes by it."""
+    ports: tuple[int, int] = (0, 0)
+    """First and last of the ports that may be listened at; (0, 0): any."""
+    directory: Directory = ("", 0)
+    """Where the driver is, on a cluster: relative paths begin there."""
     scratch: str = ""
     """Where the driver keeps snapshots of workers that do not see its directory; empty: nowhere."""
     queries: QueryAssignment | None = None
@@ -76,6 +81,8 @@ def run_worker(packed: bytes, worker: int, assignment: Assignment, order: int) -
     offer_service(assignment.queries, plan)
     try:
         sees_driver = look_for_sign(assignment.sign, needed=not assignment.scratch)
+        entered = ExitStack()
+        entered.enter_context(inside(assignment.directory, plan))
     except PenstockError as error:
         _tell_why(assignment, worker, incarnation, error)
         return
@@ -83,11 +90,12 @@ def run_worker(packed: bytes, worker: int, assignment: Assignment, order: int) -
     store: SnapshotStore = CheckpointStore(options.checkpoint, durable=options.durable)
     if not sees_driver:
         store = ScratchClient(assignment.keys, assignment.scratch)
-    host = _Host(plan, worker, incarnation, assignment, order, store)
-    try:
-        host.serve()
-    finally:
-        host.close()
+    with entered:
+        host = _Host(plan, worker, incarnation, assignment, order, store)
+        try:
+            host.serve()
+        finally:
+            host.close()
 
 
 def open_plan(packed: bytes) -> Plan:
@@ -98,7 +106,7 @@ def open_plan(packed: bytes) -> Plan:
 
 def _tell_why(assignment: Assignment, worker: int, incarnation: int, error: PenstockError) -> None:
     """The worker cannot begin: tell the driver what is missing, and end in order."""
-    node = Node(assignment.keys, assignment.host or own_address(assignment.driver))
+    node = Node(assignment.keys, own_place(assignment))
     node.connect(assignment.driver)
     link = Link(incarnation)
     link.post(
@@ -127,7 +135,7 @@ class _Host:
         self._incarnation = incarnation
         self._driver = assignment.driver
         self._checkpoint = plan.options.checkpoint
-        self._node = Node(assignment.keys, assignment.host or own_address(assignment.driver))
+        self._node = Node(assignment.keys, own_place(assignment))
         self._node.connect(assignment.driver)
         self._connections = Connections(self._node, plan.options.slots or plan.workers)
         self._careful = False
@@ -234,6 +242,11 @@ class _Host:
 def _usage() -> tuple[int, int]:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return _rss_bytes(), int((usage.ru_utime + usage.ru_stime) * 1e6)
+
+
+def own_place(assignment: Assignment) -> Address:
+    """Where a worker or a slot listens."""
+    return Address(assignment.host or own_address(assignment.driver), ports=assignment.ports)
 
 
 def own_address(driver: str) -> str:

@@ -31,6 +31,7 @@ from penstock.pipeline.options import Options
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Plan, check_serializable
 from penstock.protocol.commands import StopJob, SwitchForm, UseAlternative
+from penstock.runtime.addresses import Address, spark_settings
 from penstock.runtime.attempts import Attempt, look
 from penstock.runtime.capture import capture
 from penstock.runtime.clock import own_clock
@@ -43,7 +44,7 @@ from penstock.runtime.queries import open_service
 from penstock.runtime.report import Report, make_report
 from penstock.runtime.scratch import ScratchServer, shares_nothing
 from penstock.runtime.sessions import check_master, fitted
-from penstock.runtime.sharing import leave_sign, remove_sign
+from penstock.runtime.sharing import leave_sign, own_directory, remove_sign
 from penstock.runtime.shipping import ship_program
 from penstock.runtime.spark import GroupJobs, Hosting, close_session, is_own, open_session
 from penstock.runtime.transport import LOOPBACK, Keys, Node
@@ -131,19 +132,28 @@ class Job:
                 sink.claim()
             resumption = restart.resumption() if restart is not None else None
             ship_program(self._session)
-            host = _host(self._session)
+            host = _host(self._session, plan.options)
             self._sign = leave_sign(self._plan.options.checkpoint)
             self._node = Node(self._keys, host)
             self._driver = Driver(self._attempt, self._node, self._have_spark, resumption)
-            own_host = host if _is_loopback(host) else ""
+            own_host = host.host if _is_loopback(host.host) else ""
             self._queries = open_service(self._session, self._plan, self._keys, host, own_host)
             queries = self._queries.assignment if self._queries is not None else None
             if shares_nothing(self._plan.options, self._session.sparkContext.master):
                 directory = Path(self._plan.options.checkpoint) / "snapshots"
                 self._scratch_server = ScratchServer(self._keys, host, directory)
             scratch = self._scratch_server.endpoint if self._scratch_server is not None else ""
+            is_local = self._session.sparkContext.master.startswith("local")
             assignment = Assignment(
-                self._node.endpoint, self._keys, own_host, self._sign, own_clock(), scratch, queries
+                self._node.endpoint,
+                self._keys,
+                own_host,
+                self._sign,
+                own_clock(),
+                host.ports,
+                ("", 0) if is_local else own_directory(),
+                scratch,
+                queries,
             )
             self._hosting = Hosting(
                 self._session, self._plan, assignment, self._driver.post, lambda: self._driver.phase is Phase.STARTING
@@ -322,7 +332,8 @@ class Job:
 
 def _open_session(plan: Plan) -> tuple[SparkSession, Plan]:
     """Return the Spark session, and the plan as it can host it."""
-    session = open_session(plan.options.master, plan.workers, plan.options.name)
+    options = plan.options
+    session = open_session(options.master, plan.workers, options.name, spark_settings(options))
     if is_own(session):
         return session, plan
     try:
@@ -335,11 +346,13 @@ def _open_session(plan: Plan) -> tuple[SparkSession, Plan]:
     return session, plan
 
 
-def _host(session: SparkSession) -> str:
+def _host(session: SparkSession, options: Options) -> Address:
     """The address to listen at: this machine's only, unless there are others."""
     if session.sparkContext.master.startswith("local"):
-        return LOOPBACK
-    return socket.gethostbyname(session.conf.get("spark.driver.host") or LOOPBACK)
+        return Address(LOOPBACK)
+    known = session.conf.get("spark.driver.host") or LOOPBACK
+    host = options.driver_address or socket.gethostbyname(known)
+    return Address(host, options.bind_address, options.ports)
 
 
 def _is_loopback(host: str) -> bool:
@@ -383,6 +396,14 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
         was; without it, only lost workers are recovered. On a cluster all machines must share it; a cluster whose
         machines share no directory with this one needs a URL (``"s3://…"``). Without it, the driver keeps the
         state of such workers, up to 8 GB.
+    bootstrap : path
+        What :func:`bootstrap` has written: the job begins with that state, and at that position, unless its checkpoint
+        has gone further already.
+    driver_address, bind_address : str
+        On a cluster: the address or name at which executors reach this process, and the address of this machine that
+        it listens at, where that is another one (``"0.0.0.0"``), as behind NAT or in a container.
+    ports : str
+        Ports that the processes of the job listen at, ``"40000-40200"``. Default: any free ones.
     metrics : str or list of str
         Where samples of the live figures go, twice a second: ``"file:run.jsonl"``, ``"prometheus:9464"``,
         ``"influx:http://127.0.0.1:8086/mydb"``; see docs/metrics.md.

@@ -20,6 +20,7 @@ from penstock.operators.stateless.transform import Transform, use_service
 from penstock.pipeline.plan import OpSpec, Plan
 from penstock.protocol.link import Kind
 from penstock.protocol.queries import Answer, Ask, Fetch, Piece, QueryMessage, Rows, decode, encode
+from penstock.runtime.addresses import Address
 from penstock.runtime.transport import Keys, Node
 from penstock.spark.sessions import hosts_workers, query_session
 from penstock.spark.sources import checked
@@ -57,6 +58,7 @@ class QueryAssignment(msgspec.Struct, frozen=True):
     service: str
     keys: Keys
     host: str
+    ports: tuple[int, int] = (0, 0)
 
 
 def transforms(plan: Plan) -> dict[str, OpSpec]:
@@ -78,7 +80,7 @@ class QueryService:
         session: SparkSession,
         operations: Mapping[str, OpSpec],
         keys: Keys,
-        own_host: str,
+        own_host: str | Address,
         host: str,
     ) -> None:
         self._session = _for_small_batches(session) if hosts_workers(session) else session
@@ -86,7 +88,8 @@ class QueryService:
         for name, op in self._operations.items():
             self._check(name, op)
         self._node = Node(keys, own_host)
-        self.assignment = QueryAssignment(self._node.endpoint, keys, host)
+        ports = own_host.ports if isinstance(own_host, Address) else (0, 0)
+        self.assignment = QueryAssignment(self._node.endpoint, keys, host, ports)
         self._jobs = ThreadPoolExecutor(IN_FLIGHT_MAX, "penstock-query")
         self._answers: list[tuple[str, Answer]] = []
         self._running: dict[str, None] = {}
@@ -197,7 +200,9 @@ class QueryService:
         self._node.close(linger_ms=0)
 
 
-def open_service(session: SparkSession, plan: Plan, keys: Keys, host: str, own_host: str) -> QueryService | None:
+def open_service(
+    session: SparkSession, plan: Plan, keys: Keys, host: str | Address, own_host: str
+) -> QueryService | None:
     """Start the service, if some operation needs it; the driver listens at ``host``, the others at ``own_host``."""
     operations = transforms(plan)
     return QueryService(session, operations, keys, host, own_host) if operations else None
@@ -287,7 +292,8 @@ def _node(assignment: QueryAssignment) -> Node:
     if key not in _nodes:
         for other in list(_nodes):
             _nodes.pop(other).close(linger_ms=0)
-        _nodes[key] = Node(assignment.keys, assignment.host or own_address(assignment.service))
+        host = assignment.host or own_address(assignment.service)
+        _nodes[key] = Node(assignment.keys, Address(host, ports=assignment.ports))
     return _nodes[key]
 
 

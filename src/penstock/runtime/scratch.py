@@ -30,6 +30,7 @@ from zmq.auth.thread import ThreadAuthenticator
 from penstock.errors import CheckpointDamaged, CheckpointUnavailable
 from penstock.pipeline.options import Options
 from penstock.protocol import messages as m
+from penstock.runtime.addresses import Address
 from penstock.runtime.transport import AllowList, Keys
 
 PIECE_BYTES = 4 << 20
@@ -54,7 +55,7 @@ class ScratchServer:
         Where the driver's own store of snapshots is, which also removes what nobody needs.
     """
 
-    def __init__(self, keys: Keys, host: str, directory: Path) -> None:
+    def __init__(self, keys: Keys, host: str | Address, directory: Path) -> None:
         self._directory = directory
         self._context = zmq.Context()
         self._authenticator = ThreadAuthenticator(self._context)
@@ -65,7 +66,7 @@ class ScratchServer:
         self._socket.curve_server = True
         self._socket.maxmsgsize = 2 * PIECE_BYTES
         self._socket.linger = 0
-        self.endpoint = f"tcp://{host}:{self._socket.bind_to_random_port(f'tcp://{host}')}"
+        self.endpoint = (Address(host) if isinstance(host, str) else host).take(self._socket)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="penstock-scratch", daemon=True)
         self._thread.start()

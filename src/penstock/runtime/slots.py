@@ -15,7 +15,7 @@ from penstock.engine.slices import Slice
 from penstock.engine.slot import Identity, SliceId, SlotMachine
 from penstock.operators.errors import describe_error
 from penstock.runtime.clock import adopt, now_ns, now_us
-from penstock.runtime.host import Assignment, open_plan, own_address
+from penstock.runtime.host import Assignment, open_plan, own_place
 from penstock.runtime.queries import offer_service
 from penstock.runtime.transport import Node
 
@@ -38,7 +38,7 @@ class _Kept:
         self.slices: dict[SliceId, Slice] = {}
         assignment = task.assignment
         adopt(assignment.clock)
-        self.node = Node(assignment.keys, assignment.host or own_address(assignment.driver))
+        self.node = Node(assignment.keys, own_place(assignment))
         self.node.connect(assignment.driver)
         offer_service(assignment.queries, self.plan)
 

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
@@ -58,7 +58,7 @@ _users = 0
 _own: SparkSession | None = None
 
 
-def open_session(master: str, workers: int, name: str) -> SparkSession:
+def open_session(master: str, workers: int, name: str, more: Mapping[str, str] | None = None) -> SparkSession:
     """Return the process's Spark session, starting one if there is none; pair with `close_session`."""
     global _users, _own
     from pyspark.sql import SparkSession
@@ -76,7 +76,7 @@ def open_session(master: str, workers: int, name: str) -> SparkSession:
                 # In a thread of its own: in the main one, pyspark would take Ctrl-C over.
                 with ending_interrupts(end_jvm), ThreadPoolExecutor(1) as beside:
                     check_java()
-                    session = beside.submit(_start, SparkSession.builder, master, workers, name).result()
+                    session = beside.submit(_start, SparkSession.builder, master, workers, name, more or {}).result()
             except KeyboardInterrupt:
                 end_jvm()
                 _forget()
@@ -91,7 +91,7 @@ def is_own(session: SparkSession) -> bool:
     return _own is not None and session.sparkContext is _own.sparkContext
 
 
-def _start(builder: Any, master: str, workers: int, name: str) -> SparkSession:
+def _start(builder: Any, master: str, workers: int, name: str, more: Mapping[str, str]) -> SparkSession:
     settings = {
         "spark.app.name": f"penstock-{name}",
         **_authentication(master),
@@ -107,6 +107,7 @@ def _start(builder: Any, master: str, workers: int, name: str) -> SparkSession:
         # only if Spark gives both the same environment; with this setting it does.
         "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
+        **more,
     }
     if master.startswith("local"):
         # Slots are only threads here: enough for this job's workers, and for jobs that come after it in this process.

@@ -16,9 +16,10 @@ import msgspec
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
-from penstock.errors import PortOccupied
+from penstock.errors import PenstockError
 from penstock.protocol.link import Kind
 from penstock.protocol.messages import MESSAGE_BYTES_MAX, check_size
+from penstock.runtime.addresses import Address
 from penstock.runtime.neighbours import Neighbours, Outlet, is_possible
 
 LINGER_MS = 2_000
@@ -79,7 +80,8 @@ class FarOutlet:
 class Node:
     """One process on the job's network."""
 
-    def __init__(self, keys: Keys, host: str = LOOPBACK, port: int = 0) -> None:
+    def __init__(self, keys: Keys, host: str | Address = LOOPBACK, port: int = 0) -> None:
+        address = Address(host) if isinstance(host, str) else host
         self._keys = keys
         self._context = zmq.Context()
         self._authenticator = ThreadAuthenticator(self._context)
@@ -92,15 +94,11 @@ class Node:
         self._near: WeakSet[Outlet] = WeakSet()
         self._neighbours: Neighbours | None = None
         try:
-            if port:
-                self._inbox.bind(f"tcp://{host}:{port}")
-            else:
-                port = self._inbox.bind_to_random_port(f"tcp://{host}")
-        except zmq.ZMQError:
+            self.endpoint = address.take(self._inbox, port)
+        except PenstockError:
             self.close(linger_ms=0)
-            raise PortOccupied(address=f"{host}:{port}") from None
-        self.endpoint = f"tcp://{host}:{port}"
-        self._host = host
+            raise
+        self._host = address.host
         self._fd = int(self._inbox.getsockopt(zmq.FD))
         self._fds = [self._fd]
         if is_possible():

@@ -77,21 +77,26 @@ def backfill(
     pipelines = [pipeline] if isinstance(pipeline, Pipeline) else list(pipeline)
     nodes = reduce(lambda one, other: one + other, pipelines).nodes()
     own = {node.name: node.source for node in nodes if node.source is not None}
-    graph = Graph.check(map(_closed, nodes))
-    wanted = dict(inputs or {})
+    graph = Graph.check(map(closed_off, nodes))
+    wanted = checked_inputs(graph, inputs)
+    session = session_for(spark, wanted.values())
+    check_names(graph, session)
+    return Compiler(graph, own, wanted, session, dialect_of(session)).sinks()
+
+
+def checked_inputs(graph: Graph, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Refuse an input for what is not there."""
     known = [node.name for node in graph.nodes if node.sink is None]
-    for name in wanted:
+    for name in inputs or {}:
         if name not in known:
             raise InvalidGraph(
                 f"there is no source or operation '{name}'.",
                 hint=f"There are: {', '.join(known)}.{nearest(name, known)}",
             )
-    session = session_for(spark, wanted.values())
-    _check_names(graph, session)
-    return _Compiler(graph, own, wanted, session, dialect_of(session)).sinks()
+    return dict(inputs or {})
 
 
-def _check_names(graph: Graph, session: Any) -> None:
+def check_names(graph: Graph, session: Any) -> None:
     """To Spark ``a`` and ``A`` are one column, unless it is told otherwise."""
     if session.conf.get("spark.sql.caseSensitive").lower() == "true":
         return
@@ -120,13 +125,14 @@ class _NoSource(Source):
         return self._schema
 
     def partitions(self, parallelism: int) -> int:
-        raise NotImplementedError("it is never read")
+        del parallelism
+        return 1
 
     def reader(self, partition: int, partitions: int, start_us: int) -> SourceReader:
         raise NotImplementedError("it is never read")
 
 
-class _NoSink(Sink):
+class NoSink(Sink):
     """What stands there for a sink: nothing is written, so no place has to be free."""
 
     kind = "history"
@@ -135,14 +141,14 @@ class _NoSink(Sink):
         raise NotImplementedError("it is never written to")
 
 
-def _closed(node: Node) -> Node:
+def closed_off(node: Node) -> Node:
     """A node whose outside world is not looked at."""
     if node.source is not None:
         return replace(node, body=_NoSource(node.source.schema))
-    return replace(node, body=_NoSink()) if node.sink is not None else node
+    return replace(node, body=NoSink()) if node.sink is not None else node
 
 
-class _Compiler:
+class Compiler:
     """Walks the graph from the sinks up, and makes each step's frames once."""
 
     def __init__(
@@ -185,10 +191,8 @@ class _Compiler:
 
     def _made(self, node: Node, port: str) -> Frame:
         schema = self._graph.ports[node.name, port]
-        if node.name in self._given and port == MAIN:
-            return Frame(sources.given(node.name, schema, self._given[node.name], self._session), schema)
-        if node.source is not None:
-            return Frame(sources.own(node.name, self._own[node.name], self._session, self._start_us), schema)
+        if (node.name in self._given and port == MAIN) or node.source is not None:
+            return Frame(self._read(node, schema), schema)
         inputs = [self._frame(edge) for edge in node.inputs]
         if node.body is None:
             return Frame(reduce(lambda one, other: one.union(other), (each.df for each in inputs)), schema)
@@ -197,6 +201,12 @@ class _Compiler:
         if isinstance(operation, Watermark):
             return inputs[0]
         return self._operated(node, inputs, port, schema, self._graph.ports[node.name, MAIN])
+
+    def _read(self, node: Node, schema: Schema) -> DataFrame:
+        """What is given for a source or an operation, or what the source has."""
+        if node.name in self._given:
+            return sources.given(node.name, schema, self._given[node.name], self._session)
+        return sources.own(node.name, self._own[node.name], self._session, self._start_us)
 
     def _operated(self, node: Node, inputs: list[Frame], port: str, schema: Schema, output: Schema) -> Frame:
         """What an operation gives through a port; ``output`` is the schema of its main one."""

@@ -20,7 +20,7 @@ Sorted groups: what runs before the shuffle, a shuffle by key, a sort by key and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,11 +30,13 @@ import pyarrow as pa
 from penstock.operators import (
     DEAD_LETTER_SCHEMA,
     DEAD_LETTERS,
+    LATE,
     Aggregation,
     DropDuplicates,
     Emit,
     ErrorPolicy,
     Errors,
+    Expansion,
     How,
     Join,
     Operation,
@@ -79,9 +81,7 @@ def dead_letters(name: str, operation: Operation, inputs: Sequence[Frame], outpu
 
 def parts_before(name: str, operation: Operation, inputs: Sequence[Frame], on_error: ErrorPolicy) -> list[Frame]:
     """What an operation in parts runs before its shuffle, on each of its inputs."""
-    expansion = _expanded(operation).expand([each.schema for each in inputs], ())
-    if expansion is None:
-        return list(inputs)
+    expansion = expanded([each.schema for each in inputs], _closing(operation))
     return [
         frame.then(Step(f"{name}.{word}", part, frame.schema, part.bind(frame.schema), on_error))
         for frame, (word, part) in zip(inputs, expansion.before, strict=True)
@@ -168,7 +168,21 @@ def _distinct(of: DropDuplicates, frame: Frame) -> DataFrame:
     return frame.df.dropDuplicates(list(of.keys))
 
 
-def _expanded(operation: Operation) -> Operation:
+def expanded(schemas: Sequence[Schema], operation: Operation, read: Collection[str] = ()) -> Expansion:
+    """The parts of an operation; where its results depend on the order of records, these travel whole, with their time.
+
+    Parts of an aggregate that come from several tasks have no order.
+    """
+    if isinstance(operation, Aggregation) and operation.window is not None:
+        is_ordered = any(aggregate.ordered for _, aggregate in operation.aggregates)
+        read = {*read, LATE} if is_ordered else read
+    expansion = operation.expand(schemas, read)
+    if expansion is None:
+        raise NotNative(f"{operation.kind} has state and no parts")
+    return expansion
+
+
+def _closing(operation: Operation) -> Operation:
     """The operation as it runs over history: a window's result comes once, whenever the stream would send it."""
     if isinstance(operation, Aggregation) and operation.window is not None and operation.emit is not Emit.EVERY:
         closing = replace(operation.window, emit=Emit.CLOSE, allowed_lateness_us=0)
@@ -186,10 +200,8 @@ def sorted_groups(
     letters: bool = False,
 ) -> DataFrame:
     """An operation through our own operators, key by key; its results, or what it could not handle."""
-    operation = _expanded(operation)
-    expansion = operation.expand([each.schema for each in inputs], ())
-    if expansion is None:
-        raise NotNative(f"{operation.kind} has state and no parts")
+    operation = _closing(operation)
+    expansion = expanded([each.schema for each in inputs], operation)
     frames = parts_before(name, operation, inputs, on_error)
     df, between = frames[0].df, frames[0].schema
     for other in frames[1:]:

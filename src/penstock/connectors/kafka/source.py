@@ -13,7 +13,7 @@ from penstock.connectors.kafka.columns import Columns
 from penstock.connectors.kafka.hub import Hub, Track
 from penstock.connectors.kafka.ranges import Ranges
 from penstock.connectors.kafka.reader import KafkaReader, decode_at, progress_in
-from penstock.connectors.kafka.starts import EARLIEST, Where, resolved
+from penstock.connectors.kafka.starts import EARLIEST, LATEST, Where, check_where, resolved
 from penstock.errors import KafkaFailed, PenstockError
 from penstock.types import Schema
 
@@ -25,6 +25,8 @@ class KafkaSource(Source):
     partition ``k % n`` of the source, unless the run before has read it elsewhere. One that is added while the job runs
     is read together with another.
     """
+
+    reads_ahead = True
 
     def __init__(
         self, access: Access, topic: str, columns: Columns, start: Where, stop: Where, group: str | None, isolation: str
@@ -110,6 +112,13 @@ class KafkaSource(Source):
                     hint="Give the topic a longer retention. To go on without them, begin anew with another "
                     "checkpoint directory and start=.",
                 )
+
+    def up_to(self, where: object) -> KafkaSource:
+        source = copy.copy(self)
+        source._stop = LATEST if where is None else check_where("until", where, (LATEST,))
+        source._look_up()
+        source._group = None  # whoever reads history is no member, and commits nothing
+        return source
 
     def partitions(self, parallelism: int) -> int:
         del parallelism
