@@ -37,7 +37,7 @@ class AlternativeVerbs(Builder):
         prefer: Sequence[str] | None = None,
         latency: str | float | None = None,
         falls_back_on: type[BaseException] | Sequence[type[BaseException]] = OSError,
-        convert: Mapping[tuple[str, str], Callable[[Any, list[Any]], list[Any]]] | None = None,
+        convert: Mapping[tuple[str, str], Callable[[Any, Any], Any]] | None = None,
         warm_up: str | float | None = None,
         **alternatives: Callable[[Any], Stream],
     ) -> Stream:
@@ -62,7 +62,8 @@ class AlternativeVerbs(Builder):
             What counts as a failure of the alternative, such as a service that does not answer, and not of the record.
         convert : dict
             For alternatives whose state is of another type: from ``("exact", "fast")`` to a function that is given a
-            key and its accumulators and returns those of the other aggregation.
+            key and its accumulators and returns those of the other aggregation; for process functions, a key and its
+            states by name.
         warm_up : str or number
             How long an alternative that cannot be given the state is fed before it takes over. Default: as long as its
             windows need.

@@ -152,10 +152,10 @@ class Table:
         """Have another class, with the same states, see to the keys from now on; say whether that could be done."""
         try:
             for held in self.objects.values():
-                held.__class__ = kind
+                object.__setattr__(held, "__class__", kind)
         except TypeError:  # classes of another make, such as one with slots
             for held in self.objects.values():
-                held.__class__ = self._kind
+                object.__setattr__(held, "__class__", self._kind)
             return False
         self._kind = kind
         return True
