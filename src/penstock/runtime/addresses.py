@@ -39,8 +39,8 @@ class Address(msgspec.Struct, frozen=True):
                 port = socket.bind_to_random_port(at, first, last + 1, max_tries=10 * (last - first + 1))
             else:
                 port = socket.bind_to_random_port(at)
-        except zmq.ZMQError as error:
-            if error.errno == errno.EADDRNOTAVAIL:
+        except (zmq.ZMQError, zmq.ZMQBindError) as error:
+            if getattr(error, "errno", None) == errno.EADDRNOTAVAIL:
                 allowed = "an address of this machine, such as 0.0.0.0"
                 raise InvalidOption(option="bind_address", given=self.bind or self.host, allowed=allowed) from None
             raise PortOccupied(address=f"{self.bind or self.host}:{port or f'{first}-{last}'}") from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 import zmq
 
@@ -14,8 +16,9 @@ MASTER = "spark://host:7077"
 
 def test_a_process_listens_in_its_range_and_is_known_by_another_name() -> None:
     with zmq.Context() as context, context.socket(zmq.PULL) as one, context.socket(zmq.PULL) as other:
-        free = one.bind_to_random_port("tcp://127.0.0.1")
-        one.unbind(f"tcp://127.0.0.1:{free}")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            free = probe.getsockname()[1]
         address = Address("driver.example", "127.0.0.1", (free, free))
         assert address.take(one) == f"tcp://driver.example:{free}"
         with pytest.raises(PortOccupied, match=f"127.0.0.1:{free}-{free}"):
@@ -24,8 +27,8 @@ def test_a_process_listens_in_its_range_and_is_known_by_another_name() -> None:
 
 def test_an_address_of_another_machine_cannot_be_listened_at() -> None:
     told = pytest.raises(InvalidOption, match=r"bind_address.*192\.0\.2\.1.*of this machine")
-    with zmq.Context() as context, context.socket(zmq.PULL) as socket, told:
-        Address("192.0.2.1").take(socket)
+    with zmq.Context() as context, context.socket(zmq.PULL) as inbox, told:
+        Address("192.0.2.1").take(inbox)
 
 
 def test_sparks_own_driver_is_told_the_same() -> None:
