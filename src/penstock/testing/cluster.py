@@ -37,8 +37,14 @@ DRIVER = "driver"
 class Cluster:
     """Runs a plan step by step; time moves only when nothing can be done at the present moment."""
 
-    def __init__(self, plan: Plan, resumption: Resumption | None = None, disk: dict[str, bytes] | None = None) -> None:
-        self.now_us = START_US
+    def __init__(
+        self,
+        plan: Plan,
+        resumption: Resumption | None = None,
+        disk: dict[str, bytes] | None = None,
+        now_us: int = START_US,
+    ) -> None:
+        self.now_us = now_us
         self.disk: dict[str, bytes] = dict(disk or {})
         self.commits: list[RecordCommit] = []
         self._plan = plan
@@ -160,13 +166,17 @@ class Cluster:
         else:
             raise AssertionError("the job makes no progress: it went through more steps than it can need")
         if self.ended:
-            for each in self._machines.values():
-                each.close()
-                self._calls[each].close()
+            self.close()
         else:
             self.now_us = max(self.now_us, until_us)
         if self.error is not None:
             raise self.error
+
+    def close(self) -> None:
+        """Free what the workers hold."""
+        for each in self._machines.values():
+            each.close()
+            self._calls[each].close()
 
     def _wake_us(self) -> int:
         wakes = [self._driver.wake_us(self.now_us)]

@@ -9,16 +9,13 @@ from functools import partial
 
 from penstock.control.events import AlternativeChosen
 from penstock.errors import PenstockError, SparkFailed
-from penstock.operators import DEAD_LETTERS
 from penstock.protocol.link import Kind
-from penstock.testing.simulation.alternatives import NAMES
 from penstock.testing.simulation.disk import Disk
 from penstock.testing.simulation.draws import Pin, Wanted
 from penstock.testing.simulation.driver import DriverProcess
 from penstock.testing.simulation.faults import SLOT_ACTIONS, Action, Fault, Moment
 from penstock.testing.simulation.hosting import Hosting
 from penstock.testing.simulation.network import Network
-from penstock.testing.simulation.oracle import check, check_dead_letters
 from penstock.testing.simulation.poison import Notes
 from penstock.testing.simulation.process import Process
 from penstock.testing.simulation.scenario import Scenario
@@ -112,7 +109,7 @@ class Simulation:
         self.driver.pin(pin)
 
     def _use(self, use: Wanted) -> None:
-        self.driver.handle(AlternativeChosen("either", use.alternative))
+        self.driver.handle(AlternativeChosen(use.operation, use.alternative))
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
@@ -252,7 +249,8 @@ class Simulation:
         self.recoveries += scheduler.recoveries
         self.refused += scheduler.refused_messages
         self.switches += len(switches)
-        self.exchanges += sum(each.to in NAMES for each in switches)
+        names = {use.alternative for use in self.scenario.uses or ()}
+        self.exchanges += sum(each.to in names for each in switches)
         self.warm_ups += sum(each.warm_ms > 0 for each in switches)
         self.decisions += sum("queue" in each.reason or "backlog" in each.reason for each in switches)
 
@@ -318,22 +316,13 @@ class Simulation:
             return
         if self.disk.committed_epoch < 1:
             raise Violation("no epoch was committed")
-        output: dict[str, list[tuple[int, tuple[object, ...]]]] = {
-            "out": [],
-            "late": [],
-            "counts": [],
-            DEAD_LETTERS: [],
-        }
+        output: dict[str, list[tuple[int, tuple[object, ...]]]] = {name: [] for name in self.plan.sinks}
         for name, sink in self._sinks.items():
             # Which instance it was is not told in the driver's process; a key's records still have their order.
             output[name] = [(0, _values(record)) for record in sink.rows]
         for (name, instance, _), rows in sorted(self.disk.published.items(), key=lambda part: part[0]):
             output[name] += [(instance, _values(record)) for record in rows]
-        poison = self.scenario.poison
-        given = [row for row in self.scenario.rows if row[:2] not in poison]
-        check(self.scenario.shape, given, output, may_idle=self.scenario.may_idle)
-        if self.scenario.on_error == "dead_letter":
-            check_dead_letters(poison, output[DEAD_LETTERS])
+        self.scenario.check(output)
 
 
 def _values(record: object) -> tuple[object, ...]:
