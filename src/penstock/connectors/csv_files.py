@@ -107,6 +107,10 @@ class CsvReader(LinesReader):
             batch.rows = self._rows(run, [row.value for row in batch.rows])
         return batch
 
+    def due_records(self, now_us: int) -> int | None:
+        del now_us
+        return None  # lines are cut into columns by `poll` only
+
     def rows(self, run: Run) -> list[Record]:
         return self._rows(run, [row.value for row in super().rows(run)])
 

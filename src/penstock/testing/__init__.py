@@ -1,6 +1,7 @@
 """Testing for users: a pipeline in one process, a manual clock, scripted input, assertions on exact output."""
 
 from penstock.connectors.memory import At
+from penstock.testing.conformance import Conformance, check_sink, check_source, check_table
 from penstock.testing.forms import equal_forms, rows_of
 from penstock.testing.harness import Harness, collect
 from penstock.testing.preview import first
@@ -16,6 +17,7 @@ __all__ = [
     "SWITCH",
     "At",
     "Burst",
+    "Conformance",
     "Crash",
     "Harness",
     "Pause",
@@ -23,6 +25,9 @@ __all__ = [
     "Simulated",
     "Switch",
     "assert_rows",
+    "check_sink",
+    "check_source",
+    "check_table",
     "collect",
     "equal_forms",
     "first",
