@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
@@ -217,6 +217,11 @@ class Source(ABC):
     def is_bounded(self) -> bool:
         """Whether it has all of its records when a job starts, and ends behind them: a backfill reads it through."""
         return False
+
+    def dataframe(self, session: Any) -> Any:
+        """All of its records as a DataFrame, where Spark reads them faster than its readers; None: readers do."""
+        del session
+        return None
 
     def check(self) -> None:
         """Raise a PenstockError if the source cannot work (missing file …); called before Spark starts."""

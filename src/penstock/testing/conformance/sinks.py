@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 
 from penstock.connectors.base import End, Sink
@@ -19,7 +21,7 @@ from penstock.testing.conformance.report import Conformance, check_hidden, check
 from penstock.types import Record, Schema, attribute
 
 SCHEMA = "id bigint, text string, number double, flag boolean"
-HUGE = 1_000_000
+HUGE = 500_000
 _FORMS = ("record", "batch", "staged")
 Seen = Iterable[Mapping[str, object]]
 
@@ -92,7 +94,6 @@ class _SinkSuite:
         self._timeout_s = timeout_s
         self._schema = Schema.parse(SCHEMA)
         self._ids = count(max((self._id(row) for row in read()), default=0) + 1)
-        self._jobs = count(1)
         self._texts: dict[int, str | None] = {}
         self._expected: Counter[int] = Counter()
         """Ids that must be there by now."""
@@ -112,7 +113,7 @@ class _SinkSuite:
         return rows
 
     def _job(self, *, instances: int = 1) -> Run:
-        return Run(self._make, self._schema, f"{next(self._jobs):016x}", instances=instances)
+        return Run(self._make, self._schema, _new_id(), instances=instances)
 
     # --- what is seen -------------------------------------------------------------------------------------------------
 
@@ -165,6 +166,7 @@ class _SinkSuite:
             "a process is lost between prepare and commit": self._lost_prepared,
             "a process is lost before its epoch is recorded": self._lost_unrecorded,
             "a process that was only slow adds nothing": self._orphan,
+            "a process that was replaced and goes on with its epoch adds nothing": self._goes_on,
             "another job of the same name adds all of its rows": self._second,
         }.items():
             with report.check(name):
@@ -318,6 +320,28 @@ class _SinkSuite:
         job.end()
         self._is_right()
 
+    def _goes_on(self) -> None:
+        """The old process does not know that it was replaced: it prepares the epoch that its successor has."""
+        job, rows, more, stale = self._job(), self._rows(), self._rows(), self._rows()
+        job.epoch(1, rows)
+        orphan = job.replace()
+        job.write(more)
+        job.prepare(2)
+        if self._at_commit:
+            with suppress(PenstockError):
+                orphan.write(stale)
+                orphan.prepare(2)
+                orphan.snapshot(2)
+                for upload in orphan.uploads():
+                    upload()
+        job.record(2)
+        job.commit(2)
+        self._shows([*rows, *more])
+        with suppress(PenstockError):
+            orphan.close()
+        job.end()
+        self._is_right()
+
     def _orphan_overwrites(self) -> None:
         job, (row,) = self._job(), self._rows(1, "old")
         job.write([row])
@@ -380,8 +404,7 @@ class _SinkSuite:
         pipeline = stream("in", records(rows, schema=self._schema, partitions=2)).to(self._make(), name=OPERATION)
         options = Options.of(name="conformance", parallelism=2, epoch="10ms", queue_records=4)
         plan = Plan.of(pipeline.graph(), options)
-        job_id = f"{next(self._jobs):016x}"
-        cluster = Cluster(Plan(plan.options, plan.units, plan.edges, plan.start_us, job_id, plan.basis))
+        cluster = Cluster(replace(plan, job_id=_new_id()))
         try:
             for steps in (5, 20, 40):
                 cluster.run_until(1 << 62, steps=steps)
@@ -392,6 +415,11 @@ class _SinkSuite:
         finally:
             cluster.close()
         self._shows(rows)
+
+
+def _new_id() -> str:
+    """As a job that begins with nothing draws it."""
+    return os.urandom(8).hex()
 
 
 def _ids(rows: Sequence[Record]) -> list[int]:
