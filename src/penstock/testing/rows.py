@@ -32,7 +32,8 @@ def assert_rows(found: Iterable[object], expected: Iterable[object], *, in_order
     >>> assert_rows([{"k": "a", "n": 2}], [{"k": "a", "n": 3}])
     Traceback (most recent call last):
     AssertionError: 1 row found, 1 expected: 1 missing, 1 unexpected
-      {'k': 'a', 'n': 3} is expected; {'k': 'a', 'n': 2} is there: n is 2, not 3
+      expected    {'k': 'a', 'n': 3}
+      found       {'k': 'a', 'n': 2}: n is 2, not 3
     """
     __tracebackhide__ = True
     have, want = [as_dict(row) for row in found], [as_dict(row) for row in expected]
@@ -67,12 +68,12 @@ def difference(found: Sequence[Row], expected: Sequence[Row]) -> str | None:
     for row in missing[:SHOWN_MAX]:
         nearest = min(unexpected, key=lambda other: _distance(row, other), default=None) if near else None
         if nearest is None or _distance(row, nearest) > (len(row) + 1) // 2:
-            lines.append(f"  {_shown(row)} is missing{_often(row, have, want)}")
+            lines.append(f"  missing     {_shown(row)}{_often(row, have, want)}")
         else:
             unexpected.remove(nearest)
             wrong = "; ".join(_columns(nearest, row))
-            lines.append(f"  {_shown(row)} is expected; {_shown(nearest)} is there: {wrong}")
-    lines += [f"  {_shown(row)} is not expected{_often(row, have, want)}" for row in unexpected[:SHOWN_MAX]]
+            lines += [f"  expected    {_shown(row)}", f"  found       {_shown(nearest)}: {wrong}"]
+    lines += [f"  unexpected  {_shown(row)}{_often(row, have, want)}" for row in unexpected[:SHOWN_MAX]]
     left = max(0, len(missing) - SHOWN_MAX) + max(0, len(unexpected) - SHOWN_MAX)
     return "\n".join([*lines, *([f"  … and {left} more"] if left else [])])
 
@@ -113,7 +114,7 @@ def _columns(found: Row, expected: Row) -> list[str]:
 
 def _often(row: Row, have: Counter[Any], want: Counter[Any]) -> str:
     key = _frozen(row)
-    return f" (it is there {have[key]} times, not {want[key]})" if have[key] and want[key] else ""
+    return f": it is there {have[key]} times, not {want[key]}" if have[key] and want[key] else ""
 
 
 def _value(row: Row, name: str) -> object:

@@ -38,5 +38,5 @@ def test_a_users_tests_get_the_fixture(pytester: pytest.Pytester) -> None:
     done = pytester.runpytest_inprocess("-p", "penstock_pytest", "-p", "no:cacheprovider", "--tb=short")
     done.assert_outcomes(passed=2, failed=1)
     text = done.stdout.str()
-    assert "{'k': 'a', 'count': 2} is expected; {'k': 'a', 'count': 1} is there: count is 1, not 2" in text
+    assert "found       {'k': 'a', 'count': 1}: count is 1, not 2" in text
     assert "penstock/testing" not in text, "a traceback ends in the user's own line"

@@ -28,7 +28,8 @@ def test_the_columns_that_differ_are_named() -> None:
     text = said([{"k": "a", "n": 2}, {"k": "b", "n": 1}], [{"k": "b", "n": 1}, {"k": "a", "n": 3}])
     assert text.splitlines() == [
         "2 rows found, 2 expected: 1 missing, 1 unexpected",
-        "  {'k': 'a', 'n': 3} is expected; {'k': 'a', 'n': 2} is there: n is 2, not 3",
+        "  expected    {'k': 'a', 'n': 3}",
+        "  found       {'k': 'a', 'n': 2}: n is 2, not 3",
     ]
     assert "there is no column n" in said([{"k": "a"}], [{"k": "a", "n": 1}])
     assert "column n is not expected" in said([{"k": "a", "n": 1}], [{"k": "a"}])
@@ -36,8 +37,8 @@ def test_the_columns_that_differ_are_named() -> None:
 
 
 def test_rows_that_come_too_often_or_not_at_all_are_told_apart() -> None:
-    assert "is not expected (it is there 2 times, not 1)" in said([{"k": 1}] * 2, [{"k": 1}])
-    assert "{'k': 1} is missing (it is there 1 times, not 2)" in said([{"k": 1}], [{"k": 1}] * 2)
+    assert "unexpected  {'k': 1}: it is there 2 times, not 1" in said([{"k": 1}] * 2, [{"k": 1}])
+    assert "missing     {'k': 1}: it is there 1 times, not 2" in said([{"k": 1}], [{"k": 1}] * 2)
     many = said([{"k": n, "v": "x"} for n in range(50)], [])
     assert "… and 40 more" in many
     assert len(many.splitlines()) == 12
