@@ -139,7 +139,15 @@ def _steps(op: Function | Operation | Verb, schema: Schema, flat: bool) -> list[
         op = Apply(op, flat)
     if isinstance(op, Operation):
         return [(op.kind, op, schema)]
-    made = op(stream("in", records(schema=schema)))
+    try:
+        made: object = op(stream("in", records(schema=schema)))
+    except AttributeError as error:  # as a function of a record has with a stream
+        made = error
+    if not isinstance(made, Stream):
+        raise TypeMismatch(
+            what=f"'{getattr(op, '__name__', op)}' does not turn a stream into a stream: {made}.",
+            hint="Give what @ps.op has made, or a function such as lambda s: s.filter(…).",
+        )
     graph = Graph.check(made.to(memory(), name="out").nodes())
     steps = []
     for node in graph.nodes:

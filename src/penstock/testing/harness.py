@@ -71,7 +71,7 @@ class Harness:
         epoch: str = "1s",
         idle: str = "2s",
     ) -> None:
-        self._inputs = dict(inputs or {})
+        self._inputs = named_inputs(inputs)
         self._scripts: dict[str, Script] = {}
         self._sinks: dict[str, Collected] = {}
         self._dead = Collected()
@@ -84,8 +84,6 @@ class Harness:
         """What the marks of the scripts ask for and has not been done, in the order of time."""
 
     def _laid_out(self, pipeline: Pipeline) -> Plan:
-        if not isinstance(pipeline, Pipeline):
-            raise TypeMismatch(what=f"{pipeline!r} is not a pipeline.", hint="End the stream with .to(…).")
         nodes = replaced(pipeline, self._source)
         unknown = self._inputs.keys() - {node.name for node in nodes if node.source is not None}
         if unknown:
@@ -270,8 +268,17 @@ class Harness:
         return sum(getattr(each, figure) for each in figures)
 
 
+def named_inputs(inputs: Inputs | None) -> dict[str, Source | End | Iterable[object]]:
+    """Check that inputs have the names of sources."""
+    if inputs is not None and not isinstance(inputs, Mapping):
+        raise TypeMismatch(what=f"inputs is a {type(inputs).__name__}.", hint='Name the source: {"events": [rows]}.')
+    return dict(inputs or {})
+
+
 def replaced(pipeline: Pipeline, source: Replacing) -> list[Node]:
     """The nodes of a pipeline with other sources, which have the schema of those whose place they take."""
+    if not isinstance(pipeline, Pipeline):
+        raise TypeMismatch(what=f"{pipeline!r} is not a pipeline.", hint="End the stream with .to(…).")
     nodes = []
     for node in pipeline.nodes():
         if isinstance(node.body, Transform):

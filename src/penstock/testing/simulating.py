@@ -16,7 +16,7 @@ from penstock.errors import InvalidGraph, NotSerializable, PenstockError
 from penstock.operators import ErrorPolicy
 from penstock.pipeline.graph import Node
 from penstock.pipeline.pipeline import Pipeline
-from penstock.testing.harness import Harness, Inputs, replaced
+from penstock.testing.harness import Harness, Inputs, named_inputs, replaced
 from penstock.testing.rows import Row, as_dict
 from penstock.testing.script import read_script
 
@@ -92,7 +92,8 @@ def simulate(
     __tracebackhide__ = True
     from penstock.testing.simulation.given import scenario_of, sink_schemas, updates
 
-    fixed = {name: given if isinstance(given, Source | End) else list(given) for name, given in (inputs or {}).items()}
+    named = named_inputs(inputs)
+    fixed = {name: given if isinstance(given, Source | End) else list(given) for name, given in named.items()}
     make = _maker(pipeline, fixed)
     plain = make(None, 0)
     schemas = sink_schemas(plain)
@@ -180,7 +181,7 @@ def _again(seed: int) -> str:
 
 def _maker(pipeline: Pipeline, inputs: Inputs) -> Callable[[Random | None, int], Sequence[Node]]:
     """Return what makes the pipeline's nodes, with rows that come at times drawn from a length."""
-    known = [node.name for node in pipeline.nodes() if node.source is not None]
+    known = [node.name for node in replaced(pipeline, lambda _, own: own) if node.source is not None]
     for name in inputs:
         if name not in known:
             raise InvalidGraph(f"there is no source '{name}'.", hint=f"Sources: {', '.join(known)}.")

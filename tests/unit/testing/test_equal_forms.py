@@ -72,6 +72,9 @@ def test_what_cannot_be_compared_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
         equal_forms(ps.op(schema=NUMBERS)(lambda record: record.n), [], schema=NUMBERS)
     with pytest.raises(TypeMismatch, match="simulate"):
         equal_forms(lambda s: s.key_by("n").count(), [], schema=NUMBERS)
+    for wrong in (lambda record: record.n, lambda s: s.to(ps.memory())):
+        with pytest.raises(TypeMismatch, match="does not turn a stream into a stream"):
+            equal_forms(wrong, [], schema=NUMBERS)
     with pytest.raises(InvalidOption, match="strategy"):
         equal_forms(function(right), 7, schema=NUMBERS)
     monkeypatch.setitem(sys.modules, "hypothesis", None)

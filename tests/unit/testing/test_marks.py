@@ -158,3 +158,5 @@ def test_a_worker_that_is_not_there_and_a_stream_without_a_sink_are_refused() ->
         harness.crash(1)
     with pytest.raises(TypeMismatch, match=r"\.to\("):
         Harness(events())  # type: ignore[arg-type]
+    with pytest.raises(TypeMismatch, match="Name the source"):
+        Harness(events().to(ps.memory()), inputs=[("a", 1, 2)])  # type: ignore[arg-type]

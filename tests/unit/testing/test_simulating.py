@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.errors import InvalidGraph, NotSerializable, UnknownColumn
+from penstock.errors import InvalidGraph, NotSerializable, TypeMismatch, UnknownColumn
 from penstock.testing import simulate
 
 EVENT = "k string, n bigint, at timestamp"
@@ -101,6 +101,10 @@ def test_unknown_names_and_what_cannot_be_sent_are_refused() -> None:
         simulate(counted(Kept), {"inn": ROWS})
     with pytest.raises(InvalidGraph, match="Sinks: out"):
         simulate(counted(Kept), {"in": ROWS}, expected={"ouch": []})
+    with pytest.raises(TypeMismatch, match="Name the source"):
+        simulate(counted(Kept), ROWS)  # type: ignore[arg-type]
+    with pytest.raises(TypeMismatch, match=r"\.to\("):
+        simulate(events(), {"in": ROWS})  # type: ignore[arg-type]
     lock = threading.Lock()
     with pytest.raises(NotSerializable, match="operation 'map'"):
         simulate(events().map(lambda r: (lock, r.n)[1], schema="n bigint").to(ps.memory()), {"in": ROWS})
