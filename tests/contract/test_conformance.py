@@ -61,7 +61,16 @@ def test_scripts_and_generators() -> None:
 def test_files(tmp_path: Path) -> None:
     assert not check_source(ps.json_files(tmp_path), lines_in(tmp_path)).left_out
     (tmp_path / "c.csv").write_text('k,n\na,1\n,\n"x, y",3\n')
-    check_source(ps.csv_files(tmp_path / "c.csv", schema="k string, n bigint"), [("a", 1), (None, None), ("x, y", 3)])
+    (tmp_path / "bad.csv").write_text("k,n\na,one\n")
+    report = check_source(
+        ps.csv_files(tmp_path / "c.csv", schema="k string, n bigint"),
+        [("a", 1), (None, None), ("x, y", 3)],
+        refused=ps.csv_files(tmp_path / "missing.csv", schema="k string"),
+        broken=ps.csv_files(tmp_path / "bad.csv", schema="k string, n bigint"),
+    )
+    assert "a record that cannot be read is told" in report.passed
+    with pytest.raises(AssertionError, match="it is not refused"):
+        check_source(ps.records([1], schema="n bigint"), refused=ps.records([1], schema="n bigint"))
     table = pa.table({"k": ["a", None, "c"] * 7, "n": [1, 2, None] * 7})
     pq.write_table(table, tmp_path / "p.parquet", row_group_size=5)
     check_source(ps.parquet_files(tmp_path / "p.parquet"), table.to_pylist())
@@ -128,7 +137,12 @@ def test_memory_and_console(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_files_as_json_lines_and_as_parquet(tmp_path: Path) -> None:
-    check_sink(lambda: ps.files(tmp_path / "lines", existing="append"), lambda: json_lines(tmp_path / "lines"))
+    (tmp_path / "file").touch()
+    check_sink(
+        lambda: ps.files(tmp_path / "lines", existing="append"),
+        lambda: json_lines(tmp_path / "lines"),
+        refused=ps.files(tmp_path / "file"),
+    )
 
     def rows() -> list[dict[str, Any]]:
         return [row for path in (tmp_path / "pq").glob("part-*") for row in pq.read_table(path).to_pylist()]

@@ -20,7 +20,9 @@ def test_redis_hashes_streams_and_tables(redis_server: Any) -> None:
     def hashes() -> list[dict[str, Any]]:
         return [client.hgetall(key) for key in client.scan_iter("conform:*")]
 
-    check_sink(lambda: ps.redis(url, key="id", prefix="conform"), hashes, keyed=True, secrets=[REDIS_PASSWORD])
+    nobody = ps.redis(f"redis://:{REDIS_PASSWORD}@127.0.0.1:1/0", key="id", prefix="conform")
+    secrets = [REDIS_PASSWORD]
+    check_sink(lambda: ps.redis(url, key="id", prefix="conform"), hashes, keyed=True, refused=nobody, secrets=secrets)
     schema = "id bigint, text string"
 
     def append() -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from time import monotonic, time_ns
 from typing import TypeVar
 
 from penstock.checks import check_interface
+from penstock.errors import PenstockError
 from penstock.types import Schema
 
 Part = TypeVar("Part")
@@ -72,6 +73,18 @@ def check_hidden(secrets: Iterable[str], texts: dict[str, str]) -> None:
     for secret in secrets:
         for where, text in texts.items():
             assert secret not in text, f"a secret is shown in {where}: use penstock.connectors.redacted"
+
+
+def check_refused(call: Callable[[], object], secrets: Iterable[str]) -> None:
+    """Check that something is refused with an error that users can read, and that shows no secret."""
+    try:
+        call()
+    except PenstockError as error:
+        text = str(error)
+    else:
+        raise AssertionError("it is not refused: raise a PenstockError, such as SourceFailed or SinkFailed")
+    check_hidden(secrets, {"the error": text})
+    assert "\n" not in text.strip(), f"the error has several lines: {text}"
 
 
 def check_schema(schema: object) -> Schema:

@@ -17,7 +17,7 @@ from penstock.pipeline.plan import Plan
 from penstock.pipeline.streams.stream import stream
 from penstock.testing.cluster import Cluster
 from penstock.testing.conformance.engine import OPERATION, Run
-from penstock.testing.conformance.report import Conformance, check_hidden, check_identity, until
+from penstock.testing.conformance.report import Conformance, check_hidden, check_identity, check_refused, until
 from penstock.types import Record, Schema, attribute
 
 SCHEMA = "id bigint, text string, number double, flag boolean"
@@ -34,6 +34,7 @@ def check_sink(
     at_commit: bool = True,
     keyed: bool = False,
     resumes: bool = True,
+    refused: Sink | End | None = None,
     secrets: Sequence[str] = (),
     timeout_s: float = 20.0,
 ) -> Conformance:
@@ -57,6 +58,8 @@ def check_sink(
         Whether a row replaces the one with the same ``id``.
     resumes : bool
         Whether what was written outlives the program, so that another run can go on.
+    refused : Sink, optional
+        One that cannot work (a place that cannot be written to): `check` must refuse it.
     secrets : sequence of str
         Credentials that the sink was given; none may be shown anywhere.
     timeout_s : float
@@ -74,7 +77,11 @@ def check_sink(
     __tracebackhide__ = True
     made = sink if callable(sink) and not isinstance(sink, Sink | End) else lambda: sink
     suite = _SinkSuite(lambda: _sink(made()), read, exactly_once, at_commit, timeout_s)
-    return suite.run(keyed=keyed, resumes=resumes, secrets=secrets)
+    report = suite.run(keyed=keyed, resumes=resumes, secrets=secrets)
+    if refused is not None:
+        with report.check("what cannot work is refused before anything starts"):
+            check_refused(lambda: _sink(refused).check(Schema.parse(SCHEMA)), secrets)
+    return report
 
 
 def _sink(given: object) -> Sink:

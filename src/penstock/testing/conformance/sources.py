@@ -19,6 +19,7 @@ from penstock.testing.conformance.report import (
     Conformance,
     check_hidden,
     check_identity,
+    check_refused,
     check_schema,
     now_us,
     sent,
@@ -53,6 +54,8 @@ def check_source(
     ends: bool = True,
     replays: bool = True,
     append: Callable[[], Iterable[object]] | None = None,
+    refused: Source | End | None = None,
+    broken: Source | End | None = None,
     secrets: Sequence[str] = (),
     timeout_s: float = 20.0,
 ) -> Conformance:
@@ -73,6 +76,10 @@ def check_source(
         Whether it can be read again; one that cannot (a socket) is read once, and promises less.
     append : callable, optional
         Adds some records to a source that goes on, and returns them: what was idle must go on.
+    refused : Source, optional
+        One that cannot work (a file that is not there, an address where nobody is): `check` must refuse it.
+    broken : Source, optional
+        One with a record that it cannot read: the error must say so, and which one.
     secrets : sequence of str
         Credentials that the source was given; none may be shown anywhere.
     timeout_s : float
@@ -90,7 +97,28 @@ def check_source(
     __tracebackhide__ = True
     made = source if callable(source) and not isinstance(source, Source | End) else lambda: source
     suite = _SourceSuite(lambda: _source(made()), ends=ends, secrets=secrets, timeout_s=timeout_s)
-    return suite.run(None if rows is None else list(rows), replays=replays, append=append)
+    report = suite.run(None if rows is None else list(rows), replays=replays, append=append)
+    if refused is not None:
+        with report.check("what cannot work is refused before anything starts"):
+            check_refused(_source(refused).check, secrets)
+    if broken is not None:
+        with report.check("a record that cannot be read is told"):
+            check_refused(lambda: _read_all(_source(broken), timeout_s), secrets)
+    return report
+
+
+def _read_all(source: Source, timeout_s: float) -> None:
+    source.check()
+    count = source.partitions(1)
+    for partition in range(count):
+        with closing(source.reader(partition, count, now_us() - HOUR_US)) as reader:
+
+            def ended(reader: SourceReader = reader) -> bool:
+                while reader.poll(now_us(), 1_000) is not None:
+                    pass
+                return reader.wake_us(now_us()) is None
+
+            until(ended, timeout_s)
 
 
 def _source(given: object) -> Source:
