@@ -5,11 +5,14 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import penstock as ps
+from penstock.connectors import SourceReader
 from penstock.testing import check_sink, check_source, check_table
+from penstock.testing.conformance.report import now_us, until
 from services.postgres import PASSWORD as POSTGRES_PASSWORD
 from services.redis import PASSWORD as REDIS_PASSWORD
 
@@ -83,3 +86,22 @@ def test_the_http_receiver(tmp_path: Path) -> None:
     rows = post("a", "", "x" * 100_000, *range(5))
     reader.close()
     check_source(source, rows, ends=False, append=lambda: post("later"), secrets=[secret])
+
+
+def test_changes_of_a_postgres_table(postgres_server: Any) -> None:
+    postgres_server.execute("CREATE TABLE conform_changes (ad text PRIMARY KEY, n bigint)")
+    place = ps.postgres(postgres_server.dsn, "conform_changes", snapshot=False)
+    with closing(place.source().reader(0, 1, 0)) as reader:
+        reader.poll(1, 1)  # makes the slot: what comes from here on is read
+    for statement in ("INSERT INTO %s VALUES ('a', 1), ('b', 2)", "UPDATE %s SET n = 3", "DELETE FROM %s WHERE n = 3"):
+        postgres_server.execute(statement % "conform_changes")
+    rows: list[Any] = []
+    with closing(place.source().reader(0, 1, 0)) as reader:
+        assert until(lambda: rows.extend(_polled(reader)) or len(rows) == 6, 20)
+    assert [row._op for row in rows] == ["insert"] * 2 + ["update"] * 2 + ["delete"] * 2
+    check_source(place, rows, ends=False, secrets=[POSTGRES_PASSWORD])
+
+
+def _polled(reader: SourceReader) -> list[Any]:
+    batch = reader.poll(now_us(), 100)
+    return [] if batch is None else batch.rows
