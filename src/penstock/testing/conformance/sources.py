@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from time import monotonic
@@ -285,6 +285,9 @@ class _SourceSuite:
                 reader.close()
         with report.check("a resumed source goes on"):
             self._check_resumed()
+        for partitions in self._other_counts():
+            with report.check(f"a resumed source goes on in {partitions} partitions"):
+                self._check_redealt(partitions)
         if self._names_runs():
             with report.check("other readers read runs that it names, in both forms"):
                 for number, partition in enumerate(self._found):
@@ -303,17 +306,34 @@ class _SourceSuite:
             return reader.due_records(now_us()) is not None
 
     def _check_resumed(self) -> None:
-        """What no partition had begun may be another one's now: all of them together have all the rest."""
+        halves = {number: each.positions[len(each.rows) // 2] for number, each in enumerate(self._found)}
+        self._goes_on(halves, self._count)
+
+    def _other_counts(self) -> list[int]:
+        """Numbers of partitions that another parallelism has, and that its signature allows."""
+        source = sent(self._make())
+        others = {source.partitions(1), source.partitions(3)} - {self._count}
+        return sorted(each for each in others if source.signature(each) == source.signature(self._count))
+
+    def _check_redealt(self, partitions: int) -> None:
         source = sent(self._make())
         source.check()
         halves = {number: each.positions[len(each.rows) // 2] for number, each in enumerate(self._found)}
-        resumed = source.resumed(halves)
+        positions = source.redealt(halves, partitions)
+        assert sorted(positions) == [*range(partitions)], f"redealt(…, {partitions}) has partitions {sorted(positions)}"
+        self._goes_on(positions, partitions)
+
+    def _goes_on(self, positions: Mapping[int, Position], partitions: int) -> None:
+        """What no partition had begun may be another one's now: all of them together have all the rest."""
+        source = sent(self._make())
+        source.check()
+        resumed = sent(source.resumed(positions))
         assert resumed.schema == self._schema, "its schema has changed"
         expected = [row for each in self._found for row in each.rows[len(each.rows) // 2 :]]
-        readers = [self._open(number, resumed) for number in halves]
+        readers = [resumed.reader(number, partitions, self._start_us) for number in positions]
         found: list[Row] = []
-        for number, reader in enumerate(readers):
-            reader.seek(halves[number])
+        for number, reader in zip(positions, readers, strict=True):
+            reader.seek(_stored(positions[number]))
 
         def step() -> bool:
             for reader in readers:
