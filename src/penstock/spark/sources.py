@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.connectors.base import Source
-from penstock.connectors.json_files import lines_frame
+from penstock.connectors.json_files import lines_frame as lines
 from penstock.connectors.lines_reader import SCHEMA as LINES
 from penstock.errors import InvalidGraph, SourceMissing, TypeMismatch
 from penstock.spark.frames import DataFrame
@@ -66,7 +66,7 @@ def _files(name: str, schema: Schema, path: str, session: Any) -> DataFrame:
     suffix = Path(path).name.removesuffix(".gz").rpartition(".")[2].rstrip("*/")
     form = _FORMATS.get(suffix, "parquet")
     if form == "json" and schema == LINES:
-        return lines_frame([path], session)
+        return lines([path], session)
     # Text files say nothing about types; what is not of the declared one is an error, as it is in a stream.
     reader = session.read.format(form)
     if form in ("json", "csv"):

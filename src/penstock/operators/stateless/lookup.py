@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,7 +49,7 @@ class Finder:
 class LookupTable(ABC):
     """What a stream can be enriched from: rows with a unique key, here or on a server. Configuration only."""
 
-    interface: ClassVar[int] = 1
+    interface = 1
     """The version of the interface that it is written for: `penstock.connectors.INTERFACE` when it was written."""
     schema: Schema
     key: str

@@ -10,6 +10,7 @@ from functools import partial
 from penstock.control.events import AlternativeChosen
 from penstock.errors import PenstockError, SparkFailed
 from penstock.protocol.link import Kind
+from penstock.testing.simulation.alternatives import NAMES
 from penstock.testing.simulation.disk import Disk
 from penstock.testing.simulation.draws import Pin, Wanted
 from penstock.testing.simulation.driver import DriverProcess
@@ -249,10 +250,11 @@ class Simulation:
         self.recoveries += scheduler.recoveries
         self.refused += scheduler.refused_messages
         self.switches += len(switches)
-        names = {use.alternative for use in self.scenario.uses or ()}
-        self.exchanges += sum(each.to in names for each in switches)
+        self.exchanges += sum(each.to in NAMES for each in switches)
         self.warm_ups += sum(each.warm_ms > 0 for each in switches)
         self.decisions += sum("queue" in each.reason or "backlog" in each.reason for each in switches)
+        theirs = {use.alternative for use in self.scenario.uses or ()}.difference(NAMES)
+        self.exchanges += sum(each.to in theirs for each in switches)
 
     # --- the run ------------------------------------------------------------------------------------------------------
 
