@@ -220,7 +220,9 @@ class Harness:
         """Return what a sink has got in committed epochs; the name may be left out if there is one sink."""
         return [nested_dict(row) for row in self._sink(sink).rows]
 
-    def assert_rows(self, expected: Iterable[object], sink: str | None = None, *, in_order: bool = False) -> None:
+    def assert_rows(
+        self, expected: Iterable[object], sink: str | None = None, *, in_order: bool = False, tolerance: float = 0.0
+    ) -> None:
         """Raise AssertionError unless a sink has got exactly these rows, with a line for each that differs.
 
         Parameters
@@ -231,6 +233,8 @@ class Harness:
             Its name; it may be left out if there is one sink.
         in_order : bool
             Whether their order counts too.
+        tolerance : float
+            By how much a fraction may be off, as a share of it; a sum of them depends on the order of the additions.
         """
         __tracebackhide__ = True
         found = self._sink(sink)
@@ -242,7 +246,7 @@ class Harness:
             except PenstockError as error:
                 error.what = f"expected row {at}: {error.what}"
                 raise
-        assert_rows(self.rows(sink), rows, in_order=in_order)
+        assert_rows(self.rows(sink), rows, in_order=in_order, tolerance=tolerance)
 
     def _sink(self, sink: str | None) -> Collected:
         if sink is None:

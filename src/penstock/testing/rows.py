@@ -17,7 +17,9 @@ _COMPARED_MAX = 1_000_000
 Row = Mapping[str, object]
 
 
-def assert_rows(found: Iterable[object], expected: Iterable[object], *, in_order: bool = False) -> None:
+def assert_rows(
+    found: Iterable[object], expected: Iterable[object], *, in_order: bool = False, tolerance: float = 0.0
+) -> None:
     """Raise AssertionError unless the rows are exactly the expected ones, with a line for each that differs.
 
     Parameters
@@ -26,6 +28,8 @@ def assert_rows(found: Iterable[object], expected: Iterable[object], *, in_order
         Each row as often as it is meant to come. NaN equals NaN.
     in_order : bool
         Whether their order counts too.
+    tolerance : float
+        By how much a fraction may be off, as a share of it; a sum of them depends on the order of the additions.
 
     Examples
     --------
@@ -37,9 +41,9 @@ def assert_rows(found: Iterable[object], expected: Iterable[object], *, in_order
     """
     __tracebackhide__ = True
     have, want = [as_dict(row) for row in found], [as_dict(row) for row in expected]
-    text = difference(have, want)
+    text = difference(have, want, tolerance)
     if text is None and in_order:
-        text = _disorder(have, want)
+        text = _disorder(have, want, tolerance)
     if text is not None:
         raise AssertionError(text)
 
@@ -53,13 +57,17 @@ def as_dict(row: object) -> Row:
     raise TypeError(f"{row!r} is no row: give a dict or a record")
 
 
-def difference(found: Sequence[Row], expected: Sequence[Row]) -> str | None:
+def difference(found: Sequence[Row], expected: Sequence[Row], tolerance: float = 0.0) -> str | None:
     """Say how rows differ from the expected ones, whatever their order; None: they do not."""
     have, want = Counter(map(_frozen, found)), Counter(map(_frozen, expected))
     if have == want:
         return None
     missing = _rows(expected, want - have)
     unexpected = _rows(found, have - want)
+    if tolerance:
+        _leave_out_close(missing, unexpected, tolerance)
+        if not missing and not unexpected:
+            return None
     lines = [
         f"{_rows_word(len(found))} found, {len(expected)} expected: "
         f"{len(missing)} missing, {len(unexpected)} unexpected"
@@ -78,9 +86,36 @@ def difference(found: Sequence[Row], expected: Sequence[Row]) -> str | None:
     return "\n".join([*lines, *([f"  … and {left} more"] if left else [])])
 
 
-def _disorder(found: Sequence[Row], expected: Sequence[Row]) -> str | None:
+def _leave_out_close(missing: list[Row], unexpected: list[Row], tolerance: float) -> None:
+    """Take out pairs of rows that differ in their fractions only, and by little."""
+    alike: dict[object, list[Row]] = {}
+    for row in unexpected:
+        alike.setdefault(_frozen(row, fractions=False), []).append(row)
+    for row in list(missing):
+        candidates = alike.get(_frozen(row, fractions=False), [])
+        found = next((each for each in candidates if _is_close(each, row, tolerance)), None)
+        if found is not None:
+            candidates.remove(found)
+            missing.remove(row)
+            unexpected.remove(found)
+
+
+def _is_close(one: Any, other: Any, tolerance: float) -> bool:
+    """Whether two values, equal but for fractions, differ by little."""
+    if isinstance(one, float) and isinstance(other, float):
+        both_nan = math.isnan(one) and math.isnan(other)
+        return both_nan or math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance)
+    if isinstance(one, Mapping):
+        return all(_is_close(one[key], other[key], tolerance) for key in one)
+    if isinstance(one, list | tuple):
+        return all(_is_close(a, b, tolerance) for a, b in zip(one, other, strict=True))
+    return True
+
+
+def _disorder(found: Sequence[Row], expected: Sequence[Row], tolerance: float) -> str | None:
     for at, (have, want) in enumerate(zip(found, expected, strict=True)):
-        if _frozen(have) != _frozen(want):
+        same = _frozen(have, fractions=not tolerance) == _frozen(want, fractions=not tolerance)
+        if not same or (tolerance and not _is_close(have, want, tolerance)):
             return f"the rows are the expected ones in another order: row {at} is {_shown(have)}, not {_shown(want)}"
     return None
 
@@ -121,14 +156,14 @@ def _value(row: Row, name: str) -> object:
     return _frozen(row[name]) if name in row else _frozen
 
 
-def _frozen(value: Any) -> Any:
+def _frozen(value: Any, *, fractions: bool = True) -> Any:
     """The same value as something that can be counted; NaN equals NaN, 1 and True differ."""
-    if isinstance(value, float) and math.isnan(value):
-        return "float", "nan"
+    if isinstance(value, float) and (not fractions or math.isnan(value)):
+        return "float", "nan" if fractions else ""
     if isinstance(value, Mapping):
-        return frozenset((str(key), _frozen(each)) for key, each in value.items())
+        return frozenset((str(key), _frozen(each, fractions=fractions)) for key, each in value.items())
     if isinstance(value, list | tuple):
-        return tuple(map(_frozen, value))
+        return tuple(_frozen(each, fractions=fractions) for each in value)
     return (type(value), value) if isinstance(value, bool) else value
 
 

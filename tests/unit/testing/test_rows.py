@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import penstock as ps
@@ -11,7 +13,7 @@ from penstock.testing import Harness, assert_rows
 NAN = float("nan")
 
 
-def said(found: list[object], expected: list[object], **options: bool) -> str:
+def said(found: list[object], expected: list[object], **options: Any) -> str:
     with pytest.raises(AssertionError) as raised:
         assert_rows(found, expected, **options)
     return str(raised.value)
@@ -43,6 +45,18 @@ def test_rows_that_come_too_often_or_not_at_all_are_told_apart() -> None:
     assert "… and 40 more" in many
     assert len(many.splitlines()) == 12
     assert len(said([{"k": "x" * 10_000}], [])) < 500
+
+
+def test_fractions_may_be_off_by_little_where_that_is_said() -> None:
+    found = [{"k": "a", "x": 0.1 + 0.2, "l": [{"y": 1e300}], "n": NAN}, {"k": "b", "x": 2.0, "l": [], "n": NAN}]
+    expected = [{"k": "b", "x": 2.0, "l": [], "n": NAN}, {"k": "a", "x": 0.3, "l": [{"y": 1e300}], "n": NAN}]
+    assert "x is 0.30000000000000004, not 0.3" in said(found, expected)
+    assert_rows(found, expected, tolerance=1e-9)
+    assert_rows(found, expected[::-1], tolerance=1e-9, in_order=True)
+    assert "in another order" in said(found, expected, tolerance=1e-9, in_order=True)
+    assert "x is 0.30000000000000004, not 0.31" in said(found[:1], [{**expected[1], "x": 0.31}], tolerance=1e-9)
+    assert "k is 'a', not 'c'" in said(found[:1], [{**expected[1], "k": "c"}], tolerance=1e-9)
+    assert "missing" in said(found[:1], [expected[1]] * 2, tolerance=1e-9)
 
 
 def test_expected_rows_are_read_with_the_schema_of_the_sink() -> None:

@@ -55,6 +55,12 @@ def test_right_pipelines_pass_and_faults_have_struck() -> None:
     assert simulate(counted(Kept), {"in": ROWS}, seeds=[3]) == simulate(counted(Kept), {"in": ROWS}, seeds=[3])
 
 
+def test_sums_of_fractions_may_differ_in_their_last_digit() -> None:
+    tenths = ps.stream("in", ps.records(schema="x double, at timestamp"))
+    sums = tenths.window("1m", on="at").sum("x").to(ps.memory())
+    simulate(sums, {"in": [(n / 10 + 1e10 / (n + 1), n) for n in range(40)]}, seeds=4)
+
+
 def test_alternatives_and_dead_letters() -> None:
     divided = ps.lit(12) / (ps.col("n") % 7)
     stream = events().alternatives(

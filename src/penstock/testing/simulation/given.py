@@ -23,6 +23,8 @@ from penstock.types import Schema
 
 NARROW_RECORDS_MAX = 300
 """With more than these, queues hold at least a few records: a simulation takes steps, not time."""
+TOLERANCE = 1e-9
+"""By how much fractions may be off: their sum depends on how blocks were cut, and so on the order of the additions."""
 Wanted = Mapping[str, Sequence[Row]]
 """By sink: the rows that it must get."""
 Latest = Mapping[str, Sequence[str]]
@@ -61,7 +63,7 @@ def compared(sink: str, found: Sequence[Row], wanted: Sequence[Row], latest: Lat
     """Say how a sink's rows differ from what it must get; None: they do not."""
     if sink in latest:
         found, wanted = _newest(found, latest[sink]), _newest(wanted, latest[sink])
-    return difference(found, wanted)
+    return difference(found, wanted, TOLERANCE)
 
 
 def _newest(rows: Sequence[Row], columns: Sequence[str]) -> list[Row]:
