@@ -72,6 +72,10 @@ class Records(Source):
     def up_to(self, where: object) -> Records | None:
         return self if where is None else None
 
+    @property
+    def is_bounded(self) -> bool:
+        return True
+
     def partitions(self, parallelism: int) -> int:
         del parallelism
         return len(self._scripts)
