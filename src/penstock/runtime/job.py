@@ -397,7 +397,7 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
         machines share no directory with this one needs a URL (``"s3://…"``). Without it, the driver keeps the
         state of such workers, up to 8 GB.
     bootstrap : path
-        What :func:`bootstrap` has written: the job begins with that state, and at that position, unless its checkpoint
+        What `ps.bootstrap` has written: the job begins with that state, and at that position, unless its checkpoint
         has gone further already.
     driver_address, bind_address : str
         On a cluster: the address or name at which executors reach this process, and the address of this machine that
