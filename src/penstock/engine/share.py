@@ -240,7 +240,7 @@ class Share:
                 for source in self._sources:
                     source.pause() if keep else source.drain()
             case m.Switch():
-                switch = Switch(message.switch, Range(message.first, message.last), message.interval_us)
+                switch = Switch(message.switch, Range(message.first, message.last), message.interval_us, tuple(message.replicas))
                 for unit in self.units:
                     if unit.spec.id == message.unit:
                         unit.switch(switch)
@@ -447,6 +447,7 @@ class Share:
                 waiting=unit.input.waiting_records(now_us),
                 blocked_us=unit.blocked.total_us,
                 alternatives=unit.exchanges.pulse(now_us),
+                replicas=unit.way.figures(),
             )
             for unit in self._units.values()
         ]
@@ -456,6 +457,7 @@ class Share:
             at_us=now_us,
             units=pulses,
             slots=self._pool.slots,
+            replicas=self._pool.replica_numbers,
         )
 
     def edge_figures(self) -> list[m.EdgeFigures]:

@@ -37,6 +37,15 @@ class Forms(Enum):
         return {Forms.ADAPTIVE: None, Forms.RECORD: Form.RECORD, Forms.BATCH: Form.BATCH}[self]
 
 
+class Grouping(Enum):
+    """Which replica gets the next item."""
+
+    LOAD = "load"
+    """The least utilised one."""
+    SHUFFLE = "shuffle"
+    """The next one, whatever it has to do."""
+
+
 @dataclass(frozen=True)
 class Options:
     """How a job runs. What users may give is checked by what its field is annotated with.
@@ -100,6 +109,9 @@ class Options:
     """Least time that a micro-batch gathers."""
     group_size: Annotated[int, Whole(1, 1000)] = 0
     """Micro-batches of a group's task; 0: tuned."""
+    replicas: Annotated[int, Whole(0, 1000)] = 0
+    """Processes that stand by to compute operations in record form; 0: as many as operations ask for."""
+    grouping: Annotated[Grouping, OneOf(Grouping)] = Grouping.LOAD
     metrics: tuple[Outlet, ...] = ()
     """Where samples of the job's figures go."""
 
@@ -119,6 +131,8 @@ class Options:
         slots: int | None = None,
         interval: str | float = "50ms",
         group_size: int | None = None,
+        replicas: int = 0,
+        grouping: str = "load",
         metrics: str | Sequence[str] | None = None,
     ) -> Options:
         """Check the options as users give them."""

@@ -11,8 +11,7 @@ import signal
 
 import msgspec
 
-from penstock.engine.slices import Slice
-from penstock.engine.slot import Identity, SliceId, SlotMachine
+from penstock.engine.slot import Identity, SlotMachine, Slices
 from penstock.operators.errors import describe_error
 from penstock.runtime.clock import adopt, now_ns, now_us
 from penstock.runtime.host import Assignment, open_plan, own_address
@@ -35,7 +34,7 @@ class _Kept:
 
     def __init__(self, packed: bytes, task: GroupTask) -> None:
         self.plan = open_plan(packed)
-        self.slices: dict[SliceId, Slice] = {}
+        self.slices: Slices = {}
         assignment = task.assignment
         adopt(assignment.clock)
         self.node = Node(assignment.keys, assignment.host or own_address(assignment.driver))
