@@ -132,9 +132,7 @@ class Section:
             for count, packed in cut_rows(held, self._block_bytes) if held else ():
                 outcome.sides.append((Side(index=index, port=port, count=count), packed))
 
-    def _placed(
-        self, position: int, result: Result, origin: Place, entered: list[Record], skip: int
-    ) -> list[Record]:
+    def _placed(self, position: int, result: Result, origin: Place, entered: list[Record], skip: int) -> list[Record]:
         failures, lineage, name = result.failures, self._lineage, self._unit.name
         assert failures is not None
         if lineage is None or not origin.runs:

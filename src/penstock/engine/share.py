@@ -240,7 +240,8 @@ class Share:
                 for source in self._sources:
                     source.pause() if keep else source.drain()
             case m.Switch():
-                switch = Switch(message.switch, Range(message.first, message.last), message.interval_us, tuple(message.replicas))
+                chosen, numbers = Range(message.first, message.last), tuple(message.replicas)
+                switch = Switch(message.switch, chosen, message.interval_us, numbers)
                 for unit in self.units:
                     if unit.spec.id == message.unit:
                         unit.switch(switch)

@@ -27,7 +27,7 @@ from penstock.engine.chain import Passed
 from penstock.engine.event_time import Origin
 from penstock.engine.figures import count_away
 from penstock.engine.inputs.base import Taken
-from penstock.engine.line import Item, Range, Result, Sides
+from penstock.engine.line import Item, Result, Sides
 from penstock.engine.sections import pack_rows, rows_opener
 from penstock.engine.ways.base import Way
 from penstock.engine.ways.dealing import Dealing
@@ -79,9 +79,7 @@ class Replicas(Way):
         self._chain, self._times, self._input = unit.chain, unit.times, unit.input
         self._schema = spec.schema_at(chosen.first)
         self._open = rows_opener(spec.schema_at(chosen.last + 1))
-        self._open_side = {
-            (edge.op_index, edge.port): rows_opener(edge.schema) for edge in unit.plan.outputs(spec.id)
-        }
+        self._open_side = {(edge.op_index, edge.port): rows_opener(edge.schema) for edge in unit.plan.outputs(spec.id)}
         self._keeps_rows = unit.times.are_read_in(chosen)
         self._leave = leave
         self._again = again
@@ -134,9 +132,7 @@ class Replicas(Way):
     def take(self, taken: Taken, entered: Passed, now_us: int) -> None:
         rows, origin = entered.rows, taken.origin
         if not rows:
-            self._line.append(
-                Item(self.range, 0, taken.due_us, now_us, now_us, origin, taken.place, entered.sides)
-            )
+            self._line.append(Item(self.range, 0, taken.due_us, now_us, now_us, origin, taken.place, entered.sides))
             return
         spread = -(-len(rows) // max(1, len(self.numbers)))
         each = min(self._fitting(ITEM_WORK_US), max(spread, self._fitting(ITEM_WORK_US_MIN)))

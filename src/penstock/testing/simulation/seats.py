@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.control.groups import Submit
-from penstock.engine.slot import Identity, SlotMachine, Slices, State
+from penstock.engine.slot import Identity, Slices, SlotMachine, State
 from penstock.protocol import slots as s
 from penstock.protocol.link import Kind
 from penstock.testing.simulation.faults import Moment
