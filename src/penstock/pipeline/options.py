@@ -115,6 +115,10 @@ class Options:
     replicas: Annotated[int, Whole(0, REPLICAS_MAX)] = 0
     """Processes that stand by to compute operations in record form; 0: as many as operations ask for."""
     grouping: Annotated[Grouping, OneOf(Grouping)] = Grouping.LOAD
+    event_timeout_us: Annotated[int, Duration(1_000)] = 0
+    """Records that have waited for longer at their source are dropped, and counted; 0: none are."""
+    queue_bound: Annotated[int, Whole(1)] = 0
+    """Records that may wait at a source; of more, the oldest are dropped, and counted; 0: any number."""
     metrics: tuple[Outlet, ...] = ()
     """Where samples of the job's figures go."""
 
@@ -136,13 +140,19 @@ class Options:
         group_size: int | None = None,
         replicas: int = 0,
         grouping: str = "load",
+        event_timeout: str | float | None = None,
+        queue_bound: int | None = None,
         metrics: str | Sequence[str] | None = None,
     ) -> Options:
         """Check the options as users give them."""
         given = dict(locals())
         if parallelism is None:
             given["parallelism"] = min(os.cpu_count() or 1, 8)
-        unset = {option for option in ("master", "slots", "group_size") if given[option] is None}
+        unset = {
+            option
+            for option in ("master", "slots", "group_size", "event_timeout", "queue_bound")
+            if given[option] is None
+        }
         checks = [(field, field.removesuffix("_us"), check) for field, check in _CHECKS.items()]
         read = {field: check.read(option, given[option]) for field, option, check in checks if option not in unset}
         threads = re.fullmatch(r"local\[(\d+)(,\d+)?\]", master or "")

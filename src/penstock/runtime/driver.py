@@ -177,6 +177,8 @@ class Driver:
                 switch_note=_recent(done.notes, now),
                 waiting=machine.waits(now),
                 alternatives=done.alternatives,
+                replicas=done.replicas,
+                replica_pids=machine.loop.replication.pids,
                 actions=[_told(each, self._started_us) for each in done.actions[-ACTIONS_SHOWN:]],
             )
 

@@ -383,6 +383,11 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
         side; 0, the default: as many as operations ask for with their own ``replicas=``. See docs/replicas.md.
     grouping : {"load", "shuffle"}
         Which replica gets the next records: the least utilised one (the default), or each in turn.
+    event_timeout : str
+        Drop records that have waited at their source for longer than this. Default: none are dropped.
+    queue_bound : int
+        Of more records than this that wait at a source instance, drop the oldest. Default: none are dropped. What
+        either drops goes to the dead letters of its chain, or is counted as skipped at the source.
     checkpoint : path
         Directory for snapshots and commits. A job that is started again with it goes on where the last commit
         was; without it, only lost workers are recovered. On a cluster all machines must share it; a cluster whose
