@@ -43,6 +43,7 @@ def committed(writer: Any, epoch: int, rows: list[Any]) -> bytes:
     writer.prepare(epoch)
     snapshot = writer.snapshot(epoch)
     writer.commit(epoch)
+    writer.finish()
     return snapshot
 
 
@@ -79,6 +80,7 @@ def test_an_epoch_is_written_once_whoever_commits_it(redis_server: Any, monkeypa
     late = opened(redis_server, schema, "one", stream="once")
     late.restore(1, snapshot)
     late.commit(1)
+    late.finish()
     assert [int(fields["n"]) for _, fields in client.xrange("once")] == list(range(10))
     # A process that was lost between two parts of an epoch: the rest is added.
     client.set("penstock:one:store:0", "2:2")
@@ -87,6 +89,7 @@ def test_an_epoch_is_written_once_whoever_commits_it(redis_server: Any, monkeypa
     # The first one comes back, stalled: what it had is behind the token.
     first.restore(1, snapshot)
     first.commit(1)
+    first.finish()
     assert client.xlen("once") == 14
     committed(opened(redis_server, schema, "one", 1, stream="once"), 1, rows[:1])
     committed(opened(redis_server, schema, stream="once", job_id="other"), 1, rows[:1])

@@ -32,7 +32,7 @@ class Place:
     @cached_property
     def broker(self) -> KafkaBroker:
         """The one broker of all runs."""
-        return self._stack.enter_context(KafkaBroker())
+        return self._stack.enter_context(KafkaBroker(lasting=True))
 
     def topics(self) -> Topics:
         """Make the topics of a run: equal for all engines, and empty."""
