@@ -1,6 +1,7 @@
 """Penstock: a Python stream processor on Apache Spark. ``import penstock as ps``."""
 
 from penstock.connectors import (
+    avro,
     console,
     csv_files,
     fields,
@@ -14,6 +15,7 @@ from penstock.connectors import (
     memory,
     parquet_files,
     postgres,
+    protobuf,
     rates,
     records,
     redis,
@@ -48,6 +50,7 @@ __all__ = [
     "Process",
     "Stream",
     "agg",
+    "avro",
     "backfill",
     "coalesce",
     "col",
@@ -70,6 +73,7 @@ __all__ = [
     "op",
     "parquet_files",
     "postgres",
+    "protobuf",
     "rates",
     "records",
     "redis",

@@ -6,6 +6,8 @@ from penstock.connectors.console import console
 from penstock.connectors.csv_files import csv_files
 from penstock.connectors.files import files
 from penstock.connectors.foreach import foreach
+from penstock.connectors.formats.avro import avro
+from penstock.connectors.formats.protobuf import protobuf
 from penstock.connectors.generator import generator
 from penstock.connectors.http import http
 from penstock.connectors.iterator import from_iterator
@@ -27,6 +29,7 @@ __all__ = [
     "SourceBatch",
     "SourceReader",
     "WriterContext",
+    "avro",
     "console",
     "csv_files",
     "fields",
@@ -40,6 +43,7 @@ __all__ = [
     "memory",
     "parquet_files",
     "postgres",
+    "protobuf",
     "rates",
     "records",
     "redis",

@@ -1,1 +1,1 @@
-"""Records as bytes by a schema, Avro or Protobuf, with or without a schema registry; for topics and any binary column."""
+"""Records as bytes by a schema, Avro or Protobuf, with or without a schema registry."""

@@ -6,13 +6,14 @@ import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
 from penstock.connectors.extras import installed
-from penstock.connectors.formats.base import Format, Read, Write
+from penstock.connectors.formats.base import Encoding, Format, Read, Write
 from penstock.connectors.formats.registry import HEAD_BYTES, Registry, head, number_of
-from penstock.errors import BadRecord, InvalidOption, SchemaError, TypeMismatch
+from penstock.errors import BadRecord, InvalidOption, TypeMismatch
 from penstock.types import (
     BIGINT,
     BINARY,
@@ -61,6 +62,7 @@ _WRITTEN = {
     TypeKind.TIMESTAMP: {"type": "long", "logicalType": "timestamp-micros"},
     TypeKind.DATE: {"type": "int", "logicalType": "date"},
 }
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PASSED = (BOOLEAN, INT, BIGINT, DOUBLE, STRING, BINARY)
 """What comes out of the decoder as records hold it."""
 
@@ -74,18 +76,18 @@ class Avro(Format):
     subject: str | None
     kind = "avro"
 
-    def resolved(self, topic: str | None) -> Avro:
-        """Without a schema: that of the subject in the registry, mostly ``<topic>-value``."""
+    def resolved(self) -> Avro:
+        """Without a schema: that of the subject in the registry."""
         if self.text is not None:
             return self
-        subject = self.subject or (f"{topic}-value" if topic else None)
+        subject = self.subject
         if self.registry is None or subject is None:
             raise InvalidOption(option="schema", given=None, allowed="a schema of Avro, or registry= and subject=")
         found = self.registry.latest(subject)
         if found.kind != "AVRO":
             what = f"subject '{subject}' of registry {self.registry.shown} is {found.kind}, not AVRO."
-            raise SchemaError(what, hint="Use the format that its values have.")
-        return replace(self, text=found.text, subject=subject)
+            raise TypeMismatch(what=what, hint="Use the format that its values have.")
+        return replace(self, text=found.text)
 
     @cached_property
     def _parsed(self) -> Any:
@@ -93,20 +95,23 @@ class Avro(Format):
         try:
             return fastavro.parse_schema(json.loads(self.text or ""))
         except Exception as error:
-            raise SchemaError(f"not a schema of Avro: {type(error).__name__}: {error}.") from None
+            raise TypeMismatch(what=f"not a schema of Avro: {type(error).__name__}: {error}.") from None
+
+    def columns(self) -> Schema:
+        return self._columns
 
     @cached_property
-    def schema(self) -> Schema:  # type: ignore[override]
+    def _columns(self) -> Schema:
         parsed = self._parsed
         if not isinstance(parsed, dict) or parsed.get("type") != "record":
-            raise SchemaError("the schema of Avro is not a record.", hint="Columns are the fields of a record.")
+            raise TypeMismatch(what="the schema of Avro is not a record.", hint="Columns are the fields of a record.")
         return Schema(_fields(parsed, {}))
 
     def reader(self) -> Read:
         fastavro = installed("fastavro", "kafka")
         decode, own, registry = fastavro.schemaless_reader, self._parsed, self.registry
-        names = self.schema.names
-        fits = [_fitting(each.type) for each in self.schema.fields]
+        names = self._columns.names
+        fits = [_fitting(each.type) for each in self._columns.fields]
         converts = any(each is not None for each in fits)
         writers: dict[int, Any] = {}
 
@@ -144,12 +149,20 @@ class Avro(Format):
 
         return read
 
-    def check(self, schema: Schema) -> None:
-        if self.text is None:
-            _record(schema)  # it is made of the columns
-            return
+    def encoding(self, schema: Schema, topic: str) -> Encoding:
+        text, begin = self.text, b""
+        if text is None:
+            text = json.dumps(_record(schema))
+        else:
+            self._check(schema)
+        if self.registry is not None:
+            begin = head(self.registry.register(self.subject or f"{topic}-value", "AVRO", text))
+        return _AvroEncoding(text, begin, schema)
+
+    def _check(self, schema: Schema) -> None:
+        """Refuse a stream that the schema does not take."""
         mine = {each.name: each for each in schema.fields}
-        for wanted in self.schema.fields:
+        for wanted in self._columns.fields:
             found = mine.get(wanted.name)
             if found is None and not wanted.nullable:
                 raise TypeMismatch(what=f"the schema of Avro has a field '{wanted.name}', and the stream has none.")
@@ -157,19 +170,9 @@ class Avro(Format):
                 what = f"column '{wanted.name}' is {found.type.ddl}, and in the schema of Avro {wanted.type.ddl}."
                 raise TypeMismatch(what=what)
         for name in mine:
-            if name not in self.schema.names:
+            if name not in self._columns.names:
                 what = f"column '{name}' is not in the schema of Avro."
                 raise TypeMismatch(what=what, hint="Leave it out with select().")
-
-    def for_writing(self, schema: Schema, topic: str) -> tuple[str, bytes]:
-        """The schema that is written by, and what every value begins with; it is registered here."""
-        text = self.text or json.dumps(_record(schema))
-        if self.registry is None:
-            return text, b""
-        return text, head(self.registry.register(self.subject or f"{topic}-value", "AVRO", text))
-
-    def writer(self, schema: Schema) -> Write:
-        raise NotImplementedError("use Writing")
 
     def describe(self) -> str:
         return "avro" + (f" by {self.registry.shown}" if self.registry is not None else "")
@@ -188,15 +191,15 @@ def _type(avro: Any, known: dict[str, DataType], where: str) -> tuple[DataType, 
     if isinstance(avro, list):
         rest = [each for each in avro if each != "null"]
         if len(rest) != 1:
-            raise SchemaError(
-                f"field '{where}' is a union of {len(rest)} types, which maps to no column.",
+            raise TypeMismatch(
+                what=f"field '{where}' is a union of {len(rest)} types, which maps to no column.",
                 hint="One type, or a type and null, does.",
             )
         return _type(rest[0], known, where)[0], len(rest) < len(avro)
     if isinstance(avro, str):
         plain = _PLAIN.get(avro) or known.get(avro)
         if plain is None:
-            raise SchemaError(f"field '{where}' is {avro}, which maps to no column.")
+            raise TypeMismatch(what=f"field '{where}' is {avro}, which maps to no column.")
         return plain, False
     kind, logical = avro["type"], avro.get("logicalType")
     if logical == "decimal":
@@ -206,7 +209,9 @@ def _type(avro: Any, known: dict[str, DataType], where: str) -> tuple[DataType, 
     if logical == "uuid":
         return STRING, False
     if logical in ("time-millis", "time-micros", "duration", "local-timestamp-millis", "local-timestamp-micros"):
-        raise SchemaError(f"field '{where}' is {logical}, which maps to no column.", hint="Leave it out of the schema.")
+        raise TypeMismatch(
+            what=f"field '{where}' is {logical}, which maps to no column.", hint="Leave it out of the schema."
+        )
     if kind == "array":
         return array_of(_type(avro["items"], known, f"{where}[]")[0]), False
     if kind == "map":
@@ -267,26 +272,47 @@ def _takes(wanted: DataType, given: DataType) -> bool:
     return wanted == given
 
 
-def encoder(text: str, begin: bytes, schema: Schema) -> Write:
-    """Return what writes records by a schema of Avro."""
-    fastavro = installed("fastavro", "kafka")
-    encode, parsed = fastavro.schemaless_writer, fastavro.parse_schema(json.loads(text))
-    names = [(each.name, attribute(each.name)) for each in schema.fields]
+@dataclass(frozen=True)
+class _AvroEncoding(Encoding):
+    text: str
+    begin: bytes
+    """What every value begins with."""
+    schema: Schema
 
-    def write(rows: list[Record]) -> list[bytes]:
-        found = []
-        for row in rows:
-            data = io.BytesIO()
-            data.write(begin)
-            try:
-                encode(data, parsed, {name: getattr(row, at) for name, at in names})
-            except Exception as error:
-                cause = f"{type(error).__name__}: {error}".rstrip(". ")
-                raise BadRecord(f"it does not fit the schema of Avro: {cause}.") from None
-            found.append(data.getvalue())
-        return found
+    def encoder(self) -> Write:
+        fastavro = installed("fastavro", "kafka")
+        encode, parsed, begin = fastavro.schemaless_writer, fastavro.parse_schema(json.loads(self.text)), self.begin
+        names = [(each.name, attribute(each.name), _plain(each.type)) for each in self.schema.fields]
 
-    return write
+        def write(rows: list[Record]) -> list[bytes]:
+            found = []
+            for row in rows:
+                data = io.BytesIO()
+                data.write(begin)
+                values = {name: getattr(row, at) for name, at, _ in names}
+                for name, _, plain in names:
+                    if plain is not None and values[name] is not None:
+                        values[name] = plain(values[name])
+                try:
+                    encode(data, parsed, values)
+                except Exception as error:
+                    cause = f"{type(error).__name__}: {error}".rstrip(". ")
+                    raise BadRecord(f"it does not fit the schema of Avro: {cause}.") from None
+                found.append(data.getvalue())
+            return found
+
+        return write
+
+
+def _plain(data_type: DataType) -> Callable[[Any], Any] | None:
+    """How a value is handed to the encoder, where that is not as records hold it: times of any unit, dates."""
+    if data_type.kind is TypeKind.TIMESTAMP:
+        return lambda us: _EPOCH + timedelta(microseconds=us)
+    if data_type.kind is TypeKind.DATE:
+        return lambda days: date.fromordinal(_EPOCH.toordinal() + days)
+    if data_type.element is not None and data_type.key is None and (plain := _plain(data_type.element)) is not None:
+        return lambda items: [None if each is None else plain(each) for each in items]
+    return None
 
 
 def avro(
@@ -303,7 +329,7 @@ def avro(
         Address of a schema registry, ``"http://host:8081"``; with a user ``"https://user:password@host"``, which is
         never shown. Values then begin with the number of the schema that they were written by.
     subject : str, optional
-        The subject in the registry; for a topic ``<topic>-value`` unless it is given.
+        The subject in the registry, mostly ``"<topic>-value"``, which is what a sink takes where none is given.
 
     Examples
     --------
@@ -320,7 +346,7 @@ def avro(
     text = schema if schema is None or isinstance(schema, str) else json.dumps(schema)
     found = Avro(text, None if registry is None else Registry(registry), subject)
     if text is not None:
-        _ = found.schema  # refused here, where it is written
+        found.columns()  # refused here, where it is written
     elif registry is None and subject is not None:
         raise InvalidOption(option="subject", given=subject, allowed="with registry=")
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from penstock.errors import TypeMismatch
 from penstock.operators.base import Operation, Operator
@@ -17,18 +18,25 @@ Read = Callable[[bytes], list[object]]
 Write = Callable[[list[Record]], list[bytes]]
 
 
+class Encoding(ABC):
+    """What a sink writes, settled before anything starts. Configuration only, sent to the workers through Spark."""
+
+    @abstractmethod
+    def encoder(self) -> Write:
+        """Open it on a worker."""
+
+
 class Format(ABC):
     """How records are written as bytes. Configuration only, sent to the workers through Spark."""
 
-    kind: str
+    kind: ClassVar[str]
 
     @abstractmethod
-    def resolved(self, topic: str | None) -> Format:
-        """Return the format with all that it has to ask others for; called once, before anything starts."""
+    def resolved(self) -> Format:
+        """Return the format for reading, with all that it has to ask others for; asked once, where it is written."""
 
-    @property
     @abstractmethod
-    def schema(self) -> Schema:
+    def columns(self) -> Schema:
         """Columns of what is read; after `resolved`."""
 
     @abstractmethod
@@ -36,12 +44,8 @@ class Format(ABC):
         """Open it for reading, on a worker."""
 
     @abstractmethod
-    def check(self, schema: Schema) -> None:
-        """Refuse a stream that cannot be written this way."""
-
-    @abstractmethod
-    def writer(self, schema: Schema) -> Write:
-        """Open it for writing, on a worker."""
+    def encoding(self, schema: Schema, topic: str) -> Encoding:
+        """Settle how records of a schema are written, and have that registered; or refuse what cannot be written."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -62,7 +66,7 @@ class Parse(Operation):
         found = schema.field(self.column).type
         if found != BINARY:
             raise TypeMismatch(what=f"column '{self.column}' is {found.ddl}; {self.format.kind} is read from binary.")
-        return Schema((*self.format.schema.fields, *map(schema.field, self.keep)))
+        return Schema((*self.format.columns().fields, *map(schema.field, self.keep)))
 
     def build(self, schema: Schema, errors: Errors) -> Operator:
         output = self.bind(schema)
@@ -73,4 +77,4 @@ class Parse(Operation):
 
     def describe(self) -> str:
         beside = f", beside {', '.join(self.keep)}" if self.keep else ""
-        return f"{self.format.describe()}: {self.format.schema.ddl}{beside}"
+        return f"{self.format.describe()}: {self.format.columns().ddl}{beside}"
