@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -69,7 +71,9 @@ FloorOption = Annotated[bool, typer.Option("--floor/--no-floor", help="Measure t
 
 @app.callback()
 def _bench() -> None:
-    """Keep `check` a command of its own while it is the only one."""
+    """Have what is asked to end by a signal end as by Ctrl-C: brokers and engines must not be left behind."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @app.command(short_help="Say what a workload file describes, or what is wrong.")

@@ -17,8 +17,8 @@ SOURCE = ROOT / "src" / "penstock"
 BENCH = ROOT / "bench" / "penstock_bench"
 PUBLIC = """
     Job PenstockError Pipeline Process Stream agg avro backfill coalesce col console csv_files expr fields files foreach
-    from_iterator functions generator http infer interval json_files kafka lit memory op parquet_files postgres protobuf rates
-    records redis redis_table retry run session sql sqlite start state stream table tcp_lines testing tumbling
+    from_iterator functions generator http infer interval json_files kafka lit memory op parquet_files postgres protobuf
+    rates records redis redis_table retry run session sql sqlite sse start state stream table tcp_lines testing tumbling
     udp_lines webhook when
 """.split()
 # Lower rooms first; a module may import its own room and those above it in this list.

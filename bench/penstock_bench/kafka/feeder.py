@@ -23,40 +23,46 @@ from penstock_bench.engines.inputs import ENDS, LINES, TIMES
 LINGER_S = 0.0005
 """Least time between two looks at the clock."""
 CLIENT_LINGER_MS = 1
-SEND_RECORDS_MAX = 2_048
+SEND_RECORDS_MAX = 1_024
 PROBE_S = 0.2
 QUIET_S = 0.5
 """No probe is written in so much time before the schedule starts."""
 SETTINGS = {"linger.ms": CLIENT_LINGER_MS, "acks": 1, "queue.buffering.max.messages": 2_000_000}
 
 
-class _Partition:
-    """The lines of one partition, and how far they have been sent."""
+class _Lines:
+    """The prepared lines, and how far they have been sent.
 
-    def __init__(self, directory: Path, partition: int, send: Callable[[bytes, int], None]) -> None:
-        self._partition, self._send = partition, send
-        self._ends = np.load(directory / ENDS.format(partition))
-        self.times_us = np.load(directory / TIMES.format(partition))
-        self._file = (directory / LINES.format(partition)).open("rb")
-        self._data = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) if len(self._ends) else b""
-        self.at = 0
+    What is due at one look goes to one partition, and what is due at the next to the next one, as producers without
+    keys do: a request to every partition for a few records each would keep the broker busy with requests.
+    """
+
+    def __init__(self, directory: Path, partitions: int, send: Callable[[bytes, int], None]) -> None:
+        self._partitions, self._send = partitions, send
+        self._ends = np.load(directory / ENDS.format(0))
+        self.times_us = np.load(directory / TIMES.format(0))
+        with (directory / LINES.format(0)).open("rb") as file:
+            self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if len(self._ends) else b""
+        self.at = self._turn = 0
 
     @property
     def is_done(self) -> bool:
+        """Whether everything was sent."""
         return self.at >= len(self._ends)
 
-    def advance(self, since_us: int | None) -> int:
-        """Send what is due so long after the start, or all where that is None, some at a time; return the oldest."""
+    def advance(self, since_us: int | None) -> int | None:
+        """Send what is due so long after the start, some at a time, None for all; return when the oldest was due."""
         due = len(self._ends) if since_us is None else int(np.searchsorted(self.times_us, since_us, side="right"))
         end = min(due, self.at + SEND_RECORDS_MAX)
-        oldest_us = int(self.times_us[self.at]) if end > self.at else -1
-        if end > self.at:
-            begin = int(self._ends[self.at - 1]) if self.at else 0
-            data, send, partition = self._data, self._send, self._partition
-            for stop in self._ends[self.at : end].tolist():
-                send(data[begin : stop - 1], partition)  # without the end of the line
-                begin = stop
-            self.at = end
+        if end <= self.at:
+            return None
+        oldest_us, begin = int(self.times_us[self.at]), int(self._ends[self.at - 1]) if self.at else 0
+        data, send, partition = self._data, self._send, self._turn % self._partitions
+        for stop in self._ends[self.at : end].tolist():
+            send(data[begin : stop - 1], partition)  # without the end of the line
+            begin = stop
+        self.at = end
+        self._turn += 1
         return oldest_us
 
 
@@ -73,9 +79,9 @@ def main() -> None:
             except BufferError:
                 producer.poll(0.01)
 
-    parts = [_Partition(Path(spec["directory"]), each, send) for each in range(spec["partitions"])]
+    lines = _Lines(Path(spec["directory"]), spec["partitions"], send)
     if spec["lead_s"] is None:
-        _at_once(producer, parts)
+        _at_once(producer, lines)
         return
     started = threading.Event()
     threading.Thread(target=_hear, args=(started,), daemon=True).start()
@@ -89,31 +95,28 @@ def main() -> None:
             _tell(start_us=start_us)
         elif start_us:
             time.sleep(PROBE_S)
-    lags_us = _send_all(producer, parts, start_us)
+    lags_us = _send_all(producer, lines, start_us)
     _tell(lag_p99_us=sorted(lags_us)[int(0.99 * (len(lags_us) - 1))] if lags_us else 0)
     producer.flush()
     sys.stdin.read()
 
 
-def _send_all(producer: Producer, parts: list[_Partition], start_us: int) -> list[int]:
+def _send_all(producer: Producer, lines: _Lines, start_us: int) -> list[int]:
     lags_us = []
-    while left := [each for each in parts if not each.is_done]:
-        now_us = time.time_ns() // 1000
-        for each in left:
-            oldest_us = each.advance(now_us - start_us)
-            if oldest_us >= 0:
-                lags_us.append(time.time_ns() // 1000 - start_us - oldest_us)
+    while not lines.is_done:
+        oldest_us = lines.advance(time.time_ns() // 1000 - start_us)
+        if oldest_us is not None:
+            lags_us.append(time.time_ns() // 1000 - start_us - oldest_us)
         producer.poll(0)
-        waits = [(start_us + int(each.times_us[each.at])) / 1e6 for each in left if not each.is_done]
-        time.sleep(max(min(waits, default=0.0) - time.time(), LINGER_S))
+        if not lines.is_done:
+            time.sleep(max((start_us + int(lines.times_us[lines.at])) / 1e6 - time.time(), LINGER_S))
     return lags_us
 
 
-def _at_once(producer: Producer, parts: list[_Partition]) -> None:
+def _at_once(producer: Producer, lines: _Lines) -> None:
     began_s = time.monotonic()
-    while left := [each for each in parts if not each.is_done]:
-        for each in left:
-            each.advance(None)
+    while not lines.is_done:
+        lines.advance(None)
         producer.poll(0)
     producer.flush()
     _tell(seconds=time.monotonic() - began_s)

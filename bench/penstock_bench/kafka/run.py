@@ -153,7 +153,7 @@ def _beside(
 ) -> _Sides:
     event_start_us = time.time_ns() // 1_000_000 * 1000
     given = subject.input(rate, options.warm_up_s + seconds, seed=options.seed)
-    prepare(subject, given, event_start_us, directory, topics.partitions)
+    prepare(subject, given, event_start_us, directory, partitions=1)
     lines, groups = subject.probes(event_start_us)
     common = {"servers": topics.servers, "partitions": topics.partitions}
     feeding = {**common, "directory": str(directory), "topic": topics.events, "probes": lines, "lead_s": lead_s}
@@ -180,7 +180,7 @@ def generator_limit(place: Place, subject: OverKafka) -> Check:
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name, ExitStack() as stack:
         directory, topics = Path(name), place.topics()
         given = subject.input(LIMIT_RECORDS, None, total=LIMIT_RECORDS)
-        prepare(subject, given, time.time_ns() // 1000, directory, topics.partitions)
+        prepare(subject, given, time.time_ns() // 1000, directory, partitions=1)
         spec = {"servers": topics.servers, "partitions": topics.partitions, "directory": name}
         spec |= {"topic": topics.events, "probes": [], "lead_s": None}
         feeder = stack.enter_context(_program("feeder", spec, directory))

@@ -19,6 +19,7 @@ from penstock.connectors.postgres import postgres
 from penstock.connectors.redis import redis, redis_table
 from penstock.connectors.sockets import tcp_lines, udp_lines
 from penstock.connectors.sqlite import sqlite
+from penstock.connectors.sse import sse
 from penstock.connectors.webhook import webhook
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "redis",
     "redis_table",
     "sqlite",
+    "sse",
     "tcp_lines",
     "udp_lines",
     "webhook",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +21,11 @@ from penstock.types import Schema, TypeKind
 _BACK_OFF_S = 0.1
 _BACK_OFF_MAX_S = 5.0
 _AGAIN = frozenset((408, 425, 429, 500, 502, 503, 504))
+
+
+def shown(url: str) -> str:
+    """How errors name a receiver: without what may be secret."""
+    return f"webhook('{redacted(url.partition('?')[0])}')"
 
 
 class Webhook(Sink):
@@ -42,6 +48,12 @@ class Webhook(Sink):
         binary = [each.name for each in schema.fields if each.type.kind is TypeKind.BINARY]
         if binary:
             raise TypeMismatch(what=f"column '{binary[0]}' is binary, which JSON cannot hold.")
+        to = urlsplit(self._url)
+        try:
+            socket.getaddrinfo(to.hostname, to.port)
+        except OSError as error:
+            cause = f"host '{to.hostname}' is not known: {error.strerror}"
+            raise SinkFailed(sink=shown(self._url), cause=cause, hint="Check the host's name.") from None
 
     def writer(self, schema: Schema, context: WriterContext) -> SinkWriter:
         return _WebhookWriter(self._url, self._headers, self._rows_max, self._timeout_s, self._retry_s, schema, context)
@@ -60,7 +72,7 @@ class _WebhookWriter(BackgroundWriter):
     ) -> None:
         super().__init__(schema, context.operation)
         self._to: SplitResult = urlsplit(url)
-        self.shown = f"webhook('{redacted(url.partition('?')[0])}')"
+        self.shown = shown(url)
         self._secrets = tuple(headers.values())
         self._headers = headers
         self._rows_max = rows_max

@@ -12,6 +12,10 @@ from typing import Any
 
 import fastavro
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2, wrappers_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -369,3 +373,26 @@ def test_bad_values_go_where_the_policy_says() -> None:
     assert harness.rows() == [{"ad": "a"}]
     with pytest.raises(PenstockError, match="not a record of the schema of Avro"):
         ps.testing.Harness(stream.parse(format).to(ps.memory())).run()
+
+
+def test_what_confluents_own_clients_write_is_read_and_the_other_way_round() -> None:
+    server = RegistryServer()
+    client = SchemaRegistryClient({"url": server.url})
+    context = SerializationContext("ads", MessageField.VALUE)
+    schema = {
+        "type": "record",
+        "name": "V",
+        "fields": [{"name": "n", "type": "long"}, {"name": "s", "type": ["null", "string"], "default": None}],
+    }
+    theirs = AvroSerializer(client, json.dumps(schema))({"n": 5, "s": "x"}, context)
+    ours = ps.avro(schema, registry=server.url)
+    assert ours.reader()(theirs or b"") == [5, "x"]
+    mine = written(ours, ours.columns(), ours.columns().record_type(7, None))
+    assert AvroDeserializer(client)(mine, context) == {"n": 7, "s": None}
+    message = ps.protobuf(Ad, registry=server.url)
+    assert message.reader()(ProtobufSerializer(Ad, client)(Ad(ad="a", clicks=3), context) or b"")[:2] == ["a", 3]
+    columns = Schema.parse("ad string, clicks bigint")
+    mine = written(message, columns, columns.record_type("b", 4))
+    assert ProtobufDeserializer(Ad, {"use.deprecated.format": False})(mine, context) == Ad(ad="b", clicks=4)
+    server.shutdown()
+    server.server_close()

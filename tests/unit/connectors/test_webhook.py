@@ -121,6 +121,13 @@ def test_a_receiver_that_refuses_or_is_away_fails_the_job_and_nothing_secret_is_
         assert "in-the-url" not in text
 
 
+def test_a_host_that_is_not_known_is_refused_before_anything_starts() -> None:
+    sink = ps.webhook("https://no.such.host.invalid/hook?key=in-the-url", headers={"Authorization": SECRET})
+    with pytest.raises(SinkFailed, match=r"no\.such\.host\.invalid' is not known") as caught:
+        sink.check(SCHEMA)
+    assert "in-the-url" not in str(caught.value)
+
+
 def test_wrong_options() -> None:
     for url in ("ftp://x", "nothing", "http://", "https://user:pass@host/", "http://h:x"):
         with pytest.raises(InvalidOption, match="url") as caught:
