@@ -78,8 +78,6 @@ class Feed:
 
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
     def __init__(self, address: tuple[str, int], token: str, page: bytes, feed: Feed) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.token, self.page, self.feed = token, page, feed
