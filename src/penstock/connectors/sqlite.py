@@ -129,7 +129,7 @@ class Sqlite(Sink):
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, timeout=BUSY_S, isolation_level="IMMEDIATE")
+    return sqlite3.connect(path, timeout=BUSY_S, isolation_level="IMMEDIATE", check_same_thread=False)
 
 
 def _look_into(path: Path) -> sqlite3.Connection:
@@ -152,9 +152,9 @@ class _SqliteWriter(LedgerWriter):
     def __init__(self, path: Path, table: str, key: tuple[str, ...], schema: Schema, context: WriterContext) -> None:
         super().__init__(schema, table, context)
         self._path = path
-        self._operation = context.operation
+        self.shown = f"sqlite('{path}')"
         self._at = [schema.names.index(name) for name in key]
-        self._connection = _connect(path)
+        self._connection = _connect(path)  # used here, then in the thread
         with _store(path, context.operation):
             columns = self._connection.execute(f'PRAGMA table_info("{table}")').fetchall()
         rowid = [row[1] for row in columns if row[5]] == [*key] and len(key) == 1
@@ -202,7 +202,7 @@ class _SqliteWriter(LedgerWriter):
                 self._connection.execute(self._update, values)
             self._connection.execute(self._insert, values)
 
-    def close(self) -> None:
+    def disconnect(self) -> None:
         self._connection.close()
 
 

@@ -40,10 +40,13 @@ class Finder:
         Returns the record of a key; None where there is none. A null key is never asked for in vain: it has none.
     columns : callable
         Returns rows as columns, and for each of some keys the place of its row in them; null where there is none.
+    many : callable, optional
+        Asks for all keys of some records at once, where asking takes time, and returns a `get` for them.
     """
 
     get: Callable[[object], Record | None]
     columns: Callable[[pa.Array], tuple[pa.RecordBatch, pa.Array]]
+    many: Callable[[list[object]], Callable[[object], Record | None]] | None = None
 
 
 class LookupTable(ABC):
@@ -198,8 +201,14 @@ class Lookup(Operation):
         if self.how is How.LEFT:
             body.append(f"else: append(T({mine}{'None, ' * len(added)}))")
         finder = self.table.finder()
-        names = {"get": finder.get, "T": output.record_type}
-        process = compile_loop(errors.operation, body, names, errors)
+        names: dict[str, object] = {"T": output.record_type}
+        before: list[str] = []
+        if finder.many is None:
+            names["get"] = finder.get
+        else:
+            names["many"] = finder.many
+            before = [f"get = many([r.{attribute(self.on)} for r in rows])"]
+        process = compile_loop(errors.operation, body, names, errors, before=before)
         return Operator(process, schema=schema, output=output, vectorised=self._vectorised(output, finder))
 
     def _vectorised(self, output: Schema, finder: Finder) -> BatchForm:
