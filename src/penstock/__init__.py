@@ -27,13 +27,14 @@ from penstock.errors import PenstockError
 from penstock.expr import coalesce, col, lit, when
 from penstock.expr.makers import interval
 from penstock.expr.text import expr
-from penstock.operators import Process, op, retry, session, table, tumbling
+from penstock.operators import Process, op, retry, session, tumbling
 from penstock.operators.keyed import aggregates as agg
 from penstock.operators.keyed.process import state
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.streams.stream import Stream, stream
 from penstock.runtime.job import Job, run, start
 from penstock.spark.backfill import backfill
+from penstock.spark.tables import table
 from penstock.sql import sql
 from penstock.types.sampling import infer
 

@@ -182,7 +182,7 @@ class QueryService:
         numbers = self._session.range(0, parts, 1, parts)
         rows = numbers.mapInArrow(_fetching(ask, parts, assignment, op.schema), spark_schema(op.schema))
         result = _applied(ask.operation, op, rows)
-        sent = result.mapInArrow(_bringing(ask, assignment, op.output), "task long, pieces long").collect()
+        sent = result.mapInArrow(bringing(ask, assignment, op.output), "task long, pieces long").collect()
         return {row.task: row.pieces for row in sent}
 
     def close(self) -> None:
@@ -231,9 +231,11 @@ def _fetching(
     return fetch
 
 
-def _bringing(
+def bringing(
     ask: Ask, assignment: QueryAssignment, schema: Schema
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What the last stage of a job does: brings the rows to who has asked, and says how many pieces they are."""
+
     def bring(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
