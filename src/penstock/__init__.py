@@ -12,6 +12,7 @@ from penstock.connectors import (
     json_files,
     kafka,
     memory,
+    parquet,
     parquet_files,
     postgres,
     rates,
@@ -33,7 +34,11 @@ from penstock.operators.keyed.process import state
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.streams.stream import Stream, stream
 from penstock.runtime.job import Job, run, start
+from penstock.runtime.reading import read_state
 from penstock.spark.backfill import backfill
+from penstock.spark.registration import register
+from penstock.spark.sinks import spark_sink
+from penstock.spark.streaming import spark_source
 from penstock.spark.tables import table
 from penstock.sql import sql
 from penstock.types.sampling import infer
@@ -69,15 +74,20 @@ __all__ = [
     "lit",
     "memory",
     "op",
+    "parquet",
     "parquet_files",
     "postgres",
     "rates",
+    "read_state",
     "records",
     "redis",
     "redis_table",
+    "register",
     "retry",
     "run",
     "session",
+    "spark_sink",
+    "spark_source",
     "sql",
     "sqlite",
     "start",

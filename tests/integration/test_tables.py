@@ -63,7 +63,7 @@ def test_files_of_text_are_tables_in_a_job_and_in_a_backfill(queries: Any, tmp_p
     ps.run(stream.to(sink), parallelism=1)
     assert [(r.id, r.name) for r in sink.rows] == [(1, "ann"), (2, "bob")]
     (tmp_path / "names.csv").write_text("id,name\nx,ann\n")
-    with pytest.raises(SourceFailed, match="table of .*names.csv"):
+    with pytest.raises(SourceFailed, match=r"table of .*names.csv"):
         ps.run(stream.to(sink), parallelism=1)
     (tmp_path / "names.csv").write_text("other,name,id\n7,ann,1\n8,bob,2\n")
     made = ps.backfill(stream.to(ps.memory(), name="out"), spark=queries)["out"]

@@ -222,7 +222,7 @@ class DriverMachine:
                 self._beaten = True
             case m.RolledBack(worker=worker, before=before) if counts and before is not None:
                 self.monitor.begin_after(worker, before)
-            case m.Deliver() if counts:
+            case m.Deliver() | m.Delivered() if counts:
                 self._chores.append(Hand(message))
             case _:
                 pass

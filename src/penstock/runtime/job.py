@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from penstock.connectors.base import Sink
+from penstock.connectors.base import Sink, Source
 from penstock.connectors.store import is_url
 from penstock.control.adaptation import Adaptation, checked_operations
 from penstock.control.events import GroupJobEnded, Replace, Withdraw
@@ -125,12 +125,13 @@ class Job:
             raise
         self._plan = self._attempt.plan = plan
         self._closed = threading.Lock()
-        self._sinks = list(plan.sinks.values())
+        sources = [unit.source for unit in plan.units if unit.source is not None]
+        self._ends: list[Source | Sink] = [*plan.sinks.values(), *sources]
         self._open = True
         self._hasty = False
         try:
-            for sink in self._sinks:
-                sink.claim()
+            for end in self._ends:
+                end.claim()
             resumption = restart.resumption() if restart is not None else None
             ship_program(self._session)
             host = _host(self._session)
@@ -163,8 +164,8 @@ class Job:
                 self._tables.close()
             if self._scratch_server is not None:
                 self._scratch_server.close()
-            for sink in self._sinks:
-                sink.release()
+            for end in self._ends:
+                end.release()
             close_session()
             self._exporter.close()
             self._attempt.release()
@@ -309,8 +310,8 @@ class Job:
                 self._tables.close()
             self._node.close(linger_ms=0)
             close_session()
-            for sink in self._sinks:
-                sink.release()
+            for end in self._ends:
+                end.release()
             remove_sign(self._sign)
             self._attempt.release()
             if self._scratch_server is not None:

@@ -14,6 +14,7 @@ from penstock.connectors.generator import Generator
 from penstock.connectors.json_files import JsonFiles
 from penstock.connectors.lines_reader import SCHEMA as LINES
 from penstock.connectors.memory import Records
+from penstock.connectors.store import shown
 from penstock.errors import InvalidGraph, SourceMissing, TypeMismatch
 from penstock.spark.frames import DataFrame
 from penstock.spark.types import spark_schema, spark_type
@@ -86,7 +87,7 @@ def _files(name: str, schema: Schema, path: str, session: Any) -> DataFrame:
         return reader.load(path)
     except Exception as error:
         if "PATH_NOT_FOUND" in str(error):
-            raise SourceMissing(path=path, operation=name, read="by Spark") from None
+            raise SourceMissing(path=shown(path), operation=name, read="by Spark") from None
         raise
 
 

@@ -25,7 +25,7 @@ from penstock.operators import Finder, LookupTable, check_keys
 from penstock.operators import table as plain_table
 from penstock.operators.stateless.lookup import TablePlace
 from penstock.spark import sources
-from penstock.spark.sessions import session_for
+from penstock.spark.sessions import any_session
 from penstock.spark.types import ours
 from penstock.types import Schema
 
@@ -103,7 +103,7 @@ class SparkTable(LookupTable):
             raise PenstockError("this process does not know where the tables are.")
         directory = Path(tempfile.mkdtemp(prefix="penstock-table-"))
         weakref.finalize(self, _remove, directory)
-        rows = self.frame(self.session(session_for(None, []))).toArrow()
+        rows = self.frame(self.session(None) or any_session()).toArrow()
         if rows.nbytes > self.limit_bytes:
             raise self.too_large(rows.nbytes)
         path = directory / self.identity
