@@ -17,6 +17,8 @@ from penstock.connectors.mapped import SharedTable, write_table
 from penstock.errors import InvalidOption, PenstockError, SourceMissing, TypeMismatch
 from penstock.operators import ErrorPolicy, Errors, Finder, Form, Lookup
 from penstock.operators.stateless.lookup import How, LookupTable, Table
+from penstock.runtime.job import plan_of
+from penstock.runtime.tables import tables_of
 from penstock.spark.tables import SparkTable
 from penstock.types import Schema
 
@@ -133,3 +135,11 @@ def test_a_path_knows_its_columns_and_says_how_often_it_is_read(tmp_path: Path) 
     assert table.schema.ddl == "k string, n bigint"
     assert table.describe() == f"'{tmp_path}/rows.parquet', loaded again every 5m"
     assert "transform(lambda df: df.join" in str(table.too_large(5))
+
+
+def test_tables_inside_alternatives_are_loaded_too(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"k": ["a"], "n": [1]}), tmp_path / "rows.parquet")
+    one, two = (ps.table(tmp_path / "rows.parquet", key="k") for _ in range(2))
+    stream = ps.stream("in", ps.records([("a",)], schema="k string"))
+    chosen = stream.alternatives("find", new=lambda s: s.lookup(one, on="k"), old=lambda s: s.lookup(two, on="k"))
+    assert tables_of(plan_of(chosen.to(ps.memory()), parallelism=1)) == [one, two]
