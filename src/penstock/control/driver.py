@@ -76,7 +76,7 @@ class Disconnect:
 class Hand:
     """Hand committed records to a sink that lives in the driver's process."""
 
-    message: m.Deliver
+    message: m.Deliver | m.Delivered
 
 
 Chore = Connect | Disconnect | Hand | RecordCommit | Replace | Withdraw | Submit
