@@ -246,8 +246,8 @@ class Driver:
             case Disconnect(endpoint=endpoint):
                 self._node.disconnect(endpoint, linger_ms=LINGER_MS)
             case Hand(message=message):
-                self._deliveries.take(message)
-                self.first_result_us = self.first_result_us or now_us()
+                if self._deliveries.take(message):
+                    self.first_result_us = self.first_result_us or now_us()
             case RecordCommit():
                 self._record(chore)
             case Replace() | Withdraw() | Submit():
