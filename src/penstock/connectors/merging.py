@@ -68,8 +68,8 @@ class Merger:
                     self._write(closed, ready)
                 self._show(ready)
 
-    def _unfinished(self) -> Path:
-        return self.pending / f"{self.name}-merging-{os.urandom(4).hex()}"
+    def _named(self, state: str) -> Path:
+        return self.pending / f"{self.name}-{state}-{os.urandom(4).hex()}"
 
     def _found(self, state: str) -> list[Path]:
         return sorted(self.pending.glob(f"{self.name}-{state}-*"))
@@ -79,30 +79,31 @@ class Merger:
         if not files:
             shutil.rmtree(closed, ignore_errors=True)
             return
-        merging = self._unfinished()
+        merging = self._named("merging")
         merging.mkdir()
         first, last = (self._first_part + int(each.stem) for each in (files[0], files[-1]))
         name = f"part-{first:08d}-{last:08d}-{self._tail}.parquet"
         tables = [pa.ipc.open_file(pa.memory_map(str(each))).read_all() for each in files]
+        made = list[Path]()
         for directory, rows in partitioned(pa.concat_tables(tables), self._by):
             (merging / directory).mkdir(parents=True, exist_ok=True)
             with (merging / directory / name).open("wb") as file:
                 pq.write_table(rows, file, row_group_size=1 << 20)
                 file.flush()
                 os.fsync(file.fileno())
+            made.append(merging / directory / name)
+        if not all(each.exists() for each in made):
+            raise FileNotFoundError(2, "another process has taken over", str(merging))
         merging.rename(ready)
         sync_directory(self.pending)
 
     def _show(self, ready: Path) -> None:
-        # At once, whatever comes in the way of removing its files.
-        with suppress(FileNotFoundError):
-            (self.pending / ready.name.replace("-ready-", "-closed-")).rename(self._unfinished())
-        for each in self._found("merging"):
-            remove(each)
+        self.discard(self.pending / ready.name.replace("-ready-", "-closed-"))
         for file in [each for each in ready.rglob("*.parquet") if each.is_file()]:
             target = self.path / file.relative_to(ready)
             target.parent.mkdir(parents=True, exist_ok=True)
-            file.replace(target)
+            with suppress(FileNotFoundError):  # another process, which was thought dead, does the same
+                file.replace(target)
             sync_directory(target.parent)
         shutil.rmtree(ready, ignore_errors=True)
 
@@ -117,7 +118,17 @@ class Merger:
 
     def left(self) -> list[Path]:
         """What a writer before this one has left of steps 1 and 4."""
-        return [*self.pending.glob(f"{self.name}-*.arrow"), *self._found("merging")]
+        return [*self.pending.glob(f"{self.name}-*.arrow"), *self._found("merging"), *self._found("trash")]
+
+    def discard(self, path: Path) -> None:
+        """Remove a file or a directory; that at once, because its writer may be at work on it."""
+        if path.is_dir() and "-trash-" not in path.name:
+            trash = self._named("trash")
+            try:
+                path = path.rename(trash)
+            except FileNotFoundError:
+                return
+        remove(path)
 
 
 def remove(path: Path) -> None:

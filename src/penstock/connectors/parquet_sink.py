@@ -256,10 +256,6 @@ class _ParquetWriter(SinkWriter):
             self._prepared = msgspec.msgpack.decode(snapshot, type=dict[int, str])
         self._take_over(epoch, known=False)
         with disk(self._merger.path, self._merger.operation):
-            for path in self._left:
-                if path.name not in self._prepared.values():
-                    remove(path)
-            self._left.clear()
             for each in listed(self._merger.open):
                 self._held_bytes += each.stat().st_size
                 self._since_s = self._since_s or monotonic()
@@ -270,6 +266,10 @@ class _ParquetWriter(SinkWriter):
         self._look()
         merger = self._merger
         with disk(merger.path, merger.operation):
+            for path in self._left:
+                if path.name not in self._prepared.values():
+                    merger.discard(path)
+            self._left.clear()
             ready = sorted(each for each in self._prepared if each <= epoch)
             for prepared in ready:
                 path = merger.pending / self._prepared[prepared]

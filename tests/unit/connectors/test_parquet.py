@@ -240,3 +240,29 @@ def test_what_cannot_work_is_refused_before_the_job_begins(
 ) -> None:
     with pytest.raises(error, match=text):
         ps.parquet(**{"path": tmp_path / "out", **options}).check(Schema.parse(schema))
+
+
+def test_a_merge_whose_files_another_writer_has_removed_shows_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that was replaced goes on with its merge, while its successor clears away and does it again."""
+    sink = sink_of(tmp_path / "out", every="1h", partition_by="day")
+    writer = sink.writer(SCHEMA, context())
+    writer.write(rows(0, 1, 2))
+    writer.prepare(1)
+    writer.commit(1)
+    write, snapshot = pq.write_table, writer.snapshot(1)
+    successors: list[Any] = []
+
+    def slow(*arguments: Any, **options: Any) -> None:
+        write(*arguments, **options)
+        if not successors:
+            successors.append(sink.writer(SCHEMA, context()))
+            successors[0].restore(1, snapshot)
+
+    monkeypatch.setattr(pq, "write_table", slow)
+    with pytest.raises(SinkFailed, match="another process has taken over"):
+        writer.finish()
+    assert sum(visible(tmp_path / "out").values()) == 3
+    successors[0].finish()
+    assert sum(visible(tmp_path / "out").values()) == 3
