@@ -180,6 +180,10 @@ class ParquetFiles(Source):
     def is_split(self) -> bool:
         return True
 
+    @property
+    def is_bounded(self) -> bool:
+        return not self._follow
+
     def check(self) -> None:
         for entry in self._found:
             _columns(_opened(entry.path).schema_arrow, self._schema, entry.path)
