@@ -76,7 +76,7 @@ class Disconnect:
 class Hand:
     """Hand committed records to a sink that lives in the driver's process."""
 
-    message: m.Deliver
+    message: m.Deliver | m.Delivered
 
 
 Chore = Connect | Disconnect | Hand | RecordCommit | Replace | Withdraw | Submit
@@ -222,7 +222,7 @@ class DriverMachine:
                 self._beaten = True
             case m.RolledBack(worker=worker, before=before) if counts and before is not None:
                 self.monitor.begin_after(worker, before)
-            case m.Deliver() if counts:
+            case m.Deliver() | m.Delivered() if counts:
                 self._chores.append(Hand(message))
             case _:
                 pass

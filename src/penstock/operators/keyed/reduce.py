@@ -236,6 +236,15 @@ class ReduceOperator(StatefulOperator):
         self._forget(self._windows)
         return rows
 
+    def results(self) -> list[Record]:
+        """All that is held, as results that would be sent now."""
+        window = self._of.window
+        return [
+            self._row(key, None if window is None else start, slots)
+            for start, groups in sorted(self._windows.items())
+            for key, slots in groups.items()
+        ]
+
     def _forget(self, starts: Iterable[int]) -> None:
         for start in sorted(starts):
             self.state.drop(start)
