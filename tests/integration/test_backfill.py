@@ -134,8 +134,17 @@ class Pipelines:
                 on="k",
                 within=random.choice(["0s", "2s", "30s"]),
                 time="at",
-                how=random.choice(["inner", "left"]),
+                how=random.choice(["inner", "left", "right", "full"]),
                 match=random.choice(["all", "once"]),
+            ),
+            lambda: stream.join(
+                other.select("k", "w", seen="at"),
+                on="k",
+                within="seen BETWEEN at - INTERVAL 3 SECONDS AND at - INTERVAL 1 SECOND",
+                how=random.choice(["inner", "left", "right", "full"]),
+            ),
+            lambda: stream.join_asof(
+                other.select("k", "at", "w"), on="k", time="at", tolerance=random.choice([None, "5s"])
             ),
             lambda: stream.drop_duplicates(*keys).select(*keys),
             lambda: stream,
@@ -169,8 +178,29 @@ def test_history_and_stream_agree_on_random_pipelines(queries: Any, seed: int) -
 def check(queries: Any, random: Random, count: int) -> None:
     events = ps.stream("events", ps.records(random_rows(random, 60), schema=SCHEMA))
     drawn = Pipelines(random)
-    parts = [drawn.drawn(events, f"sink{i}") for i in range(count)]
-    whole = parts[0]
+    agree(queries, events, [drawn.drawn(events, f"sink{i}") for i in range(count)])
+
+
+def test_every_kind_of_join_agrees(queries: Any) -> None:
+    """What random pipelines may leave out."""
+    events = ps.stream("events", ps.records(random_rows(Random(5), 60), schema=SCHEMA))
+    other = events.filter(ps.col("v") > 5).select("k", w="v", seen="at")
+    near = "seen BETWEEN at - INTERVAL 3 SECONDS AND at + INTERVAL 1 SECOND"
+    made = [events.join(other, on="k", within=near, how=how) for how in ("inner", "left", "right", "full")]
+    later = "seen > at + INTERVAL 1 SECOND AND seen <= at + INTERVAL 5 SECONDS"
+    made += [events.join(other, on="k", within=later, how=how) for how in ("right", "full")]
+    times = {"left_time": "at", "right_time": "seen"}
+    made += [events.join(other, on="k", within="2s", match="once", how="full", **times)]
+    made += [
+        events.join_asof(other, on="k", tolerance=each, how=how, **times)
+        for each, how in ((None, "left"), ("2s", "inner"))
+    ]
+    agree(queries, events, [each.to(ps.memory(), name=f"sink{i}") for i, each in enumerate(made)])
+
+
+def agree(queries: Any, events: ps.Stream, parts: list[ps.Pipeline]) -> None:
+    """Compare what the stream and Spark make of pipelines over the source ``events``."""
+    count, whole = len(parts), parts[0]
     for part in parts[1:]:
         whole = whole + part
     harness = Harness(whole)

@@ -19,11 +19,11 @@ from penstock.operators.errors import DEAD_LETTER_SCHEMA, DEAD_LETTERS, ErrorPol
 from penstock.operators.keyed.aggregation import Aggregation
 from penstock.operators.keyed.combine import Combine
 from penstock.operators.keyed.distinct import DropDuplicates
-from penstock.operators.keyed.join import Join, join
+from penstock.operators.keyed.join import Join, join, join_asof
 from penstock.operators.keyed.match import Match, Pairing
 from penstock.operators.keyed.process import Context, Process, Processing
 from penstock.operators.keyed.reduce import LATE, Reduce
-from penstock.operators.keyed.tag import Side, Tag
+from penstock.operators.keyed.tag import JoinHow, Side, Tag
 from penstock.operators.keyed.windows import (
     OVERLAP_MAX,
     Emit,
@@ -79,6 +79,7 @@ __all__ = [
     "Function",
     "How",
     "Join",
+    "JoinHow",
     "Lateness",
     "Lookup",
     "LookupTable",
@@ -112,6 +113,7 @@ __all__ = [
     "as_function",
     "check_keys",
     "join",
+    "join_asof",
     "op",
     "retry",
     "session",

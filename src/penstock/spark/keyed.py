@@ -10,7 +10,7 @@ tumbling, sliding    ``window`` and ``groupBy``; sorted groups for aggregates th
 session              ``session_window`` with a gap that is one microsecond longer: Spark's ends are exclusive
 running              ``groupBy``: the last value of each key; with ``emit="every"`` sorted groups
 join, match="all"    an equi-join by key and bucket of time, each as long as the join reaches
-join, match="once"   sorted groups
+join, match="once"   sorted groups; so is an as-of join
 drop_duplicates      ``dropDuplicates``; with a time, sorted groups
 any other            sorted groups
 ===================  ==========================================================================================
@@ -35,8 +35,8 @@ from penstock.operators import (
     Emit,
     ErrorPolicy,
     Errors,
-    How,
     Join,
+    JoinHow,
     Operation,
     Pairing,
     Result,
@@ -135,27 +135,39 @@ def _window(window: Window) -> Sql:
 def _join(of: Join, inputs: Sequence[Frame], output: Schema) -> DataFrame:
     from pyspark.sql import functions as F
 
-    if of.match is not Pairing.ALL:
-        raise NotNative("Spark has no join that uses records up")
+    if of.match is not Pairing.ALL or of.as_of:
+        raise NotNative("Spark has no join that chooses among partners by time")
     left = _timed(inputs[0].df, of.left_time, "the join's time column")
     right = _timed(inputs[1].df, of.right_time, "the join's time column")
     left = left.select(*(F.col(name).alias(f"_l_{name}") for name in inputs[0].schema.names))
     right = right.select(*(F.col(name).alias(f"_r_{name}") for name in inputs[1].schema.names))
     a, b = F.unix_micros(F.col(f"_l_{of.left_time}")), F.unix_micros(F.col(f"_r_{of.right_time}"))
-    reach = F.lit(of.within_us).cast("long")
-    # Buckets as long as the join reaches: a partner is in the same one or in one of its neighbours.
-    step = F.lit(max(of.within_us, 1)).cast("long")
-    left = left.withColumn("_bucket", a - F.pmod(a, step))
-    bucket = b - F.pmod(b, step)
-    near = F.array(bucket - step, bucket, bucket + step) if of.within_us else F.array(bucket)
-    right = right.withColumn("_near", F.explode(near))
-    same = F.col("_bucket") == F.col("_near")
+    low, high = (F.lit(each).cast("long") for each in (of.bounds.low_us, of.bounds.high_us))
+    same = (b - a >= low) & (b - a <= high)
     for key in of.keys:
         same = same & (F.col(f"_l_{key}") == F.col(f"_r_{key}"))
-    close = (a - b <= reach) & (b - a <= reach)
-    joined = left.join(right, same & close, "left" if of.how is How.LEFT else "inner")
+    if of.how is not JoinHow.FULL:
+        # Buckets as long as a partner's time may vary: it is in one or two of them. Records of the side whose records
+        # are all sent on are in one, or they would come several times.
+        step = F.lit(max(of.bounds.width_us, 1)).cast("long")
+
+        def bucket(time: Sql) -> Sql:
+            return time - F.pmod(time, step)
+
+        if of.how is JoinHow.RIGHT:
+            right = right.withColumn("_bucket", bucket(b))
+            near = F.array(bucket(a + low), bucket(a + high))
+            left = left.withColumn("_near", F.explode(F.array_distinct(near)))
+        else:
+            left = left.withColumn("_bucket", bucket(a))
+            near = F.array(bucket(b - high), bucket(b - low))
+            right = right.withColumn("_near", F.explode(F.array_distinct(near)))
+        same = same & (F.col("_bucket") == F.col("_near"))
+    joined = left.join(right, same, of.how.value)
     columns = {name: F.col(f"_l_{name}") for name in inputs[0].schema.names}
     columns |= {name: F.col(f"_r_{name}") for name in inputs[1].schema.names if name not in columns}
+    if of.how.keeps_right:
+        columns |= {key: F.coalesce(F.col(f"_l_{key}"), F.col(f"_r_{key}")) for key in of.keys}
     if of.left_time == of.right_time:
         # The later of the two; Spark's greatest leaves out the null of a record without a partner.
         columns[of.left_time] = F.greatest(F.col(f"_l_{of.left_time}"), F.col(f"_r_{of.right_time}"))

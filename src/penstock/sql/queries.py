@@ -12,11 +12,11 @@ from penstock.expr.column import Op
 from penstock.expr.text import fail, parse, read_expression
 from penstock.pipeline.streams.base import Builder
 from penstock.pipeline.streams.stream import Stream
+from penstock.sql.joins import Scope, joined
 from penstock.types import quoted
 
 _HAVING = "_having"
 _REFUSED = {
-    "joins": "JOIN; use stream.join(…) or lookup(…), and query its result",
     "order": "ORDER BY: a stream has no end to sort up to",
     "limit": "LIMIT: a stream has no end to count up to",
     "qualify": "QUALIFY",
@@ -33,8 +33,9 @@ _REFUSED = {
 def sql(text: str, **streams: Stream) -> Stream:
     """Build a stream from a query over streams.
 
-    The dialect is Spark's. There are SELECT (DISTINCT), FROM one stream or a query, WHERE, GROUP BY with
-    ``window(time, '10 seconds')``, HAVING and UNION ALL; results are those of the verbs that they stand for.
+    The dialect is Spark's. There are SELECT (DISTINCT), FROM streams and queries, JOIN (INNER, LEFT, RIGHT, FULL) ON
+    equal keys and bounds on the times of both sides, WHERE, GROUP BY with ``window(time, '10 seconds')``, HAVING and
+    UNION ALL; results are those of the verbs that they stand for.
 
     Parameters
     ----------
@@ -46,6 +47,11 @@ def sql(text: str, **streams: Stream) -> Stream:
     Examples
     --------
     >>> ps.sql("SELECT ad, count(*) AS n FROM ads GROUP BY window(at, '10 seconds'), ad", ads=ads)  # doctest: +SKIP
+    >>> ps.sql(                                                                          # doctest: +SKIP
+    ...     "SELECT v.ad, clicked FROM views v JOIN clicks c "
+    ...     "ON v.ad = c.ad AND clicked BETWEEN viewed AND viewed + INTERVAL 10 MINUTES",
+    ...     views=views, clicks=clicks,
+    ... )
     """
     for name, stream in streams.items():
         if not isinstance(stream, Builder):
@@ -87,11 +93,12 @@ class _Query:
         for part, told in _REFUSED.items():
             if node.args.get(part):
                 raise fail(node, self._text, f"there is no {told}")
-        stream = self._from(node)
+        scope = self._from(node)
+        stream = scope.stream
         where = node.args.get("where")
         if where is not None:
             stream = stream.filter(self._column(where.this))
-        items = self._items(node, stream)
+        items = self._items(node, scope)
         group = node.args.get("group")
         if group is None and not any(has_aggregate(item) for item in items):
             if node.args.get("having"):
@@ -101,30 +108,41 @@ class _Query:
             made = self._grouped(stream, node, group, items)
         return made.distinct() if node.args.get("distinct") else made
 
-    def _from(self, node: Any) -> Stream:
+    def _from(self, node: Any) -> Scope:
+        """What the query reads from, with the names of its columns settled."""
         source = node.args.get("from_") or node.args.get("from")
         if source is None:
             raise fail(node, self._text, "the query has no FROM")
-        table = source.this
-        if type(table).__name__ == "Subquery":
-            stream = self.read(table.this)
-        else:
-            name = table.name
-            if name not in self._streams:
-                known = ", ".join(self._streams) or "none are given"
-                raise fail(table, self._text, f"there is no stream {name!r} ({known}){nearest(name, self._streams)}")
-            stream = self._streams[name]
-        alias = table.alias_or_name
-        for column in [each for each in node.walk() if type(each).__name__ == "Column"]:
-            if alias and column.table == alias and alias not in stream.schema:
-                column.set("table", None)
-        return stream
+        stream, alias = self._table(source.this)
+        scope = Scope(self._text, stream, {alias: {name: name for name in stream.schema.names}})
+        for each in node.args.get("joins") or ():
+            if type(each.this).__name__ not in ("Table", "Subquery"):
+                raise fail(each, self._text, f"{each.this.sql('spark')!r} is not a stream")
+            scope = joined(scope, each, *self._table(each.this))
+        node.set("joins", None)
+        scope.settle(node)
+        return scope
 
-    def _items(self, node: Any, stream: Stream) -> list[Column]:
+    def _table(self, table: Any) -> tuple[Stream, str]:
+        """A stream that a query names, or a query of its own, and what it is called."""
+        alias = table.alias_or_name
+        if type(table).__name__ == "Subquery":
+            return self.read(table.this), alias
+        name = table.name
+        if name not in self._streams:
+            known = ", ".join(self._streams) or "none are given"
+            raise fail(table, self._text, f"there is no stream {name!r} ({known}){nearest(name, self._streams)}")
+        return self._streams[name], alias
+
+    def _items(self, node: Any, scope: Scope) -> list[Column]:
         items: list[Column] = []
         for each in node.expressions:
             if type(each).__name__ == "Star":
-                items += [col(quoted(name)) for name in stream.schema.names]
+                items += scope.columns(each)
+            elif type(each).__name__ == "Column" and type(each.this).__name__ == "Star":
+                if each.table not in scope.tables:
+                    raise fail(each, self._text, f"there is no table {each.table!r}{nearest(each.table, scope.tables)}")
+                items += scope.columns(each, each.table)
             else:
                 items.append(self._column(each))
         return items

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.operators.base import BatchKind, Operation, Operator, RecordForm, StatefulOperator
 from penstock.operators.errors import Errors
+from penstock.operators.keyed.asof import AsOfOperator
+from penstock.operators.keyed.bounds import Bounds
 from penstock.operators.keyed.match_once import MatchOnceOperator, watermark_source
-from penstock.operators.keyed.state import KeyedState, Name, Space
+from penstock.operators.keyed.state import KeyedState, Name, Space, read_record
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
-from penstock.operators.stateless.lookup import How
 from penstock.types import Record, Schema, attribute
 
 if TYPE_CHECKING:
@@ -29,9 +30,9 @@ _UNMATCHED = "unmatched"
 """Space with the numbers and keys of outer records that have no partner so far; the others are the buckets."""
 
 
-def bucket_us(within_us: int) -> int:
+def bucket_us(bounds: Bounds) -> int:
     """How long a bucket is."""
-    return max(1, within_us // BUCKETS)
+    return max(1, bounds.width_us // (2 * BUCKETS))
 
 
 class Pairing(Enum):
@@ -46,7 +47,7 @@ class Match(Operation):
     """After the shuffle: owns the state, pairs records, counts what is late; always on the record path.
 
     With W the watermark that every input has reached, less the lateness: a record whose time is before W is late,
-    counted and not joined; a record is dropped once W has passed its time by more than ``within``. A partner that
+    counted and not joined; a record is dropped once W has passed the last time that a partner may have. A partner that
     came later than that would be late itself, so the results are all pairs of the records that are not late,
     however the two sides are interleaved. Where each record may be in one pair only, the order of time decides which.
     """
@@ -70,6 +71,8 @@ class Match(Operation):
     def build(self, schema: Schema, errors: Errors) -> Operator:
         if self.of.match is Pairing.ONCE:
             return MatchOnceOperator(self.of, self.left, self.right, schema, errors)
+        if self.of.as_of:
+            return AsOfOperator(self.of, self.left, self.right, schema, errors)
         return MatchOperator(self, schema, errors)
 
     def describe(self) -> str:
@@ -95,20 +98,23 @@ class MatchOperator(StatefulOperator):
         self.watermark_us = _LOW
         self.next_number = 0
         self._of = of = operation.of
-        self._outer = of.how is How.LEFT
+        self._outer = of.how.keeps_left, of.how.keeps_right
         self.state = KeyedState(errors.operation, several=False, key_of=self._key_of, load=self._load, numbered=True)
         self._sides: tuple[dict[Any, dict[int, Record]], dict[Any, dict[int, Record]]] = ({}, {})
-        self._bucket_us = bucket_us(of.within_us)
+        self._bucket_us = bucket_us(of.bounds)
+        # A right record goes by the time of the first left record that it cannot be paired with, as it were.
+        self._shift_us = of.bounds.low_us + of.bounds.high_us
         self._buckets: dict[int, Space] = {}
         self._first_bucket = _LOW
         self._unmatched = self.state.open(_UNMATCHED)
         output = operation.bind(schema)
-        pair, alone = of.output_source(operation.left, operation.right)
+        pair, alone, other = of.output_source(operation.left, operation.right)
         key = key_source(of.tagged_keys)
         scope: dict[str, Any] = {"T": output.record_type}
-        source = f"def alone(x): return T({alone})\ndef key(r): return {key}"
+        lines = [f"def left(x): return T({alone})", f"def right(y): return T({other})", f"def key(r): return {key}"]
+        source = "\n".join(lines)
         exec(compile(source, f"<penstock {errors.operation}>", "exec"), scope)
-        self._alone: Callable[[Record], Record] = scope["alone"]
+        self._alone: tuple[Callable[[Record], Record], ...] = (scope["left"], scope["right"])
         self._key: Callable[[Record], Any] = scope["key"]
         process = self._compile(pair, key, output, errors)
         super().__init__(process, schema=schema, output=output)
@@ -125,7 +131,7 @@ class MatchOperator(StatefulOperator):
     def _load(self, name: Name, number: int, value: Any) -> Any:
         del number
         if name != _UNMATCHED:
-            return self._schema.record_type(*value)
+            return read_record(self._schema.record_type, value)
         return tuple(value) if len(self._of.keys) > 1 else value
 
     def open_bucket(self, bucket: int) -> Space:
@@ -134,23 +140,30 @@ class MatchOperator(StatefulOperator):
         return space
 
     def _compile(self, pair: str, key: str, output: Schema, errors: Errors) -> RecordForm:
-        within_us = self._of.within_us
+        bounds = self._of.bounds
+        left_outer, right_outer = self._outer
         body = ["t = r._t", "if t < watermark_us:", "    op.late_records += 1", "    continue", f"k = {key}"]
-        if self._outer:
+        if left_outer or right_outer:
+            # Of a side that is not outer none has come with a null.
             body.append(f"if {' or '.join(f'r.{attribute(name)} is None' for name in self._of.tagged_keys)}:")
-            body += ["    append(alone(r))", "    continue"]
-        body += [f"low = t - {within_us}", f"high = t + {within_us}"]
+            body += ["    append(alone[r._side](r))", "    continue"]
+        found = "if unmatched.pop(i, None) is not None: unmatched.changed[i] = None"
+        alone = ["    if len(out) == before:", "        unmatched[n] = k", "        unmatched.changed[n] = None"]
+        body += ["before = len(out)"] * (left_outer or right_outer)
         body += ["if r._side:", "    mine, theirs, y = rights, lefts.get(k), r", "    if theirs:"]
+        body += [f"        low, high = t - {bounds.high_us}, t - {bounds.low_us}"]
         body += ["        for i, x in theirs.items():", "            if low <= x._t <= high:"]
-        body.append(f"                append(T({pair}))")
-        if self._outer:
-            body.append("                if unmatched.pop(i, None) is not None: unmatched.changed[i] = None")
-        body += ["else:", "    mine, theirs, x, before = lefts, rights.get(k), r, len(out)", "    if theirs:"]
-        body += ["        for y in theirs.values():", f"            if low <= y._t <= high: append(T({pair}))"]
-        if self._outer:
-            body += ["    if len(out) == before:", "        unmatched[n] = k", "        unmatched.changed[n] = None"]
+        body += [f"                append(T({pair}))", *([f"                {found}"] * left_outer)]
+        body += alone * right_outer
+        body += ["else:", "    mine, theirs, x = lefts, rights.get(k), r", "    if theirs:"]
+        body += [f"        low, high = t + {bounds.low_us}, t + {bounds.high_us}"]
+        body += ["        for i, y in theirs.items():", "            if low <= y._t <= high:"]
+        body += [f"                append(T({pair}))", *([f"                {found}"] * right_outer)]
+        body += alone * left_outer
         body += ["held = mine.get(k)", "if held is None: held = mine[k] = {}"]
-        body += [f"b = t // {self._bucket_us}", "bucket = buckets.get(b)", "if bucket is None: bucket = open_bucket(b)"]
+        moved = f"(t - {self._shift_us} if r._side else t)" if self._shift_us else "t"
+        body += [f"b = {moved} // {self._bucket_us}", "bucket = buckets.get(b)"]
+        body.append("if bucket is None: bucket = open_bucket(b)")
         body += ["held[n] = bucket[n] = r", "bucket.changed[n] = None", "n += 1"]
         names = {
             "op": self,
@@ -174,7 +187,7 @@ class MatchOperator(StatefulOperator):
 
     def _drop_old(self) -> list[Record]:
         """Drop the buckets that no partner can come for; return the outer records in them that have found none."""
-        first = (self.watermark_us - self._of.within_us) // self._bucket_us
+        first = (self.watermark_us - self._of.bounds.high_us) // self._bucket_us
         if first <= self._first_bucket:
             return []
         self._first_bucket = first
@@ -188,13 +201,13 @@ class MatchOperator(StatefulOperator):
                     del side[key]
                 if self._unmatched.pop(number, None) is not None:
                     self._unmatched.changed[number] = None
-                    out.append(self._alone(row))
+                    out.append(self._alone[row._side](row))
             self.state.drop(bucket)
         return out
 
     def finish(self) -> list[Record]:
         rows = {number: row for bucket in self._buckets.values() for number, row in bucket.items()}
-        out = [self._alone(rows[number]) for number in sorted(self._unmatched)]
+        out = [self._alone[rows[number]._side](rows[number]) for number in sorted(self._unmatched)]
         for bucket in self._buckets:
             self.state.drop(bucket)
         self._unmatched.changed.update(dict.fromkeys(self._unmatched))

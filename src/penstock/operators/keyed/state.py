@@ -48,6 +48,7 @@ import msgspec
 from penstock.errors import OperationFailed, PenstockError
 from penstock.operators.errors import describe_error, user_traceback
 from penstock.operators.keys import key_group
+from penstock.types import Record
 
 Name = int | str
 """Of a space: a window's start, say."""
@@ -346,6 +347,11 @@ def _renumbered(found: list[dict[Name, dict[Any, Any]]]) -> list[dict[Name, dict
         {name: {numbers[each, log]: value for each, value in held.items()} for name, held in spaces.items()}
         for log, spaces in enumerate(found)
     ]
+
+
+def read_record(record_type: type[Record], values: list[Any]) -> Record:
+    """A record of a state that was read back: decimals and structs are texts and lists there."""
+    return msgspec.convert(values, record_type, builtin_types=(bytes,))
 
 
 @contextmanager
