@@ -574,6 +574,8 @@ WINDOWS = [
     tumbling("10s", on="at"),
     tumbling("7us", on="at", lateness="1s", emit="update"),
     sliding("10s", slide="4s", on="at"),
+    tumbling("12us", on="at", early="4us"),
+    sliding("12s", slide="4s", on="at", early="2s"),
 ]
 KEYS = st.lists(st.sampled_from(["k", "i", "b", "raw", "day"]), unique=True, max_size=3).map(tuple)
 

@@ -18,6 +18,7 @@ from penstock.operators.base import (
 from penstock.operators.errors import DEAD_LETTER_SCHEMA, DEAD_LETTERS, ErrorPolicy, Errors
 from penstock.operators.keyed.aggregation import Aggregation
 from penstock.operators.keyed.combine import Combine
+from penstock.operators.keyed.counting import CountWindow, count_window, global_window
 from penstock.operators.keyed.distinct import DropDuplicates
 from penstock.operators.keyed.join import Join, join, join_asof
 from penstock.operators.keyed.match import Match, Pairing
@@ -27,6 +28,7 @@ from penstock.operators.keyed.tag import JoinHow, Side, Tag
 from penstock.operators.keyed.windows import (
     OVERLAP_MAX,
     Emit,
+    Global,
     Session,
     Sliding,
     Tumbling,
@@ -67,6 +69,7 @@ __all__ = [
     "BatchResult",
     "Combine",
     "Context",
+    "CountWindow",
     "DropDuplicates",
     "Emit",
     "ErrorPolicy",
@@ -77,6 +80,7 @@ __all__ = [
     "Finder",
     "Form",
     "Function",
+    "Global",
     "How",
     "Join",
     "JoinHow",
@@ -112,6 +116,8 @@ __all__ = [
     "Window",
     "as_function",
     "check_keys",
+    "count_window",
+    "global_window",
     "join",
     "join_asof",
     "op",

@@ -8,7 +8,8 @@ operation            plan
 ===================  ==========================================================================================
 tumbling, sliding    ``window`` and ``groupBy``; sorted groups for aggregates that Spark does not have
 session              ``session_window`` with a gap that is one microsecond longer: Spark's ends are exclusive
-running              ``groupBy``: the last value of each key; with ``emit="every"`` sorted groups
+by number            sorted groups, in the order of a time column; without one there is no order to go by
+running, global      ``groupBy``: the last value of each key; with ``emit="every"`` sorted groups
 join, match="all"    an equi-join by key and bucket of time, each as long as the join reaches
 join, match="once"   sorted groups; so is an as-of join
 drop_duplicates      ``dropDuplicates``; with a time, sorted groups
@@ -27,6 +28,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.errors import InvalidGraph, PenstockError
 from penstock.operators import (
     DEAD_LETTER_SCHEMA,
     DEAD_LETTERS,
@@ -35,6 +37,7 @@ from penstock.operators import (
     Emit,
     ErrorPolicy,
     Errors,
+    Global,
     Join,
     JoinHow,
     Operation,
@@ -67,6 +70,8 @@ def compile_keyed(
                 return _distinct(operation, inputs[0])
         except NotNative:
             pass
+        except PenstockError as error:
+            raise error.at(name) from None
     return sorted_groups(name, operation, inputs, output, on_error)
 
 
@@ -102,6 +107,13 @@ def _aggregation(of: Aggregation, frame: Frame, output: Schema) -> DataFrame:
     window, df = of.window, frame.df
     if of.emit is Emit.EVERY or of.ttl is not None:
         raise NotNative("Spark has no results for every record, and none that begin anew")
+    if of.counts is not None and of.counts.size is not None:
+        if of.counts.on is None:
+            raise InvalidGraph(
+                "a backfill cannot know in which order records came.",
+                hint="Give the window a time column: ps.count_window(…, on=…).",
+            )
+        raise NotNative("Spark has no windows by number")
     time = F.col(window.on) if window is not None else None
     made = spark_aggregates(of.aggregates, frame.schema, time)
     keys = [F.col(key) for key in of.keys]
@@ -111,6 +123,13 @@ def _aggregation(of: Aggregation, frame: Frame, output: Schema) -> DataFrame:
         # An empty stream has no value so far; Spark would give one of nothing.
         return df.groupBy(F.lit(0).alias("_all")).agg(*made).select(*output.names)
     df = _timed(df, window.on, "the window's time column")
+    if isinstance(window, Global):
+        # The last firing of a key is the first one after its newest record.
+        every, newest = F.lit(window.size_us).cast("long"), F.max(F.unix_micros(F.col(window.on)))
+        last = F.timestamp_micros(newest - F.pmod(newest, every) + every)
+        return (
+            df.groupBy(*(keys or [F.lit(0).alias("_all")])).agg(last.alias("window_end"), *made).select(*output.names)
+        )
     longer = int(isinstance(window, Session))
     grouped = df.groupBy(*keys, _window(window).alias("_window")).agg(*made)
     end = F.col("_window.end")
@@ -183,7 +202,7 @@ def _distinct(of: DropDuplicates, frame: Frame) -> DataFrame:
 def _expanded(operation: Operation) -> Operation:
     """The operation as it runs over history: a window's result comes once, whenever the stream would send it."""
     if isinstance(operation, Aggregation) and operation.window is not None and operation.emit is not Emit.EVERY:
-        closing = replace(operation.window, emit=Emit.CLOSE, allowed_lateness_us=0)
+        closing = replace(operation.window, emit=Emit.CLOSE, allowed_lateness_us=0, early_us=0)
         return replace(operation, window=closing)
     return operation
 

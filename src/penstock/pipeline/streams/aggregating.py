@@ -41,6 +41,7 @@ class GroupedStream:
         emit: str | None = None,
         lateness: str | float = 0,
         allowed_lateness: str | float = 0,
+        early: str | float | None = None,
         name: str | None = None,
         on_error: str = "fail",
         **named: Column | str,
@@ -55,7 +56,7 @@ class GroupedStream:
         emit : {"close", "change", "every"}
             With a window one result when it closes, or the value so far whenever it has changed, or for every record.
             Without one, ``"change"`` (the default) or ``"every"``.
-        lateness, allowed_lateness : str or number
+        lateness, allowed_lateness, early : str or number
             As for :func:`penstock.tumbling`.
 
         Examples
@@ -68,7 +69,7 @@ class GroupedStream:
             outputs += [_output(given).alias(alias) for alias, given in named.items()]
             if not outputs:
                 raise TypeMismatch(what="agg has no aggregates.", hint='Give some, such as F.count("*").')
-            options: dict[str, Any] = {"lateness": lateness, "allowed_lateness": allowed_lateness}
+            options: dict[str, Any] = {"lateness": lateness, "allowed_lateness": allowed_lateness, "early": early}
             plan = _Plan(self._stream, self._keys, outputs)
             window, running = plan.window(emit, options)
             return plan.build(window, running, name, on_error)
@@ -116,6 +117,8 @@ class _Plan:
             running = Emit.read(emit or "change")
             if running is Emit.CLOSE:
                 raise TypeMismatch(what="without a window nothing closes.", hint='Use emit="change" or "every".')
+            if options["early"] is not None:
+                raise TypeMismatch(what="without a window nothing is early.", hint="Group by F.window(…).")
             return None, running
         on, sizes = str(found.args[0].payload), found.payload
         assert isinstance(sizes, tuple)
