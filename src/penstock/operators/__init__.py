@@ -21,6 +21,7 @@ from penstock.operators.keyed.combine import Combine
 from penstock.operators.keyed.counting import CountWindow, count_window, global_window
 from penstock.operators.keyed.distinct import DropDuplicates
 from penstock.operators.keyed.join import Join, join, join_asof
+from penstock.operators.keyed.limit import Limit, Limited
 from penstock.operators.keyed.match import Match, Pairing
 from penstock.operators.keyed.process import Context, Process, Processing
 from penstock.operators.keyed.reduce import LATE, Reduce
@@ -85,6 +86,8 @@ __all__ = [
     "Join",
     "JoinHow",
     "Lateness",
+    "Limit",
+    "Limited",
     "Lookup",
     "LookupTable",
     "MapAsync",

@@ -12,6 +12,7 @@ by number            sorted groups, in the order of a time column; without one t
 running, global      ``groupBy``: the last value of each key; with ``emit="every"`` sorted groups
 join, match="all"    an equi-join by key and bucket of time, each as long as the join reaches
 join, match="once"   sorted groups; so is an as-of join
+limit                ``limit``
 drop_duplicates      ``dropDuplicates``; with a time, sorted groups
 any other            sorted groups
 ===================  ==========================================================================================
@@ -40,6 +41,7 @@ from penstock.operators import (
     Global,
     Join,
     JoinHow,
+    Limit,
     Operation,
     Pairing,
     Result,
@@ -66,6 +68,8 @@ def compile_keyed(
                 return _aggregation(operation, inputs[0], output)
             if isinstance(operation, Join):
                 return _join(operation, inputs, output)
+            if isinstance(operation, Limit):
+                return inputs[0].df.limit(operation.count)
             if isinstance(operation, DropDuplicates):
                 return _distinct(operation, inputs[0])
         except NotNative:

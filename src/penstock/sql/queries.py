@@ -18,7 +18,6 @@ from penstock.types import quoted
 _HAVING = "_having"
 _REFUSED = {
     "order": "ORDER BY: a stream has no end to sort up to",
-    "limit": "LIMIT: a stream has no end to count up to",
     "qualify": "QUALIFY",
     "laterals": "LATERAL VIEW; use stream.explode(…)",
     "with_": "WITH; query a stream that another query made",
@@ -34,8 +33,8 @@ def sql(text: str, **streams: Stream) -> Stream:
     """Build a stream from a query over streams.
 
     The dialect is Spark's. There are SELECT (DISTINCT), FROM streams and queries, JOIN (INNER, LEFT, RIGHT, FULL) ON
-    equal keys and bounds on the times of both sides, WHERE, GROUP BY with ``window(time, '10 seconds')``, HAVING and
-    UNION ALL; results are those of the verbs that they stand for.
+    equal keys and bounds on the times of both sides, WHERE, GROUP BY with ``window(time, '10 seconds')``, HAVING, LIMIT
+    and UNION ALL; results are those of the verbs that they stand for.
 
     Parameters
     ----------
@@ -106,7 +105,14 @@ class _Query:
             made = stream.select(*items)
         else:
             made = self._grouped(stream, node, group, items)
-        return made.distinct() if node.args.get("distinct") else made
+        made = made.distinct() if node.args.get("distinct") else made
+        limit = node.args.get("limit")
+        if limit is None:
+            return made
+        count = str(limit.expression)
+        if not count.isdecimal():
+            raise fail(limit, self._text, "LIMIT takes a number")
+        return made.limit(int(count))
 
     def _from(self, node: Any) -> Scope:
         """What the query reads from, with the names of its columns settled."""

@@ -106,7 +106,7 @@ def test_a_bad_expression_is_shown_at_its_place(text: str, message: str) -> None
         ("SELECT nope FROM ads", "no column 'nope'"),
         ("SELECT ad, price, count(*) FROM ads GROUP BY ad", "no column 'price'"),
         ("SELECT ad, count(*) FROM ads GROUP BY ad ORDER BY 1", "no ORDER BY"),
-        ("SELECT ad FROM ads LIMIT 3", "no LIMIT"),
+        ("SELECT ad FROM ads LIMIT ad", "LIMIT takes a number"),
         ("SELECT a.ad FROM ads a JOIN ads b ON a.ad = b.ad", "a JOIN bounds the times of both sides"),
         ("SELECT a.ad FROM ads a JOIN ads b ON a.at = b.at", "a JOIN needs equal keys"),
         ("SELECT ad FROM ads a JOIN ads b ON a.ad = b.ad AND a.at = b.at", "'ad' is ambiguous: write a.ad or b.ad"),
@@ -178,3 +178,7 @@ def test_a_join_is_filtered_grouped_and_joined_on() -> None:
     )
     assert star.schema.names == ("ad", "id", "at", "seen")
     assert len(collect(star)) == 2
+
+
+def test_a_limit_lets_so_many_pass() -> None:
+    assert len(collect(ps.sql("SELECT ad FROM ads WHERE price > 1 LIMIT 2", ads=ads()))) == 2
