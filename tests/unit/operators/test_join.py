@@ -13,6 +13,7 @@ from states import restore, snapshot
 
 from penstock.errors import InvalidOption, PenstockError, SchemaError, TypeMismatch, UnknownColumn
 from penstock.operators import Errors, Join, JoinHow, Match, Side, StatefulOperator, Tag, join
+from penstock.operators.keyed import match as match_module
 from penstock.operators.keyed.match import MatchOperator
 from penstock.types import Record, Schema, record_dict
 
@@ -115,6 +116,27 @@ def test_records_behind_the_watermark_are_late_and_older_ones_are_let_go() -> No
     assert sides.match.held_records == 1
     assert sides.match.finish() == []
     assert sides.match.held_records == 0
+
+
+def test_old_records_are_let_go_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes does not wait until a whole bucket is gone; what is left of it pairs with nobody."""
+    monkeypatch.setattr(match_module, "LEAVING_MIN", 2)
+    sides = on_k(within_us=800)
+    sides.left(*(("x", i, i) for i in range(100)))
+    held = []
+    for step in range(60):
+        assert sides.match.advance(2000 + step) == []
+        assert sides.right(("x", "p", 2000 + step)) == []
+        held.append(sides.match.held_records)
+        if step == 5:
+            again = on_k(within_us=800)
+            restore(again.match, [snapshot(sides.match, True)])
+            assert again.match.held_records >= held[-1]
+            sides = again
+    assert 80 < held[0] < 100
+    assert held[-1] == 60, "all of the left ones are gone"
+    assert sides.match.finish() == []
+    assert len(sides.match.state) == 0
 
 
 def test_null_keys_equal_nothing() -> None:

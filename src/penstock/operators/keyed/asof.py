@@ -101,14 +101,14 @@ class AsOfOperator(StatefulOperator):
 
     def _compile_arrival(self, scope: dict[str, Any], errors: Errors) -> RecordForm:
         body = ["if r._t < watermark_us:", "    op.late_records += 1", "    continue", "held[n] = r"]
-        body += ["if r._side: op.add_version(n, r)", "else: heappush(ahead, entry(n, r))", "n += 1"]
+        body += ["if r._side: add_version(n, r)", "else: heappush(ahead, entry(n, r))", "n += 1"]
         names = {"op": self, "held": self._rows, "changed": self._rows.changed, "ahead": self._ahead}
-        names |= {"entry": scope["entry"], "heappush": heappush}
+        names |= {"entry": scope["entry"], "heappush": heappush, "add_version": self._add_version}
         before = [*watermark_source(self._of.lateness_us), "n = op.next_number"]
         after = ["changed.update(dict.fromkeys(range(op.next_number, n)))", "op.next_number = n"]
         return compile_loop(errors.operation, body, names, errors, before=before, after=after)
 
-    def add_version(self, number: int, row: Record) -> None:
+    def _add_version(self, number: int, row: Record) -> None:
         """Take note of what a key is from a time on."""
         key, entry = self._key(row), self._entry(number, row)
         versions = self._versions.get(key)

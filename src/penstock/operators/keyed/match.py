@@ -5,9 +5,11 @@ What it builds where all pairs are wanted is here; `match_once` has the join tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from penstock.operators.base import BatchKind, Operation, Operator, RecordForm, StatefulOperator
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 BUCKETS = 8
 """Records are dropped by buckets of time, this many in the time that a record is kept for."""
+LEAVING_MIN = 500
+"""Records that are let go in one call, at least: a bucket holds many, and records that come must not wait for it."""
 _LOW = -(1 << 63)
 _UNMATCHED = "unmatched"
 """Space with the numbers and keys of outer records that have no partner so far; the others are the buckets."""
@@ -106,6 +110,10 @@ class MatchOperator(StatefulOperator):
         self._shift_us = of.bounds.low_us + of.bounds.high_us
         self._buckets: dict[int, Space] = {}
         self._first_bucket = _LOW
+        # Buckets that have expired and whose records have not all gone; the state holds them until then.
+        self._leaving: deque[tuple[int, Iterator[tuple[int, Record]]]] = deque()
+        self._leaving_records = 0
+        self._at_leisure = not any(self._outer) and of.bounds.low_us <= 0 <= of.bounds.high_us
         self._unmatched = self.state.open(_UNMATCHED)
         output = operation.bind(schema)
         pair, alone, other = of.output_source(operation.left, operation.right)
@@ -122,7 +130,7 @@ class MatchOperator(StatefulOperator):
     @property
     def held_records(self) -> int:
         """How many records are held."""
-        return sum(map(len, self._buckets.values()))
+        return sum(map(len, self._buckets.values())) + self._leaving_records
 
     def _key_of(self, name: Name, number: int, value: Any) -> Any:
         del number
@@ -183,33 +191,51 @@ class MatchOperator(StatefulOperator):
         if watermark_us <= self.watermark_us:
             return []
         self.watermark_us = watermark_us
-        return self._drop_old()
+        first = (watermark_us - self._of.bounds.high_us) // self._bucket_us
+        if first > self._first_bucket:
+            self._first_bucket = first
+            for bucket in sorted(each for each in self._buckets if each < first):
+                held = self._buckets.pop(bucket)
+                self._leaving.append((bucket, iter(held.items())))
+                self._leaving_records += len(held)
+        return self._let_go() if self._leaving else []
 
-    def _drop_old(self) -> list[Record]:
-        """Drop the buckets that no partner can come for; return the outer records in them that have found none."""
-        first = (self.watermark_us - self._of.bounds.high_us) // self._bucket_us
-        if first <= self._first_bucket:
-            return []
-        self._first_bucket = first
-        out = []
-        for bucket in sorted(each for each in self._buckets if each < first):
-            for number, row in self._buckets.pop(bucket).items():
-                side, key = self._sides[row._side], self._key(row)
+    def _let_go(self) -> list[Record]:
+        """Let go of records that no partner can come for; return the outer ones that have found none.
+
+        Where there are no outer ones, when that happens changes no result, so it is done a few at a time.
+        """
+        left = LEAVING_MIN + self._leaving_records // 16 if self._at_leisure else self._leaving_records
+        out: list[Record] = []
+        sides, key_of, unmatched = self._sides, self._key, self._unmatched
+        while self._leaving:
+            bucket, records = self._leaving[0]
+            count = 0
+            for number, row in islice(records, left):
+                side, key = sides[row._side], key_of(row)
                 held = side[key]
                 del held[number]
                 if not held:
                     del side[key]
-                if self._unmatched.pop(number, None) is not None:
-                    self._unmatched.changed[number] = None
+                if unmatched and unmatched.pop(number, None) is not None:
+                    unmatched.changed[number] = None
                     out.append(self._alone[row._side](row))
+                count += 1
+            left -= count
+            self._leaving_records -= count
+            if not left and self._leaving_records:
+                break
+            self._leaving.popleft()
             self.state.drop(bucket)
         return out
 
     def finish(self) -> list[Record]:
         rows = {number: row for bucket in self._buckets.values() for number, row in bucket.items()}
         out = [self._alone[rows[number]._side](rows[number]) for number in sorted(self._unmatched)]
-        for bucket in self._buckets:
+        for bucket in [*self._buckets, *(bucket for bucket, _ in self._leaving)]:
             self.state.drop(bucket)
+        self._leaving.clear()
+        self._leaving_records = 0
         self._unmatched.changed.update(dict.fromkeys(self._unmatched))
         for each in (self._unmatched, *self._sides, self._buckets):
             each.clear()
