@@ -208,6 +208,8 @@ def test_of_results_so_far_history_has_the_last_ones(queries: Any) -> None:
     made = [
         (1, keyed.window(ps.global_window(every="3s", on="at")).aggregate(**counts)),
         (1, keyed.window(ps.global_window(every=4)).aggregate(**counts)),
+        (1, keyed.window(ps.global_window(every="3s", on="at")).aggregate(one=ps.agg.custom(Joined(), type="string"))),
+        (1, keyed.window(ps.global_window(every=4, on="at")).aggregate(best=ps.agg.top(2, "v", "s"))),
         (3, keyed.window("6s", on="at", early="2s").aggregate(**counts)),
         (2, events.window("6s", on="at", slide="4s", early="2s").aggregate(**counts)),
     ]

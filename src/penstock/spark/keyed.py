@@ -22,8 +22,9 @@ Sorted groups: what runs before the shuffle, a shuffle by key, a sort by key and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ from penstock.spark.aggregates import spark_aggregates
 from penstock.spark.columns import NotNative, Sql
 from penstock.spark.frames import ArrowFunction, DataFrame, Frame, Step
 from penstock.spark.types import ours, spark_schema
-from penstock.types import Record, Schema
+from penstock.types import Record, Schema, attribute
 
 
 def compile_keyed(
@@ -237,11 +238,24 @@ def sorted_groups(
         df = df.sortWithinPartitions(*order)
     is_running = isinstance(operation, Aggregation) and operation.emit is Emit.CHANGE
     step = Step(name, expansion.behind, between, output, on_error)
-    function = grouping(step, expansion.keys, keeps_last=is_running, letters=letters)
+    last_by = operation.keys if isinstance(operation, Aggregation) and _never_ends(operation) else None
+    function = grouping(step, expansion.keys, keeps_last=is_running, last_by=last_by, letters=letters)
     return df.mapInArrow(function, spark_schema(DEAD_LETTER_SCHEMA if letters else output))
 
 
-def grouping(step: Step, keys: Sequence[str], *, keeps_last: bool, letters: bool = False) -> ArrowFunction:
+def _never_ends(of: Aggregation) -> bool:
+    """Whether there is one window, of which values so far are sent on."""
+    return isinstance(of.window, Global) or (of.counts is not None and of.counts.size is None)
+
+
+def grouping(
+    step: Step,
+    keys: Sequence[str],
+    *,
+    keeps_last: bool,
+    last_by: Sequence[str] | None = None,
+    letters: bool = False,
+) -> ArrowFunction:
     """The function that runs an operator with state over a partition that is sorted by key.
 
     Of a batch, all keys but the last are complete: their operator finishes, and with it goes what it held. The last key
@@ -251,13 +265,15 @@ def grouping(step: Step, keys: Sequence[str], *, keeps_last: bool, letters: bool
     ----------
     keeps_last : bool
         The operator gives the value so far whenever it takes records: only the last one of each key counts.
+    last_by : sequence of str, optional
+        The operator gives values so far at moments of its own: of each key, which these columns are, the last counts.
     letters : bool
         Give the dead letters in place of the results.
     """
     kind = _Letters if letters else _Group
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        group = kind(step, keeps_last)
+        group = kind(step, keeps_last, last_by)
         last: tuple[Any, ...] | None = None
         for batch in batches:
             batch = ours(batch, step.schema)
@@ -268,11 +284,11 @@ def grouping(step: Step, keys: Sequence[str], *, keeps_last: bool, letters: bool
             first = tuple(column[0].as_py() for column in columns)
             if last is not None and first != last:
                 yield from group.finish()
-                group = kind(step, keeps_last)
+                group = kind(step, keeps_last, last_by)
             if begins:
                 yield from group.take(batch.slice(0, begins))
                 yield from group.finish()
-                group = kind(step, keeps_last)
+                group = kind(step, keeps_last, last_by)
             yield from group.take(batch.slice(begins))
             last = tuple(column[batch.num_rows - 1].as_py() for column in columns)
         yield from group.finish()
@@ -283,24 +299,36 @@ def grouping(step: Step, keys: Sequence[str], *, keeps_last: bool, letters: bool
 class _Group:
     """One or several keys that an operator works on."""
 
-    def __init__(self, step: Step, keeps_last: bool) -> None:
+    def __init__(self, step: Step, keeps_last: bool, last_by: Sequence[str] | None) -> None:
         built = step.operation.build(step.schema, Errors(step.name, step.on_error))
         assert isinstance(built, StatefulOperator)
         self._operator = built
         self._step = step
         self._keeps_last = keeps_last
+        self._last_by = None if last_by is None else [attribute(name) for name in last_by]
         self._held: list[Record] = []
 
     def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         rows = self._operator.process(self._step.schema.to_rows(batch)).rows
         if self._keeps_last:
             self._held = rows  # a key that goes on was the only one before: its new value takes the old one's place
+        elif self._last_by is not None:
+            self._keep_last(rows)
         else:
             yield from self._batch(rows)
 
+    def _keep_last(self, rows: Iterable[Record]) -> None:
+        names = self._last_by or ()
+        last = {tuple(getattr(row, name) for name in names): row for row in chain(self._held, rows)}
+        self._held = list(last.values())
+
     def finish(self) -> Iterator[pa.RecordBatch]:
         came = self._operator.finish()
-        yield from self._batch([*self._held, *(came.rows if isinstance(came, Result) else came)])
+        rows = came.rows if isinstance(came, Result) else came
+        if self._last_by is not None:
+            self._keep_last(rows)
+            rows = []
+        yield from self._batch([*self._held, *rows])
 
     def _batch(self, rows: list[Record]) -> Iterator[pa.RecordBatch]:
         if rows:

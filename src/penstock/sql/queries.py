@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.errors import PenstockError, TypeMismatch, nearest
 from penstock.expr import Column, col
-from penstock.expr.aggregation import has_aggregate, window
+from penstock.expr.aggregation import has_aggregate, session_window, window
 from penstock.expr.column import Op
 from penstock.expr.text import fail, parse, read_expression
 from penstock.pipeline.streams.base import Builder
@@ -33,8 +33,9 @@ def sql(text: str, **streams: Stream) -> Stream:
     """Build a stream from a query over streams.
 
     The dialect is Spark's. There are SELECT (DISTINCT), FROM streams and queries, JOIN (INNER, LEFT, RIGHT, FULL) ON
-    equal keys and bounds on the times of both sides, WHERE, GROUP BY with ``window(time, '10 seconds')``, HAVING, LIMIT
-    and UNION ALL; results are those of the verbs that they stand for.
+    equal keys and bounds on the times of both sides, WHERE, GROUP BY with ``window(time, '10 seconds')`` or
+    ``session_window(time, '5 minutes')``, HAVING, LIMIT and UNION ALL; results are those of the verbs that they stand
+    for.
 
     Parameters
     ----------
@@ -70,7 +71,7 @@ class _Query:
         if kind == "Union":
             if node.args.get("distinct"):
                 raise fail(node, self._text, "UNION holds every record for ever; use UNION ALL")
-            return self._union(node)
+            return self._limited(node, self._union(node))
         if kind != "Select":
             raise fail(node, self._text, f"{kind.upper()} is not supported")
         try:
@@ -82,6 +83,8 @@ class _Query:
 
     def _union(self, node: Any) -> Stream:
         """Both sides, with the names of the left one's columns."""
+        if node.args.get("order"):
+            raise fail(node, self._text, f"there is no {_REFUSED['order']}")
         left, right = self.read(node.left), self.read(node.right)
         if len(left.schema) != len(right.schema):
             raise fail(node, self._text, "the sides of UNION ALL have different numbers of columns")
@@ -105,14 +108,16 @@ class _Query:
             made = stream.select(*items)
         else:
             made = self._grouped(stream, node, group, items)
-        made = made.distinct() if node.args.get("distinct") else made
+        return self._limited(node, made.distinct() if node.args.get("distinct") else made)
+
+    def _limited(self, node: Any, stream: Stream) -> Stream:
         limit = node.args.get("limit")
         if limit is None:
-            return made
+            return stream
         count = str(limit.expression)
         if not count.isdecimal():
             raise fail(limit, self._text, "LIMIT takes a number")
-        return made.limit(int(count))
+        return stream.limit(int(count))
 
     def _from(self, node: Any) -> Scope:
         """What the query reads from, with the names of its columns settled."""
@@ -188,6 +193,11 @@ class _Query:
             if not 1 <= place <= len(items):
                 raise fail(node, self._text, f"there is no item {place} to group by")
             return items[place - 1]
+        if type(node).__name__ == "Anonymous" and str(node.this).lower() == "session_window":
+            args = node.expressions
+            if len(args) != 2 or not args[1].is_string:
+                raise fail(node, self._text, "session_window takes a time column and a text: (at, '5 minutes')")
+            return session_window(self._column(args[0]), args[1].this)
         if type(node).__name__ == "Anonymous" and str(node.this).lower() == "window":
             args = node.expressions
             if len(args) not in (2, 3) or not all(each.is_string for each in args[1:]):

@@ -107,6 +107,7 @@ def test_a_bad_expression_is_shown_at_its_place(text: str, message: str) -> None
         ("SELECT ad, price, count(*) FROM ads GROUP BY ad", "no column 'price'"),
         ("SELECT ad, count(*) FROM ads GROUP BY ad ORDER BY 1", "no ORDER BY"),
         ("SELECT ad FROM ads LIMIT ad", "LIMIT takes a number"),
+        ("SELECT ad FROM ads UNION ALL SELECT ad FROM ads ORDER BY ad", "no ORDER BY"),
         ("SELECT a.ad FROM ads a JOIN ads b ON a.ad = b.ad", "a JOIN bounds the times of both sides"),
         ("SELECT a.ad FROM ads a JOIN ads b ON a.at = b.at", "a JOIN needs equal keys"),
         ("SELECT ad FROM ads a JOIN ads b ON a.ad = b.ad AND a.at = b.at", "'ad' is ambiguous: write a.ad or b.ad"),
@@ -182,3 +183,30 @@ def test_a_join_is_filtered_grouped_and_joined_on() -> None:
 
 def test_a_limit_lets_so_many_pass() -> None:
     assert len(collect(ps.sql("SELECT ad FROM ads WHERE price > 1 LIMIT 2", ads=ads()))) == 2
+    both = "SELECT ad FROM ads UNION ALL SELECT ad FROM ads LIMIT 5"
+    assert len(collect(ps.sql(both, ads=ads()))) == 5
+
+
+def test_sessions_are_sparks() -> None:
+    """Records less than the gap apart are in one session, which ends the gap after its last record."""
+    rows = [{"ad": "a", "price": 1.0, "at": at * 1_000_000, "tags": None} for at in (0, 3, 8, 12, 30)]
+    stream = ps.stream("ads", ps.records(rows, schema="ad string, price double, at timestamp, tags array<string>"))
+    text = "SELECT session_window.start AS s, session_window.end AS e, count(*) AS n FROM ads GROUP BY {}, ad"
+    made = collect(ps.sql(text.format("session_window(at, '5 seconds')"), ads=stream))
+    assert [tuple(row.values()) for row in made] == [
+        (0, 8_000_000, 2),
+        (8_000_000, 17_000_000, 2),
+        (30_000_000, 35_000_000, 1),
+    ]
+    grouped = stream.group_by("ad", F.session_window("at", "5 seconds"))
+    assert grouped.agg(F.count("*").alias("n")).schema.names == ("ad", "session_window", "n")
+    assert str(F.session_window("at", "5 seconds")) == "session_window(at, '5 seconds')"
+    with pytest.raises(PenstockError, match="sent on when it closes"):
+        grouped.agg(F.count("*"), emit="every")
+    with pytest.raises(InvalidText, match="session_window takes a time column and a text"):
+        ps.sql(text.format("session_window(at)"), ads=stream)
+
+
+def test_structs_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    ads().select_expr("struct(ad, at) AS both").show(1)
+    assert "{'ad': 'a', 'at': '1970-01-01T00:00:01" in capsys.readouterr().out

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from penstock.errors import PenstockError, TypeMismatch
-from penstock.expr import Column, col, infer, lit
-from penstock.expr.aggregation import AggregateCall, has_aggregate
+from penstock.expr import Column, Interval, col, infer, lit
+from penstock.expr.aggregation import AggregateCall, Gap, has_aggregate
 from penstock.expr.column import Op
 from penstock.expr.text import expr
-from penstock.operators import Aggregation, Emit, Project, Window, sliding, tumbling
+from penstock.operators import Aggregation, Emit, Project, Window, session, sliding, tumbling
 from penstock.operators.keyed.calls import aggregate_of
 from penstock.pipeline.streams.stream import Stream
 from penstock.types import quoted
 
 WINDOW = "window"
+SESSION = "session_window"
 
 
 class GroupedStream:
@@ -121,10 +123,17 @@ class _Plan:
                 raise TypeMismatch(what="without a window nothing is early.", hint="Group by F.window(…).")
             return None, running
         on, sizes = str(found.args[0].payload), found.payload
+        if isinstance(sizes, Gap):
+            given = (emit or "close", options["allowed_lateness"], options["early"])
+            if given != ("close", 0, None):
+                raise TypeMismatch(what="a session is sent on when it closes.", hint="Leave emit and its like out.")
+            # To Spark a session ends before the gap is over, here with it.
+            made = session(sizes.duration, on=on, lateness=options["lateness"])
+            return replace(made, size_us=made.size_us - 1), Emit.CHANGE
         assert isinstance(sizes, tuple)
-        given = {"on": on, "emit": emit or "close", **options}
-        made = tumbling(sizes[0], **given) if len(sizes) == 1 else sliding(sizes[0], slide=sizes[1], **given)
-        return made, Emit.CHANGE
+        more = {"on": on, "emit": emit or "close", **options}
+        window = tumbling(sizes[0], **more) if len(sizes) == 1 else sliding(sizes[0], slide=sizes[1], **more)
+        return window, Emit.CHANGE
 
     def build(self, window: Window | None, running: Emit, name: str | None, on_error: str) -> Stream:
         keys = [self._input(key, _name(key)) for key in self._keys if _bare(key).op is not Op.WINDOW]
@@ -151,8 +160,11 @@ class _Plan:
         shown: list[Column] = []
         for key in self._keys:
             if _bare(key).op is Op.WINDOW:
-                pair = (lit("start"), col("window_start"), lit("end"), col("window_end"))
-                shown.append(Column(Op.CALL, pair, "named_struct").alias(WINDOW if key.op is Op.WINDOW else _name(key)))
+                is_session = isinstance(_bare(key).payload, Gap)
+                end = col("window_end") + lit(Interval(0, 1)) if is_session else col("window_end")
+                pair = (lit("start"), col("window_start"), lit("end"), end)
+                label = (SESSION if is_session else WINDOW) if key.op is Op.WINDOW else _name(key)
+                shown.append(Column(Op.CALL, pair, "named_struct").alias(label))
             else:
                 shown.append(col(quoted(next(left))))
         return [*shown, *(c.alias(_name(out)) for c, out in zip(behind, self._outputs, strict=True))]

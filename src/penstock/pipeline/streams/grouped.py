@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.errors import TypeMismatch
+from penstock.errors import PenstockError, TypeMismatch
 from penstock.operators import LATE, MAIN, Aggregation, Emit, Window
 from penstock.operators.keyed import aggregates as agg
 from penstock.operators.keyed.aggregates import Aggregate
+from penstock.operators.keyed.calls import fitting
 from penstock.operators.keyed.counting import CountWindow
 from penstock.operators.keyed.expiring import TimeToLive
 from penstock.pipeline.steps import Step
@@ -74,7 +75,10 @@ class Grouped:
                     operation=name or "aggregate",
                     hint="Use ps.agg.sum(…) and the like.",
                 )
-        made_of = tuple(aggregates.items())
+        try:
+            made_of = tuple((label, fitting(each, self._stream.schema)) for label, each in aggregates.items())
+        except PenstockError as error:
+            raise error.at(name or "aggregate") from None
         operation = Aggregation(self._keys, made_of, self._window, self._running, self._ttl, self._counts)
         made = self._stream._then(operation, name, on_error)
         return Aggregated(made._from, MAIN, made.schema, late_schema=self._stream.schema if self._window else None)
