@@ -123,6 +123,23 @@ class InvalidGraph(PenstockError):
     code = "INVALID_GRAPH"
 
 
+class InterfaceMismatch(PenstockError):
+    """A source, sink or table of another package is written for a version of the interface that is not there."""
+
+    code = "CONNECTOR_INTERFACE"
+
+    def __init__(self, *, kind: str, module: str, wanted: object, oldest: int, newest: int) -> None:
+        newer = isinstance(wanted, int) and wanted > newest
+        known = f"{newest}" if oldest == newest else f"{oldest} to {newest}"
+        super().__init__(
+            f"'{kind}' of {module} is written for version {wanted} of the connectors' interface, and this Penstock has "
+            f"{known}.",
+            hint="Upgrade penstock, or take an older release of the connector."
+            if newer
+            else "Upgrade the connector, or take an older release of penstock.",
+        )
+
+
 class NotSerializable(PenstockError):
     """A user's function cannot be sent to the workers."""
 

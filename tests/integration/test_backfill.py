@@ -320,6 +320,17 @@ def test_files_are_read_where_nothing_is_given_for_them(queries: Any, tmp_path: 
         ps.backfill(lines.to(ps.memory()), spark=queries)
 
 
+def test_csv_and_parquet_files_are_read_by_their_own_columns(queries: Any, tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("ad,n\na,1\nb,2\n")
+    rows = ps.stream("rows", ps.csv_files(tmp_path / "one.csv", schema="ad string, n bigint"))
+    made = ps.backfill(rows.filter(ps.col("n") > 1).to(ps.memory(), name="out"), spark=queries)
+    assert [tuple(row) for row in made["out"].collect()] == [("b", 2)]
+    pq.write_table(pa.table({"ad": ["a", "b"], "n": [1, 2]}), tmp_path / "one.parquet")
+    rows = ps.stream("rows", ps.parquet_files(tmp_path / "one.parquet"))
+    made = ps.backfill(rows.filter(ps.col("n") < 2).to(ps.memory(), name="out"), spark=queries)
+    assert [tuple(row) for row in made["out"].collect()] == [("a", 1)]
+
+
 def test_an_endless_source_an_unknown_name_and_another_schema_are_refused(queries: Any) -> None:
     endless = ps.stream("ticks", ps.generator({"x": 1}, rate=10)).to(ps.memory())
     with pytest.raises(InvalidGraph, match=r"goes on for ever.*'ticks': a DataFrame or a path"):

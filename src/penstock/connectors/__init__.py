@@ -1,7 +1,22 @@
-"""Sources and sinks; :mod:`penstock` exports these constructors."""
+"""Sources, sinks and tables: their constructors, which :mod:`penstock` exports too, and what new ones implement."""
 
+from penstock.checks import INTERFACE
 from penstock.connectors import fields, rates
-from penstock.connectors.base import Sink, SinkWriter, Source, SourceBatch, SourceReader, WriterContext
+from penstock.connectors.base import (
+    End,
+    OnceReader,
+    Position,
+    Run,
+    Sink,
+    SinkWriter,
+    Source,
+    SourceBatch,
+    SourceColumns,
+    SourceReader,
+    Spot,
+    WriterContext,
+)
+from penstock.connectors.buffered import BufferedWriter
 from penstock.connectors.console import console
 from penstock.connectors.csv_files import csv_files
 from penstock.connectors.files import files
@@ -15,17 +30,33 @@ from penstock.connectors.memory import At, memory, records
 from penstock.connectors.parquet_files import parquet_files
 from penstock.connectors.postgres import postgres
 from penstock.connectors.redis import redis, redis_table
+from penstock.connectors.secrets import redacted
 from penstock.connectors.sockets import tcp_lines, udp_lines
 from penstock.connectors.sqlite import sqlite
 from penstock.connectors.webhook import webhook
+from penstock.operators import Finder, LookupTable, TablePlace
+from penstock.types import Record, Schema
 
 __all__ = [
+    "INTERFACE",
     "At",
+    "BufferedWriter",
+    "End",
+    "Finder",
+    "LookupTable",
+    "OnceReader",
+    "Position",
+    "Record",
+    "Run",
+    "Schema",
     "Sink",
     "SinkWriter",
     "Source",
     "SourceBatch",
+    "SourceColumns",
     "SourceReader",
+    "Spot",
+    "TablePlace",
     "WriterContext",
     "console",
     "csv_files",
@@ -42,6 +73,7 @@ __all__ = [
     "postgres",
     "rates",
     "records",
+    "redacted",
     "redis",
     "redis_table",
     "sqlite",

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
@@ -185,6 +185,9 @@ def check_count(count: int, left: int | None) -> None:
 class Source(ABC):
     """A replayable input: configuration only, sent to the workers through Spark."""
 
+    interface: ClassVar[int] = 1
+    """The version of the interface that it is written for: `penstock.connectors.INTERFACE` when it was written."""
+
     @property
     @abstractmethod
     def schema(self) -> Schema:
@@ -211,6 +214,16 @@ class Source(ABC):
         """Whether slots can read any run of a partition themselves: its readers have `due_records` and `read`."""
         return False
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it has all of its records when a job starts, and ends behind them: a backfill reads it through."""
+        return False
+
+    def dataframe(self, session: Any) -> Any:
+        """All of its records as a DataFrame, where Spark reads them faster than its readers; None: readers do."""
+        del session
+        return None
+
     def check(self) -> None:
         """Raise a PenstockError if the source cannot work (missing file …); called before Spark starts."""
 
@@ -222,6 +235,11 @@ class Source(ABC):
         """Return the source for a run that goes on from these positions of its partitions; the driver asks."""
         del positions
         return self
+
+    def redealt(self, positions: Mapping[int, Position], partitions: int) -> dict[int, Position]:
+        """Return what so many partitions go on from, where there were others; for sources whose signature allows it."""
+        del partitions
+        return dict(positions)
 
     @abstractmethod
     def partitions(self, parallelism: int) -> int:
@@ -326,6 +344,9 @@ class SinkWriter(ABC):
 
 class Sink(ABC):
     """An output: configuration only. Each documents what it promises across failures."""
+
+    interface: ClassVar[int] = 1
+    """The version of the interface that it is written for: `penstock.connectors.INTERFACE` when it was written."""
 
     batch_kind: ClassVar[BatchKind] = BatchKind.LOOP
     """A sink that has not been tried in batch form is taken to cost there what it costs in record form."""

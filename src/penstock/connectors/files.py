@@ -266,7 +266,9 @@ class _FilesWriter(SinkWriter):
 
     def close(self) -> None:
         if self._open is not None:
-            self._open[0].close()
+            file, rows = self._open
+            rows.abandon()
+            file.close()
             self._open = None
             self._open_path.unlink(missing_ok=True)
         # Prepared files stay: their commit may be decided already and asked of the next writer.

@@ -10,10 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.connectors.base import Source
-from penstock.connectors.generator import Generator
-from penstock.connectors.json_files import JsonFiles
+from penstock.connectors.json_files import lines_frame as lines
 from penstock.connectors.lines_reader import SCHEMA as LINES
-from penstock.connectors.memory import Records
 from penstock.errors import InvalidGraph, SourceMissing, TypeMismatch
 from penstock.spark.frames import DataFrame
 from penstock.spark.types import spark_schema, spark_type
@@ -22,7 +20,6 @@ from penstock.types import Schema
 BATCH_RECORDS = 10_000
 _FAR_FUTURE_US = 1 << 60
 _FORMATS = {"parquet": "parquet", "orc": "orc", "jsonl": "json", "ndjson": "json", "json": "json", "csv": "csv"}
-_SPACES = " \t\r\x0b\x0c"
 
 Input = Any
 """A pyspark DataFrame, or the path of files."""
@@ -83,27 +80,17 @@ def _files(name: str, schema: Schema, path: str, session: Any) -> DataFrame:
         raise
 
 
-def lines(paths: list[str], session: Any) -> DataFrame:
-    """The lines of files as `ps.json_files` reads them: without the space around them, and without blank ones."""
-    from pyspark.sql import functions as F
-
-    text = session.read.option("lineSep", "\n").text(paths)
-    stripped = F.btrim(F.col("value"), F.lit(_SPACES))
-    return (
-        text.select(stripped.alias("value")).where("value <> ''").select(F.col("value").cast("binary").alias("value"))
-    )
-
-
 def own(name: str, source: Source, session: Any, start_us: int) -> DataFrame:
     """What a source with data of its own has."""
-    if isinstance(source, JsonFiles):
-        source.check()
-        return lines(source.paths(), session)
-    if not isinstance(source, Records) and not (isinstance(source, Generator) and source.total is not None):
-        endless = "goes on for ever" if isinstance(source, Generator) else f"({source.kind}) has no history here"
+    if not source.is_bounded:
         raise InvalidGraph(
-            f"the source {endless}.", operation=name, hint=f"Give its history: {{{name!r}: a DataFrame or a path}}."
+            f"the source ({source.kind}) goes on for ever, or does not say that it ends.",
+            operation=name,
+            hint=f"Give its history: {{{name!r}: a DataFrame or a path}}.",
         )
+    source.check()
+    if (frame := source.dataframe(session)) is not None:
+        return checked(name, source.schema, frame)
     partitions = source.partitions(session.sparkContext.defaultParallelism)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -12,6 +12,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.checks import check_interface
 from penstock.errors import InvalidOption, SchemaError, TypeMismatch
 from penstock.operators.base import BatchForm, BatchResult, Operation, Operator
 from penstock.operators.errors import Errors
@@ -48,6 +49,8 @@ class Finder:
 class LookupTable(ABC):
     """What a stream can be enriched from: rows with a unique key, here or on a server. Configuration only."""
 
+    interface = 1
+    """The version of the interface that it is written for: `penstock.connectors.INTERFACE` when it was written."""
     schema: Schema
     key: str
 
@@ -161,6 +164,7 @@ class Lookup(Operation):
     kind = "lookup"
 
     def bind(self, schema: Schema) -> Schema:
+        check_interface(self.table, type(self.table).__name__)
         mine, theirs = schema.field(self.on).type, self.table.schema.field(self.table.key).type
         if mine != theirs:
             raise TypeMismatch(
