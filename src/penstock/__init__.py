@@ -31,7 +31,7 @@ from penstock.errors import PenstockError
 from penstock.expr import coalesce, col, lit, when
 from penstock.expr.makers import interval
 from penstock.expr.text import expr
-from penstock.operators import Process, op, retry, session, tumbling
+from penstock.operators import Process, count_window, global_window, op, retry, session, tumbling
 from penstock.operators.keyed import aggregates as agg
 from penstock.operators.keyed.process import state
 from penstock.pipeline.pipeline import Pipeline
@@ -62,6 +62,7 @@ __all__ = [
     "coalesce",
     "col",
     "console",
+    "count_window",
     "csv_files",
     "expr",
     "fields",
@@ -70,6 +71,7 @@ __all__ = [
     "from_iterator",
     "functions",
     "generator",
+    "global_window",
     "http",
     "infer",
     "interval",

@@ -85,7 +85,7 @@ class Table(LookupTable):
 
     def __init__(self, rows: Iterable[object], schema: str | Schema, key: str) -> None:
         self.schema = Schema.parse(schema)
-        (self.key,) = check_keys(self.schema, (key,))
+        (self.key,) = check_keys(self.schema, (key,), decimals=False)
         self._rows = [tuple(self._coerce(row)) for row in rows]
         if len(self._rows) > TABLE_ROWS_MAX:
             raise InvalidOption(
