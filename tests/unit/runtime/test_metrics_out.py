@@ -120,7 +120,7 @@ def test_only_metrics_of_the_catalogue_are_there_and_all_can_be() -> None:
     replicas = [ReplicasView(["score"], 2, 2, 1, 4, [0, 1], activations=3)]
     now = status(overhead=0.1, switches=[switch], switches_total=1, replicas=replicas)
     real = one.take(now, histogram(5), processes, outlets)
-    assert fields(real, "operation")["replica_activations_total"] == 3.0
+    assert fields(real, "operation", operation="score")["replica_activations_total"] == 3.0
     advised = snapshot(advise=True)
     told = {(p.measurement, name) for taken in (real, advised) for p in taken.points for name in p.fields}
     assert told == NAMES
