@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from penstock.connectors import memory, records
+from penstock.connectors import records
 from penstock.connectors.base import Sink, Source
 from penstock.connectors.memory import At, Memory
 from penstock.control.scheduler import START_DELAY_US
@@ -37,6 +37,7 @@ from penstock.testing.simulation.draws import (
     first_moment,
 )
 from penstock.testing.simulation.faults import Action, Fault, Moment
+from penstock.testing.simulation.followed import FollowedMemory
 from penstock.testing.simulation.functions import buffered, called, following, windowed
 from penstock.testing.simulation.labour import LIGHT_NS, RECORD_NS, drag, labour
 from penstock.testing.simulation.network import Weather
@@ -148,7 +149,7 @@ class Scenario:
         def sink(name: str) -> Sink:
             if not self.delivered:
                 return Ledger(disk)
-            sinks[name] = memory()
+            sinks[name] = FollowedMemory()
             return sinks[name]
 
         records = stream("in", self._source())
