@@ -1,6 +1,7 @@
 """Penstock: a Python stream processor on Apache Spark. ``import penstock as ps``."""
 
 from penstock.connectors import (
+    avro,
     console,
     csv_files,
     fields,
@@ -15,11 +16,13 @@ from penstock.connectors import (
     parquet,
     parquet_files,
     postgres,
+    protobuf,
     rates,
     records,
     redis,
     redis_table,
     sqlite,
+    sse,
     tcp_lines,
     udp_lines,
     webhook,
@@ -28,7 +31,7 @@ from penstock.errors import PenstockError
 from penstock.expr import coalesce, col, lit, when
 from penstock.expr.makers import interval
 from penstock.expr.text import expr
-from penstock.operators import Process, op, retry, session, tumbling
+from penstock.operators import Process, count_window, global_window, op, retry, session, tumbling
 from penstock.operators.keyed import aggregates as agg
 from penstock.operators.keyed.process import state
 from penstock.pipeline.pipeline import Pipeline
@@ -54,10 +57,12 @@ __all__ = [
     "Process",
     "Stream",
     "agg",
+    "avro",
     "backfill",
     "coalesce",
     "col",
     "console",
+    "count_window",
     "csv_files",
     "expr",
     "fields",
@@ -66,6 +71,7 @@ __all__ = [
     "from_iterator",
     "functions",
     "generator",
+    "global_window",
     "http",
     "infer",
     "interval",
@@ -77,6 +83,7 @@ __all__ = [
     "parquet",
     "parquet_files",
     "postgres",
+    "protobuf",
     "rates",
     "read_state",
     "records",
@@ -90,6 +97,7 @@ __all__ = [
     "spark_source",
     "sql",
     "sqlite",
+    "sse",
     "start",
     "state",
     "stream",

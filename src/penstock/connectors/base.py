@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 import pyarrow as pa
 
+from penstock.connectors.secrets import redacted
 from penstock.errors import CheckpointMismatch, InvalidOption
 from penstock.operators.base import MAIN, BatchKind
 from penstock.types import Record, Schema
@@ -368,6 +369,9 @@ class Sink(ABC):
     @abstractmethod
     def kind(self) -> str:
         """One word for explain and errors, such as ``files``."""
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} sink{f' at {redacted(self.place)}' if self.place is not None else ''}>"
 
     @property
     def place(self) -> Path | str | None:

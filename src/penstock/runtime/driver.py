@@ -54,7 +54,7 @@ class Driver:
         self._attempt = attempt
         self._plan = plan = attempt.plan
         self._node = node
-        self._connections = Connections(node, plan.options.slots or plan.workers)
+        self._connections = Connections(node, (plan.options.slots or plan.workers) + plan.replicas)
         self._anchors, self._outputs = anchors(plan), outputs(plan)
         cores = (os.cpu_count() or 1) if plan.options.master.startswith("local") else 1 << 20
         self._machine = DriverMachine(plan, now_us(), cores, resumption)
@@ -182,6 +182,8 @@ class Driver:
                 switch_note=_recent(done.notes, now),
                 waiting=machine.waits(now),
                 alternatives=done.alternatives,
+                replicas=done.replicas,
+                replica_pids=machine.loop.replication.pids,
                 actions=[_told(each, self._started_us) for each in done.actions[-ACTIONS_SHOWN:]],
             )
 

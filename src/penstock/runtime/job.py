@@ -10,6 +10,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -39,6 +40,7 @@ from penstock.runtime.host import Assignment
 from penstock.runtime.interrupts import Acknowledge, taken_interrupts
 from penstock.runtime.metrics_out.exporter import Exporter
 from penstock.runtime.metrics_out.samples import OutletFigures
+from penstock.runtime.progress import WATCH_S, Progress, screen
 from penstock.runtime.queries import open_service
 from penstock.runtime.report import Report, make_report
 from penstock.runtime.scratch import ScratchServer, shares_nothing
@@ -222,6 +224,35 @@ class Job:
         """Live figures: per operation the rates, λ, queue, service time, latencies."""
         return self._driver.status()
 
+    @property
+    def progress(self) -> Progress:
+        """How far the job is: counts, rates, queues and latencies, as a table where it is shown."""
+        return Progress.of(self.status(), self._driver.monitor.sources, set(self._plan.sinks) - {DEAD_LETTERS})
+
+    def watch(self, timeout: str | float | None = None) -> None:
+        """Show the progress until the job ends, for ``timeout`` at most: a live table in a notebook, lines elsewhere.
+
+        An interrupt ends the watching, not the job.
+        """
+        until = None if timeout is None else monotonic() + parse_us(timeout, option="timeout", allow_zero=True) / 1e6
+        draw = screen()
+        with suppress(KeyboardInterrupt):
+            while True:
+                draw(self.progress)
+                left_s = WATCH_S if until is None else min(WATCH_S, until - monotonic())
+                if left_s <= 0 or self._driver.ended.wait(left_s):
+                    break
+        draw(self.progress)
+
+    def __repr__(self) -> str:
+        return f"<Job {self.progress.headline.removeprefix('job ')}>"
+
+    def _repr_html_(self) -> str:
+        return self.progress._repr_html_()
+
+    def __dir__(self) -> list[str]:
+        return [name for name in dir(type(self)) if not name.startswith("_")]
+
     def latency_us(self) -> Histogram:
         """Latencies so far where end-to-end latency is taken, see :class:`Report`; two moments can be subtracted."""
         return self._driver.latency_us()
@@ -331,7 +362,7 @@ class Job:
 
 def _open_session(plan: Plan) -> tuple[SparkSession, Plan]:
     """Return the Spark session, and the plan as it can host it."""
-    session = open_session(plan.options.master, plan.workers, plan.options.name)
+    session = open_session(plan.options.master, plan.workers + plan.replicas, plan.options.name)
     if is_own(session):
         return session, plan
     try:
@@ -387,6 +418,16 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
     slots, group_size : int
         Tasks that run micro-batches side by side (default: as many as workers), and how many each of them runs before
         its Spark job ends (default: tuned to a scheduling overhead of 5 to 10 %).
+    replicas : int
+        Processes that stand by, so that operations with a slow function can be computed by several of them side by
+        side; 0, the default: as many as operations ask for with their own ``replicas=``. See docs/replicas.md.
+    grouping : {"load", "shuffle"}
+        Which replica gets the next records: the least utilised one (the default), or each in turn.
+    event_timeout : str
+        Drop records that have waited at their source for longer than this. Default: none are dropped.
+    queue_bound : int
+        Of more records than this that wait at a source instance, drop the oldest. Default: none are dropped. What
+        either drops goes to the dead letters of its chain, or is counted as skipped at the source.
     checkpoint : path
         Directory for snapshots and commits. A job that is started again with it goes on where the last commit
         was; without it, only lost workers are recovered. On a cluster all machines must share it; a cluster whose

@@ -43,12 +43,15 @@ class Finder:
         Returns the record of a key; None where there is none. A null key is never asked for in vain: it has none.
     columns : callable
         Returns rows as columns, and for each of some keys the place of its row in them; null where there is none.
+    many : callable, optional
+        Asks for all keys of some records at once, where asking takes time, and returns a `get` for them.
     turn : callable, optional
         To be called before each block of records, where the rows may change between two of them.
     """
 
     get: Callable[[object], Record | None]
     columns: Callable[[pa.Array], tuple[pa.RecordBatch, pa.Array]]
+    many: Callable[[list[object]], Callable[[object], Record | None]] | None = None
     turn: Callable[[], None] | None = None
 
 
@@ -82,7 +85,7 @@ class Table(LookupTable):
 
     def __init__(self, rows: Iterable[object], schema: str | Schema, key: str) -> None:
         self.schema = Schema.parse(schema)
-        (self.key,) = check_keys(self.schema, (key,))
+        (self.key,) = check_keys(self.schema, (key,), decimals=False)
         self._rows = [tuple(self._coerce(row)) for row in rows]
         if len(self._rows) > TABLE_ROWS_MAX:
             raise InvalidOption(
@@ -189,8 +192,14 @@ class Lookup(Operation):
         if self.how is How.LEFT:
             body.append(f"else: append(T({mine}{'None, ' * len(added)}))")
         finder = self.table.finder()
-        names = {"get": finder.get, "T": output.record_type}
-        process = compile_loop(errors.operation, body, names, errors)
+        names: dict[str, object] = {"T": output.record_type}
+        before: list[str] = []
+        if finder.many is None:
+            names["get"] = finder.get
+        else:
+            names["many"] = finder.many
+            before = [f"get = many([r.{attribute(self.on)} for r in rows])"]
+        process = compile_loop(errors.operation, body, names, errors, before=before)
         vectorised, turn = self._vectorised(output, finder), finder.turn
         if turn is not None:
             process, vectorised = _after(turn, process), _after(turn, vectorised)
