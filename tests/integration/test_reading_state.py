@@ -45,7 +45,7 @@ def test_the_state_of_a_checkpoint_is_read_while_the_job_runs_as_stored_and_as_r
             counted = [row["value"][0] for row in ps.read_state(checkpoint, operation="running").rows]
         except (CheckpointMismatch, InvalidOption):  # nothing is committed yet
             return False
-        return sum(counted) == len(EVENTS)
+        return bool(sum(counted) == len(EVENTS))
 
     made = pipeline(ps.files(tmp_path / "out"))
     with ps.start(made, parallelism=2, checkpoint=str(checkpoint), name="state", epoch="200ms") as job:
