@@ -151,8 +151,17 @@ class Pipelines:
                 on="k",
                 within=random.choice(["0s", "2s", "30s"]),
                 time="at",
-                how=random.choice(["inner", "left"]),
+                how=random.choice(["inner", "left", "right", "full"]),
                 match=random.choice(["all", "once"]),
+            ),
+            lambda: stream.join(
+                other.select("k", "w", seen="at"),
+                on="k",
+                within="seen BETWEEN at - INTERVAL 3 SECONDS AND at - INTERVAL 1 SECOND",
+                how=random.choice(["inner", "left", "right", "full"]),
+            ),
+            lambda: stream.join_asof(
+                other.select("k", "at", "w"), on="k", time="at", tolerance=random.choice([None, "5s"])
             ),
             lambda: stream.drop_duplicates(*keys).select(*keys),
             lambda: stream.key_by(*keys).alternatives(

@@ -47,6 +47,10 @@ GroupSizeOption = Annotated[
     int | None,
     typer.Option("--group-size", metavar="N", help="Micro-batches of a task in one Spark job. Default: tuned."),
 ]
+ReplicasOption = Annotated[
+    int | None,
+    typer.Option("--replicas", metavar="N", help="Processes that stand by to compute slow operations side by side."),
+]
 MetricsOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -92,6 +96,7 @@ def run(
     ports: Annotated[
         str | None, typer.Option(metavar="FIRST-LAST", help="Ports that the job's processes listen at.")
     ] = None,
+    replicas: ReplicasOption = None,
     metrics: MetricsOption = None,
     top: TopOption = True,
 ) -> None:
@@ -128,6 +133,7 @@ def run(
             driver_address=driver_address,
             bind_address=bind_address,
             ports=ports,
+            replicas=replicas,
             metrics=metrics or None,
         )
     with told(Exit.FAILED):

@@ -21,6 +21,8 @@ from penstock.connectors.console import console
 from penstock.connectors.csv_files import csv_files
 from penstock.connectors.files import files
 from penstock.connectors.foreach import foreach
+from penstock.connectors.formats.avro import avro
+from penstock.connectors.formats.protobuf import protobuf
 from penstock.connectors.generator import generator
 from penstock.connectors.http import http
 from penstock.connectors.iterator import from_iterator
@@ -28,11 +30,13 @@ from penstock.connectors.json_files import json_files
 from penstock.connectors.kafka import kafka
 from penstock.connectors.memory import At, memory, records
 from penstock.connectors.parquet_files import parquet_files
+from penstock.connectors.parquet_sink import parquet
 from penstock.connectors.postgres import postgres
 from penstock.connectors.redis import redis, redis_table
 from penstock.connectors.secrets import redacted
 from penstock.connectors.sockets import tcp_lines, udp_lines
 from penstock.connectors.sqlite import sqlite
+from penstock.connectors.sse import sse
 from penstock.connectors.webhook import webhook
 from penstock.operators import Finder, LookupTable, TablePlace
 from penstock.types import Record, Schema
@@ -58,6 +62,7 @@ __all__ = [
     "Spot",
     "TablePlace",
     "WriterContext",
+    "avro",
     "console",
     "csv_files",
     "fields",
@@ -69,14 +74,17 @@ __all__ = [
     "json_files",
     "kafka",
     "memory",
+    "parquet",
     "parquet_files",
     "postgres",
+    "protobuf",
     "rates",
     "records",
     "redacted",
     "redis",
     "redis_table",
     "sqlite",
+    "sse",
     "tcp_lines",
     "udp_lines",
     "webhook",

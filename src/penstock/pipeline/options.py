@@ -25,6 +25,9 @@ _MASTER = Text(
 _ADDRESS = Text(re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,253}[A-Za-z0-9])?"), "an IPv4 address or a name, no port")
 
 
+REPLICAS_MAX = 1_000
+
+
 class Forms(Enum):
     """Which forms a job's operations may take."""
 
@@ -37,6 +40,15 @@ class Forms(Enum):
     def pin(self) -> Form | None:
         """The form that every operation is pinned to, if they all are."""
         return {Forms.ADAPTIVE: None, Forms.RECORD: Form.RECORD, Forms.BATCH: Form.BATCH}[self]
+
+
+class Grouping(Enum):
+    """Which replica gets the next item."""
+
+    LOAD = "load"
+    """The least utilised one."""
+    SHUFFLE = "shuffle"
+    """The next one, whatever it has to do."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +122,13 @@ class Options:
     """Where the driver listens; empty: at its address."""
     ports: tuple[int, int] = (0, 0)
     """First and last of the ports that a job's processes listen at; (0, 0): any."""
+    replicas: Annotated[int, Whole(0, REPLICAS_MAX)] = 0
+    """Processes that stand by to compute operations in record form; 0: as many as operations ask for."""
+    grouping: Annotated[Grouping, OneOf(Grouping)] = Grouping.LOAD
+    event_timeout_us: Annotated[int, Duration(1_000)] = 0
+    """Records that have waited for longer at their source are dropped, and counted; 0: none are."""
+    queue_bound: Annotated[int, Whole(1)] = 0
+    """Records that may wait at a source; of more, the oldest are dropped, and counted; 0: any number."""
     metrics: tuple[Outlet, ...] = ()
     """Where samples of the job's figures go."""
 
@@ -133,19 +152,30 @@ class Options:
         driver_address: str | None = None,
         bind_address: str | None = None,
         ports: str | None = None,
+        replicas: int = 0,
+        grouping: str = "load",
+        event_timeout: str | float | None = None,
+        queue_bound: int | None = None,
         metrics: str | Sequence[str] | None = None,
     ) -> Options:
         """Check the options as users give them."""
         given = dict(locals())
         if parallelism is None:
             given["parallelism"] = min(os.cpu_count() or 1, 8)
-        unset = {option for option in ("master", "slots", "group_size") if given[option] is None}
+        unset = {
+            option
+            for option in ("master", "slots", "group_size", "event_timeout", "queue_bound")
+            if given[option] is None
+        }
         checks = [(field, field.removesuffix("_us"), check) for field, check in _CHECKS.items()]
         read = {field: check.read(option, given[option]) for field, option, check in checks if option not in unset}
         threads = re.fullmatch(r"local\[(\d+)(,\d+)?\]", master or "")
         if threads and int(threads[1]) < read["parallelism"]:
             allowed = f"at least {read['parallelism']} slots, one per worker"
             raise InvalidOption(option="master", given=master, allowed=allowed)
+        if replicas == 1:
+            allowed = f"0, or from 2 to {REPLICAS_MAX}: one replica computes no more than the worker itself"
+            raise InvalidOption(option="replicas", given=replicas, allowed=allowed)
         if pin is not None and not isinstance(pin, Mapping):
             raise InvalidOption(option="pin", given=pin, allowed="a dictionary from operations to forms")
         return Options(
@@ -178,6 +208,16 @@ def _ports(given: object) -> tuple[int, int]:
     if not 1024 <= first < last <= 65_535:
         raise InvalidOption(option="ports", given=given, allowed="FIRST-LAST, from 1024 to 65535, as in 40000-40200")
     return first, last
+
+
+def read_replicas(given: int | tuple[int, int], operation: str) -> tuple[int, int]:
+    """Read what a verb's ``replicas=`` was given: a number, or the least and the most."""
+    pair = given if isinstance(given, tuple | list) else (given, given)
+    whole = all(isinstance(each, int) and not isinstance(each, bool) for each in pair)
+    if not whole or len(pair) != 2 or not 1 <= pair[0] <= pair[1] <= REPLICAS_MAX:
+        allowed = f"a whole number from 1 to {REPLICAS_MAX}, or the least and the most of them: (1, 8)"
+        raise InvalidOption(option="replicas", given=given, allowed=allowed, operation=operation)
+    return pair[0], pair[1]
 
 
 def _place(checkpoint: str) -> str:
