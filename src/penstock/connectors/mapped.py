@@ -173,7 +173,7 @@ class SharedTable:
 
     def finder(self) -> Finder:
         """What a lookup works with."""
-        return Finder(self.get, self.columns, self.turn)
+        return Finder(self.get, self.columns, turn=self.turn)
 
 
 def _follow(holder: weakref.ref[SharedTable], stop: threading.Event, look_s: float) -> None:

@@ -17,6 +17,7 @@ import penstock as ps
 from penstock.connectors import WriterContext, merging
 from penstock.connectors import parquet_sink as parquet
 from penstock.errors import InvalidOption, PenstockError, SinkFailed, TypeMismatch
+from penstock.testing import check_sink
 from penstock.types import Schema
 
 SCHEMA = Schema.parse("n bigint, day string")
@@ -266,3 +267,11 @@ def test_a_merge_whose_files_another_writer_has_removed_shows_nothing(
     assert sum(visible(tmp_path / "out").values()) == 3
     successors[0].finish()
     assert sum(visible(tmp_path / "out").values()) == 3
+
+
+def test_it_keeps_the_promises_of_a_sink(tmp_path: Path) -> None:
+    def rows_of() -> list[Any]:
+        parts = parquet._parts(tmp_path / "out")
+        return [row for part in parts for row in pq.ParquetFile(part).read().to_pylist()]
+
+    check_sink(lambda: sink_of(tmp_path / "out", every=0, existing="append"), rows_of)
