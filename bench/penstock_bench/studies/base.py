@@ -52,6 +52,8 @@ class StudyOptions:
         Length of each measurement; None for the study's own.
     peer : bool
         Measure Structured Streaming too, where the study has a place for it.
+    traces : Path or None
+        Directory of recorded loads; None for the usual places.
     """
 
     quick: bool = False
@@ -59,6 +61,7 @@ class StudyOptions:
     parallelism: int = PARALLELISM
     seconds: float | None = None
     peer: bool = False
+    traces: Path | None = None
 
 
 @dataclass

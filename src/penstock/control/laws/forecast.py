@@ -5,7 +5,8 @@ again. Each is held against what came, and the one that was least wrong of late 
 season is never guessed worse than by taking it as it is, but for the time in which that is found out.
 
 The season is looked for in a history of at most `CELLS` cells. When it is full, two cells become one: a season of a
-minute and one of a day are found in the same memory, as soon as two of them have been seen.
+minute and one of a day are found in the same memory, as soon as two of them have been seen. The last `RECENT` looks
+are kept as they were, so that a season that is not too long is known to the look.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 
 CELLS = 256
+RECENT = 1_024
 LAG_MIN = 4
 """Cells that a season has at least."""
 SEASONS_MIN = 2.0
@@ -73,14 +75,10 @@ class Forecast:
         self._width = 1
         """Looks in a cell."""
         self._filling: list[float] = []
-        self._lag = 0
-        """Cells in a season; 0: there is none."""
-        self._unsought = 0
-
-    @property
-    def season(self) -> int:
+        self._recent: deque[float] = deque(maxlen=RECENT)
+        self.season = 0
         """Looks in a season; 0 if there is none."""
-        return self._lag * self._width
+        self._unsought = 0
 
     @property
     def method(self) -> str:
@@ -121,13 +119,15 @@ class Forecast:
 
     def _by_season(self) -> float | None:
         """What came a season ago, moved by how far the present is from what was then."""
-        if not self._lag or self._last is None:
+        if not self.season or self._last is None:
             return None
         then, next_then = self._at(-self.season), self._at(self._horizon - self.season)
         return None if then is None or next_then is None else self._last + next_then - then
 
     def _at(self, looks: int) -> float | None:
-        """The history so many looks from the last one, between the middles of two cells."""
+        """The history so many looks from the last one: as it was, or else between the middles of two cells."""
+        if -len(self._recent) < looks <= 0:
+            return self._recent[looks - 1]
         place = len(self._cells) + (len(self._filling) + looks - 0.5) / self._width - 0.5
         first = int(place)
         if first < 0 or first + 1 >= len(self._cells):
@@ -136,6 +136,7 @@ class Forecast:
         return (1 - share) * self._cells[first] + share * self._cells[first + 1]
 
     def _keep(self, value: float) -> None:
+        self._recent.append(value)
         self._filling.append(value)
         if len(self._filling) < self._width:
             return
@@ -145,10 +146,21 @@ class Forecast:
         if len(self._cells) == CELLS:
             self._cells = [(one + two) / 2 for one, two in zip(self._cells[::2], self._cells[1::2], strict=True)]
             self._width *= 2
-            self._lag //= 2
         if self._unsought >= SEEK_CELLS:
             self._unsought = 0
-            self._lag = season(self._cells)
+            self.season = self._refined(season(self._cells) * self._width)
+
+    def _refined(self, looks: int) -> int:
+        """A season that cells have told roughly, to the look if the recent past is long enough."""
+        if not looks or looks + self._width + CELLS > len(self._recent):
+            return looks
+        recent = list(self._recent)[-looks - self._width - CELLS :]
+        ends = recent[-CELLS:]
+
+        def unlike(lag: int) -> float:
+            return sum(abs(now - then) for now, then in zip(ends, recent[-CELLS - lag : -lag], strict=True))
+
+        return min(range(max(1, looks - self._width), looks + self._width + 1), key=unlike)
 
 
 def season(values: Sequence[float]) -> int:

@@ -5,9 +5,12 @@ Nothing is benchmarked beforehand: execution times are those of the interval tha
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, isfinite
+
+from penstock.control.laws.forecast import Forecast
 
 INPUT = ""
 """Name under which `Operator.received` counts what comes from outside, not from another operation."""
@@ -229,3 +232,53 @@ def needs(
         number = replicas_for(work, present=own.replicas, least=own.least, most=own.most, policy=policy)
         found[name] = Need(thetas[name], received, queued, work, number)
     return {each.name: found[each.name] for each in operators}
+
+
+class Predictive:
+    """PS-1 from interval to interval: remembers θ, expects what its forecast says, gives back what stays unneeded.
+
+    The forecast only adds: replicas are ready before a rise, and are never given back for a fall that is only expected.
+
+    Parameters
+    ----------
+    policy : Policy
+        How closely replicas follow the need.
+    forecast : Forecast, optional
+        Of what comes from outside in an interval.
+    hold : int
+        Replicas are given back when as many intervals in a row had no use for them.
+    """
+
+    def __init__(self, policy: Policy = PAPER, forecast: Forecast | None = None, hold: int = 1) -> None:
+        self._policy = policy
+        self._forecast = forecast
+        self._hold = hold
+        self._shares = Shares()
+        self._works: dict[str, deque[float]] = {}
+        self.expected = 0.0
+        """What was expected from outside for the next interval at the last look."""
+
+    def decide(self, operators: Sequence[Operator], interval_us: float, incoming: float) -> dict[str, Need]:
+        """Take the figures of an interval, and say what the next one needs."""
+        self.expected = incoming
+        if self._forecast is not None:
+            self._forecast.add(incoming)
+            self.expected = max(incoming, self._forecast.ahead())
+        found = needs(
+            operators,
+            interval_us,
+            incoming=incoming,
+            expected=self.expected,
+            shares=self._shares,
+            policy=self._policy,
+        )
+        for each in operators:
+            need = found[each.name]
+            works = self._works.setdefault(each.name, deque(maxlen=self._hold))
+            works.append(need.work)
+            if need.replicas < each.replicas:
+                kept = replicas_for(
+                    max(works), present=each.replicas, least=each.least, most=each.most, policy=self._policy
+                )
+                found[each.name] = replace(need, replicas=kept)
+        return found
