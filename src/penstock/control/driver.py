@@ -155,7 +155,7 @@ class DriverMachine:
             case CoresSeen(cores=cores):
                 self._schedule(event, now_us)
                 if self._cores is not None and cores < self._cores:
-                    self._obey(self.loop.on_replaced(now_us))  # a worker may have been lost with its core
+                    self._obey(self.loop.on_replaced(now_us, cores))  # a worker may have been lost with its core
                 self._cores = cores
             case _:
                 self._schedule(event, now_us)
@@ -265,7 +265,7 @@ class DriverMachine:
                     self._tell(self._workers.get(incarnation), m.Stop())
                 case Replace():
                     self._chores.append(command)
-                    self._obey(self.loop.on_replaced(now_us))
+                    self._obey(self.loop.on_replaced(now_us, self._cores))
                 case Finish(error=error):
                     self._finish(error)
         if resumed:
@@ -290,7 +290,9 @@ class DriverMachine:
             return
         self._obey(self.loop.on_slot(message, now_us))
         while len(self._slots) > SLOT_LINKS_MAX:
-            del self._slots[next(iter(self._slots))]  # the oldest; its group has ended long ago
+            # The oldest, whose group has ended long ago; replicas live as long as the job.
+            passing = (link for link, far in self._slots.items() if far.group >= 0)
+            del self._slots[next(passing, next(iter(self._slots)))]
 
     def _obey(self, commands: Sequence[LoopCommand]) -> None:
         for command in commands:

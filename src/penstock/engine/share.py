@@ -240,7 +240,8 @@ class Share:
                 for source in self._sources:
                     source.pause() if keep else source.drain()
             case m.Switch():
-                switch = Switch(message.switch, Range(message.first, message.last), message.interval_us)
+                chosen, numbers = Range(message.first, message.last), tuple(message.replicas)
+                switch = Switch(message.switch, chosen, message.interval_us, numbers)
                 for unit in self.units:
                     if unit.spec.id == message.unit:
                         unit.switch(switch)
@@ -447,6 +448,7 @@ class Share:
                 waiting=unit.input.waiting_records(now_us),
                 blocked_us=unit.blocked.total_us,
                 alternatives=unit.exchanges.pulse(now_us),
+                replicas=unit.way.figures(),
             )
             for unit in self._units.values()
         ]
@@ -456,6 +458,7 @@ class Share:
             at_us=now_us,
             units=pulses,
             slots=self._pool.slots,
+            replicas=self._pool.replica_numbers,
         )
 
     def edge_figures(self) -> list[m.EdgeFigures]:

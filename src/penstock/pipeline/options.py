@@ -23,6 +23,9 @@ _MASTER = Text(
 )
 
 
+REPLICAS_MAX = 1_000
+
+
 class Forms(Enum):
     """Which forms a job's operations may take."""
 
@@ -35,6 +38,15 @@ class Forms(Enum):
     def pin(self) -> Form | None:
         """The form that every operation is pinned to, if they all are."""
         return {Forms.ADAPTIVE: None, Forms.RECORD: Form.RECORD, Forms.BATCH: Form.BATCH}[self]
+
+
+class Grouping(Enum):
+    """Which replica gets the next item."""
+
+    LOAD = "load"
+    """The least utilised one."""
+    SHUFFLE = "shuffle"
+    """The next one, whatever it has to do."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +112,9 @@ class Options:
     """Least time that a micro-batch gathers."""
     group_size: Annotated[int, Whole(1, 1000)] = 0
     """Micro-batches of a group's task; 0: tuned."""
+    replicas: Annotated[int, Whole(0, REPLICAS_MAX)] = 0
+    """Processes that stand by to compute operations in record form; 0: as many as operations ask for."""
+    grouping: Annotated[Grouping, OneOf(Grouping)] = Grouping.LOAD
     metrics: tuple[Outlet, ...] = ()
     """Where samples of the job's figures go."""
 
@@ -119,6 +134,8 @@ class Options:
         slots: int | None = None,
         interval: str | float = "50ms",
         group_size: int | None = None,
+        replicas: int = 0,
+        grouping: str = "load",
         metrics: str | Sequence[str] | None = None,
     ) -> Options:
         """Check the options as users give them."""
@@ -132,6 +149,9 @@ class Options:
         if threads and int(threads[1]) < read["parallelism"]:
             allowed = f"at least {read['parallelism']} slots, one per worker"
             raise InvalidOption(option="master", given=master, allowed=allowed)
+        if replicas == 1:
+            allowed = f"0, or from 2 to {REPLICAS_MAX}: one replica computes no more than the worker itself"
+            raise InvalidOption(option="replicas", given=replicas, allowed=allowed)
         if pin is not None and not isinstance(pin, Mapping):
             raise InvalidOption(option="pin", given=pin, allowed="a dictionary from operations to forms")
         return Options(
@@ -141,6 +161,16 @@ class Options:
             pins=tuple((name, OneOf(Form).read(f"pin[{name!r}]", form)) for name, form in (pin or {}).items()),
             metrics=read_outlets(metrics),
         )
+
+
+def read_replicas(given: int | tuple[int, int], operation: str) -> tuple[int, int]:
+    """Read what a verb's ``replicas=`` was given: a number, or the least and the most."""
+    pair = given if isinstance(given, tuple | list) else (given, given)
+    whole = all(isinstance(each, int) and not isinstance(each, bool) for each in pair)
+    if not whole or len(pair) != 2 or not 1 <= pair[0] <= pair[1] <= REPLICAS_MAX:
+        allowed = f"a whole number from 1 to {REPLICAS_MAX}, or the least and the most of them: (1, 8)"
+        raise InvalidOption(option="replicas", given=given, allowed=allowed, operation=operation)
+    return pair[0], pair[1]
 
 
 def _place(checkpoint: str) -> str:

@@ -54,7 +54,7 @@ class Driver:
         self._attempt = attempt
         self._plan = plan = attempt.plan
         self._node = node
-        self._connections = Connections(node, plan.options.slots or plan.workers)
+        self._connections = Connections(node, (plan.options.slots or plan.workers) + plan.replicas)
         self._anchors, self._outputs = anchors(plan), outputs(plan)
         cores = (os.cpu_count() or 1) if plan.options.master.startswith("local") else 1 << 20
         self._machine = DriverMachine(plan, now_us(), cores, resumption)

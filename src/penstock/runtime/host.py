@@ -129,7 +129,7 @@ class _Host:
         self._checkpoint = plan.options.checkpoint
         self._node = Node(assignment.keys, assignment.host or own_address(assignment.driver))
         self._node.connect(assignment.driver)
-        self._connections = Connections(self._node, plan.options.slots or plan.workers)
+        self._connections = Connections(self._node, (plan.options.slots or plan.workers) + plan.replicas)
         self._careful = False
         """Whether what is being read back is for careful mode."""
         self._store = store

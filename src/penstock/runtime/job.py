@@ -322,7 +322,7 @@ class Job:
 
 def _open_session(plan: Plan) -> tuple[SparkSession, Plan]:
     """Return the Spark session, and the plan as it can host it."""
-    session = open_session(plan.options.master, plan.workers, plan.options.name)
+    session = open_session(plan.options.master, plan.workers + plan.replicas, plan.options.name)
     if is_own(session):
         return session, plan
     try:
@@ -378,6 +378,11 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
     slots, group_size : int
         Tasks that run micro-batches side by side (default: as many as workers), and how many each of them runs before
         its Spark job ends (default: tuned to a scheduling overhead of 5 to 10 %).
+    replicas : int
+        Processes that stand by, so that operations with a slow function can be computed by several of them side by
+        side; 0, the default: as many as operations ask for with their own ``replicas=``. See docs/replicas.md.
+    grouping : {"load", "shuffle"}
+        Which replica gets the next records: the least utilised one (the default), or each in turn.
     checkpoint : path
         Directory for snapshots and commits. A job that is started again with it goes on where the last commit
         was; without it, only lost workers are recovered. On a cluster all machines must share it; a cluster whose

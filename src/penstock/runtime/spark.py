@@ -367,6 +367,8 @@ class GroupJobs:
         context = self._session.sparkContext
         try:
             told = f"{self._job}: slots for micro-batches, group {command.group}"
+            if command.group < 0:
+                told = f"{self._job}: {command.slots} replicas"
             context.setJobGroup(self._group, told, interruptOnCancel=True)
             tasks = context.parallelize(range(command.slots), command.slots).mapPartitionsWithIndex(host)
             unable = tasks.collect()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import PenstockError
 from penstock.operators import MAIN, Operation
 from penstock.pipeline.graph import Input
+from penstock.pipeline.options import read_replicas
 from penstock.pipeline.steps import Step, make_step
 from penstock.types import Schema
 
@@ -41,8 +42,16 @@ class Builder:
 
         return Stream(step, port, schema, keys)
 
-    def _then(self, operation: Operation, name: str | None, on_error: str = "fail") -> Stream:
+    def _then(
+        self,
+        operation: Operation,
+        name: str | None,
+        on_error: str = "fail",
+        replicas: int | tuple[int, int] | None = None,
+    ) -> Stream:
         step = make_step(operation, (self._edge,), name, operation.kind, on_error)
+        if replicas is not None:
+            step = replace(step, node=replace(step.node, replicas=read_replicas(replicas, step.node.name)))
         try:
             return self._stream(step, MAIN, operation.bind(self.schema))
         except PenstockError as error:

@@ -28,12 +28,24 @@ class FunctionVerbs(Builder):
         schema: str | Schema | None = None,
         name: str | None = None,
         on_error: str = "fail",
+        replicas: int | tuple[int, int] | None = None,
     ) -> Stream:
         """Call a function for each record; it returns a dict, a tuple or a record of ``schema``.
 
         Columns that a dict leaves out are null. For a schema of one column the bare value will do.
+
+        Parameters
+        ----------
+        replicas : int or (int, int)
+            How many processes compute it side by side: a number, or the least and the most, between which the job
+            chooses. 1: the worker itself, always. Results keep their order. See docs/replicas.md. A function that waits
+            for a service is better called by :meth:`map_async`.
+
+        Examples
+        --------
+        >>> images.map(classify, schema="id bigint, label string", replicas=4)         # doctest: +SKIP
         """
-        return self._apply(function, schema, name, on_error, flat=False)
+        return self._apply(function, schema, name, on_error, replicas, flat=False)
 
     def flat_map(
         self,
@@ -42,9 +54,13 @@ class FunctionVerbs(Builder):
         schema: str | Schema | None = None,
         name: str | None = None,
         on_error: str = "fail",
+        replicas: int | tuple[int, int] | None = None,
     ) -> Stream:
-        """Call a function for each record; it returns any number of records of ``schema``."""
-        return self._apply(function, schema, name, on_error, flat=True)
+        """Call a function for each record; it returns any number of records of ``schema``.
+
+        ``replicas`` is how many processes compute it side by side, as for :meth:`map`.
+        """
+        return self._apply(function, schema, name, on_error, replicas, flat=True)
 
     def map_async(
         self,
@@ -135,12 +151,19 @@ class FunctionVerbs(Builder):
         return self._then(Transform(function, Schema.parse(schema)), name)
 
     def _apply(
-        self, function: Any, schema: str | Schema | None, name: str | None, on_error: str, *, flat: bool
+        self,
+        function: Any,
+        schema: str | Schema | None,
+        name: str | None,
+        on_error: str,
+        replicas: int | tuple[int, int] | None,
+        *,
+        flat: bool,
     ) -> Stream:
         label = name or getattr(function, "__name__", "map").replace("<lambda>", "flat_map" if flat else "map")
         step_function = as_function(function, schema, label)
         if is_coroutine(step_function.record_form):
             hint = "Use map_async()."
             raise TypeMismatch(what=f"'{step_function.__name__}' gives a coroutine.", operation=label, hint=hint)
-        stream = self._then(Apply(step_function, flat), name, on_error)
+        stream = self._then(Apply(step_function, flat), name, on_error, replicas)
         return stream if name else stream._renamed(label)
