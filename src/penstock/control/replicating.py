@@ -1,6 +1,6 @@
 """How many replicas each range of operations should have: PS-1 at every interval, in bounds, with reasons. Pure.
 
-Monitor, analyse, plan, execute (PS-4): `control/observing.py` monitors, the law analyses in graph order, here it is
+Monitor, analyse, plan, execute (PS-4): `control/elastic.py` monitors, the law analyses in graph order, here it is
 planned, and `Replication.want` executes. Who acts, in the order of what it costs:
 
 ==========================  ==========================================================================================
@@ -12,8 +12,8 @@ replicas (here)             the rate that is seen or expected needs more than th
 workers (the user)          replicas are at their bound and records still wait: said in a note
 ==========================  ==========================================================================================
 
-They do not fight: a range in batch form is left alone until it comes back; replicas count for what the record form
-carries, so the switch point moves with them; and both have their own hysteresis.
+They do not fight: a range in batch form has no replicas, and what is wanted for it takes effect when it comes back;
+replicas count for what the record form carries, so the switch point moves with them; both have their own hysteresis.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 
 from penstock.control.laws.forecast import Forecast
 from penstock.control.laws.replicas import OURS, Need, Operator, Policy, Predictive
-from penstock.durations import format_us
+from penstock.control.replicas import DEGREE_MIN
 
 HOLD_LOOKS = 2
 """Replicas are given back when so many intervals in a row had no use for them."""
@@ -49,7 +49,7 @@ class RangeMeasure:
     least, most : int
         Bounds of the user, or of the job. Equal ones are a pin.
     in_batch : bool
-        It is in batch form, or on its way there or back: replicas must not be changed.
+        It is in batch form, or on its way there or back: what is wanted takes effect when it is in record form.
     cores : int, optional
         Replicas that can be busy at a time, if the operations compute; None if they wait.
     """
@@ -100,6 +100,7 @@ class Replicator:
         self._policy = policy
         self._law = Predictive(policy, Forecast(), hold)
         self._noted: dict[int, str] = {}
+        self._wanted: dict[int, int] = {}
 
     @property
     def expected(self) -> float:
@@ -117,14 +118,16 @@ class Replicator:
         sized = [self._sized(each, by_unit.get(int(each.name))) for each in operators]
         self.needs = self._law.decide(sized, self._interval_us, incoming)
         wanted = {each.unit: self._degree(each, self.needs[str(each.unit)]) for each in ranges}
-        granted = share_out(self._pool, wanted, {each.unit: each.least for each in ranges if not each.in_batch})
+        shared = share_out(self._pool, wanted, {each.unit: each.least for each in ranges})
+        granted = {number: count if count >= DEGREE_MIN else HERE for number, count in shared.items()}
         figures = {each.name: each for each in operators}
         found = []
         for each in ranges:
             own, need = figures[str(each.unit)], self.needs[str(each.unit)]
             self._watch(now_us, each, own, need, granted[each.unit])
-            if each.in_batch or granted[each.unit] == each.degree:
+            if granted[each.unit] == self._wanted.get(each.unit, HERE):
                 continue
+            self._wanted[each.unit] = granted[each.unit]
             found.append(
                 WantedReplicas(
                     each.unit,
@@ -154,7 +157,7 @@ class Replicator:
         """Replicas for a need: none where the instances do it themselves and nobody has asked for some."""
         if at.least == at.most:
             return at.least
-        if at.in_batch or (need.replicas <= at.instances and at.least <= at.instances):
+        if need.replicas <= at.instances and at.least <= max(1, at.instances):
             return HERE
         return max(at.least, need.replicas)
 
@@ -166,7 +169,7 @@ class Replicator:
         load = f"{coming:,.0f}/s" + (f" and {need.queued:,.0f} that wait" if need.queued >= 1 else "")
         seen = own.arrived / seconds
         ahead = f" (expected; now {seen:,.0f}/s)" if coming > 1.05 * seen else ""
-        work = f"{load}{ahead} at {format_us(round(own.execution_us))} a record are {need.work:.1f} replicas' work"
+        work = f"{load}{ahead} at {own.execution_us / 1_000:.3g} ms a record are {need.work:.1f} replicas' work"
         if granted == HERE:
             return f"{work}: the worker does it itself"
         short = f", {need.replicas} wanted" if need.replicas > granted else ""

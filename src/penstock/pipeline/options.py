@@ -115,6 +115,8 @@ class Options:
     replicas: Annotated[int, Whole(0, REPLICAS_MAX)] = 0
     """Processes that stand by to compute operations in record form; 0: as many as operations ask for."""
     grouping: Annotated[Grouping, OneOf(Grouping)] = Grouping.LOAD
+    replica_interval_us: Annotated[int, Duration(100_000, 3_600_000_000)] = 1_000_000
+    """td: how often the number of replicas is decided."""
     metrics: tuple[Outlet, ...] = ()
     """Where samples of the job's figures go."""
 
@@ -136,6 +138,7 @@ class Options:
         group_size: int | None = None,
         replicas: int = 0,
         grouping: str = "load",
+        replica_interval: str | float = "1s",
         metrics: str | Sequence[str] | None = None,
     ) -> Options:
         """Check the options as users give them."""

@@ -383,6 +383,8 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
         side; 0, the default: as many as operations ask for with their own ``replicas=``. See docs/replicas.md.
     grouping : {"load", "shuffle"}
         Which replica gets the next records: the least utilised one (the default), or each in turn.
+    replica_interval : str
+        How often the number of active replicas is decided, where that is left to the job (default: ``"1s"``).
     checkpoint : path
         Directory for snapshots and commits. A job that is started again with it goes on where the last commit
         was; without it, only lost workers are recovered. On a cluster all machines must share it; a cluster whose
