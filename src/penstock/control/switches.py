@@ -119,6 +119,8 @@ class FormView:
     sent_us: int | None
     waiting: frozenset[int]
     """Instances that have not made it."""
+    replicas: tuple[int, ...] = ()
+    """Those that compute the range; none: slots do."""
 
 
 class Switches:
@@ -160,6 +162,7 @@ class Switches:
                 state.pending.number if state.pending is not None else None,
                 state.pending.sent_us if state.pending is not None else None,
                 frozenset(state.pending.waiting) if state.pending is not None else frozenset(),
+                state.replicas,
             )
             for unit, state in self._units.items()
         }

@@ -34,6 +34,8 @@ class Way(ABC):
 
     range: Range
     until: int | None
+    numbers: tuple[int, ...] = ()
+    """The replicas that compute it, if they do."""
 
     @property
     def away(self) -> Range:

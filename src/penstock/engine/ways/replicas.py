@@ -69,8 +69,7 @@ class Replicas(Way):
     ) -> None:
         self.range = chosen = switch.range
         self.until = chosen.first
-        self.numbers: tuple[int, ...] = switch.replicas
-        """The active replicas."""
+        self.numbers = switch.replicas
         spec, options = unit.spec, unit.plan.options
         self._unit = spec.id
         self._instance = unit.instance
