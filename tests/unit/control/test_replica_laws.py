@@ -98,6 +98,13 @@ def test_what_waits_upstream_counts_for_those_behind_it() -> None:
     assert needs(jammed, TD_US, incoming=100, policy=Policy(through=True))["2"].replicas == 4
 
 
+def test_a_short_interval_makes_no_panic_of_a_short_queue() -> None:
+    """Ten records that take 100 ms each need not be worked off within 100 ms."""
+    waiting = [Operator(name="1", received={INPUT: 1}, processed=1, queue=10, execution_us=100_000)]
+    assert needs(waiting, 100_000, incoming=1)["1"].replicas == 11
+    assert needs(waiting, 100_000, incoming=1, policy=Policy(drain=5.0))["1"].replicas == 3
+
+
 def test_nothing_to_do_needs_the_least() -> None:
     idle = Operator(name="1", received={INPUT: 0}, processed=0, queue=0, execution_us=0, replicas=5, least=1, most=8)
     assert needs([idle], TD_US, incoming=0)["1"].replicas == 1

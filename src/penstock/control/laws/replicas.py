@@ -94,15 +94,19 @@ class Policy:
     through : bool
         Whether records that wait before an operation count for those behind it too, which they reach within the next
         interval. The paper names that as future work.
+    drain : float
+        What waits is worked off within an interval, or within so many execution times if that is longer: a queue of ten
+        records is no reason for ten replicas.
     """
 
     reserve: float = 0.0
     delta: float = 0.0
     through: bool = False
+    drain: float = 0.0
 
 
 PAPER = Policy()
-OURS = Policy(reserve=0.05, delta=0.05, through=True)
+OURS = Policy(reserve=0.05, delta=0.05, through=True, drain=5.0)
 
 
 @dataclass(slots=True)
@@ -228,7 +232,9 @@ def needs(
         if policy.through:
             queued += sum(part * found[origin].queued for origin, part in parts[name].items() if origin in found)
         received = max(0.0, source) * thetas[name]
-        work = (received + queued) * max(0.0, own.execution_us) / interval_us if interval_us > 0 else 0.0
+        execution_us = max(0.0, own.execution_us)
+        drain_us = max(interval_us, policy.drain * execution_us)
+        work = received * execution_us / interval_us + queued * execution_us / drain_us if interval_us > 0 else 0.0
         number = replicas_for(work, present=own.replicas, least=own.least, most=own.most, policy=policy)
         found[name] = Need(thetas[name], received, queued, work, number)
     return {each.name: found[each.name] for each in operators}
