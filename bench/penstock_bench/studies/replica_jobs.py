@@ -22,10 +22,10 @@ from penstock_bench.studies.traces import Trace
 OPERATIONS = 4
 SERVICE_S = 0.025
 """Of each operation."""
-POOL = 16
+POOL = 32
 """Replicas, each of which runs the chain of all operations: half of the model's 32, so that they fit two cores."""
 TD = "200ms"
-WARM_UP_S = 15.0
+WARM_UP_S = 25.0
 """The pool comes up, and everything is built, before the load begins; cut from what is measured."""
 WARM_UP_EPS = 4.0
 WAIT_S = 120.0

@@ -123,11 +123,15 @@ class Elastic:
         self._interval_us = plan.options.replica_interval_us
         self._replicator = Replicator(replication.size, self._interval_us)
         self._pulses: dict[tuple[int, int], m.UnitPulse] = {}
+        self._pulsed_us: dict[int, int] = {}
+        """By worker: of which moment its last pulse is."""
         self._written: dict[tuple[int, int], int] = {}
         """By worker and edge."""
         self._last: dict[int, _Unit] = {}
         self._last_written: Counter[int] = Counter()
         self._looked_us: int | None = None
+        self._seen_us = 0.0
+        """Of which moment the counts of the last look are: with short intervals, a pulse's age matters."""
         self._away: dict[int, _Away] = {}
         self._ranges: dict[int, Range] = {}
         self._waits: dict[int, bool] = {}
@@ -146,8 +150,9 @@ class Elastic:
     def on_worker(self, message: m.FromWorker) -> None:
         """Monitor: take queues from pulses, what edges carry from heartbeats."""
         match message:
-            case m.Pulse(units=units):
+            case m.Pulse(worker=worker, units=units, at_us=at_us):
                 self._pulses.update(((each.unit, each.instance), each) for each in units)
+                self._pulsed_us[worker] = at_us
             case m.Heartbeat(worker=worker, edges=edges):
                 self._written.update(((worker, each.edge), each.records_written) for each in edges)
             case _:
@@ -186,14 +191,14 @@ class Elastic:
         """Analyse, plan and execute, if an interval has passed; ``record_ns`` is what a record costs in record form."""
         if not self._replication.size:
             return
+        seen_us = sum(self._pulsed_us.values()) / max(1, len(self._pulsed_us))
         if self._looked_us is None:
-            self._looked_us = now_us
+            self._looked_us, self._seen_us = now_us, seen_us
             self._count()
-        passed_us = now_us - self._looked_us
-        if passed_us < self._interval_us:
+        if now_us - self._looked_us < self._interval_us or seen_us <= self._seen_us:
             return
-        self._looked_us = now_us
-        before, before_written = self._last, self._last_written
+        before, before_written, passed_us = self._last, self._last_written, seen_us - self._seen_us
+        self._looked_us, self._seen_us = now_us, seen_us
         self._count()
         share = self._interval_us / passed_us
         operators = self._operators(before, before_written, share)
@@ -332,7 +337,7 @@ class Elastic:
         incoming: float,
         figures: Mapping[str, OperationFigures],
         at_s: float,
-        passed_us: int,
+        passed_us: float,
     ) -> None:
         by_unit = {int(each.name): each for each in operators}
         replicas = sum(each.degree or each.instances for each in ranges)
