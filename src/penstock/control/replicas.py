@@ -140,6 +140,8 @@ class Replication:
         self._switches = switches
         self._wants: dict[int, _Want] = {}
         self._activations: Counter[int] = Counter()
+        self._given: dict[int, tuple[int, ...]] = {}
+        """By unit: the replicas that it was given last."""
         self._pool: _Pool | None = None
         self._pools = 0
         self._retry_at_us = 0
@@ -228,6 +230,7 @@ class Replication:
             if len(chosen) < want.degree:
                 reason += f" ({len(chosen)} of {want.degree} replicas are up)"
             self._activations[unit] += len(set(chosen) - set(present))
+            self._given[unit] = chosen
             self._switches.order(spec, *target, reason, want.inputs, at_s, now_us, chosen)
         return advice
 
@@ -237,9 +240,7 @@ class Replication:
         if want.degree < DEGREE_MIN or len(known) < DEGREE_MIN:
             return ()
         present = self._switches.replicas(unit)[2]
-        taken = Counter(
-            each for other in self._plan.units if other.id != unit for each in self._switches.replicas(other.id)[2]
-        )
+        taken = Counter(each for other, numbers in self._given.items() if other != unit for each in numbers)
         known.sort(key=lambda each: (each not in present, taken[each], each))
         return tuple(sorted(known[: want.degree]))
 

@@ -37,7 +37,7 @@ class Dealing:
         self._roll(now_us)
         if self._grouping is Grouping.SHUFFLE:
             found = active[self._turn % len(active)] if active else None
-            return self._taken(found) if found in free else None
+            return self._taken(active, found) if found in free and found is not None else None
         # In turn among equals, beginning behind the last one.
         order = [active[(self._turn + i) % len(active)] for i in range(len(active))]
         order = [each for each in order if each in free]
@@ -46,12 +46,12 @@ class Dealing:
         least = min(order, key=lambda each: self._used.get(each, 0.0))
         used = self._used.get(least, 0.0)
         if used >= 1.0:
-            return self._taken(order[0])
+            return self._taken(active, order[0])
         self._used[least] = used + cost_us / self._interval_us
-        return self._taken(least)
+        return self._taken(active, least)
 
-    def _taken(self, number: int | None) -> int | None:
-        self._turn += 1
+    def _taken(self, active: Sequence[int], number: int) -> int:
+        self._turn = active.index(number) + 1
         return number
 
     def done(self, number: int, busy_us: int) -> None:
