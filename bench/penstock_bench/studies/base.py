@@ -164,6 +164,8 @@ class Study(ABC):
     method: ClassVar[str]
     file: ClassVar[str] = ""
     """Name of its results, where that is not its own."""
+    beside: ClassVar[int] = 0
+    """Processes that its jobs have beside workers and slots: Spark must have places for them."""
     settings: ClassVar[dict[str, object]] = {}
     """What the header of its results says beside the number of workers."""
 

@@ -42,7 +42,7 @@ def run_study(name: str, options: StudyOptions, out: Path, console: Console) -> 
 
     say(f"{study.title} ({study.after})\n{study.method}")
     # One Spark for all jobs of the study: starting it is not what is measured.
-    open_session("local", options.parallelism, f"study-{name}")
+    open_session("local", options.parallelism + study.beside, f"study-{name}")
     try:
         path = out / f"{study.file or name}.json"
         results, complete = conduct(study, options, path, say)

@@ -16,14 +16,14 @@ from typing import Any
 import penstock as ps
 from penstock.connectors.rates import RateSchedule, Segment
 from penstock_bench.meter.job import read_rows
-from penstock_bench.studies.replica_rows import ENGINE, LAWS, OVER, PEAK_WORK, Scene, busiest
+from penstock_bench.studies.replica_rows import ENGINE, LAWS, OVER, PEAK_WORK, Scene
 from penstock_bench.studies.traces import Trace
 
 OPERATIONS = 4
 SERVICE_S = 0.025
 """Of each operation."""
 POOL = 32
-"""Replicas, each of which runs the chain of all operations: half of the model's 32, so that they fit two cores."""
+"""Replicas, each of which runs the chain of all operations: as many as the model has for four operations."""
 TD = "200ms"
 WARM_UP_S = 25.0
 """The pool comes up, and everything is built, before the load begins; cut from what is measured."""
@@ -42,8 +42,8 @@ class Replayed:
 
     @staticmethod
     def of(trace: Trace, seconds: int, speed: float) -> Replayed:
-        """Scale the busiest part of a load so that its peak keeps the pool as busy as the model's."""
-        rates = busiest(trace.rates_eps, seconds)
+        """Scale the first part of a load so that its peak keeps the pool as busy as the model's."""
+        rates = trace.rates_eps[:seconds]
         peak_eps = POOL * PEAK_WORK / OVER / (OPERATIONS * SERVICE_S)
         return Replayed(trace, tuple(rate * peak_eps / max(rates) for rate in rates), speed)
 

@@ -12,6 +12,7 @@ from penstock_bench.meter.rows import Check, Claim, Results
 from penstock_bench.report.chart import Figure, Line, Lines
 from penstock_bench.report.words import ms, number
 from penstock_bench.studies.base import Desk, Study, Table, data_of, machine
+from penstock_bench.studies.replica_jobs import POOL, TD, Replayed, replay
 from penstock_bench.studies.replica_rows import (
     COMPLEX,
     ENGINE,
@@ -37,7 +38,11 @@ from penstock_bench.studies.replica_rows import (
 from penstock_bench.studies.traces import NAMES, RAW, Trace, find_traces
 
 SHORT_TABLES = ("IV", "VII", "VIII", "X")
+SHORT_S = 1_080
+"""Seconds of the recording that the short set's jobs replay."""
 QUICK_S = 120
+SPEED = 30.0
+"""Jobs replay a load so many times faster than it was recorded."""
 MAIN = "twitter"
 
 
@@ -51,9 +56,11 @@ class Replicas(Study):
         "Four operations of equal service times, chosen so that the load's peak keeps 7.77 of 8 replicas of each busy, "
         "which follows from the paper's table VIII; it prints no service times. Rows marked 'model' are simulated "
         "record by record in made-up time, the load at its own speed: they have no costs but queues. Rows marked "
-        "'engine' are real jobs whose functions wait; the load is sped up. A restart takes "
-        f"{RESTART_S:g} s and loses what is queued, as in DABS-Storm."
+        f"'engine' are real jobs whose functions wait; the load is {SPEED:g} times faster; r = 8 are all {POOL} "
+        "replicas, each of which runs the whole chain. "
+        f"A restart takes {RESTART_S:g} s and loses what is queued, as in DABS-Storm."
     )
+    beside = POOL
 
     def run(self, desk: Desk) -> None:
         traces = {each.name: each for each in find_traces(desk.options.traces, (*NAMES, RAW))}
@@ -75,6 +82,8 @@ class Replicas(Study):
         for table, rows in paper_tables().items():
             if table in desk.choose(tuple(paper_tables()), SHORT_TABLES, SHORT_TABLES[-1:]):
                 _simulate(desk, table, rows, load, keep)
+        for scene in real_jobs(desk, main):
+            keep(scene)
         if not (desk.options.short or desk.options.quick):
             for table, (name, over, rows) in other_tables().items():
                 if name in traces:
@@ -135,6 +144,24 @@ def side_by_side(load: Load) -> Iterator[Scene]:
     target_ms = 0.0
     for run in laws():
         scene = run_of(run, load, LAWS, target_ms, keep=run.name != FIXED)
+        target_ms = target_ms or P99_MAX * scene.p99_ms
+        yield scene
+
+
+def real_jobs(desk: Desk, trace: Trace) -> Iterator[Scene]:
+    """Jobs through one load; the over-provisioned one comes first, since the target follows from it."""
+    load = Replayed.of(trace, desk.choose(STRETCH_S, SHORT_S, QUICK_S), SPEED)
+    runs: list[tuple[str, object, dict[str, str]]] = [
+        (FIXED, POOL, {}),
+        (OURS_NAME, (1, POOL), {"replica_interval": TD}),
+        ("Penstock, td = 1 s", (1, POOL), {"replica_interval": "1s"}),
+        ("Penstock, shuffle", (1, POOL), {"replica_interval": TD, "grouping": "shuffle"}),
+        ("r = 4", POOL // 2, {}),
+    ]
+    target_ms = 0.0
+    for name, replicas, options in runs[: desk.choose(len(runs), 2, 1)]:
+        desk.tell(f"{name}, {load.trace.name}, {SPEED:g} times faster, {load.seconds:.0f} s, engine")
+        scene = replay(name, load, replicas, target_ms, **options)
         target_ms = target_ms or P99_MAX * scene.p99_ms
         yield scene
 
