@@ -16,6 +16,7 @@ from penstock.cli.chaos import chaos
 from penstock.cli.commands import stop, switch, use
 from penstock.cli.demo import demo
 from penstock.cli.explain import explain
+from penstock.cli.new import new
 from penstock.cli.outcome import Exit
 from penstock.cli.run import run
 from penstock.cli.top import top
@@ -40,6 +41,7 @@ COMMANDS: dict[Callable[..., None], str] = {
     switch: "Settle the form of operations of a running job.",
     stop: "End a running job; it commits what it has.",
     explain: "Show what a file would run, and how; starts nothing.",
+    new: "Begin a package of your own: a connector, with its tests.",
 }
 for command, line in COMMANDS.items():
     app.command(short_help=line)(command)

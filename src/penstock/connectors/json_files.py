@@ -7,14 +7,16 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from penstock.checks import local_path
 from penstock.connectors.base import Position, Run, Source, Spot
-from penstock.connectors.lines_reader import SCHEMA, LinesReader, files_in
+from penstock.connectors.lines_reader import SCHEMA, LinesReader, dealt_out, files_in
 from penstock.connectors.tracking import SUFFIXES, Entry, entries, head_of
 from penstock.errors import CheckpointMismatch, InvalidOption, SourceMissing, TypeMismatch
 from penstock.types import Schema
+
+_SPACES = " \t\r\x0b\x0c"
 
 
 class JsonFiles(Source):
@@ -46,6 +48,14 @@ class JsonFiles(Source):
     @property
     def is_split(self) -> bool:
         return True
+
+    @property
+    def is_bounded(self) -> bool:
+        # A directory that is followed has a history too: what is there when a backfill starts.
+        return True
+
+    def dataframe(self, session: Any) -> Any:
+        return lines_frame(self.paths(), session)
 
     def check(self) -> None:
         self._found = self._look_up()
@@ -88,6 +98,13 @@ class JsonFiles(Source):
         source._kept = {file.key: each for each, position in positions.items() for file in files_in(position)}
         return source
 
+    def signature(self, partitions: int) -> str:
+        del partitions  # files can be dealt out to any number
+        return f"{self.kind} ({self.schema.ddl})"
+
+    def redealt(self, positions: Mapping[int, Position], partitions: int) -> dict[int, Position]:
+        return dealt_out(positions.values(), partitions)
+
     def partitions(self, parallelism: int) -> int:
         # As many as there may be files: one that is added must not change the number.
         path = Path(self._path)
@@ -111,6 +128,17 @@ class JsonFiles(Source):
 
     def _reader(self, look: Callable[[], list[Entry]], owned: Callable[[int], bool], *, follow: bool) -> LinesReader:
         return LinesReader(look, owned, follow=follow)
+
+
+def lines_frame(paths: list[str], session: Any) -> Any:
+    """The lines of files as a DataFrame, as readers give them: no space around them, and no blank ones."""
+    from pyspark.sql import functions as F
+
+    text = session.read.option("lineSep", "\n").text(paths)
+    stripped = F.btrim(F.col("value"), F.lit(_SPACES))
+    return (
+        text.select(stripped.alias("value")).where("value <> ''").select(F.col("value").cast("binary").alias("value"))
+    )
 
 
 def json_files(path: str | os.PathLike[str], *, follow: bool = False) -> JsonFiles:

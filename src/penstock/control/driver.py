@@ -43,6 +43,7 @@ from penstock.control.events import (
     Withdraw,
 )
 from penstock.control.groups import Submit, TellSlot
+from penstock.control.limits import Limits
 from penstock.control.monitor import Monitor
 from penstock.control.scheduler import Phase, Resumption, Scheduler
 from penstock.errors import PenstockError
@@ -76,7 +77,7 @@ class Disconnect:
 class Hand:
     """Hand committed records to a sink that lives in the driver's process."""
 
-    message: m.Deliver
+    message: m.Deliver | m.Delivered
 
 
 Chore = Connect | Disconnect | Hand | RecordCommit | Replace | Withdraw | Submit
@@ -109,6 +110,7 @@ class DriverMachine:
         self.scheduler = Scheduler(plan, now_us, resumption)
         self.monitor = Monitor(plan, resumed=resumption is not None)
         self.loop = ControlLoop(plan, cores, resumption.alternatives if resumption is not None else None)
+        self._limits = Limits(plan)
         self.ended = False
         self.error: PenstockError | None = None
         self.pids: dict[int, int] = {}
@@ -182,6 +184,9 @@ class DriverMachine:
             return
         self._schedule(Tick(), now_us)
         scheduler = self.scheduler
+        epochs = {"begun": scheduler.begun_epoch, "committed": scheduler.committed_epoch}
+        if scheduler.phase is Phase.RUNNING and self._limits.tick(**epochs, recovering=scheduler.recovering):
+            self.handle(DrainRequested(by="limit"), now_us)
         running = scheduler.phase in (Phase.RUNNING, Phase.DRAINING) and not scheduler.recovering
         ending = scheduler.phase is Phase.ENDING or scheduler.phase.is_over
         peers = [scheduler.peers[worker] for worker in sorted(scheduler.peers)]
@@ -219,10 +224,11 @@ class DriverMachine:
         match message:
             case m.Heartbeat() if counts:
                 self.monitor.on_heartbeat(message)
+                self._limits.on_figures(message.stats)
                 self._beaten = True
             case m.RolledBack(worker=worker, before=before) if counts and before is not None:
                 self.monitor.begin_after(worker, before)
-            case m.Deliver() if counts:
+            case m.Deliver() | m.Delivered() if counts:
                 self._chores.append(Hand(message))
             case _:
                 pass
@@ -270,7 +276,7 @@ class DriverMachine:
                     self._finish(error)
         if resumed:
             self.resumed_us = now_us
-            self._obey(self.loop.on_resumed())
+            self._obey(self.loop.on_resumed(list(self.scheduler.peers.values())))
 
     def _send(self, worker: int, message: m.ToWorker) -> None:
         self._tell(self._workers.get(self.scheduler.peers[worker].incarnation), message)

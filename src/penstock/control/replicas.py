@@ -57,6 +57,11 @@ ALIVE_US_SHARE = 3
 """So often in the time after which they would end, replicas hear that the driver lives: each time wakes them up."""
 
 
+WAITS_US_MIN = 1_000
+WAITS_SHARE = 0.2
+"""An operation that takes longer than this and uses less of it as processor time waits for others."""
+
+
 class ReplicasView(msgspec.Struct):
     """The replicas of one range, for the live view, reports and the law.
 
@@ -92,6 +97,16 @@ class ReplicasView(msgspec.Struct):
     utilisation: dict[int, float] = {}
     activations: int = 0
     reason: str = ""
+
+    @property
+    def advice(self) -> str:
+        """What the user should know: a function that waits needs no processes of its own."""
+        if self.record_us < WAITS_US_MIN or self.cpu_us > WAITS_SHARE * self.record_us:
+            return ""
+        share = 100 * (1 - self.cpu_us / self.record_us)
+        return (
+            f"{', '.join(self.operations)} waits for {share:.0f} % of its time: map_async() needs no replicas for that"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from penstock.engine.inputs import Input, Logs, Readers, Taken
 from penstock.engine.inputs.base import BLOCK_RECORDS_MAX, fit_records
 from penstock.engine.line import Item, Line, Marker, Parts, Range
 from penstock.engine.samples import Tap
+from penstock.engine.shedding import Shedding
 from penstock.engine.snapshot import Capture, OpCounters, UnitSnapshot
 from penstock.engine.state import Copier
 from penstock.engine.switch import Switch, Switches
@@ -104,7 +105,7 @@ class Unit:
         self.switches = Switches()
         self.exchanges = Exchanges(self, clock_ns)
         self._pool = pool
-        self._span = Span()
+        self._span, self._shedding = Span(), Shedding.of(spec, plan)
         stateful = chain.stateful
         self._copier = Copier(stateful, plan.options.state_slice) if stateful is not None else None
         self._clock_ns = clock_ns
@@ -180,7 +181,8 @@ class Unit:
             before_ns = self._clock_ns()
             taken = source.take(now_us, records_max, self._is_full, open_blocks=open_blocks)
             if taken is not None:
-                self._enter(taken, before_ns, now_us)
+                if self._shedding is None or not self._shedding.shed(self, taken, now_us):
+                    self._enter(taken, before_ns, now_us)
                 worked = True
         for origin in source.watch(now_us):
             way.take(Taken([], 0, origin), Passed([]), now_us)

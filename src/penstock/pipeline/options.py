@@ -117,6 +117,10 @@ class Options:
     grouping: Annotated[Grouping, OneOf(Grouping)] = Grouping.LOAD
     replica_interval_us: Annotated[int, Duration(100_000, 3_600_000_000)] = 1_000_000
     """td: how often the number of replicas is decided."""
+    event_timeout_us: Annotated[int, Duration(1_000)] = 0
+    """Records that have waited for longer at their source are dropped, and counted; 0: none are."""
+    queue_bound: Annotated[int, Whole(1)] = 0
+    """Records that may wait at a source; of more, the oldest are dropped, and counted; 0: any number."""
     metrics: tuple[Outlet, ...] = ()
     """Where samples of the job's figures go."""
 
@@ -139,13 +143,19 @@ class Options:
         replicas: int = 0,
         grouping: str = "load",
         replica_interval: str | float = "1s",
+        event_timeout: str | float | None = None,
+        queue_bound: int | None = None,
         metrics: str | Sequence[str] | None = None,
     ) -> Options:
         """Check the options as users give them."""
         given = dict(locals())
         if parallelism is None:
             given["parallelism"] = min(os.cpu_count() or 1, 8)
-        unset = {option for option in ("master", "slots", "group_size") if given[option] is None}
+        unset = {
+            option
+            for option in ("master", "slots", "group_size", "event_timeout", "queue_bound")
+            if given[option] is None
+        }
         checks = [(field, field.removesuffix("_us"), check) for field, check in _CHECKS.items()]
         read = {field: check.read(option, given[option]) for field, option, check in checks if option not in unset}
         threads = re.fullmatch(r"local\[(\d+)(,\d+)?\]", master or "")

@@ -128,6 +128,16 @@ class Deliver(_Message, kw_only=True):
     rows: bytes
 
 
+class Delivered(_Message, kw_only=True):
+    """All that an instance of a sink had to deliver up to ``epoch`` is delivered, or visible where the sink writes."""
+
+    worker: int
+    incarnation: int
+    sink: str
+    instance: int
+    epoch: int
+
+
 class Switched(_Message, kw_only=True):
     """An instance runs its chain the way it was ordered to."""
 
@@ -232,6 +242,7 @@ FromWorker = (
     | RolledBack
     | EpochWanted
     | Deliver
+    | Delivered
     | Switched
     | Pulse
     | Failed

@@ -17,6 +17,7 @@ from penstock.operators.errors import describe_error
 from penstock.runtime.clock import adopt, now_ns, now_us
 from penstock.runtime.host import Assignment, open_plan, own_address
 from penstock.runtime.queries import offer_service
+from penstock.runtime.tables import offer_tables
 from penstock.runtime.transport import Node
 
 IDLE_WAIT_US = 30_000_000
@@ -41,6 +42,7 @@ class _Kept:
         self.node = Node(assignment.keys, assignment.host or own_address(assignment.driver))
         self.node.connect(assignment.driver)
         offer_service(assignment.queries, self.plan)
+        offer_tables(assignment.tables)
 
     def close(self) -> None:
         for each in self.slices.values():

@@ -39,8 +39,14 @@ DRIVER = "driver"
 class Cluster:
     """Runs a plan step by step; time moves only when nothing can be done at the present moment."""
 
-    def __init__(self, plan: Plan, resumption: Resumption | None = None, disk: dict[str, bytes] | None = None) -> None:
-        self.now_us = START_US
+    def __init__(
+        self,
+        plan: Plan,
+        resumption: Resumption | None = None,
+        disk: dict[str, bytes] | None = None,
+        now_us: int = START_US,
+    ) -> None:
+        self.now_us = now_us
         self.disk: dict[str, bytes] = dict(disk or {})
         self.commits: list[RecordCommit] = []
         self._plan = plan
@@ -153,9 +159,9 @@ class Cluster:
         self._driver.handle(DrainRequested(), self.now_us)
         self._settle()
 
-    def run_until(self, until_us: int) -> None:
-        """Run until nothing is left to do before ``until_us``, or the job has ended."""
-        for _ in range(STEPS_MAX):
+    def run_until(self, until_us: int, *, steps: int = STEPS_MAX) -> None:
+        """Run until nothing is left to do before ``until_us``, or the job has ended, or so many steps are done."""
+        for _ in range(steps):
             if self.ended:
                 break
             if self._step() or any(each.waits_for_world() for each in self._calls.values()):
@@ -166,15 +172,21 @@ class Cluster:
             self.now_us = max(self.now_us, wake_us)
             self._driver.tick(self.now_us)
         else:
-            raise AssertionError("the job makes no progress: it went through more steps than it can need")
+            if steps == STEPS_MAX:
+                raise AssertionError("the job makes no progress: it went through more steps than it can need")
+            until_us = self.now_us
         if self.ended:
-            for each in self._machines.values():
-                each.close()
-                self._calls[each].close()
+            self.close()
         else:
             self.now_us = max(self.now_us, until_us)
         if self.error is not None:
             raise self.error
+
+    def close(self) -> None:
+        """Free what the workers hold."""
+        for each in self._machines.values():
+            each.close()
+            self._calls[each].close()
 
     def _wake_us(self) -> int:
         wakes = [self._driver.wake_us(self.now_us)]

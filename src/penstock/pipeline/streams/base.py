@@ -25,6 +25,9 @@ class Builder:
         self._keys = keys
         self.schema = schema
 
+    def __dir__(self) -> list[str]:
+        return [name for name in dir(type(self)) if not name.startswith("_")] + ["schema"]
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._from.node.name}: {self.schema.ddl})"
 

@@ -32,7 +32,9 @@ class FunctionVerbs(Builder):
     ) -> Stream:
         """Call a function for each record; it returns a dict, a tuple or a record of ``schema``.
 
-        Columns that a dict leaves out are null. For a schema of one column the bare value will do.
+        Columns that a dict leaves out are null. For a schema of one column the bare value will do. A function whose
+        parameter is annotated with a dataclass or a ``msgspec.Struct`` is given instances of it, with ``datetime`` and
+        ``date`` where the members say so; one that is annotated to return such a class needs no ``schema``.
 
         Parameters
         ----------
@@ -43,6 +45,18 @@ class FunctionVerbs(Builder):
 
         Examples
         --------
+        >>> from dataclasses import dataclass
+        >>> from datetime import datetime
+        >>> import penstock as ps
+        >>> @dataclass
+        ... class Click:
+        ...     user: str
+        ...     at: datetime
+        >>> def day(click: Click):
+        ...     return click.user, click.at.strftime("%A")
+        >>> clicks = ps.stream("clicks", ps.records([("ann", 0)], schema="user string, at timestamp"))
+        >>> clicks.map(day, schema="user string, day string").take()
+        [{'user': 'ann', 'day': 'Thursday'}]
         >>> images.map(classify, schema="id bigint, label string", replicas=4)         # doctest: +SKIP
         """
         return self._apply(function, schema, name, on_error, replicas, flat=False)
@@ -115,7 +129,7 @@ class FunctionVerbs(Builder):
             timeout_us = None if timeout is None else parse_us(timeout, option="timeout")
         except PenstockError as error:
             raise error.at(label) from None
-        called = as_function(function, schema, label)
+        called = as_function(function, schema, label, self.schema)
         kinds = {is_coroutine(each) for each in (called.record_form, called.many_form, called.batch_form) if each}
         if len(kinds) > 1:
             raise TypeMismatch(
@@ -161,7 +175,7 @@ class FunctionVerbs(Builder):
         flat: bool,
     ) -> Stream:
         label = name or getattr(function, "__name__", "map").replace("<lambda>", "flat_map" if flat else "map")
-        step_function = as_function(function, schema, label)
+        step_function = as_function(function, schema, label, self.schema, flat=flat)
         if is_coroutine(step_function.record_form):
             hint = "Use map_async()."
             raise TypeMismatch(what=f"'{step_function.__name__}' gives a coroutine.", operation=label, hint=hint)

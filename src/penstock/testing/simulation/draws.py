@@ -161,6 +161,7 @@ class Wanted:
 
     at_us: int
     alternative: str
+    operation: str = "either"
 
 
 def draw_uses(random: Random, length_us: int, names: Sequence[str]) -> list[Wanted]:

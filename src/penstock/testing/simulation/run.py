@@ -9,7 +9,6 @@ from functools import partial
 
 from penstock.control.events import AlternativeChosen
 from penstock.errors import PenstockError, SparkFailed
-from penstock.operators import DEAD_LETTERS
 from penstock.protocol.link import Kind
 from penstock.testing.simulation.alternatives import NAMES
 from penstock.testing.simulation.disk import Disk
@@ -18,7 +17,6 @@ from penstock.testing.simulation.driver import DriverProcess
 from penstock.testing.simulation.faults import SLOT_ACTIONS, Action, Fault, Moment
 from penstock.testing.simulation.hosting import Hosting
 from penstock.testing.simulation.network import Network
-from penstock.testing.simulation.oracle import check, check_dead_letters
 from penstock.testing.simulation.poison import Notes
 from penstock.testing.simulation.process import Process
 from penstock.testing.simulation.scenario import Scenario
@@ -119,7 +117,7 @@ class Simulation:
         self.driver.want(degree)
 
     def _use(self, use: Wanted) -> None:
-        self.driver.handle(AlternativeChosen("either", use.alternative))
+        self.driver.handle(AlternativeChosen(use.operation, use.alternative))
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
@@ -263,6 +261,8 @@ class Simulation:
         self.exchanges += sum(each.to in NAMES for each in switches)
         self.warm_ups += sum(each.warm_ms > 0 for each in switches)
         self.decisions += sum("queue" in each.reason or "backlog" in each.reason for each in switches)
+        theirs = {use.alternative for use in self.scenario.uses or ()}.difference(NAMES)
+        self.exchanges += sum(each.to in theirs for each in switches)
 
     # --- the run ------------------------------------------------------------------------------------------------------
 
@@ -327,22 +327,13 @@ class Simulation:
             return
         if self.disk.committed_epoch < 1:
             raise Violation("no epoch was committed")
-        output: dict[str, list[tuple[int, tuple[object, ...]]]] = {
-            "out": [],
-            "late": [],
-            "counts": [],
-            DEAD_LETTERS: [],
-        }
+        output: dict[str, list[tuple[int, tuple[object, ...]]]] = {name: [] for name in self.plan.sinks}
         for name, sink in self._sinks.items():
             # Which instance it was is not told in the driver's process; a key's records still have their order.
             output[name] = [(0, _values(record)) for record in sink.rows]
         for (name, instance, _), rows in sorted(self.disk.published.items(), key=lambda part: part[0]):
             output[name] += [(instance, _values(record)) for record in rows]
-        poison = self.scenario.poison
-        given = [row for row in self.scenario.rows if row[:2] not in poison]
-        check(self.scenario.shape, given, output, may_idle=self.scenario.may_idle)
-        if self.scenario.on_error == "dead_letter":
-            check_dead_letters(poison, output[DEAD_LETTERS])
+        self.scenario.check(output)
 
 
 def _values(record: object) -> tuple[object, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from penstock.connectors import memory, records
+from penstock.connectors import records
 from penstock.connectors.base import Sink, Source
 from penstock.connectors.memory import At, Memory
 from penstock.control.scheduler import START_DELAY_US
@@ -37,11 +37,12 @@ from penstock.testing.simulation.draws import (
     first_moment,
 )
 from penstock.testing.simulation.faults import Action, Fault, Moment
+from penstock.testing.simulation.followed import FollowedMemory
 from penstock.testing.simulation.functions import buffered, called, following, windowed
 from penstock.testing.simulation.labour import LIGHT_NS, RECORD_NS, drag, labour
 from penstock.testing.simulation.network import Weather
 from penstock.testing.simulation.oracle import FUNCTIONS as FUNCTION_SHAPES
-from penstock.testing.simulation.oracle import SCHEMA, WINDOW_US, Row, Shape
+from penstock.testing.simulation.oracle import SCHEMA, WINDOW_US, Output, Row, Shape, check, check_dead_letters
 from penstock.testing.simulation.poison import Poison
 from penstock.testing.simulation.world import START_US, World
 
@@ -148,7 +149,7 @@ class Scenario:
         def sink(name: str) -> Sink:
             if not self.delivered:
                 return Ledger(disk)
-            sinks[name] = memory()
+            sinks[name] = FollowedMemory()
             return sinks[name]
 
         records = stream("in", self._source())
@@ -167,6 +168,13 @@ class Scenario:
             pipeline = _pipeline(self.shape, records, sink("out"), sink("late"), sink("counts"))
         dead_letters = sink(DEAD_LETTERS) if self.on_error == "dead_letter" else None
         return Plan.of(Graph.check(pipeline.nodes()), self.options, dead_letters), sinks
+
+    def check(self, output: Output) -> None:
+        """Raise Violation unless the output, by sink, is what it must be."""
+        given = [row for row in self.rows if row[:2] not in self.poison]
+        check(self.shape, given, output, may_idle=self.may_idle)
+        if self.on_error == "dead_letter":
+            check_dead_letters(self.poison, output[DEAD_LETTERS])
 
     def _source(self) -> Source:
         scripts: list[list[object]] = []
