@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import errno
+import socket
+from typing import TYPE_CHECKING
 
 import msgspec
 import zmq
 
 from penstock.errors import InvalidOption, PortOccupied
 from penstock.pipeline.options import Options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOPBACK = "127.0.0.1"
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -28,23 +35,36 @@ class Address(msgspec.Struct, frozen=True):
     bind: str = ""
     ports: tuple[int, int] = (0, 0)
 
-    def take(self, socket: zmq.Socket[bytes], port: int = 0) -> str:
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only processes of this machine can connect to it."""
+        return self.host in (_LOOPBACK, "localhost", "::1")
+
+    def take(self, inbox: zmq.Socket[bytes], port: int = 0) -> str:
         """Have a socket listen here; return what others connect to."""
         at, (first, last) = f"tcp://{self.bind or self.host}", self.ports
         try:
             if port:
-                socket.bind(f"{at}:{port}")
+                inbox.bind(f"{at}:{port}")
             elif first:
                 # Each port is tried some ten times on average before it is given up.
-                port = socket.bind_to_random_port(at, first, last + 1, max_tries=10 * (last - first + 1))
+                port = inbox.bind_to_random_port(at, first, last + 1, max_tries=10 * (last - first + 1))
             else:
-                port = socket.bind_to_random_port(at)
+                port = inbox.bind_to_random_port(at)
         except (zmq.ZMQError, zmq.ZMQBindError) as error:
             if getattr(error, "errno", None) == errno.EADDRNOTAVAIL:
                 allowed = "an address of this machine, such as 0.0.0.0"
                 raise InvalidOption(option="bind_address", given=self.bind or self.host, allowed=allowed) from None
             raise PortOccupied(address=f"{self.bind or self.host}:{port or f'{first}-{last}'}") from None
         return f"tcp://{self.host}:{port}"
+
+
+def driver_place(session: SparkSession, options: Options) -> Address:
+    """Where the driver listens: for this machine's processes only, unless there are others."""
+    if session.sparkContext.master.startswith("local"):
+        return Address(_LOOPBACK)
+    known = session.conf.get("spark.driver.host") or _LOOPBACK
+    return Address(options.driver_address or socket.gethostbyname(known), options.bind_address, options.ports)
 
 
 def spark_settings(options: Options) -> dict[str, str]:

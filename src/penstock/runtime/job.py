@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import socket
 import sys
 import tempfile
 import threading
@@ -32,7 +31,7 @@ from penstock.pipeline.options import Options
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Plan, check_serializable
 from penstock.protocol.commands import StopJob, SwitchForm, UseAlternative
-from penstock.runtime.addresses import Address, spark_settings
+from penstock.runtime.addresses import driver_place, spark_settings
 from penstock.runtime.attempts import Attempt, look
 from penstock.runtime.capture import capture
 from penstock.runtime.clock import own_clock
@@ -50,7 +49,7 @@ from penstock.runtime.sharing import leave_sign, own_directory, remove_sign
 from penstock.runtime.shipping import ship_program
 from penstock.runtime.spark import GroupJobs, Hosting, close_session, is_own, open_session
 from penstock.runtime.tables import TableService, open_tables
-from penstock.runtime.transport import LOOPBACK, Keys, Node
+from penstock.runtime.transport import Keys, Node
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -137,11 +136,11 @@ class Job:
                 end.claim()
             resumption = restart.resumption() if restart is not None else None
             ship_program(self._session)
-            host = _host(self._session, plan.options)
+            host = driver_place(self._session, plan.options)
             self._sign = leave_sign(self._plan.options.checkpoint)
             self._node = Node(self._keys, host)
             self._driver = Driver(self._attempt, self._node, self._have_spark, resumption)
-            own_host = host.host if _is_loopback(host.host) else ""
+            own_host = host.host if host.is_loopback else ""
             self._queries = open_service(self._session, self._plan, self._keys, host, own_host)
             queries = self._queries.assignment if self._queries is not None else None
             self._tables = open_tables(self._session, self._plan, self._keys, host, own_host)
@@ -385,19 +384,6 @@ def _open_session(plan: Plan) -> tuple[SparkSession, Plan]:
     if note:
         warnings.warn(note, stacklevel=4)
     return session, plan
-
-
-def _host(session: SparkSession, options: Options) -> Address:
-    """The address to listen at: this machine's only, unless there are others."""
-    if session.sparkContext.master.startswith("local"):
-        return Address(LOOPBACK)
-    known = session.conf.get("spark.driver.host") or LOOPBACK
-    host = options.driver_address or socket.gethostbyname(known)
-    return Address(host, options.bind_address, options.ports)
-
-
-def _is_loopback(host: str) -> bool:
-    return host in ("127.0.0.1", "localhost", "::1")
 
 
 def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any) -> Job:
