@@ -100,7 +100,8 @@ others = totals.to(ps.files("{place}/totals"), name="totals")
 
 
 def lines(numbers: range) -> str:
-    return "".join(json.dumps({"k": "abc"[n % 3], "v": n, "at": n * 1_000_000}) + "\n" for n in numbers)
+    rows = ({"k": "abc"[n % 3], "v": n, "at": f"2026-01-01T00:{n // 60:02}:{n % 60:02}Z"} for n in numbers)
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def written(place: Path) -> list[dict[str, Any]]:
