@@ -192,7 +192,7 @@ def _replicas(found: ReplicasView) -> Text:
         text.append(f"   {found.wanted} wanted", style="yellow")
     if found.utilisation:
         busy = " ".join(f"{100 * used:.0f}%" for used in found.utilisation.values())
-        text.append(f"   busy {busy}   {measure(found.record_us / 1e3)} ms a record, ")
+        text.append(f"   {human(found.service_eps)}/s   busy {busy}   {measure(found.record_us / 1e3)} ms a record, ")
         text.append(f"{measure(found.cpu_us / 1e3)} ms of it computing")
     text.append(f"   {found.activations} activations", style="dim")
     return text.append(f"   {found.advice}" if found.advice else "", style="yellow")
