@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from penstock.control.replicas import ReplicasView
 from penstock.dashboard.view import _replicas
 
 
-def view(**changes: object) -> ReplicasView:
-    given = {"operations": ["lookup"], "degree": 2, "wanted": 2, "least": 1, "most": 8, "replicas": [0, 1]}
+def view(**changes: Any) -> ReplicasView:
+    given: dict[str, Any] = {
+        "operations": ["lookup"],
+        "degree": 2,
+        "wanted": 2,
+        "least": 1,
+        "most": 8,
+        "replicas": [0, 1],
+    }
     given |= {"utilisation": {0: 0.97, 1: 0.5}, "record_us": 25_000.0, "cpu_us": 24_000.0, "service_eps": 78.0}
     return ReplicasView(**{**given, **changes})
 
