@@ -13,6 +13,7 @@ from itertools import count
 import msgspec
 
 from penstock.control.choices import Chooser, WantedUse
+from penstock.control.elastic import Elastic, ElasticReport
 from penstock.control.events import Send, Used
 from penstock.control.forms import Switcher, UnitMeasure, WantedSwitch
 from penstock.control.groups import GroupCommand, GroupFigures, Groups
@@ -86,6 +87,8 @@ class Adaptation(msgspec.Struct):
     actions: list[Action] = []
     replicas: list[ReplicasView] = []
     """By range that may have some."""
+    elastic: ElasticReport | None = None
+    """Replicas over the run, if the job has some."""
 
 
 class ControlLoop:
@@ -103,6 +106,7 @@ class ControlLoop:
         self._switches = Switches(plan, numbers)
         self._uses = Uses(plan, numbers, self._switches.switches, used)
         self.replication = Replication(plan, self._switches)
+        self._elastic = Elastic(plan, cores, self._switches, self.replication)
         self._groups = Groups(options.slots or plan.workers, options.group_size or None)
         self._advice: list[SwitchReport] = []
         self._notes: list[str] = []
@@ -137,7 +141,7 @@ class ControlLoop:
         return Adaptation(
             list(self._switches.switches),
             list(self._advice),
-            [*self._switcher.notes, *self._notes],
+            [*self._switcher.notes, *self._elastic.notes, *self._notes],
             list(self._groups.finished),
             self._groups.size,
             self._groups.overhead,
@@ -146,6 +150,7 @@ class ControlLoop:
             self._groups.given_up,
             self.alternatives(),
             replicas=self.replication.view(),
+            elastic=self._elastic.report(),
         )
 
     def waits(self, now_us: int) -> list[str]:
@@ -160,6 +165,7 @@ class ControlLoop:
 
     def on_worker(self, message: m.FromWorker, now_us: int) -> None:
         """Take a worker's word."""
+        self._elastic.on_worker(message)
         match message:
             case m.Pulse():
                 self._measures.on_pulse(message)
@@ -278,12 +284,15 @@ class ControlLoop:
         if now_us - self._control_us < CONTROL_US:
             return commands + self._carry_out(now_us)
         self._control_us = now_us
+        self._measures.widths = self._elastic.widths()
         units = self._measures.units(self._groups.up or self._groups.slots, self._options.interval_us, now_us)
         for decision in self._switcher.decide(now_us, units):
             self._take(decision, now_us)
         standings, known = list(self._uses.operations.values()), self._measures.figures
         for choice in self._chooser.decide(standings, units, known, self._groups.up, now_us):
             self._take_use(choice, now_us)
+        costs_ns, at_s = self._measures.calibrated(Form.RECORD), (now_us - self._began_us) / 1e6
+        self._elastic.tick(units, costs_ns, known, at_s, now_us)
         self._watch_slots(now_us)
         commands += self._carry_out(now_us)
         commands += self._pace(units)

@@ -115,6 +115,8 @@ class Options:
     replicas: Annotated[int, Whole(0, REPLICAS_MAX)] = 0
     """Processes that stand by to compute operations in record form; 0: as many as operations ask for."""
     grouping: Annotated[Grouping, OneOf(Grouping)] = Grouping.LOAD
+    replica_interval_us: Annotated[int, Duration(100_000, 3_600_000_000)] = 1_000_000
+    """td: how often the number of replicas is decided."""
     event_timeout_us: Annotated[int, Duration(1_000)] = 0
     """Records that have waited for longer at their source are dropped, and counted; 0: none are."""
     queue_bound: Annotated[int, Whole(1)] = 0
@@ -140,6 +142,7 @@ class Options:
         group_size: int | None = None,
         replicas: int = 0,
         grouping: str = "load",
+        replica_interval: str | float = "1s",
         event_timeout: str | float | None = None,
         queue_bound: int | None = None,
         metrics: str | Sequence[str] | None = None,

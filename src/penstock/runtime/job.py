@@ -423,6 +423,8 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
         side; 0, the default: as many as operations ask for with their own ``replicas=``. See docs/replicas.md.
     grouping : {"load", "shuffle"}
         Which replica gets the next records: the least utilised one (the default), or each in turn.
+    replica_interval : str
+        How often the number of active replicas is decided, where that is left to the job (default: ``"1s"``).
     event_timeout : str
         Drop records that have waited at their source for longer than this. Default: none are dropped.
     queue_bound : int

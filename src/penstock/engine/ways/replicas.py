@@ -32,6 +32,7 @@ from penstock.engine.sections import pack_rows, rows_opener
 from penstock.engine.ways.base import Way
 from penstock.engine.ways.dealing import Dealing
 from penstock.engine.ways.pool import DEPTH, Known, SlotPool, Work
+from penstock.pipeline.options import Grouping
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 from penstock.types import Record
@@ -83,6 +84,7 @@ class Replicas(Way):
         self._leave = leave
         self._again = again
         self._dealing = Dealing(options.grouping)
+        self._idle_first = options.grouping is Grouping.LOAD
         self._cost_us = unit.chain.record_ns(chosen) / 1000
         """What a record costs, as far as that is known."""
         self._item_bytes = ITEM_BLOCKS * options.block_bytes
@@ -175,6 +177,9 @@ class Replicas(Way):
     def choose(self, item: Item, now_us: int) -> Known | None:
         present = {each.ready.slot: each for each in self._pool.replicas(self.numbers)}
         free = [number for number, each in present.items() if len(each.work) < DEPTH]
+        if self._idle_first:
+            # A record behind another one waits for as long as that takes, which a replica without work would save it.
+            free = [number for number in free if not present[number].work] or free
         chosen = self._dealing.choose(self.numbers, free, item.count * self._cost_us, now_us)
         return present[chosen] if chosen is not None else None
 
