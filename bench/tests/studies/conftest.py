@@ -260,8 +260,14 @@ def _data(name: str) -> dict[str, object]:
             for where in (MODEL, ENGINE)
             for row, p99_ms in ((FIXED, 110.0), (OURS_NAME, 150.0))
         ]
-        tables = [replicated(table, run.name, MODEL, 500.0) for table, runs in paper_tables().items() for run in runs]
-        return {"scenes": [*laws, *tables]}
+        rows = []
+        for table, runs in paper_tables().items():
+            for run in runs:
+                row = replicated(table, run.name, MODEL, 500.0)
+                if run.paper is not None:
+                    row.mean_ms, row.processed = run.paper.latency_ms, run.paper.processed
+                rows.append(row)
+        return {"scenes": [*laws, *rows]}
     if name == "dynamism":
         return {"replays": [replayed(trace, form) for trace in ("twitter", "dns") for form in FORMS]}
     return {}
