@@ -20,6 +20,8 @@ from penstock_bench.studies.groups import Point, Tuned
 from penstock_bench.studies.isolation import Case, Shared
 from penstock_bench.studies.keyed import Epochs, Held, Store, variant
 from penstock_bench.studies.kills import Gaps, Loss, Moment, Outcome
+from penstock_bench.studies.replica_rows import ENGINE, FIXED, LAWS, MODEL, OURS_NAME, paper_tables
+from penstock_bench.studies.replica_rows import Scene as Replicated
 from penstock_bench.studies.state import KEYS, SKEWED, STORE_KEYS, UNIFORM
 
 FORMS = ("record", "adaptive", "batch")
@@ -252,9 +254,29 @@ def _data(name: str) -> dict[str, object]:
         simple = exchanged(SIMPLE, 1e3)
         simple.pause_ms, simple.reordered, simple.disturbed_s = [], 420, 0.8
         return {"scenes": [*found, simple]}
+    if name == "replicas":
+        laws = [
+            replicated(LAWS, row, where, p99_ms)
+            for where in (MODEL, ENGINE)
+            for row, p99_ms in ((FIXED, 110.0), (OURS_NAME, 150.0))
+        ]
+        rows = []
+        for table, runs in paper_tables().items():
+            for run in runs:
+                row = replicated(table, run.name, MODEL, 500.0)
+                if run.paper is not None:
+                    row.mean_ms, row.processed = run.paper.latency_ms, run.paper.processed
+                rows.append(row)
+        return {"scenes": [*laws, *rows]}
     if name == "dynamism":
         return {"replays": [replayed(trace, form) for trace in ("twitter", "dns") for form in FORMS]}
     return {}
+
+
+def replicated(table: str, name: str, where: str, p99_ms: float) -> Replicated:
+    saved = 0.0 if name == FIXED else 0.58
+    course = [[0.0, 4.0], [1.0, 9.0], [2.0, 6.0]] if name == OURS_NAME else []
+    return Replicated(table, name, "twitter", where, saved, 0.01, 1.0, 0, 105.0, p99_ms, 900.0, 0, 20, course=course)
 
 
 @pytest.fixture
