@@ -361,10 +361,10 @@ class _SinkSuite:
         with suppress(PenstockError):
             orphan.commit(1)
             orphan.close()
+        job.end()  # what a commit has only begun is there
         self._shows([row])
         (found,) = (each for each in self._read() if self._id(each) == number)
         assert found["text"] == "new", "an older row has taken the place of a newer one"
-        job.end()
 
     def _second(self) -> None:
         for _ in range(2):
