@@ -266,9 +266,13 @@ def study(
         str | None, typer.Option("--for", metavar="TIME", help="How long each measurement or step takes.")
     ] = None,
     parallelism: WorkersOption = 2,
+    short: Annotated[bool, typer.Option("--short", help="A few of its measurements, for all of its checks.")] = False,
+    traces: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Recorded loads, CSV files; default: what PENSTOCK_TRACES names.")
+    ] = None,
 ) -> None:
     """Repeat figures of the papers: rates, burst, components, operations, throughput, switch-point, groups,
-    latency-target, failure, scale, state, isolation, dynamism, alternatives; and short, the part of them that
+    latency-target, failure, scale, state, isolation, dynamism, alternatives, replicas; and short, the part of them that
     `make bench` measures.
 
     Writes JSON and figures, and says what was claimed, and what was measured. Ctrl-C keeps what there is.
@@ -279,7 +283,9 @@ def study(
 
     with told(Exit.REFUSED):
         seconds = None if duration is None else parse_us(duration, option="--for") / 1e6
-        options = StudyOptions(quick=quick, parallelism=parallelism, seconds=seconds, peer=peer)
+        options = StudyOptions(
+            quick=quick, short=short, parallelism=parallelism, seconds=seconds, peer=peer, traces=traces
+        )
         # The short set is a part of the others.
         names = [each for each in STUDIES if each != "short"] if name == "all" else [name]
         check(names, options)

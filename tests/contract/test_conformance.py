@@ -376,7 +376,18 @@ class NoColumns(Faulty):
         super().write_batch(batch.slice(1), schema)
 
 
-FAULTY = {each.__name__: each for each in (Faulty, AtOnce, Twice, Forgetful, ByName, Hasty, OneOnly, NoColumns)}
+class Overwrites(Faulty):
+    """Keeps rows by their id, and remembers no epoch."""
+
+    def commit(self, epoch: int) -> list[Record] | None:
+        for _, rows in self._take(epoch):
+            PARTS.update({(row.id,): [row] for row in rows})
+        return None
+
+
+FAULTY = {
+    each.__name__: each for each in (Faulty, AtOnce, Twice, Forgetful, ByName, Hasty, OneOnly, NoColumns, Overwrites)
+}
 PARTS: dict[tuple[object, ...], list[Record]] = {}
 
 
@@ -396,6 +407,13 @@ def test_a_sink_that_breaks_a_promise_is_found(name: str, what: str) -> None:
     PARTS.clear()
     with pytest.raises(AssertionError, match=f"^keeping: .*({what})"):
         check_sink(_kept(name), _parts, timeout_s=0.05)
+
+
+def test_a_table_in_which_an_older_row_takes_the_place_of_a_newer_one_is_found() -> None:
+    PARTS.clear()
+    check_sink(_kept("Overwrites"), _parts, timeout_s=0.05, resumes=False)
+    with pytest.raises(AssertionError, match="overwrites nothing: an older row"):
+        check_sink(_kept("Overwrites"), _parts, timeout_s=0.05, resumes=False, keyed=True)
 
 
 def test_a_sink_that_keeps_them_is_not() -> None:

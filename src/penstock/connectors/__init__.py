@@ -30,6 +30,7 @@ from penstock.connectors.json_files import json_files
 from penstock.connectors.kafka import kafka
 from penstock.connectors.memory import At, memory, records
 from penstock.connectors.parquet_files import parquet_files
+from penstock.connectors.parquet_sink import parquet
 from penstock.connectors.postgres import postgres
 from penstock.connectors.redis import redis, redis_table
 from penstock.connectors.secrets import redacted
@@ -73,6 +74,7 @@ __all__ = [
     "json_files",
     "kafka",
     "memory",
+    "parquet",
     "parquet_files",
     "postgres",
     "protobuf",

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 import pyarrow as pa
 
+from penstock.connectors.secrets import redacted
 from penstock.errors import CheckpointMismatch, InvalidOption
 from penstock.operators.base import MAIN, BatchKind
 from penstock.types import Record, Schema
@@ -226,6 +227,12 @@ class Source(ABC):
     def check(self) -> None:
         """Raise a PenstockError if the source cannot work (missing file …); called before Spark starts."""
 
+    def claim(self) -> None:
+        """Begin what the source needs in the driver's process, before workers read it; until `release`."""
+
+    def release(self) -> None:
+        """End that."""
+
     def signature(self, partitions: int) -> str:
         """What must be the same for a run that goes on from another one's positions."""
         return f"{self.kind} of {partitions} partitions ({self.schema.ddl})"
@@ -285,6 +292,9 @@ class WriterContext:
 
 class SinkWriter(ABC):
     """Writes the output of one instance. Called in order: write*, prepare(n), commit(n), write*, …"""
+
+    is_followed: ClassVar[bool] = False
+    """Whether the driver's `Sink.reached` is to hear how far all instances have come."""
 
     @abstractmethod
     def write(self, rows: list[Record]) -> None:
@@ -360,6 +370,9 @@ class Sink(ABC):
     def kind(self) -> str:
         """One word for explain and errors, such as ``files``."""
 
+    def __repr__(self) -> str:
+        return f"<{self.kind} sink{f' at {redacted(self.place)}' if self.place is not None else ''}>"
+
     @property
     def place(self) -> Path | str | None:
         """The directory or URL that it writes into and no other sink of the job may; None: it shares its place."""
@@ -422,3 +435,25 @@ class Sink(ABC):
 
     def deliver(self, rows: list[Record], schema: Schema) -> None:
         """Take committed records in the driver process (memory and console sinks)."""
+
+    def deliver_epoch(self, epoch: int, rows: list[Record], schema: Schema) -> None:
+        """Take committed records of an epoch, or a part of them; it must not wait."""
+        del epoch
+        self.deliver(rows, schema)
+
+    def reached(self, epoch: int, schema: Schema) -> None:
+        """Hear that everything up to ``epoch`` is delivered or visible, of all instances; it must not wait.
+
+        Only where the writers are followed; after each commit, and again after a crash.
+        """
+
+    def settle(self, epoch: int) -> dict[str, object]:
+        """Wait until the driver's part of everything up to ``epoch`` is done; the next epoch is recorded after that.
+
+        Returns what is to be added to `state` in the record. It is called in a thread of its own.
+        """
+        del epoch
+        return {}
+
+    def finish(self) -> None:
+        """Wait, at the end of a job that has not failed, until the driver's part of all that was delivered is done."""

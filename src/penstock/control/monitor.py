@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.control.course import Course
+from penstock.control.replicas import ReplicasView
 from penstock.control.switches import SwitchReport
 from penstock.control.uses import AlternativesView
 from penstock.metrics import Histogram
@@ -130,6 +131,10 @@ class Status(msgspec.Struct):
     alternatives: dict[str, AlternativesView] = msgspec.field(default_factory=dict)
     """By operation that has some: which one is active, and what each costs."""
     actions: list[str] = msgspec.field(default_factory=list)
+    replicas: list[ReplicasView] = msgspec.field(default_factory=list)
+    """The ranges that may have some."""
+    replica_pids: list[int] = msgspec.field(default_factory=list)
+    """Processes of the pool, active or not."""
     """What users have wanted of the job, the last of it: when, who, what."""
 
 

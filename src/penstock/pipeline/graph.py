@@ -31,6 +31,8 @@ class Node:
     """None for a union."""
     inputs: tuple[Input, ...] = ()
     on_error: ErrorPolicy = ErrorPolicy.FAIL
+    replicas: tuple[int, int] | None = None
+    """The least and the most replicas of it, if the user has said so."""
 
     @property
     def kind(self) -> str:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from penstock.connectors.base import Source
 from penstock.connectors.json_files import lines_frame as lines
 from penstock.connectors.lines_reader import SCHEMA as LINES
+from penstock.connectors.store import shown
 from penstock.errors import InvalidGraph, SourceMissing, TypeMismatch
 from penstock.spark.frames import DataFrame
 from penstock.spark.types import spark_schema, spark_type
@@ -62,22 +63,37 @@ def checked(name: str, schema: Schema, df: DataFrame) -> DataFrame:
     return df.select(*schema.names)
 
 
+def format_of(path: str) -> str:
+    """What Spark calls the format of files, by their names."""
+    return _FORMATS.get(Path(path).name.removesuffix(".gz").rpartition(".")[2].rstrip("*/"), "parquet")
+
+
 def _files(name: str, schema: Schema, path: str, session: Any) -> DataFrame:
-    suffix = Path(path).name.removesuffix(".gz").rpartition(".")[2].rstrip("*/")
-    form = _FORMATS.get(suffix, "parquet")
+    form = format_of(path)
     if form == "json" and schema == LINES:
         return lines([path], session)
     # Text files say nothing about types; what is not of the declared one is an error, as it is in a stream.
     reader = session.read.format(form)
     if form in ("json", "csv"):
-        reader = reader.schema(spark_schema(schema)).option("mode", "FAILFAST")
-        reader = reader.option("header", "true").option("timeZone", "UTC")
+        reader = reader.option("mode", "FAILFAST").option("header", "true").option("timeZone", "UTC")
     try:
+        if form == "csv":
+            reader = reader.schema(_by_header(schema, reader.load(path).columns))
+        elif form == "json":
+            reader = reader.schema(spark_schema(schema))
         return reader.load(path)
     except Exception as error:
         if "PATH_NOT_FOUND" in str(error):
-            raise SourceMissing(path=path, operation=name, read="by Spark") from None
+            raise SourceMissing(path=shown(path), operation=name, read="by Spark") from None
         raise
+
+
+def _by_header(schema: Schema, header: list[str]) -> Any:
+    """The columns in the order of a header, as `ps.csv_files` takes them; Spark itself would go by their places."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    types = {field.name: spark_type(field.type) for field in schema.fields}
+    return StructType([StructField(name, types.get(name, StringType())) for name in header])
 
 
 def own(name: str, source: Source, session: Any, start_us: int) -> DataFrame:

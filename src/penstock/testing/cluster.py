@@ -14,6 +14,8 @@ from penstock.control.deliveries import Deliveries
 from penstock.control.driver import Chore as DriverChore
 from penstock.control.driver import DriverMachine, Hand
 from penstock.control.events import AlternativeChosen, CommitRecorded, DrainRequested, RecordCommit, Replace
+from penstock.control.groups import Submit
+from penstock.control.replicas import Range as ReplicaRange
 from penstock.control.scheduler import Resumption
 from penstock.engine.line import Range
 from penstock.engine.share import Share
@@ -86,15 +88,21 @@ class Cluster:
         self._incarnations += 1
         name = f"slot:{self._incarnations}"
         identity = Identity(group, slot, self._incarnations, name)
-        # Nobody submits groups here, so the driver does not know it: it hears of the workers at once.
+        # Slots are not submitted here, so the driver does not know of one: it hears of the workers at once.
         self._slots[name] = SlotMachine(self._plan, identity, quota, {}, self._clock_ns, DRIVER)
         self._slots[name].on_workers(list(self._driver.scheduler.peers.values()), self.start_us)
         return name
 
     def lose_slot(self, name: str) -> None:
-        """Lose a slot with all it holds; another takes its place, as Spark would have it."""
+        """Lose a slot or replica with all it holds; another takes its place, as Spark would have it."""
         lost = self._slots.pop(name).identity
-        self.add_slot(lost.slot, lost.group)
+        self.add_slot(lost.slot, lost.group, 1_000_000 if lost.group >= 0 else 0)
+
+    def want(self, unit: int, first: int, last: int, degree: int) -> None:
+        """Have so many processes compute a range of a unit, as a law would."""
+        self._driver.loop.replication.want(unit, ReplicaRange(first, last), degree, "wanted")
+        self._driver.tick(self.now_us)
+        self._settle()
 
     @property
     def slots(self) -> list[str]:
@@ -195,7 +203,7 @@ class Cluster:
             slot.on_workers(list(self._driver.scheduler.peers.values()), self.start_us)
             worked |= slot.step(now_us)
             for endpoint, kind, frames in slot.sends(now_us):
-                if endpoint != DRIVER:
+                if endpoint != DRIVER or slot.identity.group < 0:
                     self._mail.append((endpoint, [kind.value, *frames]))
                     worked = True
             if slot.ended:
@@ -267,6 +275,9 @@ class Cluster:
                 self._driver.handle(CommitRecorded(chore.epoch), self.now_us)
             case Hand(message=message):
                 self._deliveries.take(message)
+            case Submit(group=group, slots=slots) if group < 0:
+                for number in range(slots):
+                    self.add_slot(number, group, 0)
             case Replace():
                 raise AssertionError("no worker is ever silent here")
             case _:

@@ -39,7 +39,36 @@ def test_the_newest_row_of_each_key_is_kept(tmp_path: Path) -> None:
     writer.prepare(2)
     writer.commit(2)
     writer.finish()
-    assert table(tmp_path / "db")[1] == ("b", 3, 1.5, 0, b"x", 9)
+    assert table(tmp_path / "db")[1] == ("b", 3, 1.5, 0, b"x", "1970-01-01T00:00:00.000009Z")
+
+
+def stored(path: Path, schema: Schema, key: str, *rows: tuple) -> None:
+    writer = ps.sqlite(path, "t", key=key).writer(schema, WriterContext("job", "store", 0, 1))
+    writer.write([schema.record_type(*row) for row in rows])
+    writer.prepare(1)
+    writer.commit(1)
+    writer.finish()
+    writer.close()
+
+
+def test_times_are_text_that_sqlite_reads_and_that_sorts_by_time(tmp_path: Path) -> None:
+    schema = Schema.parse("at timestamp, day date, n int")
+    stored(tmp_path / "db", schema, "at", (1_500_000, 1, 1), (-1, -1, 2), (None, None, 3), (1_500_000, 2, 4))
+    with sqlite3.connect(tmp_path / "db") as connection:
+        assert connection.execute("SELECT n, day FROM t ORDER BY at").fetchall() == [
+            (3, None),
+            (2, "1969-12-31"),
+            (4, "1970-01-03"),
+        ]
+        assert connection.execute("SELECT strftime('%s', at) FROM t WHERE n = 4").fetchall() == [("1",)]
+
+
+def test_a_table_that_holds_whole_numbers_goes_on_with_them(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "db") as connection:
+        connection.execute("CREATE TABLE t (at BIGINT PRIMARY KEY, day TEXT)")
+        connection.execute("INSERT INTO t VALUES (7, 'x')")
+    stored(tmp_path / "db", Schema.parse("at timestamp, day date"), "at", (7, 0), (9, 1))
+    assert table(tmp_path / "db") == [(7, "1970-01-01"), (9, "1970-01-02")]
 
 
 def test_an_epoch_that_is_committed_again_changes_nothing(tmp_path: Path) -> None:

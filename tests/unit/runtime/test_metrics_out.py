@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import penstock as ps
 from penstock.control.monitor import OperationFigures, Status, WorkerFigures
+from penstock.control.replicas import ReplicasView
 from penstock.control.switches import SwitchReport
 from penstock.errors import InvalidOption
 from penstock.metrics import Histogram
@@ -116,7 +117,10 @@ def test_only_metrics_of_the_catalogue_are_there_and_all_can_be() -> None:
     switch = SwitchReport(1.0, ["score"], "batch", 4.0, 90.0, 12, "queue", {})
     one = sampler()
     processes, outlets = [ProcessFigures("driver", 1.0, 1.0)], [OutletFigures("file:x")]
-    real = one.take(status(overhead=0.1, switches=[switch], switches_total=1), histogram(5), processes, outlets)
+    replicas = [ReplicasView(["score"], 2, 2, 1, 4, [0, 1], activations=3)]
+    now = status(overhead=0.1, switches=[switch], switches_total=1, replicas=replicas)
+    real = one.take(now, histogram(5), processes, outlets)
+    assert fields(real, "operation", operation="score")["replica_activations_total"] == 3.0
     advised = snapshot(advise=True)
     told = {(p.measurement, name) for taken in (real, advised) for p in taken.points for name in p.fields}
     assert told == NAMES

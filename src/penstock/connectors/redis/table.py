@@ -37,7 +37,7 @@ class RedisTable(LookupTable):
         self, place: Place, schema: Schema, key: str, prefix: str, layout: Values, cache: int, ttl_us: int
     ) -> None:
         self.schema = schema
-        (self.key,) = check_keys(schema, (key,))
+        (self.key,) = check_keys(schema, (key,), decimals=False)
         self._place = place
         self._prefix = prefix.encode()
         self._layout = layout

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +22,8 @@ from penstock.operators.loop import compile_loop
 from penstock.types import Field, Record, Schema, attribute
 
 TABLE_ROWS_MAX = 10_000_000
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 
 class How(Enum):
@@ -42,11 +45,14 @@ class Finder:
         Returns rows as columns, and for each of some keys the place of its row in them; null where there is none.
     many : callable, optional
         Asks for all keys of some records at once, where asking takes time, and returns a `get` for them.
+    turn : callable, optional
+        To be called before each block of records, where the rows may change between two of them.
     """
 
     get: Callable[[object], Record | None]
     columns: Callable[[pa.Array], tuple[pa.RecordBatch, pa.Array]]
     many: Callable[[list[object]], Callable[[object], Record | None]] | None = None
+    turn: Callable[[], None] | None = None
 
 
 class LookupTable(ABC):
@@ -79,7 +85,7 @@ class Table(LookupTable):
 
     def __init__(self, rows: Iterable[object], schema: str | Schema, key: str) -> None:
         self.schema = Schema.parse(schema)
-        (self.key,) = check_keys(self.schema, (key,))
+        (self.key,) = check_keys(self.schema, (key,), decimals=False)
         self._rows = [tuple(self._coerce(row)) for row in rows]
         if len(self._rows) > TABLE_ROWS_MAX:
             raise InvalidOption(
@@ -126,24 +132,7 @@ def table(
     schema: str | Schema | None = None,
     refresh: str | float | None = None,
 ) -> LookupTable:
-    """Make a table for :meth:`Stream.lookup`.
-
-    Parameters
-    ----------
-    rows : iterable of dict or tuple, or a place
-        The table's rows; or where they are, such as ``ps.postgres(dsn, "ads")``.
-    schema : str
-        Columns in Spark's DDL; a place knows its own.
-    key : str
-        The column that is looked up; its values are unique.
-    refresh : str or number
-        How often the rows of a place are read again; once, at the start of each worker, where it is not given.
-
-    Examples
-    --------
-    >>> ps.table([("ad-1", "shoes")], schema="ad string, campaign string", key="ad")      # doctest: +SKIP
-    >>> ps.table(ps.postgres(dsn, "ads"), key="ad", refresh="5m")                         # doctest: +SKIP
-    """
+    """Make a table of given rows, or of a place such as a database; `penstock.table` makes those of Spark too."""
     if isinstance(rows, TablePlace):
         if schema is not None:
             raise InvalidOption(option="schema", given=schema, allowed="none: the place knows its columns")
@@ -153,7 +142,9 @@ def table(
             option="schema", given=None, allowed="the columns of the rows, such as 'id bigint, name string'"
         )
     if refresh is not None:
-        raise InvalidOption(option="refresh", given=refresh, allowed="for a place only: these rows stay as they are")
+        raise InvalidOption(
+            option="refresh", given=refresh, allowed="for a DataFrame, a path or a place: these rows stay as they are"
+        )
     return Table(rows, schema, key)
 
 
@@ -196,7 +187,7 @@ class Lookup(Operation):
         output = self._output(schema)
         added = [f.name for f in self._added()]
         mine = "".join(f"r.{attribute(name)}, " for name in schema.names)
-        found = mine + "".join(f"m.{name}, " for name in added)
+        found = mine + "".join(f"m.{attribute(name)}, " for name in added)
         body = [f"m = get(r.{attribute(self.on)})", f"if m is not None: append(T({found}))"]
         if self.how is How.LEFT:
             body.append(f"else: append(T({mine}{'None, ' * len(added)}))")
@@ -209,7 +200,10 @@ class Lookup(Operation):
             names["many"] = finder.many
             before = [f"get = many([r.{attribute(self.on)} for r in rows])"]
         process = compile_loop(errors.operation, body, names, errors, before=before)
-        return Operator(process, schema=schema, output=output, vectorised=self._vectorised(output, finder))
+        vectorised, turn = self._vectorised(output, finder), finder.turn
+        if turn is not None:
+            process, vectorised = _after(turn, process), _after(turn, vectorised)
+        return Operator(process, schema=schema, output=output, vectorised=vectorised)
 
     def _vectorised(self, output: Schema, finder: Finder) -> BatchForm:
         added = [f.name for f in self._added()]
@@ -227,6 +221,14 @@ class Lookup(Operation):
 
     def describe(self) -> str:
         return f"{self.how.value} on {self.on}, {self.table.describe()}"
+
+
+def _after(turn: Callable[[], None], form: Callable[[Given], Made]) -> Callable[[Given], Made]:
+    def turned(given: Given) -> Made:
+        turn()
+        return form(given)
+
+    return turned
 
 
 class Places:

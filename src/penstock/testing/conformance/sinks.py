@@ -361,10 +361,14 @@ class _SinkSuite:
         with suppress(PenstockError):
             orphan.commit(1)
             orphan.close()
-        job.end()  # what a commit has only begun is there
         self._shows([row])
-        (found,) = (each for each in self._read() if self._id(each) == number)
-        assert found["text"] == "new", "an older row has taken the place of a newer one"
+
+        def is_new() -> bool:
+            return any(each["text"] == "new" for each in self._read() if self._id(each) == number)
+
+        until(is_new, self._timeout_s)  # a commit may go on beside the records
+        job.end()
+        assert is_new(), "an older row has taken the place of a newer one"
 
     def _second(self) -> None:
         for _ in range(2):

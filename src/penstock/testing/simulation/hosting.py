@@ -34,7 +34,7 @@ class Hosting:
         self._withdrawn: set[tuple[str, int]] = set()
         """Driver and order."""
         plan, groups = simulation.plan, 1 if simulation.scenario.tight else 3
-        self._cores_all = self.cores = plan.workers + groups * (plan.options.slots or plan.workers)
+        self._cores_all = self.cores = plan.workers + plan.replicas + groups * (plan.options.slots or plan.workers)
 
     def is_full(self, driver: DriverProcess) -> bool:
         """Whether no core of the cluster is free."""

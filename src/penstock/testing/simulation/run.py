@@ -12,7 +12,7 @@ from penstock.errors import PenstockError, SparkFailed
 from penstock.protocol.link import Kind
 from penstock.testing.simulation.alternatives import NAMES
 from penstock.testing.simulation.disk import Disk
-from penstock.testing.simulation.draws import Pin, Wanted
+from penstock.testing.simulation.draws import Degree, Pin, Wanted
 from penstock.testing.simulation.driver import DriverProcess
 from penstock.testing.simulation.faults import SLOT_ACTIONS, Action, Fault, Moment
 from penstock.testing.simulation.hosting import Hosting
@@ -66,6 +66,8 @@ class Outcome:
     """Times that another alternative has taken over, in all instances."""
     warm_ups: int = 0
     """Those before which it was warmed up."""
+    activations: int = 0
+    """Times that a replica became active."""
 
 
 class Simulation:
@@ -83,7 +85,7 @@ class Simulation:
         self.processes: dict[str, Process] = {}
         self.seats: dict[str, Seat] = {}
         self.hosting = Hosting(self)
-        self.exchanges = self.warm_ups = 0
+        self.exchanges = self.warm_ups = self.activations = 0
         self.switches = self.decisions = self.slot_losses = self.killed_by_record = 0
         self.dismissed: set[int] = set()
         """Processes that have registered and never counted."""
@@ -102,12 +104,17 @@ class Simulation:
                 self.world.after(fault.at_us, f"fault {fault.action.name}", partial(self._strike, fault, None))
         for use in scenario.uses or ():
             self.world.after(use.at_us, "use", partial(self._use, use))
+        for degree in scenario.degrees or ():
+            self.world.after(degree.at_us, "degree", partial(self._want, degree))
         for pin in scenario.pins or ():
             self.world.after(pin.at_us, "pin", partial(self._pin, pin))
         self.hosting.start_all(self.driver, scenario.start_us_last)
 
     def _pin(self, pin: Pin) -> None:
         self.driver.pin(pin)
+
+    def _want(self, degree: Degree) -> None:
+        self.driver.want(degree)
 
     def _use(self, use: Wanted) -> None:
         self.driver.handle(AlternativeChosen(use.operation, use.alternative))
@@ -250,6 +257,7 @@ class Simulation:
         self.recoveries += scheduler.recoveries
         self.refused += scheduler.refused_messages
         self.switches += len(switches)
+        self.activations += sum(each.activations for each in driver.machine.loop.replication.view())
         self.exchanges += sum(each.to in NAMES for each in switches)
         self.warm_ups += sum(each.warm_ms > 0 for each in switches)
         self.decisions += sum("queue" in each.reason or "backlog" in each.reason for each in switches)
@@ -294,6 +302,7 @@ class Simulation:
             len(self.dismissed),
             self.exchanges,
             self.warm_ups,
+            self.activations,
         )
 
     def _step(self) -> None:
