@@ -36,6 +36,8 @@ from penstock.control.events import (
     GroupJobEnded,
     RecordCommit,
     Replace,
+    Retire,
+    ScaleRequested,
     Send,
     StopRequested,
     Tick,
@@ -106,6 +108,7 @@ class DriverMachine:
     """
 
     def __init__(self, plan: Plan, now_us: int, cores: int, resumption: Resumption | None = None) -> None:
+        plan = plan.placed()
         self.scheduler = Scheduler(plan, now_us, resumption)
         self.monitor = Monitor(plan, resumed=resumption is not None)
         self.loop = ControlLoop(plan, cores, resumption.alternatives if resumption is not None else None)
@@ -167,6 +170,8 @@ class DriverMachine:
                 what = f"{', '.join(operations)}: form {form.value if form is not None else 'auto'}"
             case AlternativeChosen(operation=operation, alternative=alternative):
                 what = f"{operation}: use {alternative or 'auto'}"
+            case ScaleRequested(workers=workers):
+                what = f"{workers} workers"
             case DrainRequested():
                 what = "finish and end"
             case StopRequested():
@@ -266,6 +271,9 @@ class DriverMachine:
                 case Replace():
                     self._chores.append(command)
                     self._obey(self.loop.on_replaced(now_us))
+                case Retire(worker=worker):
+                    self.pids.pop(worker, None)
+                    self.monitor.retire(worker)
                 case Finish(error=error):
                     self._finish(error)
         if resumed:

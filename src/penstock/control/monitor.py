@@ -272,6 +272,11 @@ class Monitor:
         self._last[worker] = heartbeat
         self._rss_mb_max[worker] = max(self._rss_mb_max.get(worker, 0.0), heartbeat.rss_bytes / 1e6)
 
+    def retire(self, worker: int) -> None:
+        """A worker has left, and others tell of the instances that it had."""
+        for held in (self._last, self._before, self._first, self._rss_mb_max):
+            held.pop(worker, None)
+
     def begin_after(self, worker: int, before: Sequence[StatsMessage]) -> None:
         """Take what a worker's instances have counted in the runs before this one."""
         self._course.begin_after(before)

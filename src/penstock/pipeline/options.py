@@ -46,7 +46,9 @@ class Options:
     name : str
         Name of the job, for `penstock top` and file names.
     parallelism : int
-        Workers, and instances of every keyed operation.
+        Instances of every keyed operation; the most workers that the job may have.
+    workers : int
+        Worker processes that the job begins with, which share the instances; 0: one for each instance.
     master : str
         Spark master; ``local`` embeds Spark in this process.
     epoch_us : int
@@ -74,6 +76,7 @@ class Options:
 
     name: Annotated[str, _NAME] = "job"
     parallelism: Annotated[int, Whole(1, PARALLELISM_MAX)] = 2
+    workers: Annotated[int, Whole(1, PARALLELISM_MAX)] = 0
     master: Annotated[str, _MASTER] = "local"
     epoch_us: Annotated[int, Duration(10_000)] = 1_000_000
     idle_us: Annotated[int, Duration()] = 2_000_000
@@ -108,6 +111,7 @@ class Options:
         *,
         name: str = "job",
         parallelism: int | None = None,
+        workers: int | None = None,
         master: str | None = None,
         epoch: str | float = "1s",
         idle: str | float = "2s",
@@ -125,12 +129,15 @@ class Options:
         given = dict(locals())
         if parallelism is None:
             given["parallelism"] = min(os.cpu_count() or 1, 8)
-        unset = {option for option in ("master", "slots", "group_size") if given[option] is None}
+        unset = {option for option in ("workers", "master", "slots", "group_size") if given[option] is None}
         checks = [(field, field.removesuffix("_us"), check) for field, check in _CHECKS.items()]
         read = {field: check.read(option, given[option]) for field, option, check in checks if option not in unset}
+        if (begin := read.get("workers", 1)) > read["parallelism"]:
+            allowed = f"1 to {read['parallelism']}, which is the parallelism"
+            raise InvalidOption(option="workers", given=begin, allowed=allowed)
         threads = re.fullmatch(r"local\[(\d+)(,\d+)?\]", master or "")
-        if threads and int(threads[1]) < read["parallelism"]:
-            allowed = f"at least {read['parallelism']} slots, one per worker"
+        if threads and int(threads[1]) < (least := read.get("workers", read["parallelism"])):
+            allowed = f"at least {least} slots, one per worker"
             raise InvalidOption(option="master", given=master, allowed=allowed)
         if pin is not None and not isinstance(pin, Mapping):
             raise InvalidOption(option="pin", given=pin, allowed="a dictionary from operations to forms")

@@ -358,7 +358,10 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
     name : str
         Name of the job, shown by ``penstock top``. Default ``"job"``.
     parallelism : int
-        Workers, and instances of keyed operations. Default: the number of cores, at most 8.
+        Instances of keyed operations, and the most workers that the job may have. Default: the number of cores, at
+        most 8.
+    workers : int
+        Workers that the job begins with; :meth:`Job.scale` changes their number while it runs. Default: ``parallelism``.
     master : str
         Spark master. Default: Spark embedded in this process.
     epoch : str
