@@ -278,10 +278,12 @@ class DriverMachine:
                     self._finish(error)
         if resumed:
             self.resumed_us = now_us
-            self._obey(self.loop.on_resumed())
+            self._obey(self.loop.on_resumed(list(self.scheduler.peers.values())))
 
     def _send(self, worker: int, message: m.ToWorker) -> None:
-        self._tell(self._workers.get(self.scheduler.peers[worker].incarnation), message)
+        peer = self.scheduler.peers.get(worker)
+        if peer is not None:  # else it has just left
+            self._tell(self._workers.get(peer.incarnation), message)
 
     @staticmethod
     def _tell(far: _Far | None, message: m.ToWorker | s.ToSlotFromDriver) -> None:

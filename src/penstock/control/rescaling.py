@@ -138,12 +138,15 @@ class Rescaling:
     def on_up(self, worker: int) -> list[Order]:
         """A worker that is to join has come up, or has come up again and lost what it had loaded."""
         self.up.add(worker)
-        return self.call_off() if self.move is not None and self.move.new == worker else []
+        return self.call_off(worker)
 
-    def call_off(self) -> list[Order]:
-        """Give a move up that has not come to its commit."""
-        move, self.move = self.move, None
-        if move is None or move.step is Step.PREPARING:
+    def call_off(self, worker: int) -> list[Order]:
+        """Give a move to a worker up that hosts nothing yet and is lost, or no longer wanted."""
+        move = self.move
+        if move is None or move.new != worker:
+            return []
+        self.move = None
+        if move.step is Step.PREPARING:
             return []
         return [(move.old, m.Hold(move=move.number, epoch=0, column=-1))]
 

@@ -471,6 +471,7 @@ class Scheduler:
         new, given_up = self.rescaling.want(workers, f"{workers} workers are wanted", self._waiting_stop)
         commands: list[Command] = []
         for worker in sorted(given_up):
+            commands += [Send(old, order) for old, order in self.rescaling.call_off(worker)]
             commands += self._part(worker)
         for worker in new:
             self._presence.enlist(worker)

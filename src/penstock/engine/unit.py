@@ -463,7 +463,7 @@ class Unit:
         last = snapshots[-1]
         self.chain.restore(snapshots)
         if self._copier is not None:
-            self._copier.restored(len(snapshots))
+            self._copier.restored(last.depth + 1)
         self.input.restore(snapshots)
         self.exchanges.restore(last.alternatives)
         told = self.times.restore(last)

@@ -270,7 +270,7 @@ def test_after_a_recovery_orders_are_repeated() -> None:
     play.up(1)
     play.run(S)
     assert len(play.orders()) == 2
-    play.take(play.loop.on_resumed())
+    play.take(play.loop.on_resumed(PEERS))
     assert set(play.orders()) == {(0, -1, 2), (1, 1, 1)}
     assert len(play.loop.switches) == 2, "the same switches"
 

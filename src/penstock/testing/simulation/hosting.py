@@ -34,7 +34,8 @@ class Hosting:
         self._withdrawn: set[tuple[str, int]] = set()
         """Driver and order."""
         plan, groups = simulation.plan, 1 if simulation.scenario.tight else 3
-        self._cores_all = self.cores = plan.workers + groups * (plan.options.slots or plan.workers)
+        workers = plan.options.parallelism if simulation.scenario.scales else plan.workers
+        self._cores_all = self.cores = workers + groups * (plan.options.slots or workers)
 
     def is_full(self, driver: DriverProcess) -> bool:
         """Whether no core of the cluster is free."""

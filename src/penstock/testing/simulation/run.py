@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from penstock.control.events import AlternativeChosen
+from penstock.control.events import AlternativeChosen, ScaleRequested
 from penstock.errors import PenstockError, SparkFailed
 from penstock.operators import DEAD_LETTERS
 from penstock.protocol.link import Kind
@@ -68,6 +68,10 @@ class Outcome:
     """Times that another alternative has taken over, in all instances."""
     warm_ups: int = 0
     """Those before which it was warmed up."""
+    moves: int = 0
+    """Columns that have moved from one worker to another."""
+    loaded: int = 0
+    """Those of them whose state was loaded ahead."""
 
 
 class Simulation:
@@ -85,7 +89,7 @@ class Simulation:
         self.processes: dict[str, Process] = {}
         self.seats: dict[str, Seat] = {}
         self.hosting = Hosting(self)
-        self.exchanges = self.warm_ups = 0
+        self.exchanges = self.warm_ups = self.moves = self.loaded = 0
         self.switches = self.decisions = self.slot_losses = self.killed_by_record = 0
         self.dismissed: set[int] = set()
         """Processes that have registered and never counted."""
@@ -104,12 +108,17 @@ class Simulation:
                 self.world.after(fault.at_us, f"fault {fault.action.name}", partial(self._strike, fault, None))
         for use in scenario.uses or ():
             self.world.after(use.at_us, "use", partial(self._use, use))
+        for scale in scenario.scales or ():
+            self.world.after(scale.at_us, "scale", partial(self._scale, scale.workers))
         for pin in scenario.pins or ():
             self.world.after(pin.at_us, "pin", partial(self._pin, pin))
         self.hosting.start_all(self.driver, scenario.start_us_last)
 
     def _pin(self, pin: Pin) -> None:
         self.driver.pin(pin)
+
+    def _scale(self, workers: int) -> None:
+        self.driver.handle(ScaleRequested(workers))
 
     def _use(self, use: Wanted) -> None:
         self.driver.handle(AlternativeChosen("either", use.alternative))
@@ -251,6 +260,8 @@ class Simulation:
         scheduler, switches = driver.machine.scheduler, driver.machine.loop.switches
         self.recoveries += scheduler.recoveries
         self.refused += scheduler.refused_messages
+        self.moves += len(scheduler.rescaling.reports)
+        self.loaded += sum(each.loaded_bytes > 0 for each in scheduler.rescaling.reports)
         self.switches += len(switches)
         self.exchanges += sum(each.to in NAMES for each in switches)
         self.warm_ups += sum(each.warm_ms > 0 for each in switches)
@@ -294,6 +305,8 @@ class Simulation:
             len(self.dismissed),
             self.exchanges,
             self.warm_ups,
+            self.moves,
+            self.loaded,
         )
 
     def _step(self) -> None:
