@@ -14,6 +14,7 @@ from penstock.control.driver import Chore, Connect, Disconnect, DriverMachine, H
 from penstock.control.events import CommitRecorded, Event, GroupJobEnded, RecordCommit, Replace, Wish, Withdraw
 from penstock.control.groups import Submit
 from penstock.control.monitor import Monitor, Status
+from penstock.control.rescaling import MoveReport
 from penstock.control.resume import anchors, outputs
 from penstock.control.scheduler import Phase, Resumption
 from penstock.errors import PenstockError
@@ -129,6 +130,11 @@ class Driver:
         """What the control loop has done."""
         with self._lock:
             return self._machine.adaptation()
+
+    def moves(self) -> list[MoveReport]:
+        """Moves between workers so far."""
+        with self._lock:
+            return list(self._machine.scheduler.rescaling.reports)
 
     def begin_measuring(self) -> None:
         """Cut the warm-up from the report's latencies, CPU and memory."""

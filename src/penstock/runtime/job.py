@@ -21,6 +21,7 @@ from penstock.control.adaptation import Adaptation, checked_operations
 from penstock.control.events import GroupJobEnded, Replace, Withdraw
 from penstock.control.groups import Submit
 from penstock.control.monitor import Status
+from penstock.control.rescaling import MoveReport
 from penstock.control.resume import check_name, check_renamed
 from penstock.control.scheduler import Phase
 from penstock.durations import parse_us
@@ -30,7 +31,7 @@ from penstock.operators import DEAD_LETTERS, Form
 from penstock.pipeline.options import Options
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Plan, check_serializable
-from penstock.protocol.commands import StopJob, SwitchForm, UseAlternative
+from penstock.protocol.commands import ScaleJob, StopJob, SwitchForm, UseAlternative
 from penstock.runtime.attempts import Attempt, look
 from penstock.runtime.capture import capture
 from penstock.runtime.clock import own_clock
@@ -246,6 +247,29 @@ class Job:
             Name of the alternative, or "auto": the job chooses again, where ``prefer`` says how.
         """
         self._driver.obey(UseAlternative(operation, alternative))
+
+    def scale(self, workers: int) -> None:
+        """Run the job on another number of workers; returns at once, see :meth:`moves` and :meth:`status`.
+
+        Each worker is a Spark task. New ones are ordered from Spark; instances move to them, with their key groups and
+        source partitions, one after the other while the rest works. A worker that has nothing left ends its task, so
+        that Spark can give the executor back.
+
+        Parameters
+        ----------
+        workers : int
+            1 to the job's ``parallelism``.
+
+        Examples
+        --------
+        >>> job = ps.start(pipeline, parallelism=8, workers=2)
+        >>> job.scale(6)
+        """
+        self._driver.obey(ScaleJob(workers))
+
+    def moves(self) -> list[MoveReport]:
+        """Every move of an instance between two workers, with its pause and what was loaded ahead."""
+        return self._driver.moves()
 
     def adaptation(self) -> Adaptation:
         """Switches of form with their reasons, notes on what was not switched and why, groups, costs of both forms."""
