@@ -19,7 +19,8 @@ from penstock.operators import DEAD_LETTER_SCHEMA
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE.py", help="A Python file with one or more pipelines.")]
 ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Drain and end after this time: 30s, 5m.")]
 ParallelismOption = Annotated[
-    int | None, typer.Option("--parallelism", metavar="N", help="Instances, and most workers. Default: cores, at most 8.")
+    int | None,
+    typer.Option("--parallelism", metavar="N", help="Instances; most workers. Default: cores, at most 8."),
 ]
 JsonOption = Annotated[
     Path | None,

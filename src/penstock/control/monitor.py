@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.control.course import Course
+from penstock.control.rescaling import MoveReport
 from penstock.control.switches import SwitchReport
 from penstock.control.uses import AlternativesView
 from penstock.metrics import Histogram
@@ -129,6 +130,11 @@ class Status(msgspec.Struct):
     """What the job waits for, if it does: workers that are to start or are silent, cores, slots."""
     alternatives: dict[str, AlternativesView] = msgspec.field(default_factory=dict)
     """By operation that has some: which one is active, and what each costs."""
+    placement: list[int] = msgspec.field(default_factory=list)
+    """The worker of each instance: instance i of every operation, with its key groups and partitions, is on the i-th."""
+    moves: list[MoveReport] = msgspec.field(default_factory=list)
+    """The last moves of instances between workers."""
+    moves_total: int = 0
     actions: list[str] = msgspec.field(default_factory=list)
     """What users have wanted of the job, the last of it: when, who, what."""
 

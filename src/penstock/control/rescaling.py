@@ -8,8 +8,9 @@ moves behind an epoch marker, n, of which every step can be lost:
 move        event                                  commands                                     next
 ==========  =====================================  ===========================================  ==========
 none        a column is on the wrong worker        Prepare(commit m) to the new owner           PREPARING
-PREPARING   Prepared(m), m is not the last commit  Prepare(the last commit): what is missing    PREPARING
-PREPARING   Prepared(m), no epoch is under way     Hold(n = m + 1) to the old owner             HOLDING
+PREPARING   Prepared(m), m is not the last commit  Prepare(the last commit): what is missing,   PREPARING
+                                                   a few times
+PREPARING   Prepared, no epoch is under way        Hold(n), the next one, to the old owner      HOLDING
 HOLDING     Holding(n)                             BeginEpoch(n) to all                         MARKED
 MARKED      CommitRecorded(n)                      the placement changes; Commit(n) to all,     RELEASING
                                                    then Release to the old owner
@@ -46,6 +47,9 @@ from penstock.control.recovery import InstanceId
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 
+ROUNDS_MAX = 3
+"""So often a new owner loads what was written while it loaded. Where epochs are shorter than that takes, it reads the rest
+when it takes over."""
 MOVES_MAX = 10_000
 """Moves that are remembered for reports."""
 
@@ -91,6 +95,8 @@ class Move:
     new: int
     began_us: int
     step: Step = Step.PREPARING
+    rounds: int = 0
+    """How often it was told to load what was written meanwhile."""
     asked_epoch: int = 0
     prepared_epoch: int = -1
     epoch: int = 0
@@ -200,7 +206,12 @@ class Rescaling:
         return heat
 
     def advance(
-        self, members: Collection[int], committed: int, pending: bool, stored: Mapping[InstanceId, list[m.Stored]], now_us: int
+        self,
+        members: Collection[int],
+        committed: int,
+        pending: bool,
+        stored: Mapping[InstanceId, list[m.Stored]],
+        now_us: int,
     ) -> list[Order]:
         """Take the next step, as far as it can be taken now.
 
@@ -224,8 +235,8 @@ class Rescaling:
         move = self.move
         if move.step is not Step.PREPARING or move.prepared_epoch < move.asked_epoch:
             return []
-        if move.prepared_epoch < committed:
-            move.asked_epoch = committed
+        if move.prepared_epoch < committed and move.rounds < ROUNDS_MAX:
+            move.asked_epoch, move.rounds = committed, move.rounds + 1
             return [self._prepare(move, stored)]
         if pending:
             return []

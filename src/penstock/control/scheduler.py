@@ -50,7 +50,6 @@ from penstock.control.events import (
     HostEnded,
     OrderEnded,
     RecordCommit,
-    Retire,
     ScaleRequested,
     Send,
     StopRequested,
@@ -61,7 +60,8 @@ from penstock.control.phases import Phase, Resumption, SchedulerView
 from penstock.control.presence import LOSSES_US, Presence
 from penstock.control.recovery import InstanceId, SnapshotChains, downstream, everything, hosted
 from penstock.control.rescaling import Rescaling
-from penstock.control.waits import QUIET_US, Waits
+from penstock.control.staff import Staff, peer_of
+from penstock.control.waits import QUIET_US, Waits, too_few
 from penstock.errors import PenstockError, SparkFailed, WorkerLost, rebuilt
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
@@ -118,8 +118,7 @@ class Scheduler:
         self._last_epoch: int | None = None
         """The epoch after which a job that can be resumed ends."""
         self.rescaling = Rescaling(plan, now_us)
-        self._scale_later: int | None = None
-        """What was wanted before the job had started."""
+        self._staff = Staff(self, self.rescaling)
 
     @property
     def recovering(self) -> bool:
@@ -153,6 +152,7 @@ class Scheduler:
             unreported=self._waiting_epoch if live else (),
             cores=self._cores,
             cores_most=self._cores_most,
+            joining=self.rescaling.joining - self.rescaling.up if live else (),
         )
 
     @property
@@ -183,7 +183,7 @@ class Scheduler:
             case StopRequested():
                 return self._stop(None)
             case ScaleRequested(workers=workers):
-                return self._scale(workers, now_us)
+                return self._staff.scale(workers) + self._on_tick(now_us)
             case OrderEnded(worker=worker, order=order, error=error):
                 return self._on_order_ended(worker, order, error, now_us)
             case TasksFailed(count=count, error=error):
@@ -243,7 +243,7 @@ class Scheduler:
                 self.rescaling.on_pulse(message)
             case m.Prepared():
                 self.rescaling.on_prepared(message)
-                return self._move_on(now_us)
+                return self._staff.move_on(now_us)
             case m.Holding():
                 self._epoch_soon = self.rescaling.on_holding(message, now_us) or self._epoch_soon
                 return self._begin_epoch(now_us)
@@ -254,8 +254,7 @@ class Scheduler:
             case m.Stopped(worker=worker):
                 self._waiting_stop.discard(worker)
                 if not self._waiting_stop:
-                    self.phase = Phase.ENDED
-                    return [Finish(None)]
+                    return self._stop(None)  # those who were to join have nothing to finish
                 if worker in self._waiting_rollback:
                     # It had its last commit and was gone before it heard of the recovery.
                     return self._on_rolled_back(worker, self.generation, now_us)
@@ -268,15 +267,13 @@ class Scheduler:
         if known is not None and known.incarnation == message.incarnation:
             return []
         if message.worker in self.rescaling.joining:
-            return self._on_join(message, now_us)
+            return self._staff.on_join(message, now_us)
         if message.worker not in self._waiting_stop:
             return [Dismiss(message.incarnation)]  # its work is done and committed; Spark started its task for nothing
         counts, commands = self._presence.on_register(message.worker, message.order, now_us)
         if not counts:
             return [Dismiss(message.incarnation)]
-        self.peers[message.worker] = m.Peer(
-            worker=message.worker, incarnation=message.incarnation, endpoint=message.endpoint
-        )
+        self.peers[message.worker] = peer_of(message)
         if self.phase is Phase.STARTING:
             self._came_us = now_us
             return [*commands, *(self._start(now_us) if len(self.peers) == self._plan.workers else [])]
@@ -325,10 +322,16 @@ class Scheduler:
             self.recoveries += 1
             return self._recover(everything(self._plan), set(self.peers))
         self.start_us = self.began_us = now_us + START_DELAY_US
-        return self._all(
-            m.Start(
-                peers=self._peers(), start_us=self.start_us, generation=self.generation, restore=None, careful=False
-            )
+        return self._all(self._started(None))
+
+    def _started(self, restore: m.Restore | None, *, careful: bool = False) -> m.Start:
+        return m.Start(
+            peers=self._peers(),
+            start_us=self.start_us,
+            generation=self.generation,
+            restore=restore,
+            careful=careful,
+            placement=self._plan.placement,
         )
 
     def _peers(self) -> list[m.Peer]:
@@ -356,23 +359,11 @@ class Scheduler:
         commands: list[Command] = []
         for worker in sorted(self._waiting_rollback):
             if worker in self._unbuilt:
-                careful = self._presence.losses(worker) > 1
-                message: m.ToWorker = m.Start(
-                    peers=self._peers(),
-                    start_us=self.start_us,
-                    generation=self.generation,
-                    restore=restore,
-                    careful=careful,
-                    placement=self._plan.placement,
-                )
-            else:
-                message = m.Rollback(
-                    peers=self._peers(),
-                    generation=self.generation,
-                    restore=restore,
-                    placement=self._plan.placement,
-                )
-            commands.append(Send(worker, message))
+                commands.append(Send(worker, self._started(restore, careful=self._presence.losses(worker) > 1)))
+                continue
+            peers, placement = self._peers(), self._plan.placement
+            rollback = m.Rollback(peers=peers, generation=self.generation, restore=restore, placement=placement)
+            commands.append(Send(worker, rollback))
         return commands
 
     def _on_rolled_back(self, worker: int, generation: int, now_us: int) -> list[Command]:
@@ -384,7 +375,7 @@ class Scheduler:
             return []
         self._recovering.clear()
         self.began_us = self.began_us or now_us
-        commands = self._settle(now_us) + self._all(m.Resume(generation=self.generation))
+        commands = self._staff.settle(now_us) + self._all(m.Resume(generation=self.generation))
         if self.phase is Phase.ENDING:
             return commands + self._all(m.Commit(epoch=self.committed_epoch, final=True))
         if self.begun_epoch > self.committed_epoch and self._recording is None:
@@ -392,7 +383,7 @@ class Scheduler:
             commands += self._all(m.BeginEpoch(epoch=self.begun_epoch))
         if self.phase is Phase.DRAINING:
             commands += self._drain(now_us)
-        return commands + self._move_on(now_us)
+        return commands + self._staff.move_on(now_us)
 
     # --- epochs -------------------------------------------------------------------------------------------------------
 
@@ -460,88 +451,20 @@ class Scheduler:
         if move is not None:
             self._waiting_stop.add(move.new)
             return [*commands, Send(move.old, m.Release(move=move.number, column=move.column))]
-        return commands + self._move_on(now_us) + self._begin_epoch(now_us)
-
-    # --- workers come and go ------------------------------------------------------------------------------------------
-
-    def _scale(self, workers: int, now_us: int) -> list[Command]:
-        if self.phase is Phase.STARTING:
-            self._scale_later = workers
-            return []
-        new, given_up = self.rescaling.want(workers, f"{workers} workers are wanted", self._waiting_stop)
-        commands: list[Command] = []
-        for worker in sorted(given_up):
-            commands += [Send(old, order) for old, order in self.rescaling.call_off(worker)]
-            commands += self._part(worker)
-        for worker in new:
-            self._presence.enlist(worker)
-        return commands + self._on_tick(now_us)
-
-    def _on_join(self, message: m.Register, now_us: int) -> list[Command]:
-        """A worker has come up that the job is to have: it gets a share with nothing in it."""
-        counts, commands = self._presence.on_register(message.worker, message.order, now_us)
-        if not counts:
-            return [Dismiss(message.incarnation)]
-        self.peers[message.worker] = m.Peer(
-            worker=message.worker, incarnation=message.incarnation, endpoint=message.endpoint
-        )
-        restore = m.Restore(epoch=self.committed_epoch, instances=[], snapshots=[], renumber=False)
-        start = m.Start(
-            peers=self._peers(),
-            start_us=self.start_us,
-            generation=self.generation,
-            restore=restore,
-            careful=False,
-            placement=self._plan.placement,
-        )
-        orders = [Send(worker, order) for worker, order in self.rescaling.on_up(message.worker)]
-        return [*commands, Send(message.worker, start), *orders, *self._move_on(now_us)]
-
-    def _move_on(self, now_us: int) -> list[Command]:
-        """Take the next step of a move, if one can be taken."""
-        if self.phase is not Phase.RUNNING or self.recovering or self._recording is not None:
-            return []
-        if self._renumber or not self.committed_epoch:
-            return []  # nothing of this run can be loaded yet
-        orders = self.rescaling.advance(
-            self._waiting_stop, self.committed_epoch, bool(self._waiting_epoch), self._chains.by_instance, now_us
-        )
-        return [Send(worker, order) for worker, order in orders]
-
-    def _settle(self, now_us: int) -> list[Command]:
-        """Everyone is where it should be: workers that have nothing to do, and are not wanted, leave."""
-        leaving = self.rescaling.on_resumed(self._waiting_stop, now_us)
-        return [command for worker in sorted(leaving) for command in self._part(worker)]
-
-    def _part(self, worker: int) -> list[Command]:
-        peer = self.peers.pop(worker, None)
-        for waiting in (self._waiting_stop, self._waiting_finish, self._waiting_epoch, self._lost):
-            waiting.discard(worker)
-        stop = [Dismiss(peer.incarnation)] if peer is not None else []
-        return [*stop, *self._presence.retire(worker), Retire(worker)]
+        return commands + self._staff.move_on(now_us) + self._begin_epoch(now_us)
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def _on_tick(self, now_us: int) -> list[Command]:
         if self.phase is Phase.STARTING and now_us - self._came_us >= self._options.start_timeout_us:
-            return self._stop(self._too_few(now_us))
-        if self.phase is Phase.RUNNING and self._scale_later is not None:
-            workers, self._scale_later = self._scale_later, None
-            return self._scale(workers, now_us)
-        commands: list[Command] = list(self._presence.tick(self._waiting_stop, now_us))
+            waited_us = now_us - self._came_us
+            return self._stop(too_few(self._plan.workers, len(self.peers), waited_us, self._cores))
+        commands: list[Command] = self._staff.tick(now_us)
+        commands += self._presence.tick(self._waiting_stop, now_us)
         if now_us - self._alive_us >= ALIVE_US:
             self._alive_us = now_us
             commands += self._everyone(m.Alive())
-        return commands + self._move_on(now_us) + self._begin_epoch(now_us)
-
-    def _too_few(self, now_us: int) -> SparkFailed:
-        workers, waited_s = self._plan.workers, (now_us - self._came_us) // 1_000_000
-        what = f"{workers - len(self.peers)} of {workers} workers did not start, and none has for {waited_s} s"
-        offer = "" if self._cores is None else f": the cluster offers {self._cores} cores, {workers} are needed"
-        return SparkFailed(
-            f"{what}{offer}.",
-            hint="Every worker needs a core of the cluster for itself; lower the parallelism, or free or add cores.",
-        )
+        return commands + self._begin_epoch(now_us)
 
     def wake_us(self, now_us: int) -> int:
         """When the next Tick is useful."""

@@ -6,19 +6,18 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from penstock.dataset import ChannelId, cut_rows
+from penstock.dataset import cut_rows
 from penstock.engine.chain import ClockNs
 from penstock.engine.channels import Channels, PeerFrames
-from penstock.engine.edges import READER, EdgeInput, EdgeOutput, LocalInput, RemoteInput
+from penstock.engine.edges import EdgeOutput
 from penstock.engine.exchange import Use
 from penstock.engine.figures import edge_figures
 from penstock.engine.guard import Guard
-from penstock.engine.inputs import Logs, Readers
+from penstock.engine.inputs import Readers
 from penstock.engine.inspect import UnitView, WorkerView
 from penstock.engine.line import Range
 from penstock.engine.samples import calibrate
 from penstock.engine.snapshot import (
-    InputState,
     InstanceId,
     Persist,
     UnitSnapshot,
@@ -31,10 +30,10 @@ from penstock.engine.switch import Switch
 from penstock.engine.unit import Unit
 from penstock.engine.ways.desk import Desk
 from penstock.engine.ways.pool import SlotFrames, SlotPool
-from penstock.errors import ProtocolError
+from penstock.engine.wiring import Wiring
 from penstock.metrics.stats import StatsMessage
 from penstock.metrics.times import sooner
-from penstock.pipeline.plan import EdgeSpec, Plan, UnitSpec
+from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 
@@ -60,7 +59,8 @@ class Share:
         self._storing: set[str] = set()
         self._stored: list[m.Stored] = []
         self._channels = Channels(plan, incarnation)
-        self._outputs: dict[tuple[int, int], EdgeOutput] = {}
+        self._wiring = Wiring(plan, worker, self._channels)
+        self._outputs = self._wiring.outputs
         self._units: dict[InstanceId, Unit] = {}
         self._built: dict[InstanceId, int] = {}
         """In which generation each was built."""
@@ -138,21 +138,20 @@ class Share:
             for edge in self._plan.outputs(unit.id):
                 self._outputs[edge.id, i] = EdgeOutput(edge, self._plan, i, first_id)
         for unit, i in mine:
-            self._connect_outputs(unit, i, instances, epoch)
+            self._wiring.connect_outputs(unit, i, instances, epoch)
         for unit, i in concerned:
             self._build(unit, i, states[unit.id, i], instances, epoch)
         self._units = {(unit.id, i): self._units[unit.id, i] for unit, i in mine if (unit.id, i) in self._units}
-        for unit, i in mine:
-            if (unit.id, i) not in instances:
-                self._rewire(unit, i, instances)
+        for key, made in self._units.items():
+            if key not in instances:
+                self._wiring.rewire(made, instances)
         self._stir()
 
     def _part_from(self, mine: set[InstanceId]) -> None:
         """Forget what has moved to another worker."""
         for key in [key for key in self._units if key not in mine]:
             self.forget(key)
-        self._outputs = {key: each for key, each in self._outputs.items() if self._plan.worker_of(key[1]) == self.worker}
-        self._channels.tidy(self.worker)
+        self._wiring.tidy()
 
     def forget(self, key: InstanceId) -> None:
         """Close an instance that is built anew, here or elsewhere, with all that was to be told of it."""
@@ -165,74 +164,21 @@ class Share:
         self._storing = {name for name in self._storing if not name.startswith(_prefix(*key))}
         self._stored = [stored for stored in self._stored if (stored.unit, stored.instance) != key]
 
-    def _connect_outputs(self, unit: UnitSpec, i: int, instances: frozenset[InstanceId], epoch: int) -> None:
-        """Make the senders of channels into ``instances``; what a producer that lives on holds is replayed."""
-        for edge in self._plan.outputs(unit.id):
-            output = self._outputs[edge.id, i]
-            for consumer, log in zip(output.consumers, output.logs, strict=True):
-                if (unit.id, i) not in instances:
-                    if (edge.consumer, consumer) not in instances:
-                        continue
-                    log.seek_after_epoch(READER, epoch)
-                if self._plan.worker_of(consumer) != self.worker:
-                    channel = ChannelId(edge.id, i, consumer)
-                    self._channels.open_sender(channel, log)
-
     def _build(
         self, unit: UnitSpec, i: int, state: list[UnitSnapshot], instances: frozenset[InstanceId], epoch: int
     ) -> None:
         outputs = [self._outputs[edge.id, i] for edge in self._plan.outputs(unit.id)]
         logs = None
         if unit.source is None:
-            logs = self._inputs(unit, i, (state[-1].inputs or None) if state else None, instances)
+            logs = self._wiring.inputs(unit, i, (state[-1].inputs or None) if state else None, instances)
         self._built[unit.id, i] = self._channels.generation
-        made = self._units[unit.id, i] = Unit(
-            unit, i, self._plan, logs, outputs, self._clock_ns, self._pool, self.desk, self.moves.claim((unit.id, i), state)
-        )
+        ends, ahead = (logs, outputs, self._clock_ns, self._pool, self.desk), self.moves.claim((unit.id, i), state)
+        made = self._units[unit.id, i] = Unit(unit, i, self._plan, *ends, ahead)
         if state:
             made.restore(state)
             self._deliver(made, epoch)
         elif epoch:
             made.begin_after(epoch)
-
-    def _inputs(
-        self, unit: UnitSpec, instance: int, states: list[InputState] | None, instances: frozenset[InstanceId]
-    ) -> list[EdgeInput]:
-        inputs: list[EdgeInput] = []
-        for edge in self._plan.inputs(unit.id):
-            for producer in edge.producers(self._plan, instance):
-                state = states[len(inputs)] if states is not None else None
-                inputs.append(self._input(edge, producer, instance, state, instances))
-        return inputs
-
-    def _input(
-        self, edge: EdgeSpec, producer: int, instance: int, state: InputState | None, instances: frozenset[InstanceId]
-    ) -> EdgeInput:
-        first_id = state.next_id if state is not None else 0
-        lanes = self._plan.lanes(edge.producer, producer)
-        if state is not None and (edge.producer, producer) in instances:
-            # Its lanes may have woken up since: they are waited for until it says again that they are idle.
-            state.idle_lanes = []
-        if self._plan.worker_of(producer) != self.worker:
-            receiver = self._channels.open_receiver(ChannelId(edge.id, producer, instance), first_id)
-            return RemoteInput(receiver, lanes, edge.delay_us, state)
-        output = self._outputs[edge.id, producer]
-        log = output.logs[output.consumers.index(instance)]
-        if log.position(READER) != first_id:
-            raise ProtocolError(f"log {log.name} goes on at {log.position(READER)}, its reader at {first_id}.")
-        return LocalInput(log, lanes, edge.delay_us, state)
-
-    def _rewire(self, unit: UnitSpec, i: int, instances: frozenset[InstanceId]) -> None:
-        """Have an instance that works on read producers that have moved where they are now, from where it stands."""
-        made = self._units[unit.id, i]
-        found = [(edge, p) for edge in self._plan.inputs(unit.id) for p in edge.producers(self._plan, i)]
-        for index, (edge, producer) in enumerate(found):
-            if (edge.producer, producer) in instances:
-                assert isinstance(made.input, Logs)
-                before = made.input.logs[index]
-                made.input.logs[index] = after = self._input(edge, producer, i, before.state(), instances)
-                after.aligned, after.disordered_blocks = before.aligned, before.disordered_blocks
-                after.rings(made.bell)
 
     @property
     def units(self) -> list[Unit]:

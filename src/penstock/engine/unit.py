@@ -309,21 +309,10 @@ class Unit:
         self.snapshots.append(self._snapshot(epoch, marker))
 
     def _snapshot(self, epoch: int, marker: Marker) -> UnitSnapshot:
-        capture = marker.capture
-        return UnitSnapshot(
-            epoch,
-            capture.depth,
-            self.finished,
-            self._next_id,
-            capture.inputs,
-            [output.records_written for output in self.outputs],
-            capture.positions,
-            capture.operations[: capture.before] + self._counters()[capture.before :],
-            {sink.name: sink.writer.snapshot(epoch) for sink in self.chain.sinks},
-            capture.state,
-            self.times.state(),
-            self.exchanges.states(),
-        )
+        written = [output.records_written for output in self.outputs]
+        sinks = {sink.name: sink.writer.snapshot(epoch) for sink in self.chain.sinks}
+        rest = self.times.state(), self.exchanges.states()
+        return marker.capture.at(epoch, self.finished, self._next_id, written, self._counters(), sinks, *rest)
 
     def _counters(self) -> list[OpCounters]:
         return [*self.input.counters(), *self.chain.counters()]

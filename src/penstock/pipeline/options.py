@@ -72,6 +72,9 @@ class Options:
         How long the workers may take to come up.
     silence_us : int
         A worker that is silent for so long is lost; a worker without its driver ends after as long.
+    shrink_after_us : int
+        A worker that is silent for so long, though another process was ordered for it, leaves the job: the others take
+        over what it had.
     """
 
     name: Annotated[str, _NAME] = "job"
@@ -88,6 +91,7 @@ class Options:
     state_slice: int = 1_000
     start_timeout_us: int = 120_000_000
     silence_us: int = 30_000_000
+    shrink_after_us: Annotated[int, Duration(1_000_000)] = 600_000_000
     checkpoint: str = ""
     """Directory of snapshots and commits; filled in by the job where the user named none."""
     durable: bool = False
@@ -123,6 +127,7 @@ class Options:
         slots: int | None = None,
         interval: str | float = "50ms",
         group_size: int | None = None,
+        shrink_after: str | float = "10m",
         metrics: str | Sequence[str] | None = None,
     ) -> Options:
         """Check the options as users give them."""

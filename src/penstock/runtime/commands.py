@@ -19,7 +19,15 @@ from pathlib import Path
 import msgspec
 
 from penstock.control.adaptation import checked_operations
-from penstock.control.events import AlternativeChosen, DrainRequested, Event, FormsPinned, ScaleRequested, StopRequested, Wish
+from penstock.control.events import (
+    AlternativeChosen,
+    DrainRequested,
+    Event,
+    FormsPinned,
+    ScaleRequested,
+    StopRequested,
+    Wish,
+)
 from penstock.control.uses import AUTO, checked_alternative
 from penstock.errors import InvalidOption, JobNotFound, PenstockError, nearest, rebuilt
 from penstock.operators import Form

@@ -35,6 +35,7 @@ STATUS_US = 500_000
 DISMISS_S = 0.1
 SWITCHES_SHOWN = 5
 ACTIONS_SHOWN = 3
+MOVES_SHOWN = 3
 NOTE_S = 5.0
 """What the switcher notes is news for so long."""
 
@@ -183,6 +184,9 @@ class Driver:
                 switch_note=_recent(done.notes, now),
                 waiting=machine.waits(now),
                 alternatives=done.alternatives,
+                placement=list(scheduler.placement),
+                moves=scheduler.rescaling.reports[-MOVES_SHOWN:],
+                moves_total=len(scheduler.rescaling.reports),
                 actions=[_told(each, self._started_us) for each in done.actions[-ACTIONS_SHOWN:]],
             )
 

@@ -385,7 +385,7 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
         Instances of keyed operations, and the most workers that the job may have. Default: the number of cores, at
         most 8.
     workers : int
-        Workers that the job begins with; :meth:`Job.scale` changes their number while it runs. Default: ``parallelism``.
+        Workers that the job begins with; :meth:`Job.scale` changes their number. Default: ``parallelism``.
     master : str
         Spark master. Default: Spark embedded in this process.
     epoch : str
@@ -410,6 +410,9 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
         was; without it, only lost workers are recovered. On a cluster all machines must share it; a cluster whose
         machines share no directory with this one needs a URL (``"s3://…"``). Without it, the driver keeps the
         state of such workers, up to 8 GB.
+    shrink_after : str
+        A worker that Spark has not brought back for so long leaves the job, and the others take over what it had.
+        Default ``"10m"``.
     metrics : str or list of str
         Where samples of the live figures go, twice a second: ``"file:run.jsonl"``, ``"prometheus:9464"``,
         ``"influx:http://127.0.0.1:8086/mydb"``; see docs/metrics.md.

@@ -13,7 +13,14 @@ from penstock.control.adaptation import Adaptation
 from penstock.control.deliveries import Deliveries
 from penstock.control.driver import Chore as DriverChore
 from penstock.control.driver import DriverMachine, Hand
-from penstock.control.events import AlternativeChosen, CommitRecorded, DrainRequested, RecordCommit, Replace, ScaleRequested
+from penstock.control.events import (
+    AlternativeChosen,
+    CommitRecorded,
+    DrainRequested,
+    RecordCommit,
+    Replace,
+    ScaleRequested,
+)
 from penstock.control.rescaling import MoveReport
 from penstock.control.scheduler import Resumption
 from penstock.engine.line import Range

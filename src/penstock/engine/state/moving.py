@@ -5,16 +5,16 @@
 ==========  =======================================  ===================================================================
 owner       message                                  effect
 ==========  =======================================  ===================================================================
-new         Prepare                                  snapshots of instances with state are fetched, one file at a time, and
-                                                     brought into an operator that nobody uses, a little in each turn;
-                                                     what is loaded already is not loaded again. Then Prepared
+new         Prepare                                  snapshots of instances with state are fetched, one file at a time,
+                                                     and brought into an operator that nobody uses, a little in each
+                                                     turn; what is loaded already is not loaded again. Then Prepared
 new         Rollback                                 the operator becomes the instance's; only what was written since
                                                      Prepared is read back
 old         Hold(n)                                  the next marker is the last thing that the column's instances take;
                                                      Holding
 old         Hold(-1), or Rollback                    they go on
-old         Release                                  they are closed; Released. Their state is given back to the system in
-                                                     turns, for that takes long
+old         Release                                  they are closed; Released. Their state is given back to the system
+                                                     in turns, for that takes long
 ==========  =======================================  ===================================================================
 
 A file that cannot be read, because a later commit has made it unnecessary, begins the loading anew. Whatever is not

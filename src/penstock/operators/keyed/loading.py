@@ -1,4 +1,4 @@
-"""A keyed state that is read back piece by piece, beside other work; `engine/state/moving.py` does it for what moves."""
+"""A keyed state that is read back piece by piece, beside other work; `engine/state/moving.py` does so."""
 
 from __future__ import annotations
 

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from random import Random
 
 from penstock.control.scheduler import START_DELAY_US
-from penstock.testing.simulation.faults import MOVE_MOMENTS, SLOT_ACTIONS, SWITCH_MOMENTS, USE_MOMENTS, Action, Fault, Moment
+from penstock.testing.simulation.faults import (
+    MOVE_MOMENTS,
+    SLOT_ACTIONS,
+    SWITCH_MOMENTS,
+    USE_MOMENTS,
+    Action,
+    Fault,
+    Moment,
+)
 from penstock.testing.simulation.network import Weather
 from penstock.testing.simulation.oracle import WINDOW_US, Row
 from penstock.testing.simulation.world import START_US

@@ -393,6 +393,10 @@ def _rescaling(seed: int) -> Scenario:
     if base.shape in _STATELESS and base.uses is None and random.random() < 0.7:
         base = replace(base, shape=random.choice([Shape.RUNNING, Shape.WINDOW, Shape.LATE, Shape.DEEP]))
     most = random.choice([2, 3, 3, 4])
+    faults = draw_move_faults(seed, random, driver_dies, length_us)
+    if random.random() < 0.15:  # cores that are gone for good, as far as this job is concerned
+        at_us = random.randrange(START_DELAY_US, START_DELAY_US + length_us)
+        faults = [Fault(Action.SHRINK, None, 1, at_us, 30 * SILENCE_US), *faults[:1]]
     return replace(
         base,
         partitions=draw_partitions(random, length_us, late=base.shape is Shape.LATE),
@@ -402,8 +406,9 @@ def _rescaling(seed: int) -> Scenario:
             workers=random.randint(1, most),
             epoch_us=random.choice([10_000, 30_000, 100_000]),
             state_slice=random.choice([1, 1, 2, 2_000]),
+            shrink_after_us=random.choice([3, 8]) * SILENCE_US,
         ),
-        faults=draw_move_faults(seed, random, driver_dies, length_us),
+        faults=faults,
         delivered=not driver_dies and random.random() < 0.5,
         write_us_max=random.choice([100, 5_000]),
         pins=base.pins[:5] if base.pins is not None else None,
