@@ -131,7 +131,7 @@ class Status(msgspec.Struct):
     alternatives: dict[str, AlternativesView] = msgspec.field(default_factory=dict)
     """By operation that has some: which one is active, and what each costs."""
     placement: list[int] = msgspec.field(default_factory=list)
-    """The worker of each instance: instance i of every operation, with its key groups and partitions, is on the i-th."""
+    """The worker of each instance, which has instance i of every operation, with its key groups and partitions."""
     moves: list[MoveReport] = msgspec.field(default_factory=list)
     """The last moves of instances between workers."""
     moves_total: int = 0

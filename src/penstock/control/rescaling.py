@@ -48,8 +48,8 @@ from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 
 ROUNDS_MAX = 3
-"""So often a new owner loads what was written while it loaded. Where epochs are shorter than that takes, it reads the rest
-when it takes over."""
+"""So often a new owner loads what was written while it loaded. Where epochs are shorter than that takes, it reads the
+rest when it takes over."""
 MOVES_MAX = 10_000
 """Moves that are remembered for reports."""
 

@@ -105,7 +105,8 @@ def _workers(status: Status) -> Text:
         return Text("waiting for the workers", style="dim")
     even = sorted(status.placement) == [each.worker for each in status.workers]
     shown = [
-        f"worker {each.worker}{_columns(status, each.worker, even=even)}: {each.cpu_cores * 100:.0f}% CPU, {each.rss_mb:.0f} MB"
+        f"worker {each.worker}{_columns(status, each.worker, even=even)}: "
+        f"{each.cpu_cores * 100:.0f}% CPU, {each.rss_mb:.0f} MB"
         for each in status.workers[:WORKERS_SHOWN_MAX]
     ]
     hidden = len(status.workers) - WORKERS_SHOWN_MAX
@@ -128,8 +129,8 @@ def _columns(status: Status, worker: int, *, even: bool) -> str:
 def _move(move: MoveReport) -> Text:
     """A move in one line: what has moved where, and what it cost."""
     text = Text.assemble((f"{move.at_s:.1f}s", "bold"), f"  instance {move.column}: worker {move.old} → {move.new}")
-    loaded = f"{human(move.loaded_bytes)} bytes loaded ahead"
-    return text.append(f"   pause {measure(move.pause_ms)} ms, total {measure(move.total_ms)} ms, {loaded}", style="dim")
+    cost = f"pause {measure(move.pause_ms)} ms, total {measure(move.total_ms)} ms"
+    return text.append(f"   {cost}, {human(move.loaded_bytes)} bytes loaded ahead", style="dim")
 
 
 def _operations(operations: list[OperationFigures], width: int) -> Table:
