@@ -9,6 +9,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
@@ -141,6 +143,42 @@ def test_the_result_is_that_of_a_batch(tmp_path: Path, shape: str) -> None:
         assert run_part(SHAPES[shape](seed), tmp_path, parallelism, crash_epoch)
     assert not run_part(SHAPES[shape](seed), tmp_path, 1, None)
     assert plain(written(tmp_path)) == plain(collect(SHAPES[shape](seed)))
+
+
+@pytest.mark.parametrize("kind", ["json", "csv", "parquet"])
+def test_files_are_dealt_out_anew_and_each_record_is_read_once(tmp_path: Path, kind: str) -> None:
+    directory = tmp_path / "in"
+    directory.mkdir()
+    numbers = iter(range(1_000_000))
+    expected: list[int] = []
+
+    def add(name: str, count: int) -> None:
+        """A file, or more lines of one; Parquet files do not grow."""
+        rows = [next(numbers) for _ in range(count)]
+        expected.extend(rows)
+        if kind == "parquet":
+            pq.write_table(pa.table({"n": rows}), directory / f"{name}-{rows[0]}.parquet")
+            return
+        path = directory / f"{name}.{'csv' if kind == 'csv' else 'jsonl'}"
+        head = "n\n" if kind == "csv" and not path.exists() else ""
+        with path.open("a") as file:
+            file.write(head + "".join(f"{n}\n" if kind == "csv" else f'{{"n": {n}}}\n' for n in rows))
+
+    def stream() -> ps.Stream:
+        if kind == "parquet":
+            return ps.stream("files", ps.parquet_files(directory)).filter(ps.col("n") >= 0)
+        if kind == "csv":
+            return ps.stream("files", ps.csv_files(directory, schema="n bigint")).filter(ps.col("n") >= 0)
+        return ps.stream("files", ps.json_files(directory)).parse_json("n bigint")
+
+    for number in range(5):
+        add(f"a{number}", 40)
+    for round, (parallelism, crash_epoch) in enumerate([(2, 1), (5, 1), (3, 1), (1, None)]):
+        assert run_part(stream(), tmp_path, parallelism, crash_epoch) == (crash_epoch is not None)
+        if crash_epoch is not None:
+            add("a1", 30)
+            add(f"b{round}", 20)
+    assert sorted(row["n"] for row in written(tmp_path)) == expected
 
 
 def test_a_source_with_other_partitions_is_refused(tmp_path: Path) -> None:

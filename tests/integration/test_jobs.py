@@ -117,13 +117,15 @@ def test_drain_commits_everything_that_was_read(tmp_path: Path, eventually) -> N
 
 
 def test_stop_ends_at_once_and_shows_nothing_uncommitted(tmp_path: Path, eventually) -> None:
-    source = ps.generator({"n": ps.fields.sequence()}, rate=5_000, format="columns")
-    pipeline = ps.stream("numbers", source).to(ps.files(tmp_path / "out"))
-    with ps.start(pipeline, parallelism=2, epoch="1h", name="stopped") as job:
-        eventually(lambda: any(op.records_in > 1_000 for op in job.status().operations))
+    source = ps.generator({"n": ps.fields.sequence()}, rate=20_000, format="columns")
+    kept = ps.stream("numbers", source).key_by("n").filter(ps.col("n") >= 0)
+    with ps.start(kept.to(ps.files(tmp_path / "out")), parallelism=2, epoch="1h", name="stopped") as job:
+        eventually(lambda: any(op.records_in > 10_000 for op in job.status().operations))
         job.stop()
-        job.wait()
+        report = job.wait()
     assert rows_of(tmp_path / "out") == []
+    # What was under way is neither lost nor doubled: nobody was to finish it.
+    assert (report.lost, report.duplicated) == (0, 0)
 
 
 def test_a_raising_function_fails_the_job_with_the_users_traceback() -> None:

@@ -10,11 +10,19 @@ from typing import Any
 import pytest
 from planting import Change, Mutation, Nursery, Patch, find
 
+from penstock.control.adaptation import ControlLoop
 from penstock.control.scheduler import START_DELAY_US
 from penstock.control.uses import Uses
+from penstock.engine.chain import Passed
+from penstock.engine.inputs import Taken
+from penstock.engine.line import Line
 from penstock.engine.state.copier import Copier
-from penstock.operators.base import StatefulOperator
+from penstock.engine.ways import Calls
+from penstock.engine.ways.callee import Portion
+from penstock.operators.base import Result, StatefulOperator
 from penstock.operators.keyed.exchange import Case, KeyedOperator
+from penstock.operators.keyed.process import ProcessOperator
+from penstock.operators.keyed.process.table import Table
 from penstock.operators.keyed.reduce import ReduceOperator
 from penstock.testing.simulation import Outcome, simulate
 from penstock.testing.simulation.draws import Wanted
@@ -22,9 +30,8 @@ from penstock.testing.simulation.faults import USE_MOMENTS, Action, Fault, Momen
 from penstock.testing.simulation.oracle import Shape
 from penstock.testing.simulation.scenario import ALTERNATING, Scenario
 from penstock.testing.simulation.world import START_US
-from penstock.types import Record
 
-SEEDS = range(ALTERNATING, ALTERNATING + 80)
+SEEDS = range(ALTERNATING, ALTERNATING + 128)
 outcomes: dict[int, Outcome] = {}
 
 
@@ -106,13 +113,13 @@ def what_the_target_is_behind_by_is_skipped(patch: Patch) -> None:
 def the_results_of_the_target_are_sent_on_too(patch: Patch) -> None:
     original = KeyedOperator.advance
 
-    def advance(self: KeyedOperator, watermark_us: int) -> list[Record]:
-        rows = original(self, watermark_us)
+    def advance(self: KeyedOperator, watermark_us: int) -> Result:
+        result = original(self, watermark_us)
         if self._target is not None:
             self.catch_up(len(self._entries) - 1)
             self._entries.clear()
-            rows += self._target.advance(watermark_us)
-        return rows
+            result.rows += self._target.advance(watermark_us).rows
+        return result
 
     patch.setattr(KeyedOperator, "advance", advance)
 
@@ -143,7 +150,7 @@ def seldom_whole(patch: Patch) -> None:
     patch.setattr(Copier, "_is_small", property(lambda self: False))
 
 
-@planted_where(running)
+@planted_where(lambda scenario: running(scenario) and scenario.seed >= ALTERNATING + 650)
 def changes_follow_a_snapshot_of_the_alternative_before(patch: Patch) -> None:
     seldom_whole(patch)
     patch.setattr(KeyedOperator, "wants_whole", property(lambda self: False, lambda self, value: None))
@@ -171,6 +178,87 @@ def a_restored_instance_begins_with_the_pipelines_own_alternative(patch: Patch) 
         self._become(self._built(self.of.active))
 
     patch.setattr(KeyedOperator, "prepare", prepare)
+
+
+def called(scenario: Scenario) -> bool:
+    return scenario.shape is Shape.CALLED
+
+
+@planted_where(called)
+def what_is_called_for_and_given_to_another_one_is_not_dropped(patch: Patch) -> None:
+    def drop(self: Portion) -> None:
+        self.missing = 0
+
+    patch.setattr(Portion, "drop", drop)
+
+
+@planted_where(called)
+def what_is_computed_leaves_before_the_calls_that_are_under_way(patch: Patch) -> None:
+    original = Calls.take
+
+    def take(self: Calls, taken: Taken, entered: Passed, now_us: int) -> None:
+        line, self._line = self._line, Line() if self._name not in self._callees else self._line
+        original(self, taken, entered, now_us)
+        self._line = line
+
+    patch.setattr(Calls, "take", take)
+
+
+@planted_where(called)
+def only_some_of_what_nobody_has_begun_is_handed_on(patch: Patch) -> None:
+    original = Calls._give
+
+    def give(self: Calls, portion: Portion, name: str) -> None:
+        if name not in self._callees and portion.tried:
+            portion.entered = portion.entered[1:]
+        original(self, portion, name)
+
+    patch.setattr(Calls, "_give", give)
+    patch.setattr(Portion, "drop", keeps_tried)
+
+
+def keeps_tried(self: Portion) -> None:
+    for one in self.ones:
+        one.dropped = True
+    self.ones, self.aside, self.failures, self.missing = [], [], None, 0
+    self.tried = Kept(self.tried)
+
+
+class Kept(set[str]):
+    """Forgets nothing."""
+
+    def clear(self) -> None:
+        pass
+
+
+@planted_where(lambda scenario: scenario.shape in (Shape.WINDOWING, Shape.BUFFERING))
+def timers_are_not_handed_over(patch: Patch) -> None:
+    original = ProcessOperator.take_over
+
+    def take_over(self: ProcessOperator, other: StatefulOperator) -> bool:
+        done = original(self, other)
+        self.table.timers.heap.clear()
+        self.table.clock_timers.heap.clear()
+        return done
+
+    patch.setattr(ProcessOperator, "take_over", take_over)
+
+
+@planted_where(lambda scenario: scenario.shape is Shape.WINDOWING)
+def timers_are_not_converted(patch: Patch) -> None:
+    original = Table.take_converted
+
+    def take_converted(self: Table, other: Table, convert: Any) -> None:
+        original(self, other, convert)
+        self.timers.heap.clear()
+
+    patch.setattr(Table, "take_converted", take_converted)
+
+
+@planted_where(lambda scenario: scenario.seed == ALTERNATING + 585)
+def orders_are_repeated_to_nobody_before_the_first_look(patch: Patch) -> None:
+    original = ControlLoop.on_resumed
+    patch.setattr(ControlLoop, "on_resumed", lambda self, peers: original(self, self._peers))
 
 
 @nursery.planted_with(once(Fault(Action.KILL_IT, Moment.USED, 1, 0, 0)))

@@ -192,7 +192,7 @@ def another_way_takes_over_in_the_middle_of_the_line(patch: Patch) -> None:
 
 @planted_with(struck(at(Moment.RETURNED, Action.KILL_IT, 3)))
 def orders_are_not_given_again_after_a_recovery(patch: Patch) -> None:
-    patch.setattr(ControlLoop, "on_resumed", lambda self: [])
+    patch.setattr(ControlLoop, "on_resumed", lambda self, peers: [])
 
 
 @planted_with(struck(at(Moment.RETURNED, Action.KILL_IT, 3)))

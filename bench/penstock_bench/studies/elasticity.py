@@ -97,7 +97,7 @@ class Elasticity(Study):
     after = "Drizzle, section 3.3 (DZ-4)"
     method = (
         f"The Yahoo pipeline at {RATE_EPS:,.0f} events/s, with {COLUMNS} instances of everything, on a standalone "
-        "cluster whose machines have a core each. The job begins on one. A second machine joins, and the job is told to "
+        "cluster whose machines have a core each. The job begins on one. A second one joins, and the job is told to "
         "use two workers; after a while it is told to use one again, and the machine is taken away. Latency is that of "
         "each half second."
     )

@@ -222,6 +222,11 @@ class Source(ABC):
         del positions
         return self
 
+    def redealt(self, positions: Mapping[int, Position], partitions: int) -> dict[int, Position]:
+        """Return what so many partitions go on from, where there were others; for sources whose signature allows it."""
+        del partitions
+        return dict(positions)
+
     @abstractmethod
     def partitions(self, parallelism: int) -> int:
         """How many partitions the source has in a job of that parallelism."""

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from penstock.checks import local_path
 from penstock.connectors.base import Position, Run, Source, Spot
-from penstock.connectors.lines_reader import SCHEMA, LinesReader, files_in
+from penstock.connectors.lines_reader import SCHEMA, LinesReader, dealt_out, files_in
 from penstock.connectors.tracking import SUFFIXES, Entry, entries, head_of
 from penstock.errors import CheckpointMismatch, InvalidOption, SourceMissing, TypeMismatch
 from penstock.types import Schema
@@ -87,6 +87,13 @@ class JsonFiles(Source):
         source = copy.copy(self)
         source._kept = {file.key: each for each, position in positions.items() for file in files_in(position)}
         return source
+
+    def signature(self, partitions: int) -> str:
+        del partitions  # files can be dealt out to any number
+        return f"{self.kind} ({self.schema.ddl})"
+
+    def redealt(self, positions: Mapping[int, Position], partitions: int) -> dict[int, Position]:
+        return dealt_out(positions.values(), partitions)
 
     def partitions(self, parallelism: int) -> int:
         # As many as there may be files: one that is added must not change the number.

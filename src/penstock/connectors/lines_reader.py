@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -11,7 +11,7 @@ from msgspec import structs
 
 from penstock.connectors.base import Position, Run, SourceBatch, SourceColumns, SourceReader, Spot, check_count
 from penstock.connectors.lines import READ_BYTES, SPACES, TAIL_BYTES, Block, Content, Lines, cut, fingerprint
-from penstock.connectors.tracking import Entry, FileState, Tracker, find
+from penstock.connectors.tracking import Entry, FileState, Tracker, find, redealt
 from penstock.errors import SourceChanged, SourceMissing, SourceUnreadable
 from penstock.types import Record, Schema
 
@@ -67,6 +67,16 @@ def files_in(position: Position) -> list[FileState]:
     """The files that a position is about."""
     assert isinstance(position, bytes)
     return _decode_position(position).files
+
+
+def dealt_out(positions: Iterable[Position], partitions: int) -> dict[int, Position]:
+    """What so many partitions go on from, in the place of others."""
+    read = []
+    for position in positions:
+        assert isinstance(position, bytes)
+        at = _decode_position(position)
+        read.append((at.records, at.files))
+    return {p: _encode(_Position(*each)) for p, each in enumerate(redealt(read, partitions))}
 
 
 class _Stream:

@@ -38,7 +38,7 @@ from penstock.connectors.base import (
     check_count,
 )
 from penstock.connectors.lines import fingerprint
-from penstock.connectors.tracking import Entry, entries
+from penstock.connectors.tracking import Entry, entries, redealt
 from penstock.errors import InvalidOption, SourceChanged, SourceFailed, SourceMissing, SourceUnreadable
 from penstock.types import Field, Record, Schema
 from penstock.types.datatypes import DataType, TypeKind, array_of
@@ -200,6 +200,18 @@ class ParquetFiles(Source):
             assert isinstance(position, bytes)
             source._kept |= {file.key: each for file in _decode_position(position).files}
         return source
+
+    def signature(self, partitions: int) -> str:
+        del partitions  # files can be dealt out to any number
+        return f"{self.kind} ({self.schema.ddl})"
+
+    def redealt(self, positions: Mapping[int, Position], partitions: int) -> dict[int, Position]:
+        read = []
+        for position in positions.values():
+            assert isinstance(position, bytes)
+            at = _decode_position(position)
+            read.append((at.records, at.files))
+        return {p: _encode(_Position(*each)) for p, each in enumerate(redealt(read, partitions))}
 
     def partitions(self, parallelism: int) -> int:
         path = Path(self._path)

@@ -26,6 +26,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -68,6 +69,28 @@ class FileState(msgspec.Struct, array_like=True):
     def follows(self, content: Content) -> bool:
         """Whether a file has the bytes that were read of this one."""
         return content.head(whole=True) == self.key and fingerprint(content.tail(self.byte)) == self.tail
+
+
+class _Read(Protocol):
+    path: str
+    key: int
+
+
+F = TypeVar("F", bound=_Read)
+
+
+def redealt(read: Iterable[tuple[int, list[F]]], partitions: int) -> list[tuple[int, list[F]]]:
+    """Deal files that were read out to other partitions, in turn by name; the records are counted in the first one.
+
+    Whose file one is follows from its key, so files of one key stay together.
+    """
+    before = list(read)
+    dealt: list[list[F]] = [[] for _ in range(partitions)]
+    owners: dict[int, int] = {}
+    for file in sorted((file for _, files in before for file in files), key=lambda each: each.path):
+        dealt[owners.setdefault(file.key, len(owners) % partitions)].append(file)
+    records = sum(each for each, _ in before)
+    return [(0 if partition else records, files) for partition, files in enumerate(dealt)]
 
 
 def entries(path: str, suffixes: tuple[str, ...] = SUFFIXES) -> list[Entry]:

@@ -187,9 +187,9 @@ class ControlLoop:
         """A worker that does not answer is replaced by a new task, which needs a place in the cluster."""
         return list(self._groups.give_way(now_us))
 
-    def on_resumed(self, peers: list[m.Peer]) -> list[Command]:
-        """A recovery, or a move to another worker, is over: rebuilt instances are told what the others know."""
-        self._peers = peers
+    def on_resumed(self, peers: Sequence[m.Peer]) -> list[Command]:
+        """The workers begin, or a recovery or a move is over: rebuilt instances are told what the others know."""
+        self._peers = list(peers)  # the first time, no look was taken yet
         orders: list[m.ToWorker] = [*self._switches.repeat(), *self._uses.repeat()]
         return [Send(peer.worker, order) for order in orders for peer in self._peers]
 

@@ -171,6 +171,10 @@ class Chooser:
         if cost_ns is None or cost_ns <= 0:
             return Candidate(name, None, None)
         alternative = standing.of.alternative(name)
+        if alternative.calls is not None:
+            # Its cost is the time of a call, shared by as many as may be under way; no core is busy with it.
+            at_once = alternative.steps[alternative.calls].operation.at_once
+            return Candidate(name, standing.instances * 1e9 / cost_ns, None, cost_ns * at_once / 1000)
         loops = any(step.operation.batch_kind is not BatchKind.VECTORISED for step in alternative.steps)
         record_eps = min(standing.instances, self._cores) * 1e9 / cost_ns
         batch_eps = min(max(1, slots), self._cores) * 1e9 / cost_ns * (1.0 if loops else ASSUMED_GAIN)

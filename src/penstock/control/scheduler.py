@@ -196,6 +196,11 @@ class Scheduler:
                     return self._stop(None)
                 return self._stop(SparkFailed(f"Spark ended the workers: {error or 'without a reason'}."))
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether everyone has finished what was under way."""
+        return self.phase is Phase.ENDED and not self._waiting_stop
+
     def _all(self, message: m.ToWorker) -> list[Command]:
         built = self._waiting_stop - self._unbuilt - self._lost
         return [Send(worker, message) for worker in sorted(self.peers) if worker in built]

@@ -193,10 +193,10 @@ class Chain:
         passed = Passed(rows)
         if aside is not None:
             for index, each in aside:
-                self._put_aside(passed, index, each, origin, partial(self._source_rows, entered, first, origin))
+                self.put_aside(passed, index, each, origin, partial(self._source_rows, entered, first, origin))
         return passed
 
-    def _put_aside(self, passed: Passed, index: int, result: Result, origin: Place | None, rows: Reread) -> None:
+    def put_aside(self, passed: Passed, index: int, result: Result, origin: Place | None, rows: Reread) -> None:
         """Count what an operation could not handle, and take what it has put aside; dead letters get their places."""
         for port, held in (result.sides or {}).items():
             passed.sides[index, port] = held
@@ -299,7 +299,7 @@ class Chain:
         stats.records_out += len(result.rows)
         passed = self.push(result.rows, due_us, 1, until)
         if result.sides is not None:
-            self._put_aside(passed, 0, result, None, tuple)
+            self.put_aside(passed, 0, result, None, tuple)
         return passed
 
     @property

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 from penstock.engine.chain import ClockNs
 from penstock.engine.line import Range
 from penstock.engine.stage import Stage
-from penstock.engine.ways import Slots
+from penstock.engine.ways import Calls, Slots
 from penstock.operators.alternatives import AlternativesOperator
 from penstock.operators.keyed.exchange import Case, KeyedOperator
 from penstock.protocol import messages as m
@@ -116,6 +116,9 @@ class Exchanges:
             if operator.active != before and isinstance(unit.way, Slots) and use.index in unit.way.range:
                 case = Case.AHEAD if unit.line else Case.EQUAL
                 moved = unit.way.hand_on(FIRST_ITEM_RECORDS)
+            elif operator.active != before and isinstance(unit.way, Calls):
+                case = Case.AHEAD if unit.line else Case.EQUAL
+                moved = unit.way.hand_on()
         del self.wanted[use.index]
         self._warming_us.pop(use.index, None)
         waiting = unit.input.waiting_records(now_us)
@@ -187,6 +190,11 @@ class Exchanges:
         stats = stage.stats
         name, records, busy_ns = self._seen.get(index, (active, stats.records_in, stats.busy_ns))
         self._seen[index] = active, stats.records_in, stats.busy_ns
+        way = self._unit.way
+        if isinstance(way, Calls) and way.calls_in(active):
+            if (cost_ns := way.take_cost_ns(active)) is not None:
+                self._costs_ns[index, active] = cost_ns
+            return
         if name == active and stats.records_in > records:
             self._costs_ns[index, active] = (stats.busy_ns - busy_ns) / (stats.records_in - records)
 

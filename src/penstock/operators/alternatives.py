@@ -8,7 +8,8 @@ place was computed by one alternative, whatever comes after it by another. Those
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from penstock.operators.base import BatchKind, BatchResult, Expansion, Lateness, Operation, Operator, Result
 from penstock.operators.errors import Errors
-from penstock.operators.members import Alternative, Member
+from penstock.operators.members import Alternative, Member, Process
 from penstock.types import Record, Schema
 
 FAILURES_MAX = 3
@@ -27,7 +28,7 @@ TRIAL_RECORDS = 32
 TRIAL_NS = 5_000_000
 """About so long a trial may take; one record is always tried."""
 
-Convert = Callable[[Any, list[Any]], list[Any]]
+Convert = Callable[[Any, Any], Any]
 """From the state of a key in one alternative to that in another."""
 
 
@@ -80,6 +81,10 @@ class Alternatives(Operation):
         return any(each.state is not None for each in self.alternatives)
 
     @property
+    def waits(self) -> bool:  # type: ignore[override]
+        return any(each.calls is not None for each in self.alternatives)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of the alternatives."""
         return tuple(each.name for each in self.alternatives)
@@ -87,7 +92,7 @@ class Alternatives(Operation):
     @property
     def batch_kind(self) -> BatchKind:  # type: ignore[override]
         kinds = {step.operation.batch_kind for each in self.alternatives for step in each.steps}
-        if self.stateful:
+        if self.stateful or self.waits:
             return BatchKind.NONE
         return BatchKind.LOOP if BatchKind.LOOP in kinds else BatchKind.VECTORISED
 
@@ -150,7 +155,8 @@ class AlternativesOperator(Operator):
     """Alternatives that keep nothing: the active one is exchanged by a call.
 
     With an order of preference, a block that the active one fails on is given to the next one that works. After some
-    failures in a row it is not asked any more, until the driver has decided.
+    failures in a row it is not asked any more, until the driver has decided. Those that call functions are seen to by
+    the engine (`engine/ways/calls.py`), which asks here whose turn it is.
 
     Attributes
     ----------
@@ -158,6 +164,8 @@ class AlternativesOperator(Operator):
         Which alternative computes the next block.
     failures : Counter
         Blocks that each alternative has failed on.
+    gave_up : bool
+        Everyone who could be asked here has failed on the last block.
     """
 
     def __init__(self, of: Alternatives, schema: Schema, errors: Errors) -> None:
@@ -165,6 +173,7 @@ class AlternativesOperator(Operator):
         self.active = ""
         self.failures: Counter[str] = Counter()
         self.last_error = ""
+        self.gave_up = False
         self._members: dict[str, Member] = {}
         self._input = schema
         self._operation = errors.operation
@@ -191,10 +200,52 @@ class AlternativesOperator(Operator):
             found = self._members[name] = Member(self.of.alternative(name), self._input, self.of.output)
         return found
 
-    def _order(self) -> list[str]:
+    def order(self) -> list[str]:
         """Whom to ask: the active one, unless it has failed too often, then the others from the best one on."""
         others = [name for name in self.of.prefer if name != self.active]
         return [*others, self.active] if self._in_a_row >= FAILURES_MAX else [self.active, *others]
+
+    @contextmanager
+    def as_if(self, name: str) -> Iterator[None]:
+        """For a while, compute with another alternative than the active one."""
+        active, in_a_row = self.active, self._in_a_row
+        self.use(name)
+        try:
+            yield
+        finally:
+            if name != active:
+                self.use(active)
+                self._in_a_row = in_a_row
+
+    def around(self, name: str) -> tuple[Process | None, Process | None]:
+        """The operations before and behind the function that an alternative calls; None where there are none."""
+        alternative = self.of.alternative(name)
+        at = alternative.calls
+        assert at is not None
+        before, after = alternative.steps[:at], alternative.steps[at + 1 :]
+        return (
+            Member(Alternative(name, before), self._input, before[-1].output).process if before else None,
+            Member(Alternative(name, after), after[0].schema, self.of.output).process if after else None,
+        )
+
+    def fails_by(self, error: BaseException) -> bool:
+        """Whether an error is a failure of the alternative, and not of a record."""
+        return bool(self.of.prefer) and isinstance(error, self.of.falls_back_on)
+
+    def on_failure(self, name: str, error: BaseException) -> None:
+        """Take note that an alternative has failed."""
+        self.failures[name] += 1
+        self.last_error = f"{type(error).__name__}: {error}"[:200]
+        self._in_a_row += name == self.active
+
+    def on_success(self, name: str) -> None:
+        """Take note that an alternative works."""
+        if name == self.active:
+            self._in_a_row = 0
+
+    def saw(self, rows: list[Record]) -> None:
+        """Keep some records that trials can take copies of."""
+        self._seen = rows
 
     def _process_guarded(self, rows: list[Record]) -> Result:
         self._seen = rows
@@ -208,20 +259,20 @@ class AlternativesOperator(Operator):
         return result
 
     def _ask(self, call: Callable[[Member], Any]) -> Any:
-        order = self._order()
+        order = [name for name in self.order() if self.of.alternative(name).calls is None]
         for name in order:
             try:
                 result = call(self._member(name))
             except Exception as error:
                 cause = error.__cause__ or error
-                if name == order[-1] or not isinstance(cause, self.of.falls_back_on):
+                if not self.fails_by(cause):
                     raise
-                self.failures[name] += 1
-                self.last_error = f"{type(cause).__name__}: {cause}"[:200]
-                self._in_a_row += name == self.active
+                self.on_failure(name, cause)
+                if name == order[-1]:
+                    self.gave_up = True
+                    raise
             else:
-                if name == self.active:
-                    self._in_a_row = 0
+                self.on_success(name)
                 return result
         raise AssertionError("nobody was asked")
 
@@ -230,7 +281,8 @@ class AlternativesOperator(Operator):
 
         Only one that is declared pure is tried: nothing may be sent or written twice.
         """
-        if not self._seen or not self.of.alternative(name).is_pure:
+        alternative = self.of.alternative(name)
+        if not self._seen or not alternative.is_pure or alternative.calls is not None:
             return None
         member, done, taken_ns = self._member(name), 0, 0
         try:

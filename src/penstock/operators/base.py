@@ -164,7 +164,7 @@ class StatefulOperator(Operator):
 
     state: KeyedState
     straggler_us: int | None = None
-    follows_clock: ClassVar[bool] = False
+    follows_clock: bool = False
     now_us: int = 0
 
     @abstractmethod
@@ -210,6 +210,10 @@ class StatefulOperator(Operator):
         self.restored([other.header()])
         return False
 
+    def take_converted(self, other: StatefulOperator, convert: Callable[[Any, Any], Any]) -> None:
+        """Take the state of another operation, of each key what a function makes of it."""
+        raise NotImplementedError(f"{type(self).__name__} takes no state of {type(other).__name__} by {convert}")
+
 
 @dataclass(frozen=True)
 class Expansion:
@@ -244,6 +248,15 @@ class Operation(ABC):
     stateful: ClassVar[bool] = False
     waits: ClassVar[bool] = False
     """Whether it waits for others, so that many records are under way in it; it is in a unit of its own then."""
+
+    follows_clock: ClassVar[bool] = False
+    """Whether its state looks at the clock."""
+
+    @property
+    def at_once(self) -> int:
+        """How many calls may be under way at once, where it waits for others."""
+        return 1
+
     is_pure: bool = True
     """Whether running it once more has no effect: false where it calls a function of the user's, unless declared so."""
     is_whole: ClassVar[bool] = False

@@ -47,6 +47,11 @@ class Alternative:
         return next((step for step in self.steps if step.operation.stateful), None)
 
     @property
+    def calls(self) -> int | None:
+        """Which of its steps calls a function that waits for others, if one does."""
+        return next((index for index, step in enumerate(self.steps) if step.operation.waits), None)
+
+    @property
     def state_signature(self) -> str | None:
         """What tells the type of its state; alternatives that have the same one can hand it over as it is."""
         return self.state.operation.state_signature if self.state is not None else None
@@ -164,21 +169,26 @@ class Member:
         found = list(traced([step.process for step in self._steps[:index]], dead, entered))
         return found + [-1] * (len(dead) - len(found))
 
-    def advance(self, watermark_us: int) -> list[Record]:
+    def advance(self, watermark_us: int) -> Result:
         """Let the state reach a watermark; return what came of that."""
-        return self._behind(self.state.advance(watermark_us)) if self.state is not None else []
+        return self._behind(self.state.advance(watermark_us)) if self.state is not None else Result([])
 
-    def finish(self) -> list[Record]:
+    def fire(self, now_us: int) -> Result:
+        """Let the state reach a time of the clock; return what came of that."""
+        return self._behind(self.state.fire(now_us)) if self.state is not None else Result([])
+
+    def finish(self) -> Result:
         """The input has ended: return what the state still had."""
-        return self._behind(self.state.finish()) if self.state is not None else []
+        return self._behind(self.state.finish()) if self.state is not None else Result([])
 
-    def _behind(self, came: list[Record] | Result) -> list[Record]:
-        rows = came.rows if isinstance(came, Result) else came  # what has more than rows is not in an alternative
+    def _behind(self, came: list[Record] | Result) -> Result:
+        result = came if isinstance(came, Result) else Result(came)
+        rows = result.rows
         for step in self._steps[self._state_at + 1 :]:
             if not rows:
                 break
-            rows = step.process(rows).rows
-        return rows
+            rows = step.process(rows).rows  # which put nothing aside: their policy is to fail
+        return Result(rows, result.sides, result.failures)
 
 
 def traced(before: Sequence[Process], failures: Sequence[Failure], rows: Iterable[Record]) -> Iterator[int]:

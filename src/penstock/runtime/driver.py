@@ -108,6 +108,11 @@ class Driver:
         return self._machine.scheduler.phase
 
     @property
+    def is_drained(self) -> bool:
+        """Whether everything that was under way has been finished."""
+        return self._machine.scheduler.is_drained
+
+    @property
     def start_us(self) -> int:
         """When the sources' schedules began."""
         return self._machine.scheduler.start_us

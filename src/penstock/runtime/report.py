@@ -49,12 +49,12 @@ class Totals(msgspec.Struct):
 class Report(msgspec.Struct):
     """A finished run in figures; ``total`` has those of all runs, where the job goes on from a checkpoint.
 
-    ``lost`` and ``duplicated`` compare, over every edge, the records written with the records read; ``reordered``
-    counts blocks that were taken out of order. Latency counts from a record's scheduled time to the update of the last
-    stateful operation, or to the sink where there is none; a record that is replayed after a loss counts again.
-    ``offsets`` says for every source how far each partition was read, over all runs: together with ``start_us`` it
-    tells exactly which input the results are made of. ``recoveries`` counts how often instances were built anew from
-    snapshots, at the start of a run that goes on from a checkpoint too.
+    ``lost`` and ``duplicated`` compare, over every edge, the records written with the records read, in a job that was
+    not stopped at once; ``reordered`` counts blocks that were taken out of order. Latency counts from a record's
+    scheduled time to the update of the last stateful operation, or to the sink where there is none; a record that is
+    replayed after a loss counts again. ``offsets`` says for every source how far each partition was read, over all
+    runs: together with ``start_us`` it tells exactly which input the results are made of. ``recoveries`` counts how
+    often instances were built anew from snapshots, at the start of a run that goes on from a checkpoint too.
     """
 
     job: str
@@ -100,7 +100,7 @@ def measured_operations(plan: Plan) -> list[str]:
 def make_report(plan: Plan, driver: Driver) -> Report:
     """Sum up a job that has ended."""
     operations = driver.monitor.operations()
-    audit = driver.monitor.audit()
+    audit = driver.monitor.audit(drained=driver.is_drained)
     measured = measured_operations(plan)
     latency = Histogram()
     for name in measured:

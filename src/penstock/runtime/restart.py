@@ -59,9 +59,9 @@ class Restart:
                     held, snapshots[newest] = self._taken_out(snapshots[newest], output.name)
                 self._publish(output, sink, instance, held)
         kept = moved(snapshots, self._units)
-        take_up_sources(self._plan, self._of_sources(kept))
         for unit in dealt_anew(last.anchors, self._units, self._plan):
             kept = [each for each in kept if each.unit != unit] + self._dealt(unit, kept)
+        take_up_sources(self._plan, self._of_sources(kept))
         return Resumption(last.epoch, last.start_us, last.generation, kept, last.alternatives)
 
     def _dealt(self, unit: int, snapshots: list[m.Stored]) -> list[m.Stored]:

@@ -29,6 +29,8 @@ def dealt(spec: UnitSpec, chains: Sequence[Sequence[UnitSnapshot]]) -> list[Unit
     """
     newest = [chain[-1] for chain in chains]
     positions = {partition: position for each in newest for partition, position in each.positions.items()}
+    if spec.source is not None and len(positions) != spec.partitions:
+        positions = spec.source.redealt(positions, spec.partitions)
     counted = _summed(each.operations for each in newest)
     return [
         UnitSnapshot(

@@ -19,13 +19,25 @@ any        the instance is rolled back                   cancelled; a result tha
 
 Unordered, what is done leaves before its turn, unless a marker or an earlier record of its key is before it. It says
 nothing about event time then: that leaves in order, with the item.
+
+The operation may be alternatives, of which some call a function and others compute. Each portion belongs to one:
+
+=========  ============================================  ==============================================================
+portion    event                                         effect
+=========  ============================================  ==============================================================
+(none)     taken, the active one computes                computed; it leaves at once where nothing is before it
+(none)     taken, the active one calls                   operations before the call; then as above
+called     all calls are over                            operations behind the call; complete
+called     a failure of the alternative, not a record    dropped as far as it is; given to the next best, as if taken
+not begun  another alternative takes over                given to that one
+begun      another alternative takes over                it goes on as it began
+=========  ============================================  ==============================================================
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -36,12 +48,12 @@ from penstock.engine.event_time import Origin
 from penstock.engine.inputs.base import Taken
 from penstock.engine.line import Item, Line, Range
 from penstock.engine.ways.base import Way
+from penstock.engine.ways.callee import KINDS_PER_UNIT, Call, Callee, One, Portion, as_error
 from penstock.engine.ways.desk import Called, Desk
-from penstock.errors import PoisonRecord
+from penstock.errors import OperationFailed, PoisonRecord
 from penstock.metrics.times import sooner
-from penstock.operators import DEAD_LETTERS, MapAsync
-from penstock.operators.errors import Failures
-from penstock.operators.stateless.calls import is_coroutine
+from penstock.operators import DEAD_LETTERS, MapAsync, Result
+from penstock.operators.alternatives import AlternativesOperator
 from penstock.pipeline.plan import UnitSpec
 from penstock.types import Record
 
@@ -53,45 +65,12 @@ ITEM_RECORDS_MAX = 64
 """Records of an item: what is done leaves when all of its item is, so items are small."""
 LINE_RECORDS_MIN = 1_024
 """Records that the line may hold, at the least: a slow call must not stop the fast ones behind it."""
-
-
-@dataclass(slots=True, eq=False)
-class One:
-    """A record on its way."""
-
-    portion: Portion
-    record: Record
-    index: int
-    attempt: int = 0
-    done: bool = False
-    left: bool = False
-    """It has left before its turn."""
-    result: Record | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Portion:
-    """An item whose records are called for."""
-
-    item: Item
-    came_us: int
-    ones: list[One] = field(default_factory=list)
-    failures: Failures | None = None
-    missing: int = 0
-    """Records whose calls are not over."""
-    retried: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class Call:
-    """A call under way."""
-
-    ones: list[One]
-    deadline_us: int | None
+TURN_US = 1_000
+"""How long portions that were given to an alternative which computes may take of one turn; one is always done."""
 
 
 class Calls(Way):
-    """Calls a function for the records of one unit instance.
+    """Calls functions for the records of one unit instance.
 
     Parameters
     ----------
@@ -104,36 +83,35 @@ class Calls(Way):
     def __init__(
         self, spec: UnitSpec, chain: Chain, times: Times, line: Line, desk: Desk, bell: Bell, leave: Leave
     ) -> None:
-        operation = spec.ops[0].operation
-        assert isinstance(operation, MapAsync)
         self.range = Range(0, 0)
         self.until = 0
-        self._of = operation
         self._schema = spec.schema
         self._times = times
         self._leave = leave
         self._chain = chain
-        self._stage = chain.stages[0]
+        self._stage = stage = chain.stages[0]
         self._line = line
         self._desk = desk
         self._bell = bell
-        self._unit = spec.id
-        self._threads = 0 if is_coroutine(operation.function.record_form) else operation.capacity
         # Where event time is read off the results, who is late follows from their order.
         self._reads_time = spec.timing is not None
-        self._early = not operation.ordered and not self._reads_time
-        self._key = attrgetter(*operation.keys) if operation.keys and self._early else None
+        self._choice = stage.operator if isinstance(stage.operator, AlternativesOperator) else None
+        operation = spec.ops[0].operation
+        self._callees: dict[str, Callee]
+        self._early, self._key = False, None
+        if self._choice is not None:
+            self._callees = Callee.all_of(self._choice, spec.id)
+        else:
+            assert isinstance(operation, MapAsync)
+            self._callees = {"": Callee("", operation, spec.schema, stage.errors, spec.id * KINDS_PER_UNIT)}
+            self._early = not operation.ordered and not self._reads_time
+            self._key = attrgetter(*operation.keys) if operation.keys and self._early else None
         self._by_key: dict[Any, deque[One]] = {}
         """Unordered: the records of each key that have not left, in order."""
         self._ready: list[One] = []
-        self._waiting: deque[One] = deque()
-        self._alone: deque[One] = deque()
-        """Those that wait and go alone: a call for several has failed."""
-        self._later: list[tuple[int, int, One]] = []
-        """Those whose back-off is not over, with the time when it is."""
-        self._calls: dict[int, Call] = {}
         self._portions: dict[int, Portion] = {}
-        self._number = 0
+        self._computed: deque[Portion] = deque()
+        """Those that an alternative which calls nobody is to compute."""
         self._records = 0
         """Of all items in the line."""
 
@@ -144,9 +122,16 @@ class Calls(Way):
         return Range(0, -1)  # whoever is called, the operation is here
 
     @property
+    def _name(self) -> str:
+        """Whose turn it is: the active alternative's, unless it has failed too often."""
+        return self._choice.order()[0] if self._choice is not None else ""
+
+    @property
     def has_room(self) -> bool:
-        limit = self._of.capacity * self._of.records_max
-        return len(self._waiting) < limit and self._records < max(LINE_RECORDS_MIN, 4 * limit)
+        callee = self._callees.get(self._name)
+        if callee is None:
+            return self._records < LINE_RECORDS_MIN
+        return len(callee.waiting) < callee.limit and self._records < max(LINE_RECORDS_MIN, 4 * callee.limit)
 
     def is_full(self, origin: int) -> bool:
         del origin
@@ -156,6 +141,16 @@ class Calls(Way):
         rows, origin, block = entered.rows, taken.origin, taken.block
         if block is not None:
             rows = block.as_rows(self._schema) if block.count else []
+        name = self._name
+        if self._choice is not None:
+            self._choice.saw(rows)
+        tried: set[str] = set()
+        if not self._line and name not in self._callees:
+            made = self._compute(name, rows, taken.due_us, tried) if rows else Passed([])
+            if made is not None:
+                self._let_pass(made, taken.due_us, origin, now_us)
+                return
+            name = self._others(tried)[0]
         last = max(0, len(rows) - 1) // ITEM_RECORDS_MAX
         for i in range(last + 1):
             piece = rows[i * ITEM_RECORDS_MAX : (i + 1) * ITEM_RECORDS_MAX]
@@ -164,67 +159,155 @@ class Calls(Way):
             item = Item(self.range, len(piece), taken.due_us, now_us, now_us, told)
             self._line.append(item)
             if piece:
-                self._add(item, piece, now_us)
+                portion = self._portions[id(item)] = Portion(item, now_us, piece, tried=set(tried))
+                self._records += len(piece)
+                self._give(portion, name)
         self.look(now_us)
 
-    def _add(self, item: Item, rows: list[Record], now_us: int) -> None:
-        portion = Portion(item, now_us, missing=len(rows))
-        portion.ones = [One(portion, record, i) for i, record in enumerate(rows)]
-        self._portions[id(item)] = portion
-        self._records += len(rows)
-        self._waiting.extend(portion.ones)
+    def _give(self, portion: Portion, name: str) -> None:
+        """Have an alternative see to a portion."""
+        portion.tried.add(name)
+        portion.given = name
+        callee = self._callees.get(name)
+        if callee is None:
+            self._computed.append(portion)
+            return
+        rows = portion.entered
+        if callee.before is not None:
+            try:
+                result = callee.before(rows)
+            except OperationFailed as error:
+                if not self._goes_on(portion, callee, error.__cause__ or error):
+                    raise
+                return
+            portion.aside.append(result)
+            rows = result.rows
+        portion.ones = [One(portion, callee, record, i) for i, record in enumerate(rows)]
+        portion.missing = len(rows)
+        callee.waiting.extend(portion.ones)
         if self._key is not None:
             for one in portion.ones:
                 self._by_key.setdefault(self._key(one.record), deque()).append(one)
+        if not rows:
+            self._complete(portion, callee)
+
+    def _compute(self, name: str, rows: list[Record], due_us: int, tried: set[str]) -> Passed | None:
+        """Run records through an alternative that calls nobody; None: all of these have failed, others may not."""
+        choice, stage = self._choice, self._stage
+        assert choice is not None
+        choice.gave_up, process = False, stage.process
+        with choice.as_if(name):
+            stage.process = choice.process
+            try:
+                return self._chain.push(rows, due_us, 0, 1)
+            except OperationFailed:
+                tried.update(each for each in choice.of.names if each not in self._callees)
+                if not choice.gave_up or not self._others(tried):
+                    raise
+            finally:
+                stage.process = process
+        return None
+
+    def _others(self, tried: set[str]) -> list[str]:
+        """The alternatives that are left for a portion, the best first."""
+        return [name for name in self._choice.order() if name not in tried] if self._choice is not None else []
+
+    # --- alternatives -------------------------------------------------------------------------------------------------
+
+    def _goes_on(self, portion: Portion, callee: Callee, error: BaseException) -> bool:
+        """Give a portion to the next best alternative, if this one has failed; say whether that was so."""
+        choice = self._choice
+        if choice is None or not choice.fails_by(error):
+            return False
+        others = self._others(portion.tried)
+        if not others:
+            return False
+        choice.on_failure(callee.name, error)
+        portion.drop()
+        self._give(portion, others[0])
+        return True
+
+    def hand_on(self) -> int:
+        """Another alternative takes over: give it the portions that nobody has begun; return how many records."""
+        moved, name = 0, self._name
+        for portion in list(self._portions.values()):
+            if portion.ones and not portion.begun and not portion.item.is_complete:
+                moved += len(portion.entered)
+                portion.drop()
+                portion.tried.clear()
+                self._give(portion, name)
+        self._bell.rung = True
+        return moved
+
+    def take_cost_ns(self, name: str) -> float | None:
+        """What a record costs in an alternative that calls a function, as far as that is known since the last look."""
+        return self._callees[name].take_cost_ns() if name in self._callees else None
+
+    def calls_in(self, name: str) -> bool:
+        """Whether an alternative calls a function."""
+        return name in self._callees
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def look(self, now_us: int) -> None:
-        if self._calls:
-            self._end_overdue(now_us)
-        if self._later:
-            due = [each for each in self._later if each[0] <= now_us]
-            if due:
-                self._later = [each for each in self._later if each[0] > now_us]
-                self._alone.extend(one for _, _, one in due)
+        if self._computed:
+            self._compute_some()
         guard = self._chain.guard
-        capacity = self._of.capacity if guard is None else 1
-        while (self._waiting or self._alone) and len(self._calls) < capacity:
-            ones = [self._alone.popleft()] if self._alone else self._next(1 if guard is not None else None)
-            if guard is not None and (losses := guard.losses(self._stage.stats.name, ones[0].record)):
-                self._fail(ones[0], PoisonRecord(operation=self._stage.errors.operation, losses=losses))
+        for callee in self._callees.values():
+            for number, call in callee.overdue(now_us):
+                self._desk.cancel(number)
+                assert callee.of.timeout_us is not None
+                error = TimeoutError(f"no answer within {callee.of.timeout_us / 1e6:g} s")
+                callee.count(call, now_us)
+                self._on_error(call, error, now_us)
+            callee.look(now_us)
+            capacity = callee.of.capacity if guard is None else 1
+            while (callee.waiting or callee.alone) and len(callee.calls) < capacity:
+                ones = callee.next(callee.of.records_max if guard is None else 1)
+                if not ones:
+                    break
+                if guard is not None and (losses := guard.losses(self._stage.stats.name, ones[0].record)):
+                    self._fail(ones[0], PoisonRecord(operation=callee.errors.operation, losses=losses))
+                    continue
+                self._begin(callee, ones, now_us)
+
+    def _compute_some(self) -> None:
+        """Compute portions that were given to an alternative which calls nobody, for a while."""
+        until_us = self._chain.now_us + TURN_US
+        while self._computed:
+            portion = self._computed.popleft()
+            if id(portion.item) not in self._portions:
+                continue  # it has been rolled back meanwhile
+            made = self._compute(portion.given, portion.entered, portion.item.due_us, portion.tried)
+            if made is None:
+                self._give(portion, self._others(portion.tried)[0])
                 continue
-            self._begin(ones, now_us)
+            portion.passed, portion.computed = made, True
+            self._is_complete(portion)
+            if self._chain.now_us >= until_us:
+                self._bell.rung = bool(self._computed) or self._bell.rung
+                return
 
-    def _next(self, most: int | None) -> list[One]:
-        waiting = self._waiting
-        return [waiting.popleft() for _ in range(min(len(waiting), most or self._of.records_max))]
-
-    def _begin(self, ones: list[One], now_us: int) -> None:
-        of = self._of
+    def _begin(self, callee: Callee, ones: list[One], now_us: int) -> None:
+        of = callee.of
         deadline_us = None if of.timeout_us is None else now_us + of.timeout_us
-        function, argument = of.call([one.record for one in ones], self._schema)
-        number = self._desk.begin(self, function, argument, self._threads, self._unit)
-        self._calls[number] = Call(ones, deadline_us)
-
-    def _end_overdue(self, now_us: int) -> None:
-        if self._of.timeout_us is None:
-            return
-        for number, call in list(self._calls.items()):
-            # In the order in which they began, so the rest has time left.
-            if call.deadline_us is None or call.deadline_us > now_us:
-                break
-            self._desk.cancel(number)
-            error = TimeoutError(f"no answer within {self._of.timeout_us / 1e6:g} s")
-            self._on_error(self._calls.pop(number), error, now_us)
+        function, argument = of.call([one.record for one in ones], callee.schema)
+        number = self._desk.begin(self, function, argument, callee.threads, callee.kind)
+        callee.calls[number] = Call(callee, ones, now_us, deadline_us)
+        for one in ones:
+            one.portion.begun = True
 
     def look_us(self) -> int | None:
-        deadline_us = next(iter(self._calls.values())).deadline_us if self._calls else None
-        return sooner(deadline_us, min(self._later)[0] if self._later else None)
+        wake_us = self._chain.now_us if self._computed else None
+        for callee in self._callees.values():
+            wake_us = sooner(wake_us, callee.wake_us())
+        return wake_us
 
     def on_called(self, called: Called, now_us: int) -> None:
         """A call is over: its records are done, or it is tried again, or the error policy has them."""
-        call = self._calls.pop(called.number)
+        callee = next(each for each in self._callees.values() if called.number in each.calls)
+        call = callee.calls.pop(called.number)
+        callee.count(call, now_us)
         self._bell.rung = True
         if self._chain.guard is not None:
             self._chain.guard.done()
@@ -232,10 +315,12 @@ class Calls(Way):
             self._on_error(call, called.error, now_us)
         else:
             try:
-                results = self._of.results(called.value, len(call.ones), alone=len(call.ones) == 1)
+                results = callee.of.results(called.value, len(call.ones), alone=len(call.ones) == 1)
             except Exception as error:
                 self._on_error(call, error, now_us)
             else:
+                if self._choice is not None:
+                    self._choice.on_success(callee.name)
                 for one, result in zip(call.ones, results, strict=True):
                     one.result = result
                     self._finish(one)
@@ -244,71 +329,107 @@ class Calls(Way):
     def _on_error(self, call: Call, error: BaseException, now_us: int) -> None:
         if len(call.ones) > 1:
             # Which of them it is about is found out one by one, as everywhere.
-            self._alone.extend(call.ones)
+            call.callee.alone.extend(call.ones)
             return
         (one,) = call.ones
-        wait_us = self._of.retry.again_in_us(one.attempt, error)
+        if one.dropped:
+            return
+        wait_us = call.callee.of.retry.again_in_us(one.attempt, error)
         if wait_us is None:
             self._fail(one, error)
             return
         one.attempt += 1
         one.portion.retried += 1
         if wait_us:
-            self._number += 1
-            self._later.append((now_us + wait_us, self._number, one))
+            call.callee.later(one, now_us + wait_us)
         else:
-            self._alone.append(one)
+            call.callee.alone.append(one)
 
     def _fail(self, one: One, error: BaseException) -> None:
         portion = one.portion
+        if self._goes_on(portion, one.callee, error):
+            return
         if portion.failures is None:
-            portion.failures = self._stage.errors.begin()
-        raised = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
-        while portion.failures.handle(one.record, raised, one.index):
+            portion.failures = one.callee.errors.begin()
+        while portion.failures.handle(one.record, as_error(error), one.index):
             pass  # whether and when a call is tried again is said by retry=
         self._finish(one)
 
     # --- leaving ------------------------------------------------------------------------------------------------------
 
     def _finish(self, one: One) -> None:
+        if one.dropped:
+            return
         portion = one.portion
         one.done = True
         portion.missing -= 1
         if not portion.missing:
-            portion.item.passed = Passed([])  # complete; what of it has not left is found when it is its turn
+            self._complete(portion, one.callee)
         if self._early:
             self._ready.append(one)
         self._bell.rung = True
 
+    def _complete(self, portion: Portion, callee: Callee) -> None:
+        """All calls of a portion are over: run the operations behind them."""
+        if callee.after is not None:
+            try:
+                result = callee.after([one.result for one in portion.ones if one.result is not None])
+            except OperationFailed as error:
+                if not self._goes_on(portion, callee, error.__cause__ or error):
+                    raise
+                return
+            portion.passed = Passed(result.rows)
+            portion.aside.append(result)
+        self._is_complete(portion)
+
+    def _is_complete(self, portion: Portion) -> None:
+        portion.item.passed = Passed([])  # what of it has not left is found when it is its turn
+        self._bell.rung = True
+
     def _rest(self, portion: Portion) -> Passed:
         """What has not left of an item whose calls are all over."""
-        made = Passed([one.result for one in portion.ones if not one.left and one.result is not None])
-        if portion.failures is not None and portion.failures.letters:
-            made.sides[0, DEAD_LETTERS] = portion.failures.letters
+        made = portion.passed
+        if made is None:
+            made = Passed([one.result for one in portion.ones if not one.left and one.result is not None])
+        if portion.failures is not None:
+            held = {DEAD_LETTERS: portion.failures.letters} if portion.failures.letters else {}
+            portion.aside.append(Result([], held, portion.failures))
+        letters: list[Record] = []
+        for each in portion.aside:
+            if each.sides is not None:
+                self._chain.put_aside(made, 0, each, None, tuple)
+                letters += made.sides.pop((0, DEAD_LETTERS), [])
+        if letters:
+            made.sides[0, DEAD_LETTERS] = letters
         return made
 
     def let_out(self, item: Item, now_us: int) -> None:
         portion = self._portions.pop(id(item))
-        self._records -= len(portion.ones)
+        self._records -= len(portion.entered)
         self._stage.counts.retried += portion.retried
-        if portion.failures is not None:
-            self._stage.counts.add(portion.failures.counts)
-        self._count([one for one in portion.ones if not one.left], item.due_us, portion.came_us, now_us)
         rest = self._rest(portion)
-        pieces: Pieces = [(rest, item.origin)]
-        if self._reads_time:
-            pieces = self._times.run(rest, item.due_us, item.origin, 1, None, None)
-        for passed, origin in pieces:
-            self._leave(Taken([], item.due_us, origin), passed, now_us)
+        ones = [one for one in portion.ones if not one.left]
+        if not portion.computed:
+            count = len(ones) if self._choice is None else len(portion.entered)
+            self._count(portion, ones, count, len(rest.rows), now_us)
+        self._let_pass(rest, item.due_us, item.origin, now_us)
 
-    def _count(self, ones: Sequence[One], due_us: int, came_us: int, now_us: int) -> None:
-        stats, count = self._stage.stats, len(ones)
+    def _let_pass(self, made: Passed, due_us: int, origin: Origin, now_us: int) -> None:
+        """Let out what has become of some records, whose turn it is."""
+        pieces: Pieces = [(made, origin)]
+        if self._reads_time:
+            pieces = self._times.run(made, due_us, origin, 1, None, None)
+        for passed, told in pieces:
+            self._leave(Taken(passed.rows, due_us, told), passed, now_us)
+
+    def _count(self, portion: Portion, ones: Sequence[One], count: int, made: int, now_us: int) -> None:
+        stats, due_us = self._stage.stats, portion.item.due_us
         stats.records_in += count
-        stats.records_out += sum(one.result is not None for one in ones)
+        stats.records_out += made
         stats.blocks += 1
         if due_us and count:
             stats.latency_us.record(now_us - due_us, count)
-            stats.entered_us += (came_us - due_us) * count
+            stats.entered_us += (portion.came_us - due_us) * count
             stats.left_us += (now_us - due_us) * count
         if self._key is not None:
             for one in ones:
@@ -332,9 +453,9 @@ class Calls(Way):
             for each in going:
                 worked = each.left = True
                 item = each.portion.item
-                self._count([each], item.due_us, each.portion.came_us, now_us)
-                told = Origin(item.origin.input, item.origin.lane, straggler_us=item.origin.straggler_us)
                 rows = [each.result] if each.result is not None else []
+                self._count(each.portion, [each], 1, len(rows), now_us)
+                told = Origin(item.origin.input, item.origin.lane, straggler_us=item.origin.straggler_us)
                 self._leave(Taken([], item.due_us, told), Passed(rows), now_us)
         return worked
 
@@ -355,12 +476,10 @@ class Calls(Way):
     # --- ends ---------------------------------------------------------------------------------------------------------
 
     def forget(self) -> None:
-        for number in self._calls:
-            self._desk.cancel(number)
-        self._calls.clear()
-        self._waiting.clear()
-        self._alone.clear()
-        self._later.clear()
+        for callee in self._callees.values():
+            for number in callee.forget():
+                self._desk.cancel(number)
+        self._computed.clear()
         self._portions.clear()
         self._ready.clear()
         self._by_key.clear()

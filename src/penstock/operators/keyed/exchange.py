@@ -30,13 +30,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.errors import PenstockError
 from penstock.operators.alternatives import Alternatives
 from penstock.operators.base import BatchKind, BatchResult, Operation, Operator, Result, StatefulOperator
 from penstock.operators.errors import Errors
-from penstock.operators.keyed.reduce import ReduceOperator
 from penstock.operators.members import Member
 from penstock.types import Record, Schema
 
@@ -107,8 +106,22 @@ class KeyedAlternatives(Operation):
         return f"alternatives ({'; '.join(told)})"
 
 
-Entry = tuple[list[Record], int | None] | int
-"""Records with the watermark that stragglers among them are judged by; or a watermark that all inputs have reached."""
+class Fired(NamedTuple):
+    """A time of the clock that was waited for."""
+
+    now_us: int
+
+
+class Came(NamedTuple):
+    """Records, with the watermark that stragglers among them are judged by, and when they came."""
+
+    rows: list[Record]
+    straggler_us: int | None
+    now_us: int
+
+
+Entry = Came | Fired | int
+"""What a target is given; a number is a watermark that all inputs have reached."""
 
 
 class KeyedOperator(StatefulOperator):
@@ -116,6 +129,7 @@ class KeyedOperator(StatefulOperator):
 
     def __init__(self, of: Alternatives, schema: Schema, errors: Errors) -> None:
         self.of = of
+        self.follows_clock = any(each.state.operation.follows_clock for each in of.alternatives if each.state)
         self._input = schema
         self._operation = errors.operation
         self._become(self._built(of.active))
@@ -174,23 +188,46 @@ class KeyedOperator(StatefulOperator):
                 self._newest_us = max(times)
         state = self._active.state
         assert state is not None
-        state.straggler_us = self.straggler_us
+        state.straggler_us, state.now_us = self.straggler_us, self.now_us
         result = self._active.process(rows)
         state.straggler_us = None
         if self._target is not None:
-            self._add((rows, self.straggler_us), len(rows))
+            self._add(Came(rows, self.straggler_us, self.now_us), len(rows))
         return result
 
-    def advance(self, watermark_us: int) -> list[Record]:
+    def advance(self, watermark_us: int) -> Result:
         self._watermark_us = watermark_us
-        rows = self._active.advance(watermark_us)
+        self._tell_time()
+        result = self._active.advance(watermark_us)
         if self._target is not None:
             self._add(watermark_us, 0)
-        return rows
+        return result
 
-    def finish(self) -> list[Record]:
+    @property
+    def wake_us(self) -> int | None:
+        state = self._active.state
+        return state.wake_us if state is not None else None
+
+    def fire(self, now_us: int) -> Result:
+        self._tell_time()
+        result = self._active.fire(now_us)
+        if self._target is not None:
+            self._add(Fired(now_us), 0)
+        return result
+
+    def finish(self) -> Result:
         self._forget_target()
+        self._tell_time()
         return self._active.finish()
+
+    def _tell_time(self) -> None:
+        assert self._active.state is not None
+        self._active.state.now_us = self.now_us
+
+    def close(self) -> None:
+        for member in (self._active, self._target):
+            if member is not None and member.state is not None:
+                member.state.close()
 
     def _add(self, entry: Entry, records: int) -> None:
         self._entries.append(entry)
@@ -230,13 +267,13 @@ class KeyedOperator(StatefulOperator):
         if convert is None:
             self.wants_whole = not after.take_over(before) or self.wants_whole
             return
-        assert isinstance(before, ReduceOperator)
-        assert isinstance(after, ReduceOperator)
         after.take_converted(before, convert)
         self.wants_whole = True
 
     def _settle(self, target: Member) -> None:
         self._before_late = self.late_records - (target.state.late_records if target.state is not None else 0)
+        if self._active.state is not None:
+            self._active.state.close()
         self._become(target)
         self._target = None
         self._entries.clear()
@@ -258,15 +295,18 @@ class KeyedOperator(StatefulOperator):
             entry = self._entries.popleft()
             entries, worked = entries - 1, True
             self._head += 1
-            if isinstance(entry, int):
-                target.advance(entry)
-                continue
-            rows, straggler_us = entry
-            self._behind_records -= len(rows)
             assert target.state is not None
-            target.state.straggler_us = straggler_us
-            target.process(rows)
-            target.state.straggler_us = None
+            match entry:
+                case Came(rows, straggler_us, now_us):
+                    self._behind_records -= len(rows)
+                    target.state.straggler_us, target.state.now_us = straggler_us, now_us
+                    target.process(rows)
+                    target.state.straggler_us = None
+                case Fired(now_us):
+                    target.state.now_us = now_us
+                    target.fire(now_us)
+                case watermark_us:
+                    target.advance(watermark_us)
         return worked
 
     def is_warm(self, warm_us: int) -> bool:

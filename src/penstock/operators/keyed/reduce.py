@@ -218,8 +218,8 @@ class ReduceOperator(StatefulOperator):
         self.process = self._compile(self._whole, self._errors)
         return True
 
-    def take_converted(self, other: ReduceOperator, convert: Callable[[Any, list[Any]], list[Any]]) -> None:
-        """Take the state of another aggregation, of each key what a function makes of its accumulators."""
+    def take_converted(self, other: StatefulOperator, convert: Callable[[Any, Any], Any]) -> None:
+        assert isinstance(other, ReduceOperator)
         for start, groups in other._windows.items():
             mine = self.state.open(start)
             for key, slots in groups.items():

@@ -109,6 +109,10 @@ class MapAsync(Operation):
     def is_pure(self) -> bool:  # type: ignore[override]
         return self.function.pure
 
+    @property
+    def at_once(self) -> int:
+        return self.capacity
+
     def bind(self, schema: Schema) -> Schema:
         del schema
         return self.output

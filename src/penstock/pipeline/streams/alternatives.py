@@ -9,9 +9,9 @@ from penstock.durations import parse_us
 from penstock.errors import InvalidOption, PenstockError, TypeMismatch, nearest
 from penstock.operators import MAIN, ErrorPolicy, Operation, Processing
 from penstock.operators.alternatives import Alternatives
+from penstock.operators.keyed.process import ProcessState
 from penstock.operators.members import Alternative
 from penstock.operators.members import Step as Part
-from penstock.operators.stateless.calls import MapAsync
 from penstock.operators.stateless.columns import Split
 from penstock.operators.stateless.watermark import Watermark
 from penstock.pipeline.steps import Step, make_step
@@ -37,7 +37,7 @@ class AlternativeVerbs(Builder):
         prefer: Sequence[str] | None = None,
         latency: str | float | None = None,
         falls_back_on: type[BaseException] | Sequence[type[BaseException]] = OSError,
-        convert: Mapping[tuple[str, str], Callable[[Any, list[Any]], list[Any]]] | None = None,
+        convert: Mapping[tuple[str, str], Callable[[Any, Any], Any]] | None = None,
         warm_up: str | float | None = None,
         **alternatives: Callable[[Any], Stream],
     ) -> Stream:
@@ -62,7 +62,8 @@ class AlternativeVerbs(Builder):
             What counts as a failure of the alternative, such as a service that does not answer, and not of the record.
         convert : dict
             For alternatives whose state is of another type: from ``("exact", "fast")`` to a function that is given a
-            key and its accumulators and returns those of the other aggregation.
+            key and its accumulators and returns those of the other aggregation; for process functions, a key and its
+            states by name.
         warm_up : str or number
             How long an alternative that cannot be given the state is fed before it takes over. Default: as long as its
             windows need.
@@ -150,11 +151,13 @@ class _Made:
                     f"has '{step.node.name}' ({step.node.kind}), which is not made of the one stream it is given",
                     "Merge and join before or behind the alternatives.",
                 )
-            if isinstance(step.node.operation, Split | Watermark | Alternatives | Processing | MapAsync):
+            if isinstance(step.node.operation, Split | Watermark | Alternatives):
                 raise self._refusal(
                     f"has '{step.node.name}' ({step.node.kind}), which cannot be exchanged",
                     "Put it before or behind the alternatives.",
                 )
+            if isinstance(step.node.operation, Processing) and step.node.operation.outputs:
+                raise self._refusal(f"has side outputs with '{step.node.name}'", "Only main outputs can be read.")
             if step.inputs[0] is not base._from and step.node.inputs[0].port != MAIN:
                 raise self._refusal(f"reads a side output with '{step.node.name}'", "Only main outputs can be read.")
             found.append(step)
@@ -194,6 +197,13 @@ class _Made:
             above.append(Part(label, operation, schema, output))
             schema = output
         self._check_behind(parts)
+        calls = [part.name for part in parts if part.operation.waits]
+        if len(calls) > 1 or (calls and any(part.operation.stateful for part in parts)):
+            raise TypeMismatch(
+                what="it calls functions twice, or calls one and keeps state.",
+                operation=calls[-1],
+                hint="Put one of the operations before or behind the alternatives.",
+            )
         return parts
 
     def _columns(self, label: str, columns: tuple[str, ...], above: list[Part], what: str) -> tuple[str, ...]:
@@ -294,9 +304,19 @@ def _check_state(name: str, operation: Alternatives) -> None:
             raise InvalidOption(option="convert", given=pair, allowed=allowed, operation=name)
         for each in pair:
             state = operation.alternative(each).state
-            if state is None or state.operation.kind != "reduce":
-                what = f"'{each}' keeps no state that can be converted: only that of aggregations can."
+            if state is None or state.operation.kind not in ("reduce", "process"):
+                what = f"'{each}' keeps no state that can be converted: that of aggregations and process functions can."
                 raise TypeMismatch(what=what, operation=name)
+        if len({operation.alternative(each).state.operation.kind for each in pair}) > 1:  # type: ignore[union-attr]
+            what = f"{pair[0]} and {pair[1]}: a function cannot make the state of a process function of an aggregate."
+            raise TypeMismatch(what=what, operation=name, hint='Give warm_up="10s", if an approximate state will do.')
+    kept = [each.state.operation for each in operation.alternatives if each.state is not None]
+    if len({each.of.by_time for each in kept if isinstance(each, ProcessState)}) > 1:
+        raise TypeMismatch(
+            what="some of the process functions take records in the order of time, and some do not.",
+            operation=name,
+            hint='Give all of them order="time", or none.',
+        )
     if not operation.stateful or operation.warm_up_us is not None:
         return
     for one in operation.alternatives:

@@ -5,16 +5,57 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.expr import col
-from penstock.operators import Tumbling
+from penstock.operators import Process, Tumbling, retry
 from penstock.operators.keyed import aggregates as agg
+from penstock.operators.keyed.process import state
 from penstock.pipeline.streams.stream import Stream
+from penstock.testing.simulation.functions import WINDOWS, Buffering, Service, Windowing
 from penstock.testing.simulation.oracle import SCHEMA, WINDOW_US, Shape
 
 NAMES = ("one", "two", "three")
-SHAPES = (Shape.STATELESS, Shape.KEYED, Shape.RUNNING, Shape.WINDOW, Shape.DEEP)
+SHAPES = (
+    Shape.STATELESS,
+    Shape.KEYED,
+    Shape.RUNNING,
+    Shape.WINDOW,
+    Shape.DEEP,
+    Shape.CALLED,
+    Shape.WINDOWING,
+    Shape.BUFFERING,
+)
 _KEPT = ("key", "n", "total")
 _KEPT_WINDOW = ("key", "window_start", "window_end", "n", "total")
 _PAIRS = [("one", "three"), ("two", "three"), ("three", "one"), ("three", "two")]
+
+
+class Totalling(Process):
+    """As `Windowing`, with states of another type."""
+
+    counts = state.map(int, int)
+    totals = state.map(int, int)
+
+    def on_record(self, record: Any, ctx: Any) -> None:
+        start = record.at - record.at % WINDOW_US
+        self.counts[start] = self.counts.get(start, 0) + 1
+        self.totals[start] = self.totals.get(start, 0) + record.seq
+        ctx.set_timer(start + WINDOW_US)
+
+    def on_timer(self, at_us: int, ctx: Any) -> Any:
+        start = at_us - WINDOW_US
+        yield ctx.key, start, at_us, self.counts.pop(start), self.totals.pop(start)
+
+    @staticmethod
+    def of_windowing(key: object, states: dict[str, Any]) -> dict[str, Any]:
+        """The states of `Windowing` as these."""
+        del key
+        windows = states["windows"].items()
+        return {"counts": {at: n for at, (n, _) in windows}, "totals": {at: total for at, (_, total) in windows}}
+
+    @staticmethod
+    def to_windowing(key: object, states: dict[str, Any]) -> dict[str, Any]:
+        """These states as those of `Windowing`."""
+        del key
+        return {"windows": {at: [n, states["totals"][at]] for at, n in states["counts"].items()}}
 
 
 def _same(r: Any) -> Any:
@@ -46,6 +87,26 @@ def with_alternatives(shape: Shape, records: Stream) -> Stream:
         case Shape.DEEP:
             again = _windowed(records).key_by("key")
             return again.aggregate(n=agg.sum("n"), total=agg.sum("total"))
+        case Shape.CALLED:
+            return _calling(records)
+        case Shape.WINDOWING:
+            return records.key_by("key").alternatives(
+                "either",
+                one=lambda s: s.process(Windowing, schema=WINDOWS, time="at"),
+                two=lambda s: s.filter(col("seq") >= 0).key_by("key").process(Windowing, schema=WINDOWS, time="at"),
+                three=lambda s: s.process(Totalling, schema=WINDOWS, time="at"),
+                convert={
+                    **dict.fromkeys([("one", "three"), ("two", "three")], Totalling.of_windowing),
+                    **dict.fromkeys([("three", "one"), ("three", "two")], Totalling.to_windowing),
+                },
+            )
+        case Shape.BUFFERING:
+            return records.key_by("key").alternatives(
+                "either",
+                one=lambda s: s.process(Buffering, schema=SCHEMA),
+                two=lambda s: s.process(Buffering, schema=SCHEMA).filter(col("seq") >= 0),
+                three=lambda s: s.filter(col("seq") >= 0).key_by("key").process(Buffering, schema=SCHEMA),
+            )
         case Shape.KEYED:
             return _plain(records.key_by("key"))
         case _:
@@ -59,6 +120,20 @@ def _plain(records: Stream) -> Stream:
         two=lambda s: s.map(_same, schema=SCHEMA),
         three=lambda s: s.filter(col("seq") >= 0).map(_same, schema=SCHEMA).filter(col("key_seq") >= 0),
     ).filter(col("seq") >= 0)
+
+
+def _calling(records: Stream) -> Stream:
+    def call(stream: Stream) -> Stream:
+        return stream.map_async(
+            Service(), schema=SCHEMA, capacity=3, timeout="1s", retry=retry(9, wait="5ms"), name="call"
+        )
+
+    return records.alternatives(
+        "either",
+        one=call,
+        two=lambda s: s.map(_same, schema=SCHEMA),
+        three=lambda s: call(s.filter(col("seq") >= 0)).filter(col("key_seq") >= 0),
+    )
 
 
 def _windowed(records: Stream) -> Stream:

@@ -75,6 +75,7 @@ class ProcessState(Operation):
     of: Processing
     kind = "process"
     stateful = True
+    follows_clock = True
     batch_kind = BatchKind.NONE
     is_pure = False
 

@@ -35,6 +35,7 @@ from penstock.operators.keyed.process.operation import Processing
 from penstock.operators.keyed.process.table import Table
 from penstock.operators.keyed.process.waiting import Waiting
 from penstock.operators.keyed.reduce import LATE
+from penstock.operators.keyed.state import making_results
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
 from penstock.types import Record, Schema
@@ -65,7 +66,7 @@ class ProcessOperator(StatefulOperator):
         self._of = of
         self._errors = errors
         shared, kind, layout = _opened(of.function, errors.operation)
-        self._shared = shared
+        self._shared, self._kind = shared, kind
         self.table = Table(kind, layout, errors.operation, several=len(of.keys) != 1)
         self.state = self.table.state
         coerces = {name: each.coerce for name, each in of.outputs}
@@ -82,11 +83,31 @@ class ProcessOperator(StatefulOperator):
             self._times = attrgetter(of.time)
         self._key: Callable[[Record], Any] = attrgetter(*of.keys)
         self._waiting = Waiting(of.time, of.keys, schema, self.table.waiting) if of.time and of.by_time else None
+        super().__init__(self._compiled(), schema=schema, output=of.output)
+
+    def _compiled(self) -> RecordForm:
         if self._waiting is not None:
-            process = self._arranging(self._waiting, errors)
-        else:
-            process = self._compile(errors) if self._on_batch is None else self._grouping(errors)
-        super().__init__(process, schema=schema, output=of.output)
+            return self._arranging(self._waiting, self._errors)
+        return self._compile(self._errors) if self._on_batch is None else self._grouping(self._errors)
+
+    # --- exchange -----------------------------------------------------------------------------------------------------
+
+    def take_over(self, other: StatefulOperator) -> bool:
+        if not isinstance(other, ProcessOperator) or not other.table.become(self._kind):
+            return super().take_over(other)
+        # Not a copy: the keys' objects are of this function's class from now on.
+        self.table, self.state, self._waiting = other.table, other.state, other._waiting
+        self.watermark_us, self.late_records = other.watermark_us, other.late_records
+        self.process = self._compiled()
+        return True
+
+    def take_converted(self, other: StatefulOperator, convert: Callable[[Any, Any], Any]) -> None:
+        assert isinstance(other, ProcessOperator)
+        with making_results(self._errors.operation, "a state, converted"):
+            self.table.take_converted(other.table, convert)
+        self.watermark_us, self.late_records = other.watermark_us, other.late_records
+        if self._waiting is not None:
+            self._waiting.restored()
 
     # --- records ------------------------------------------------------------------------------------------------------
 

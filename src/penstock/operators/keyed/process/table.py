@@ -5,7 +5,7 @@ What a snapshot holds of it, and what becomes of that, is all in this module.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from heapq import heapify, heappop, heappush
 from itertools import islice
@@ -147,6 +147,31 @@ class Table:
         for name, each in self._own:
             setattr(made, name, each.fresh())
         return made
+
+    def become(self, kind: type) -> bool:
+        """Have another class, with the same states, see to the keys from now on; say whether that could be done."""
+        try:
+            for held in self.objects.values():
+                object.__setattr__(held, "__class__", kind)
+        except TypeError:  # classes of another make, such as one with slots
+            for held in self.objects.values():
+                object.__setattr__(held, "__class__", self._kind)
+            return False
+        self._kind = kind
+        return True
+
+    def take_converted(self, other: Table, convert: Callable[[Any, dict[str, Any]], Mapping[str, Any]]) -> None:
+        """Take the keys of another table, with the states that a function makes of theirs; timers stay as they are."""
+        for key, held in other.objects.items():
+            made = convert(key, dict(zip(other.layout.names, other._values(held), strict=True)))
+            self._fill(key, list(made), tuple(made.values()))
+        for mine, theirs in ((self.timers, other.timers), (self.clock_timers, other.clock_timers)):
+            for key, times in theirs.held.items():
+                mine.put(key, times)
+        self.waiting.update(other.waiting)
+        for key, seen_us in other.seen.items():
+            if self.layout.ttls_us and key in self.objects:
+                self.touch(key, self.objects[key], seen_us)
 
     def forget(self, key: Any) -> None:
         """Forget a key with its timers."""
