@@ -34,3 +34,11 @@ def test_up_and_down_gives_what_a_batch_gives(shape: str) -> None:
     assert sorted(set(cluster.placement)) == [0, 1]
     assert len(cluster.moves) >= 3
     assert plain(sink.dicts()) == plain(collect(SHAPES[shape](seed)))
+
+
+def test_a_worker_with_several_instances_tells_all_of_their_offsets() -> None:
+    sink = ps.memory()
+    cluster = Cluster(plan_of(SHAPES["counts"](1).to(sink), parallelism=4, workers=1))
+    cluster.run_until(1 << 62)
+    (share,) = cluster.workers
+    assert share.offsets() == {"events": {0: 30, 1: 30, 2: 30}}

@@ -448,7 +448,11 @@ class Share:
 
     def offsets(self) -> dict[str, dict[int, int]]:
         """Next offset of every partition that is read here, by source."""
-        return {unit.spec.name: unit.input.offsets() for unit in self._units.values() if unit.spec.source is not None}
+        found: dict[str, dict[int, int]] = {}
+        for unit in self._units.values():
+            if unit.spec.source is not None:
+                found.setdefault(unit.spec.name, {}).update(unit.input.offsets())
+        return found
 
     def inspect(self) -> WorkerView:
         """A read-only view of everything here."""
