@@ -37,6 +37,10 @@ def records() -> list[Any]:
     ]
 
 
+def _split(batch: pa.RecordBatch) -> Any:
+    return pc.split_pattern(batch["s"], pattern=" ")
+
+
 CASES: dict[str, tuple[Column, Callable[[Any], Any], Callable[[pa.RecordBatch], Any] | None]] = {
     "i + 1": (F.col("i") + 1, lambda r: None if r.i is None else r.i + 1, lambda b: pc.add_checked(b["i"], 1)),
     "d * 2 > 5": (
@@ -44,7 +48,7 @@ CASES: dict[str, tuple[Column, Callable[[Any], Any], Callable[[pa.RecordBatch], 
         lambda r: None if r.d is None else r.d * 2 > 5,
         lambda b: pc.greater(pc.multiply(b["d"], 2.0), 5.0),
     ),
-    "upper(s)": (F.upper("s"), lambda r: None if r.s is None else r.s.upper(), lambda b: pc.ascii_upper(b["s"])),
+    "upper(s)": (F.upper("s"), lambda r: None if r.s is None else r.s.upper(), lambda b: pc.utf8_upper(b["s"])),
     "length(s)": (F.length("s"), lambda r: None if r.s is None else len(r.s), lambda b: pc.utf8_length(b["s"])),
     "concat": (
         F.concat("s", F.lit("!")),
@@ -59,11 +63,11 @@ CASES: dict[str, tuple[Column, Callable[[Any], Any], Callable[[pa.RecordBatch], 
         lambda b: pc.floor_temporal(b["t"], unit="hour"),
     ),
     "size(ns)": (F.size("ns"), lambda r: None if r.ns is None else len(r.ns), lambda b: pc.list_value_length(b["ns"])),
-    "split(s)": (F.split("s", " "), lambda r: None if r.s is None else r.s.split(" "), None),
+    "split(s)": (F.split("s", " "), lambda r: None if r.s is None else r.s.split(" "), _split),
     "transform": (
         F.transform("ns", lambda x: x + 1),
         lambda r: None if r.ns is None else [None if x is None else x + 1 for x in r.ns],
-        None,
+        lambda b: pa.ListArray.from_arrays(b["ns"].offsets, pc.add_checked(b["ns"].flatten(), 1)),
     ),
     "round(d, 2)": (F.round("d", 2), lambda r: None if r.d is None else _half_up(r.d), None),
 }

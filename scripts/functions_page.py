@@ -41,7 +41,6 @@ INSTEAD = {
     **dict.fromkeys(("row_number", "rank", "dense_rank", "lag", "lead", "ntile"), "a stream has no end to rank up to"),
     **dict.fromkeys(("udf", "pandas_udf"), "`stream.map(…)` and `@ps.op`"),
     "broadcast": "tables of `lookup` are everywhere",
-    "session_window": "`ps.session(…)`",
     "input_file_name": "not known behind the source",
 }
 GROUPS = ["text", "numbers", "dates", "times", "choices", "arrays", "maps", "functions of functions", "JSON", "hashes"]
@@ -67,6 +66,7 @@ def page() -> str:
     names = sorted(aggregation.FUNCTIONS, key=str.lower)
     lines += [f"**Aggregates** ({len(names)}), in `group_by(…).agg(…)`: {', '.join(f'`{name}`' for name in names)}", ""]
     special = "`col`, `column`, `lit`, `expr`, `when`, `coalesce`, `struct`, `from_json`, `make_interval`, `window`"
+    special += ", `session_window`"
     lines += [
         f"**Made by hand**: {special}",
         "",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +26,14 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+
+class Source(StrEnum):
+    """Where engines read their events from, and where their results are looked for."""
+
+    FEED = "feed"
+    KAFKA = "kafka"
+
 
 RATE_EPS_MAX = 100_000_000.0
 PARALLELISM_MAX = 64
@@ -52,12 +63,17 @@ SetOption = Annotated[
 ResultsOption = Annotated[
     Path | None, typer.Option("--json", metavar="OUT", help="Write the results to this file; - for standard output.")
 ]
+SourceOption = Annotated[
+    Source, typer.Option("--source", help="Where events come from: a feed over a socket, or a topic of Kafka.")
+]
 FloorOption = Annotated[bool, typer.Option("--floor/--no-floor", help="Measure the meter's own latency first.")]
 
 
 @app.callback()
 def _bench() -> None:
-    """Keep `check` a command of its own while it is the only one."""
+    """Have what is asked to end by a signal end as by Ctrl-C: brokers and engines must not be left behind."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @app.command(short_help="Say what a workload file describes, or what is wrong.")
@@ -77,6 +93,7 @@ def check(file: WorkloadArgument) -> None:
 def engines() -> None:
     """List the engines that are installed, with their variants and options."""
     from penstock_bench.engines.registry import engine_class, engine_names
+    from penstock_bench.kafka.engines import ENGINES
 
     with told(Exit.FAILED):
         for name in engine_names():
@@ -85,6 +102,10 @@ def engines() -> None:
                 typer.echo(f"{f'{name}:{variant}':22} {title}")
             for option, allowed in found.options.items():
                 typer.echo(f"{'':22} --set {option}=…: {allowed}")
+        typer.echo("\nwith --source kafka:")
+        for name, over in ENGINES.items():
+            for variant, title in over.variants.items():
+                typer.echo(f"{f'{name}:{variant}':22} {title}")
 
 
 @app.command(short_help="Run a workload on an engine at a rate.")
@@ -99,6 +120,7 @@ def run(
     setting: SetOption = None,
     json: ResultsOption = None,
     floor: FloorOption = True,
+    source: SourceOption = Source.FEED,
 ) -> None:
     """Run a workload on an engine at a rate, and compare every result with the exact one.
 
@@ -106,7 +128,7 @@ def run(
     is not exact.
     """
     rates = None if rate is None else [rate]
-    _measure(_Asked(workload, [engine], rates, duration, warm_up, parallelism, seed, setting, json), 1, floor)
+    _measure(_Asked(workload, [engine], rates, duration, warm_up, parallelism, seed, setting, json, source), 1, floor)
 
 
 @app.command(short_help="Look for the highest rate that is sustained.")
@@ -121,6 +143,7 @@ def search(
     seed: SeedOption = 0,
     setting: SetOption = None,
     json: ResultsOption = None,
+    source: SourceOption = Source.FEED,
 ) -> None:
     """Look for the highest rate that an engine sustains: one at which its backlog does not grow.
 
@@ -130,12 +153,12 @@ def search(
     from penstock_bench.meter.search import check_precision
 
     with told(Exit.REFUSED):
-        asked = _Asked(workload, [engine], [rate], duration, warm_up, parallelism, seed, setting, json)
+        asked = _Asked(workload, [engine], [rate], duration, warm_up, parallelism, seed, setting, json, source)
         check_precision(precision)
-    with told(Exit.FAILED):
+    with told(Exit.FAILED), asked.place as gauge:
         options = replace(asked.options, settings=asked.settings[asked.engines[0].label])
         what = asked.engines[0], asked.subject, rate, asked.seconds, options, _console(asked.out)
-        asked.out.write(run_search(*what, precision=precision, keep=asked.out.keep))
+        asked.out.write(run_search(*what, precision=precision, keep=asked.out.keep, gauge=gauge))
 
 
 @app.command(short_help="Measure engines side by side.")
@@ -154,13 +177,14 @@ def compare(
     setting: SetOption = None,
     json: ResultsOption = None,
     floor: FloorOption = True,
+    source: SourceOption = Source.FEED,
 ) -> None:
     """Measure engines side by side: the same input, in turns, with the spread of the repetitions.
 
     Fails if an output is not exact. The file that --json names has every measurement as soon as it is there, so
     Ctrl-C keeps those that were finished.
     """
-    _measure(_Asked(workload, engine, rate, duration, warm_up, parallelism, seed, setting, json), repeat, floor)
+    _measure(_Asked(workload, engine, rate, duration, warm_up, parallelism, seed, setting, json, source), repeat, floor)
 
 
 class _Asked:
@@ -177,14 +201,18 @@ class _Asked:
         seed: int,
         setting: list[str] | None,
         json: Path | None,
+        source: Source,
     ) -> None:
         from penstock_bench.commands import parse_settings
-        from penstock_bench.engines import RunOptions, open_engine, subject
+        from penstock_bench.engines import RunOptions
+        from penstock_bench.kafka.course import Feed, OnKafka
         from penstock_bench.meter.runner import refuse
 
         with told(Exit.REFUSED):
             self.out = JsonOut(json)
-            self.engines, self.subject = [open_engine(each) for each in engines], subject(workload)
+            self.place = OnKafka() if source is Source.KAFKA else Feed()
+            self.engines = [self.place.engine(each) for each in engines]
+            self.subject = self.place.subject(workload)
             self.settings = parse_settings(setting or [], self.engines)
             if not 1 <= parallelism <= PARALLELISM_MAX:
                 raise InvalidOption(option="--parallelism", given=parallelism, allowed=f"1 to {PARALLELISM_MAX}")
@@ -205,7 +233,7 @@ def _measure(asked: _Asked, repeat: int, floor: bool) -> None:
 
     with told(Exit.REFUSED):
         check_comparison(asked.engines, asked.rates, repeat)
-    with told(Exit.FAILED):
+    with told(Exit.FAILED), asked.place as gauge:
         results, exact = run_comparison(
             asked.engines,
             asked.subject,
@@ -217,6 +245,7 @@ def _measure(asked: _Asked, repeat: int, floor: bool) -> None:
             repetitions=repeat,
             floor=floor,
             keep=asked.out.keep,
+            gauge=gauge,
         )
         asked.out.write(results)
         if not exact:
@@ -237,9 +266,13 @@ def study(
         str | None, typer.Option("--for", metavar="TIME", help="How long each measurement or step takes.")
     ] = None,
     parallelism: WorkersOption = 2,
+    short: Annotated[bool, typer.Option("--short", help="A few of its measurements, for all of its checks.")] = False,
+    traces: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Recorded loads, CSV files; default: what PENSTOCK_TRACES names.")
+    ] = None,
 ) -> None:
     """Repeat figures of the papers: rates, burst, components, operations, throughput, switch-point, groups,
-    latency-target, failure, scale, state, isolation, dynamism, alternatives; and short, the part of them that
+    latency-target, failure, elasticity, scale, state, isolation, dynamism, alternatives, replicas; and short, the part of them that
     `make bench` measures.
 
     Writes JSON and figures, and says what was claimed, and what was measured. Ctrl-C keeps what there is.
@@ -250,7 +283,9 @@ def study(
 
     with told(Exit.REFUSED):
         seconds = None if duration is None else parse_us(duration, option="--for") / 1e6
-        options = StudyOptions(quick=quick, parallelism=parallelism, seconds=seconds, peer=peer)
+        options = StudyOptions(
+            quick=quick, short=short, parallelism=parallelism, seconds=seconds, peer=peer, traces=traces
+        )
         # The short set is a part of the others.
         names = [each for each in STUDIES if each != "short"] if name == "all" else [name]
         check(names, options)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from penstock.errors import InvalidOption
 from penstock_bench.engines import Engine, RunOptions, Subject
-from penstock_bench.engines.plain import generator_limit, meter_floor
+from penstock_bench.kafka.course import Course
 from penstock_bench.meter.engine import Rate
 from penstock_bench.meter.rows import Check, ResultRow, Results
 from penstock_bench.meter.runner import interleaved, measure, new_run, results_of
@@ -68,11 +68,12 @@ def run_search(
     *,
     precision: float,
     keep: Keep,
+    gauge: Course,
 ) -> Results:
     """Look for the highest rate that an engine sustains; every trial is a whole run with a warm-up of its own."""
     run, rows = new_run(), list[ResultRow]()
     with progress_view(console) as view:
-        checks = _meter(subject, [], options, view)
+        checks = _meter(gauge, subject, [], options, view)
         limit_eps = checks[0].value
         results = results_of(rows, checks, options, precision=precision)
 
@@ -116,6 +117,7 @@ def run_comparison(
     repetitions: int,
     floor: bool,
     keep: Keep,
+    gauge: Course,
 ) -> tuple[Results, bool]:
     """Measure engines side by side, or one alone, and show it; also tells whether every output was exact."""
     with progress_view(console) as view:
@@ -124,7 +126,7 @@ def run_comparison(
             return replace(options, settings=settings[engine.label], tell=view.tell)
 
         taken: list[ResultRow] = []
-        run, checks = new_run(), _meter(subject, rates if floor else [], options, view)
+        run, checks = new_run(), _meter(gauge, subject, rates if floor else [], options, view)
         results = results_of(taken, checks, options, repetitions=repetitions)
         for rate in rates:
             for engine in interleaved(engines, repetitions):
@@ -155,11 +157,13 @@ def _rate_text(rate: Rate) -> str:
     return f"{rate:,.0f}/s" if isinstance(rate, int | float) else "its own rate"
 
 
-def _meter(subject: Subject, rates: Sequence[Rate], options: RunOptions, view: ProgressView) -> list[Check]:
+def _meter(
+    gauge: Course, subject: Subject, rates: Sequence[Rate], options: RunOptions, view: ProgressView
+) -> list[Check]:
     view.begin("the meter itself")
     view.tell("the generator's limit", None)
-    floors = (meter_floor(subject, rate, replace(options, tell=view.tell)) for rate in rates)
-    return [generator_limit(subject), *floors]
+    floors = (gauge.floor(subject, rate, replace(options, tell=view.tell)) for rate in rates)
+    return [gauge.limit(subject), *floors]
 
 
 def _show(console: Console, lines: Sequence[str]) -> None:

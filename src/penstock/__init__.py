@@ -1,6 +1,7 @@
 """Penstock: a Python stream processor on Apache Spark. ``import penstock as ps``."""
 
 from penstock.connectors import (
+    avro,
     console,
     csv_files,
     fields,
@@ -12,13 +13,16 @@ from penstock.connectors import (
     json_files,
     kafka,
     memory,
+    parquet,
     parquet_files,
     postgres,
+    protobuf,
     rates,
     records,
     redis,
     redis_table,
     sqlite,
+    sse,
     tcp_lines,
     udp_lines,
     webhook,
@@ -27,13 +31,18 @@ from penstock.errors import PenstockError
 from penstock.expr import coalesce, col, lit, when
 from penstock.expr.makers import interval
 from penstock.expr.text import expr
-from penstock.operators import Process, op, retry, session, table, tumbling
+from penstock.operators import Process, count_window, global_window, op, retry, session, tumbling
 from penstock.operators.keyed import aggregates as agg
 from penstock.operators.keyed.process import state
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.streams.stream import Stream, stream
 from penstock.runtime.job import Job, run, start
+from penstock.runtime.reading import read_state
 from penstock.spark.backfill import backfill
+from penstock.spark.registration import register
+from penstock.spark.sinks import spark_sink
+from penstock.spark.streaming import spark_source
+from penstock.spark.tables import table
 from penstock.sql import sql
 from penstock.types.sampling import infer
 
@@ -48,10 +57,12 @@ __all__ = [
     "Process",
     "Stream",
     "agg",
+    "avro",
     "backfill",
     "coalesce",
     "col",
     "console",
+    "count_window",
     "csv_files",
     "expr",
     "fields",
@@ -60,6 +71,7 @@ __all__ = [
     "from_iterator",
     "functions",
     "generator",
+    "global_window",
     "http",
     "infer",
     "interval",
@@ -68,17 +80,24 @@ __all__ = [
     "lit",
     "memory",
     "op",
+    "parquet",
     "parquet_files",
     "postgres",
+    "protobuf",
     "rates",
+    "read_state",
     "records",
     "redis",
     "redis_table",
+    "register",
     "retry",
     "run",
     "session",
+    "spark_sink",
+    "spark_source",
     "sql",
     "sqlite",
+    "sse",
     "start",
     "state",
     "stream",

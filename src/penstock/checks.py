@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.durations import format_us, parse_us
-from penstock.errors import InvalidOption, nearest
+from penstock.errors import InterfaceMismatch, InvalidOption, nearest
 
 Choice = TypeVar("Choice", bound=Enum)
 
@@ -111,3 +111,19 @@ def local_path(option: str, path: str) -> str:
     if scheme == "file":
         return "/" + rest.removeprefix("localhost").lstrip("/")
     raise InvalidOption(option=option, given=path, allowed="a path; object stores are not supported here")
+
+
+INTERFACE = 1
+"""Version of what sources, sinks and tables implement; it grows when connectors that are written for it cannot run on
+an older Penstock."""
+INTERFACE_OLDEST = 1
+"""Connectors that are written for an older one than this do not run any more."""
+
+
+def check_interface(part: object, kind: str) -> None:
+    """Refuse a source, sink or table that is written for a version of the interface that is not there."""
+    wanted = getattr(part, "interface", INTERFACE)
+    if not isinstance(wanted, int) or isinstance(wanted, bool) or not INTERFACE_OLDEST <= wanted <= INTERFACE:
+        raise InterfaceMismatch(
+            kind=kind, module=type(part).__module__, wanted=wanted, oldest=INTERFACE_OLDEST, newest=INTERFACE
+        )

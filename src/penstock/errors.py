@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 
@@ -51,6 +52,15 @@ def _rebuild(kind: type[PenstockError], state: dict[str, object]) -> PenstockErr
     error.__dict__.update(state)
     error.args = (state.get("what", ""),)
     return error
+
+
+@contextmanager
+def naming(operation: str) -> Iterator[None]:
+    """Name the operation in an error that does not know it."""
+    try:
+        yield
+    except PenstockError as error:
+        raise error.at(operation) from None
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str:
@@ -121,6 +131,23 @@ class InvalidGraph(PenstockError):
     """The pipeline's graph cannot run: a cycle, an unconnected part, two operations of one name …"""
 
     code = "INVALID_GRAPH"
+
+
+class InterfaceMismatch(PenstockError):
+    """A source, sink or table of another package is written for a version of the interface that is not there."""
+
+    code = "CONNECTOR_INTERFACE"
+
+    def __init__(self, *, kind: str, module: str, wanted: object, oldest: int, newest: int) -> None:
+        newer = isinstance(wanted, int) and wanted > newest
+        known = f"{newest}" if oldest == newest else f"{oldest} to {newest}"
+        super().__init__(
+            f"'{kind}' of {module} is written for version {wanted} of the connectors' interface, and this Penstock has "
+            f"{known}.",
+            hint="Upgrade penstock, or take an older release of the connector."
+            if newer
+            else "Upgrade the connector, or take an older release of penstock.",
+        )
 
 
 class NotSerializable(PenstockError):
@@ -206,7 +233,9 @@ class OperationFailed(PenstockError):
 
     code = "OPERATION_FAILED"
 
-    def __init__(self, *, operation: str, cause: str, record: str, user_traceback: str = "", hint: str = "") -> None:
+    def __init__(
+        self, *, operation: str | None, cause: str, record: str, user_traceback: str = "", hint: str = ""
+    ) -> None:
         super().__init__(f"{cause} on record {record}.", operation=operation, hint=hint)
         self.user_traceback = user_traceback
         self.at_index: int | None = None

@@ -61,6 +61,7 @@ def test_every_example_is_tested() -> None:
         "attribution",
         "fraud",
         "grep",
+        "live_page",
         "rates",
         "scoring",
         "wordcount",
@@ -76,6 +77,13 @@ def test_example_has_a_pipeline_to_run_and_10_to_60_lines(name: str) -> None:
     assert 10 <= len(lines) <= 60
     assert lines[-2] == 'if __name__ == "__main__":'
     assert lines[-1].startswith("    ps.run(")
+
+
+def test_live_page() -> None:
+    rows, harness = _run(_load("live_page").shown, 300, 1)
+    counts = Counter((row.page, row.at // (5 * _SECOND_US)) for row in rows)
+    shown = {(row["page"], row["window_start"] // (5 * _SECOND_US)): row["count"] for row in harness.rows()}
+    assert shown == counts
 
 
 @pytest.mark.parametrize("parallelism", [1, 2])

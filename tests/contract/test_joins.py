@@ -18,6 +18,7 @@ from penstock.testing.cluster import Cluster
 
 WIDTHS = pytest.mark.parametrize("parallelism", [1, 2, 3])
 HOWS = pytest.mark.parametrize("how", ["inner", "left"])
+ALL_HOWS = pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
 CLICK = "k string, n bigint, clicked timestamp"
 VIEW = "k string, m bigint, seen timestamp"
 S = 1_000_000
@@ -40,13 +41,15 @@ def paced(rows: list[Row], begin_s: float = 0.0) -> list[Any]:
     return [each for i in range(0, len(rows), 10) for each in (At(begin_s + i / 10), *rows[i : i + 10])]
 
 
-def paired(lefts: list[Row], rights: list[Row], within_us: int, how: str) -> list[Row]:
-    """The join, recomputed."""
+def paired(lefts: list[Row], rights: list[Row], within_us: int, how: str, low_us: int | None = None) -> list[Row]:
+    """The join, recomputed; with ``low_us`` the view is at least so long after the click."""
     found: list[Row] = []
+    low_us, alone = -within_us if low_us is None else low_us, set(rights)
     for k, n, at in lefts:
-        pairs = [(k, n, at, m, seen) for other, m, seen in rights if other == k and abs(seen - at) <= within_us]
-        found += pairs or ([(k, n, at, None, None)] if how == "left" else [])
-    return found
+        near = [row for row in rights if row[0] == k and low_us <= row[2] - at <= within_us]
+        found += [(k, n, at, m, seen) for _, m, seen in near] or [(k, n, at, None, None)] * (how in ("left", "full"))
+        alone -= set(near)
+    return found + [(k, None, None, m, seen) for k, m, seen in alone] * (how in ("right", "full"))
 
 
 def paired_once(lefts: list[Row], rights: list[Row], within_us: int, how: str) -> list[Row]:
@@ -63,7 +66,17 @@ def paired_once(lefts: list[Row], rights: list[Row], within_us: int, how: str) -
         waiting.remove(partner)
         left, right = (row, partner) if of == 0 else (partner, row)
         found.append((k, left[2], left[0], right[2], right[0]))
-    return found + [(k, n, at, None, None) for at, of, n, k in waiting if of == 0 and how == "left"]
+    found += [(k, n, at, None, None) for at, of, n, k in waiting if of == 0 and how in ("left", "full")]
+    return found + [(k, None, None, n, at) for at, of, n, k in waiting if of == 1 and how in ("right", "full")]
+
+
+def latest(lefts: list[Row], rights: list[Row]) -> list[Row]:
+    """The as-of join, recomputed."""
+    found: list[Row] = []
+    for k, n, at in lefts:
+        known = [(seen, m) for other, m, seen in rights if other == k and seen <= at]
+        found.append((k, n, at, *reversed(max(known, default=(None, None)))))
+    return found
 
 
 def sources(lefts: list[Any], rights: list[Any], partitions: int = 1) -> tuple[ps.Stream, ps.Stream]:
@@ -82,7 +95,7 @@ def join(left: ps.Stream, right: ps.Stream, **options: Any) -> ps.Stream:
 
 
 @WIDTHS
-@HOWS
+@ALL_HOWS
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_every_pair_is_there_once(parallelism: int, how: str, partitions: int) -> None:
     lefts, rights = side(300, 1), side(200, 2)
@@ -109,14 +122,37 @@ def test_each_record_is_used_once(parallelism: int, how: str, partitions: int) -
     assert harness.count("join", "late") == 0
 
 
+KINDS: dict[str, Any] = {
+    "once": (lambda *sides, how: join(*sides, lateness="4s", how=how, match="once"), paired_once),
+    "bounds": (
+        lambda left, right, how: left.join(
+            right,
+            on="k",
+            within="seen BETWEEN clicked + INTERVAL 1 SECOND AND clicked + INTERVAL 3 SECONDS",
+            lateness="4s",
+            how=how,
+        ),
+        lambda *sides: paired(*sides, low_us=S),
+    ),
+    "asof": (
+        lambda left, right, how: left.join_asof(right, on="k", left_time="clicked", right_time="seen", lateness="4s"),
+        lambda lefts, rights, *_: latest(lefts, rights),
+    ),
+}
+
+
 @WIDTHS
-@HOWS
-@pytest.mark.parametrize("seed", range(4))
-def test_crashes_do_not_change_who_is_paired_with_whom(parallelism: int, how: str, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [("once", "inner"), ("once", "left"), ("once", "full"), ("bounds", "right"), ("bounds", "full"), ("asof", "left")],
+)
+@pytest.mark.parametrize("seed", range(2))
+def test_crashes_do_not_change_who_is_paired_with_whom(parallelism: int, kind: str, how: str, seed: int) -> None:
     random = Random(seed)
     lefts, rights = side(400, seed + 20), side(300, seed + 40)
     sink = ps.memory()
-    pairs = join(*sources(lefts, rights, 2), lateness="4s", how=how, match="once")
+    made, recomputed = KINDS[kind]
+    pairs = made(*sources(lefts, rights, 2), how=how)
     options = Options.of(name="test", parallelism=parallelism, epoch=random.choice(["50ms", "200ms"]))
     cluster = Cluster(Plan.of(Graph.check(pairs.to(sink).nodes()), options, ps.memory()))
     for moment_us in sorted(random.sample(range(100_000, 4_000_000), 5)):
@@ -127,7 +163,7 @@ def test_crashes_do_not_change_who_is_paired_with_whom(parallelism: int, how: st
     assert cluster.ended
     assert cluster.error is None
     assert bag(tuple(getattr(row, name) for name in row.__struct_fields__) for row in sink.rows) == bag(
-        paired_once(lefts, rights, 3 * S, how)
+        recomputed(lefts, rights, 3 * S, how)
     )
 
 
@@ -186,6 +222,22 @@ def test_windows_over_pairs_are_complete(parallelism: int, how: str) -> None:
     for k, _, at, _, _ in paired(lefts, rights, S, how):
         expected.update((k, start) for start in range(-10 * S, 40 * S, 2 * S) if start <= at < start + 5 * S)
     assert bag(harness.rows()) == bag((k, start, start + 5 * S, n) for (k, start), n in expected.items())
+    assert harness.count("count", "late") == 0
+
+
+@WIDTHS
+@pytest.mark.parametrize(("how", "time"), [("inner", "seen"), ("right", "seen"), ("left", "clicked")])
+def test_windows_over_pairs_with_uneven_bounds_need_no_lateness(parallelism: int, how: str, time: str) -> None:
+    """A window over a join's times waits as long as the join may take, and no record of it is late."""
+    lefts, rights = side(200, 5), side(200, 6)
+    pairs = KINDS["bounds"][0](*sources(lefts, rights, 2), how=how)
+    counted = pairs.key_by("k").window("2s", on=time).count()
+    harness = Harness(counted.to(ps.memory()), parallelism=parallelism)
+    harness.run()
+    place = 4 if time == "seen" else 2
+    rows = paired(lefts, rights, 3 * S, how, low_us=S)
+    expected = Counter((row[0], row[place] // (2 * S) * 2 * S) for row in rows)
+    assert bag(harness.rows()) == bag((k, start, start + 2 * S, n) for (k, start), n in expected.items())
     assert harness.count("count", "late") == 0
 
 

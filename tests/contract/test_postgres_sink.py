@@ -42,6 +42,7 @@ def test_all_types_arrive_and_the_newest_row_of_each_key_stays(postgres_server: 
     writer.prepare(1)
     assert rows(postgres_server, "types") == []
     writer.commit(1)
+    writer.finish()
     found = postgres_server.execute(
         "SELECT k, n, x, b, raw, extract(epoch from at) * 1000000, day::text, small, tags FROM types ORDER BY k"
     )
@@ -52,7 +53,9 @@ def test_all_types_arrive_and_the_newest_row_of_each_key_stays(postgres_server: 
     writer.write([ROW("b", 3)])
     writer.prepare(2)
     writer.commit(2)
+    writer.finish()
     writer.commit(2)
+    writer.finish()
     assert rows(postgres_server, "types")[1] == ("b", 3)
     writer.close()
 
@@ -70,6 +73,8 @@ def test_rows_are_appended_once_whoever_commits_the_epoch_and_however_often(post
         each.start()
     for each in threads:
         each.join()
+    for each in (first, *successors):
+        each.finish()
     assert rows(postgres_server, "log") == [("a", 1), ("a", 1)]
     other = opened(postgres_server, "log", instance=1)
     again = opened(postgres_server, "log", job_id="another of the same name")
@@ -77,6 +82,7 @@ def test_rows_are_appended_once_whoever_commits_the_epoch_and_however_often(post
         writer.write([ROW("b", 2)])
         writer.prepare(1)
         writer.commit(1)
+        writer.finish()
     assert rows(postgres_server, "log")[2:] == [("b", 2), ("b", 2)]
     for each in (first, other, again, *successors):
         each.close()
@@ -93,6 +99,7 @@ def test_rows_are_deleted_where_a_column_says_so(postgres_server: Any) -> None:
     writer.write([row(1, None, True), row(2, None, True), row(2, "again", False)])
     writer.prepare(2)
     writer.commit(2)
+    writer.finish()
     assert postgres_server.execute("SELECT * FROM deletes") == [(2, "again")]
     writer.close()
 
@@ -104,23 +111,27 @@ def test_a_commit_waits_for_a_server_that_restarts_and_gives_up_in_time(
     writer.write([ROW("a", 1)])
     writer.prepare(1)
     writer.commit(1)
+    writer.finish()
     postgres_server.restart()  # its connection is dead
     writer.write([ROW("b", 2)])
     writer.prepare(2)
     writer.commit(2)
+    writer.finish()
     assert rows(postgres_server, "restarts") == [("a", 1), ("b", 2)]
     monkeypatch.setattr(module, "RETRY_S", 0.1)
     writer.write([ROW("c", 3)])
     writer.prepare(3)
     snapshot = writer.snapshot(3)
     postgres_server.stop()
+    writer.commit(3)
     with pytest.raises(SinkFailed, match=r"operation 'store'.*Nothing of this epoch") as caught:
-        writer.commit(3)
+        writer.finish()
     assert PASSWORD not in str(caught.value)
     postgres_server.restart()
     successor = opened(postgres_server, "restarts")
     successor.restore(3, snapshot)
     successor.commit(3)
+    successor.finish()
     assert rows(postgres_server, "restarts") == [("a", 1), ("b", 2), ("c", 3)]
     successor.close()
 
@@ -218,6 +229,7 @@ def test_a_record_that_the_table_cannot_take_fails_before_its_epoch_is_prepared(
     writer.write([ROW("a", 1)])
     writer.prepare(1)
     writer.commit(1)
+    writer.finish()
     assert rows(postgres_server, "untaken") == [("a", 1)]
     writer.close()
 

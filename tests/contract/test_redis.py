@@ -18,7 +18,7 @@ from penstock.connectors.redis import link
 from penstock.connectors.redis import sink as sink_module
 from penstock.connectors.redis.table import Cache
 from penstock.errors import InvalidOption, OperationFailed, PenstockError, SinkFailed, SourceFailed, TypeMismatch
-from penstock.operators.errors import Errors
+from penstock.operators.errors import ErrorPolicy, Errors
 from penstock.operators.stateless.lookup import How, Lookup
 from penstock.pipeline.explain import explain_plan
 from penstock.runtime.job import plan_of
@@ -43,6 +43,7 @@ def committed(writer: Any, epoch: int, rows: list[Any]) -> bytes:
     writer.prepare(epoch)
     snapshot = writer.snapshot(epoch)
     writer.commit(epoch)
+    writer.finish()
     return snapshot
 
 
@@ -79,6 +80,7 @@ def test_an_epoch_is_written_once_whoever_commits_it(redis_server: Any, monkeypa
     late = opened(redis_server, schema, "one", stream="once")
     late.restore(1, snapshot)
     late.commit(1)
+    late.finish()
     assert [int(fields["n"]) for _, fields in client.xrange("once")] == list(range(10))
     # A process that was lost between two parts of an epoch: the rest is added.
     client.set("penstock:one:store:0", "2:2")
@@ -87,6 +89,7 @@ def test_an_epoch_is_written_once_whoever_commits_it(redis_server: Any, monkeypa
     # The first one comes back, stalled: what it had is behind the token.
     first.restore(1, snapshot)
     first.commit(1)
+    first.finish()
     assert client.xlen("once") == 14
     committed(opened(redis_server, schema, "one", 1, stream="once"), 1, rows[:1])
     committed(opened(redis_server, schema, stream="once", job_id="other"), 1, rows[:1])
@@ -182,7 +185,7 @@ def test_what_a_sink_has_written_is_looked_up_alike_in_both_forms(redis_server: 
     both()
 
 
-def test_a_batch_costs_one_round_trip_and_a_record_one(redis_server: Any) -> None:
+def test_a_batch_costs_one_round_trip_and_so_do_records_that_came_together(redis_server: Any) -> None:
     client = redis_server.client
     client.mset({f"ad:{i}": f"campaign-{i % 10}" for i in range(100)})
     table = ps.redis_table(redis_server.url, schema="ad int, campaign string", key="ad", prefix="ad", layout="string")
@@ -199,12 +202,16 @@ def test_a_batch_costs_one_round_trip_and_a_record_one(redis_server: Any) -> Non
     assert asked <= 4, "the batch has asked once, beside the greeting of its connection"
     before = commands()
     one = operator.process(rows[:50])
+    assert commands() - before - 1 == 1
+    before = commands()
+    alone = [row for each in rows[:50] for row in operator.process([each]).rows]
     assert commands() - before - 1 == 50
+    assert alone == one.rows
     assert found.columns.num_rows == sum(row.ad < 100 for row in rows)
     assert [row.campaign for row in one.rows] == found.columns.column("campaign").to_pylist()[:50]
 
 
-def test_what_does_not_fit_is_a_bad_record_in_both_forms(redis_server: Any) -> None:
+def test_what_does_not_fit_is_a_bad_record_in_both_forms(redis_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     redis_server.client.set("bad:1", "seven")
     table = ps.redis_table(redis_server.url, schema="id int, n int", key="id", prefix="bad", layout="string")
     schema = Schema.parse("id int")
@@ -213,6 +220,17 @@ def test_what_does_not_fit_is_a_bad_record_in_both_forms(redis_server: Any) -> N
                  lambda: operator.process_batch(schema.to_batch([schema.record_type(1)]))):  # fmt: skip
         with pytest.raises(OperationFailed, match="'seven' is not a whole number"):
             form()
+    # Among others it is this record, and no other, that is bad.
+    redis_server.client.set("bad:2", "8")
+    skipping = Lookup(table, "id").build(schema, Errors("lookup", ErrorPolicy.SKIP))
+    result = skipping.process([schema.record_type(each) for each in (2, 1, None, 3, 2)])
+    assert [(row.id, row.n) for row in result.rows] == [(2, 8), (2, 8)]
+    assert result.failures is not None
+    assert result.failures.counts.skipped == 1
+    monkeypatch.setattr(link, "RETRY_S", 0.0)
+    table._place = link.Place("redis://127.0.0.1:9/0", "a table")
+    with pytest.raises(OperationFailed, match=r"127\.0\.0\.1:9"):
+        Lookup(table, "id").build(schema, Errors("lookup")).process([schema.record_type(each) for each in (1, 2)])
 
 
 def test_the_cache_is_bounded_and_forgets_in_time() -> None:
@@ -319,7 +337,7 @@ def test_no_credentials_in_what_is_shown_and_stored_of_a_job(redis_server: Any, 
     looked = stream.lookup(
         ps.redis_table(redis_server.url, schema="id bigint, r string", key="id"), on="id", how="left"
     )
-    web = ps.webhook("https://h/p?key=webhook-secret", headers={"Authorization": "webhook-secret"})
+    web = ps.webhook("https://localhost/p?key=webhook-secret", headers={"Authorization": "webhook-secret"})
     posted = ps.stream("posted", ps.http(port=1, spool="s", token="http-secret-token")).to(ps.memory())
     written = looked.to(ps.postgres(postgres_server.dsn, "shown_out", key="id"))
     pipeline = written + looked.to(ps.redis(redis_server.url, key="id")) + looked.to(web) + posted

@@ -134,8 +134,17 @@ class Pipelines:
                 on="k",
                 within=random.choice(["0s", "2s", "30s"]),
                 time="at",
-                how=random.choice(["inner", "left"]),
+                how=random.choice(["inner", "left", "right", "full"]),
                 match=random.choice(["all", "once"]),
+            ),
+            lambda: stream.join(
+                other.select("k", "w", seen="at"),
+                on="k",
+                within="seen BETWEEN at - INTERVAL 3 SECONDS AND at - INTERVAL 1 SECOND",
+                how=random.choice(["inner", "left", "right", "full"]),
+            ),
+            lambda: stream.join_asof(
+                other.select("k", "at", "w"), on="k", time="at", tolerance=random.choice([None, "5s"])
             ),
             lambda: stream.drop_duplicates(*keys).select(*keys),
             lambda: stream,
@@ -169,8 +178,64 @@ def test_history_and_stream_agree_on_random_pipelines(queries: Any, seed: int) -
 def check(queries: Any, random: Random, count: int) -> None:
     events = ps.stream("events", ps.records(random_rows(random, 60), schema=SCHEMA))
     drawn = Pipelines(random)
-    parts = [drawn.drawn(events, f"sink{i}") for i in range(count)]
-    whole = parts[0]
+    agree(queries, events, [drawn.drawn(events, f"sink{i}") for i in range(count)])
+
+
+def test_every_kind_of_join_and_of_window_agrees(queries: Any) -> None:
+    """What random pipelines may leave out."""
+    events = ps.stream("events", ps.records(random_rows(Random(5), 60), schema=SCHEMA))
+    other = events.filter(ps.col("v") > 5).select("k", w="v", seen="at")
+    near = "seen BETWEEN at - INTERVAL 3 SECONDS AND at + INTERVAL 1 SECOND"
+    made = [events.join(other, on="k", within=near, how=how) for how in ("inner", "left", "right", "full")]
+    later = "seen > at + INTERVAL 1 SECOND AND seen <= at + INTERVAL 5 SECONDS"
+    made += [events.join(other, on="k", within=later, how=how) for how in ("right", "full")]
+    times = {"left_time": "at", "right_time": "seen"}
+    made += [events.join(other, on="k", within="2s", match="once", how="full", **times)]
+    made += [
+        events.join_asof(other, on="k", tolerance=each, how=how, **times)
+        for each, how in ((None, "left"), ("2s", "inner"))
+    ]
+    counts = {"c": ps.agg.count(), "s": ps.agg.sum("v")}
+    made += [events.key_by("k").window(ps.count_window(4, slide=3, on="at")).aggregate(**counts)]
+    agree(queries, events, [each.to(ps.memory(), name=f"sink{i}") for i, each in enumerate(made)])
+
+
+def test_of_results_so_far_history_has_the_last_ones(queries: Any) -> None:
+    rows = random_rows(Random(6), 40)
+    events = ps.stream("events", ps.records(rows, schema=SCHEMA))
+    counts = {"c": ps.agg.count(), "s": ps.agg.sum("v")}
+    keyed = events.key_by("k")
+    made = [
+        (1, keyed.window(ps.global_window(every="3s", on="at")).aggregate(**counts)),
+        (1, keyed.window(ps.global_window(every=4)).aggregate(**counts)),
+        (1, keyed.window(ps.global_window(every="3s", on="at")).aggregate(one=ps.agg.custom(Joined(), type="string"))),
+        (1, keyed.window(ps.global_window(every=4, on="at")).aggregate(best=ps.agg.top(2, "v", "s"))),
+        (3, keyed.window("6s", on="at", early="2s").aggregate(**counts)),
+        (2, events.window("6s", on="at", slide="4s", early="2s").aggregate(**counts)),
+    ]
+    whole = reduce(
+        lambda one, other: one + other, [each.to(ps.memory(), name=f"sink{i}") for i, (_, each) in enumerate(made)]
+    )
+    harness = Harness(whole)
+    harness.run()
+    schema = Schema.parse(SCHEMA)
+    source = queries.createDataFrame(pa.Table.from_batches([schema.to_batch([schema.record_type(**r) for r in rows])]))
+    frames = ps.backfill(whole, {"events": source}, spark=queries)
+    found = counted(frames, len(made))
+    for i, (keys, stream) in enumerate(made):
+        last = {tuple(row.values())[:keys]: row for row in harness.rows(f"sink{i}")}
+        assert len(last) < len(harness.rows(f"sink{i}"))
+        batch = stream.schema.to_batch([stream.schema.record_type(**row) for row in last.values()])
+        streamed = queries.createDataFrame(pa.Table.from_batches([batch]))
+        assert counted({"sink0": streamed}, 1)["sink0"] == found[f"sink{i}"]
+    unordered = events.window(ps.count_window(3)).count().to(ps.memory())
+    with pytest.raises(InvalidGraph, match=r"'count'.*in which order.*on="):
+        ps.backfill(unordered, {"events": source}, spark=queries)
+
+
+def agree(queries: Any, events: ps.Stream, parts: list[ps.Pipeline]) -> None:
+    """Compare what the stream and Spark make of pipelines over the source ``events``."""
+    count, whole = len(parts), parts[0]
     for part in parts[1:]:
         whole = whole + part
     harness = Harness(whole)
@@ -253,6 +318,17 @@ def test_files_are_read_where_nothing_is_given_for_them(queries: Any, tmp_path: 
     (tmp_path / "one.jsonl").unlink()
     with pytest.raises(PenstockError, match="SOURCE_MISSING"):
         ps.backfill(lines.to(ps.memory()), spark=queries)
+
+
+def test_csv_and_parquet_files_are_read_by_their_own_columns(queries: Any, tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("ad,n\na,1\nb,2\n")
+    rows = ps.stream("rows", ps.csv_files(tmp_path / "one.csv", schema="ad string, n bigint"))
+    made = ps.backfill(rows.filter(ps.col("n") > 1).to(ps.memory(), name="out"), spark=queries)
+    assert [tuple(row) for row in made["out"].collect()] == [("b", 2)]
+    pq.write_table(pa.table({"ad": ["a", "b"], "n": [1, 2]}), tmp_path / "one.parquet")
+    rows = ps.stream("rows", ps.parquet_files(tmp_path / "one.parquet"))
+    made = ps.backfill(rows.filter(ps.col("n") < 2).to(ps.memory(), name="out"), spark=queries)
+    assert [tuple(row) for row in made["out"].collect()] == [("a", 1)]
 
 
 def test_an_endless_source_an_unknown_name_and_another_schema_are_refused(queries: Any) -> None:

@@ -37,7 +37,9 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     text = (ROOT / "mkdocs.yml").read_text()
     shutil.copytree(DOCS, tmp_path / "docs")
     config = tmp_path / "mkdocs.yml"
-    config.write_text(text.replace("paths: [src]", f"paths: [{ROOT / 'src'}]"))
+    config.write_text(
+        text.replace("paths: [src]", f"paths: [{ROOT / 'src'}]").replace("[scripts/", f"[{ROOT / 'scripts'}/")
+    )
     zensical = Path(sys.executable).parent / "zensical"
     built = subprocess.run(
         [zensical, "build", "--strict", "-f", config],
@@ -49,5 +51,7 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     )
     assert built.returncode == 0, built.stdout + built.stderr
     assert "warning" not in (built.stdout + built.stderr).lower(), built.stdout + built.stderr
-    assert (tmp_path / "site" / "reference" / "index.html").exists()
+    reference = (tmp_path / "site" / "reference" / "index.html").read_text()
+    assert ":meth:" not in reference, "references in docstrings are shown as names"
+    assert "check_sink" in reference
     assert all((DOCS / page).exists() for page in re.findall(r"\s([\w/-]+\.md)$", text, re.MULTILINE))

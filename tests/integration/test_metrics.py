@@ -445,37 +445,6 @@ def test_credentials_open_influx_and_are_told_to_nobody_else(influx: Callable[..
     assert [row[1] for row in found["values"]] == [2]
 
 
-# --- Grafana ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("name", "kind"), [("prometheus", "prometheus"), ("influxdb", "influxdb")])
-def test_a_dashboard_is_one_that_grafana_imports(name: str, kind: str) -> None:
-    board = dashboard(name)
-    assert {"uid", "title", "schemaVersion", "panels", "templating", "time", "annotations"} <= set(board)
-    assert "id" not in board
-    panels = board["panels"]
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    taken: set[tuple[int, int]] = set()
-    for panel in panels:
-        assert panel["type"] in {"timeseries", "stat", "state-timeline", "table"}
-        assert panel["datasource"] == {"type": kind, "uid": "${datasource}"}
-        refs = [target["refId"] for target in panel["targets"]]
-        assert refs
-        assert len(set(refs)) == len(refs)
-        assert all(target["datasource"] == panel["datasource"] for target in panel["targets"])
-        place = panel["gridPos"]
-        cells = {
-            (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
-        }
-        assert not cells & taken, panel["title"]
-        assert max(x for x, _ in cells) < 24
-        taken |= cells
-    assert [each["name"] for each in board["templating"]["list"]] == ["datasource", "run"]
-    assert board["templating"]["list"][0]["query"] == kind
-
-
 # --- places that are gone ---------------------------------------------------------------------------------------------
 
 

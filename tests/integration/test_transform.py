@@ -9,9 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
 
 import penstock as ps
 from penstock.errors import OperationFailed, TypeMismatch
+from penstock.runtime.prepared import can_be_kept
 
 pytestmark = pytest.mark.spark
 
@@ -52,8 +54,6 @@ def test_a_result_that_does_not_fit_is_refused_before_the_job_begins(queries: An
 
 
 def test_a_function_that_fails_names_the_operation_and_the_cause(queries: Any) -> None:
-    from pyspark.sql import functions as F
-
     stream = ps.stream("orders", ps.records([(0, 2)], schema="id bigint, v bigint"))
     failing = stream.transform(lambda df: df.withColumn("v", F.raise_error(F.lit("no such customer")).cast("long")),
                                schema="id bigint, v bigint", name="enrich")  # fmt: skip
@@ -66,3 +66,35 @@ def test_a_backfill_applies_the_function_itself(queries: Any, customers: Any) ->
     joined = stream.transform(lambda df: df.join(customers, "id").where("v < 5"), schema=JOINED)
     made = ps.backfill(joined.to(ps.memory(), name="out"), spark=queries)
     assert [tuple(row) for row in made["out"].collect()] == [(1, 2, "name1")]
+
+
+@pytest.mark.parametrize(
+    ("function", "kept"),
+    [
+        (lambda df, _: df.where("v < 5"), True),
+        (lambda df, customers: df.join(F.broadcast(customers), "id"), True),
+        (lambda df, customers: customers.join(F.broadcast(df), "id"), False),
+        (lambda df, _: df.repartition(2), False),
+        (lambda df, _: df.groupBy("id").count(), False),
+        (lambda df, _: df.withColumn("at", F.current_timestamp()), False),
+        (lambda df, _: df.withColumn("x", F.rand()), False),
+        (lambda df, customers: df.join(customers.cache(), "id"), False),
+    ],
+)
+def test_a_query_is_run_again_only_where_that_gives_what_a_new_one_would(
+    queries: Any, customers: Any, function: Any, kept: bool
+) -> None:
+    df = queries.range(3).mapInArrow(lambda batches: batches, "id long").withColumn("v", F.lit(1))
+    made = function(df, customers)
+    assert can_be_kept(made) is kept
+    customers.unpersist()
+
+
+def test_queries_that_shuffle_and_queries_that_are_kept_give_each_micro_batch_its_own_rows(queries: Any) -> None:
+    numbers = ps.stream("in", ps.generator({"n": ps.fields.sequence()}, rate=2000, total=2000, format="columns"))
+    one, two = ps.memory(), ps.memory()
+    plain = numbers.transform(lambda df: df.selectExpr("n * 2 AS n"), schema="n bigint", name="plain")
+    dealt = numbers.transform(lambda df: df.repartition(2, "n"), schema="n bigint", name="dealt")
+    ps.run(plain.to(one, name="one") + dealt.to(two, name="two"), parallelism=1)
+    assert sorted(r.n for r in one.rows) == list(range(0, 4000, 2))
+    assert sorted(r.n for r in two.rows) == list(range(2000))

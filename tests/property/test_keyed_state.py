@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from penstock.operators.keyed.loading import Loading
 from penstock.operators.keyed.state import KeyedState
 from penstock.operators.keys import key_group
 
-KEYS = [("a", 1), ("a", None), ("b", 1), ("c", 2), ("d", 3), ("e", 4), ("", 0)]
+KEYS: list[Any] = [("a", 1), ("a", None), ("b", 1), ("c", Decimal("2.50")), ("d", 3), ("e", 4), ("", Decimal("0.00"))]
 SPACES = [0, 1, "named"]
 
 

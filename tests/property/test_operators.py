@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import OperationFailed, PenstockError, TypeMismatch
@@ -26,6 +26,7 @@ from penstock.operators import (
     Filter,
     How,
     Join,
+    JoinHow,
     Lookup,
     Operation,
     ParseJson,
@@ -43,6 +44,7 @@ from penstock.operators import (
 )
 from penstock.operators.errors import ErrorCounts
 from penstock.operators.keyed import aggregates as agg
+from penstock.operators.keyed.bounds import Bounds
 from penstock.types import DataType, Record, Schema, TypeKind, record_dict
 
 POLICIES = st.sampled_from(ErrorPolicy)
@@ -572,6 +574,8 @@ WINDOWS = [
     tumbling("10s", on="at"),
     tumbling("7us", on="at", lateness="1s", emit="update"),
     sliding("10s", slide="4s", on="at"),
+    tumbling("12us", on="at", early="4us"),
+    sliding("12s", slide="4s", on="at", early="2s"),
 ]
 KEYS = st.lists(st.sampled_from(["k", "i", "b", "raw", "day"]), unique=True, max_size=3).map(tuple)
 
@@ -645,11 +649,14 @@ CLICKS = Schema.parse("at timestamp, k string, i int not null, n bigint, w array
 VIEWS = Schema.parse("k string, seen timestamp, i int not null, s string, day date, b boolean")
 
 
-@pytest.mark.parametrize("how", list(How))
+@pytest.mark.parametrize("how", list(JoinHow))
 @pytest.mark.parametrize("side", list(Side))
+@settings(max_examples=50)
 @given(data=st.data(), keys=st.sampled_from([("k",), ("i",), ("i", "k")]), policy=POLICIES)
-def test_sides_of_a_join(how: How, side: Side, data: st.DataObject, keys: tuple[str, ...], policy: ErrorPolicy) -> None:
-    of = Join(keys, "at", "seen", 10, how=how)
+def test_sides_of_a_join(
+    how: JoinHow, side: Side, data: st.DataObject, keys: tuple[str, ...], policy: ErrorPolicy
+) -> None:
+    of = Join(keys, "at", "seen", Bounds.within(10), how=how)
     left, right = CLICKS, Schema(tuple(f for f in VIEWS.fields if f.name in keys or f.name not in CLICKS))
     of.bind(left, right)
     schema, time = (left, "at") if side is Side.LEFT else (right, "seen")
@@ -657,9 +664,7 @@ def test_sides_of_a_join(how: How, side: Side, data: st.DataObject, keys: tuple[
     done = agree(Tag(of, left, right, side), schema, rows, policy)
     if done.failure is None:
         timed = [row for row in rows if getattr(row, time) is not None]
-        shown = (
-            timed if how is How.LEFT and side is Side.LEFT else [r for r in timed if getattr(r, keys[-1]) is not None]
-        )
+        shown = timed if how.keeps(side) else [r for r in timed if getattr(r, keys[-1]) is not None]
         assert [(row._t, row._side) for row in done.rows] == [(getattr(row, time), side is Side.RIGHT) for row in shown]
 
 

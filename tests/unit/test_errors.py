@@ -18,6 +18,7 @@ EXAMPLES = [
     errors.InvalidText(text="x >", problem="a part is missing here", line=1, column=3),
     errors.InvalidOption(option="rate", given=-1, allowed="above 0"),
     errors.InvalidGraph("cycle.", operation="a"),
+    errors.InterfaceMismatch(kind="queue", module="theirs", wanted=9, oldest=1, newest=1),
     errors.NotSerializable(operation="map", cause=TypeError("lock")),
     errors.SourceMissing(path="in.jsonl"),
     errors.SourceUnreadable(path="a.gz", cause="its gzip data are damaged"),

@@ -16,17 +16,17 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "penstock"
 BENCH = ROOT / "bench" / "penstock_bench"
 PUBLIC = """
-    Job PenstockError Pipeline Process Stream agg backfill coalesce col console csv_files expr fields files foreach
-    from_iterator functions generator http infer interval json_files kafka lit memory op parquet_files postgres rates
-    records redis redis_table retry run session sql sqlite start state stream table tcp_lines testing tumbling
-    udp_lines webhook when
+    Job PenstockError Pipeline Process Stream agg avro backfill coalesce col console count_window csv_files expr fields
+    files foreach from_iterator functions generator global_window http infer interval json_files kafka lit memory op
+    parquet parquet_files postgres protobuf rates read_state records redis redis_table register retry run session
+    spark_sink spark_source sql sqlite sse start state stream table tcp_lines testing tumbling udp_lines webhook when
 """.split()
 # Lower rooms first; a module may import its own room and those above it in this list.
 ROOMS = ["errors", "durations", "checks", "types", "expr", "metrics", "dataset", "operators", "connectors"]
 ROOMS += ["pipeline", "sql", "spark", "protocol", "engine", "control", "runtime"]
 SHELLS = {"testing": [], "dashboard": [], "demo": ["dashboard"], "cli": ["dashboard", "demo"]}
 """What stands on the rooms; each may import them all, and of the other shells those named."""
-BENCH_ROOMS = ["foreign", "workloads", "meter", "files", "engines", "report", "studies"]
+BENCH_ROOMS = ["foreign", "workloads", "meter", "files", "engines", "kafka", "report", "studies"]
 """Of the benchmark tool, lower ones first; what lies beside them (the commands) may import all."""
 PURE = ["types", "expr", "metrics", "dataset", "operators", "pipeline", "sql", "protocol", "engine", "control"]
 

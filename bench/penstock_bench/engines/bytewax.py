@@ -32,13 +32,13 @@ class Bytewax(InEnvironment):
         command = [ENVIRONMENT.python, "-m", "bytewax.run", "programs.run_bytewax:flow"]
         commands = [command]
         if workers > 1:
-            addresses = ";".join(_free_addresses(workers))
+            addresses = ";".join(free_addresses(workers))
             commands = [[*command, "-i", str(i), "-a", addresses] for i in range(workers)]
         environment = {"PYTHONPATH": str(FOREIGN)}
         return Launch(commands, {"workers": workers}, environment, connections=workers)
 
 
-def _free_addresses(count: int) -> list[str]:
+def free_addresses(count: int) -> list[str]:
     """Addresses on loopback that were free a moment ago: Bytewax does not take 0 for any port."""
     with ExitStack() as stack:
         servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]

@@ -90,7 +90,7 @@ class Flink(InEnvironment):
         launch = Launch(
             commands=[[ENVIRONMENT.python, "-m", "programs.run_flink"]],
             specification={"variant": self.variant, "configuration": configuration},
-            environment=_environment(),
+            environment=environment(),
             lead_s=LEAD_S[self.variant],
             dealt=1 if self.variant == "sql" else options.parallelism,
             settings=configuration,
@@ -100,7 +100,7 @@ class Flink(InEnvironment):
         return launch
 
 
-def _environment() -> Mapping[str, str]:
+def environment() -> Mapping[str, str]:
     # Thread mode looks for a python on the PATH; the environment's must be the first.
     binaries = str(Path(ENVIRONMENT.python).parent)
     # In its embedded cluster PyFlink would run all Python in the client's process unless told otherwise.

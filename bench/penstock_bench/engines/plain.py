@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from penstock_bench.engines.inputs import prepare
 from penstock_bench.engines.launch import FOREIGN, START_S_MAX, Launch, Launched, feeding
-from penstock_bench.meter.engine import Rate, RunOptions, cannot
+from penstock_bench.meter.engine import Engine, Rate, RunOptions, cannot
 from penstock_bench.meter.evaluate import evaluate
 from penstock_bench.meter.rows import Check
 from penstock_bench.meter.subject import Subject
@@ -69,10 +69,16 @@ def generator_limit(subject: Subject) -> Check:
     )
 
 
-def meter_floor(subject: Subject, rate: Rate, options: RunOptions) -> Check:
-    """Measure the latency of the workload as one loop in Python, over the same socket and into the same log."""
+def meter_floor(
+    subject: Subject,
+    rate: Rate,
+    options: RunOptions,
+    loop: Engine | None = None,
+    how: str = "from the same socket to the same log",
+) -> Check:
+    """Measure the latency of the workload as one loop in Python, between the same two ends."""
     short = replace(options, warm_up_s=FLOOR_WARM_UP_S, settings={})
-    observed = Plain().run(subject, rate, FLOOR_S, short)
+    observed = (loop or Plain()).run(subject, rate, FLOOR_S, short)
     found = evaluate(subject, observed, rate, FLOOR_S, short)
     return Check(
         name="floor of the meter",
@@ -83,6 +89,6 @@ def meter_floor(subject: Subject, rate: Rate, options: RunOptions) -> Check:
         detail={
             "p99_ms": found.latency.quantile(0.99) / 1000,
             "rate_eps": round(found.events / (FLOOR_WARM_UP_S + FLOOR_S)),
-            "how": "no engine: one loop in Python from the same socket to the same log",
+            "how": f"no engine: one loop in Python {how}",
         },
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Collection
 from pathlib import Path
 
 import psutil
@@ -39,11 +40,14 @@ class Processes:
         Read memory too; without, it costs next to nothing itself.
     apart : bool
         Leave out processes that run already, such as the Spark of a study that measures another engine.
+    but : collection of int
+        Process ids that are not left out.
     """
 
-    def __init__(self, *, memory: bool = True, apart: bool = False) -> None:
+    def __init__(self, *, memory: bool = True, apart: bool = False, but: Collection[int] = ()) -> None:
         self._memory = memory
         self._left_out = {each.pid for each in psutil.Process().children(recursive=True)} if apart else set[int]()
+        self._left_out -= set(but)
         self.memory_mb = 0.0
         """The most that all had together."""
         self._roles: dict[int, str] = {}

@@ -12,6 +12,7 @@ from penstock_bench.studies.isolation import Isolation
 from penstock_bench.studies.latency_target import LatencyTarget
 from penstock_bench.studies.operations import Operations
 from penstock_bench.studies.rates import Rates
+from penstock_bench.studies.replicas import Replicas
 from penstock_bench.studies.scale import Scale
 from penstock_bench.studies.short import Short
 from penstock_bench.studies.state import State
@@ -37,6 +38,7 @@ STUDIES: dict[str, Study] = {
         Isolation(),
         Dynamism(),
         Alternatives(),
+        Replicas(),
     )
 }
 """In the order in which the report shows them."""

@@ -52,6 +52,8 @@ class StudyOptions:
         Length of each measurement; None for the study's own.
     peer : bool
         Measure Structured Streaming too, where the study has a place for it.
+    traces : Path or None
+        Directory of recorded loads; None for the usual places.
     """
 
     quick: bool = False
@@ -59,6 +61,7 @@ class StudyOptions:
     parallelism: int = PARALLELISM
     seconds: float | None = None
     peer: bool = False
+    traces: Path | None = None
 
 
 @dataclass
@@ -161,6 +164,8 @@ class Study(ABC):
     method: ClassVar[str]
     file: ClassVar[str] = ""
     """Name of its results, where that is not its own."""
+    beside: ClassVar[int] = 0
+    """Processes that its jobs have beside workers and slots: Spark must have places for them."""
     settings: ClassVar[dict[str, object]] = {}
     """What the header of its results says beside the number of workers."""
 

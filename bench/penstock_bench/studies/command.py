@@ -14,6 +14,7 @@ from penstock_bench.report.presentation import rows_table
 from penstock_bench.studies import STUDIES
 from penstock_bench.studies.base import StudyOptions, conduct
 from penstock_bench.studies.dynamism import Dynamism
+from penstock_bench.studies.replicas import Replicas
 from penstock_bench.studies.traces import find_traces
 
 PARALLELISM_MAX = 64
@@ -28,8 +29,8 @@ def check(names: list[str], options: StudyOptions) -> None:
             )
     if not 1 <= options.parallelism <= PARALLELISM_MAX:
         raise InvalidOption(option="--parallelism", given=options.parallelism, allowed=f"1 to {PARALLELISM_MAX}")
-    if Dynamism.name in names:
-        find_traces()
+    if Dynamism.name in names or Replicas.name in names:
+        find_traces(options.traces)
 
 
 def run_study(name: str, options: StudyOptions, out: Path, console: Console) -> bool:
@@ -41,7 +42,7 @@ def run_study(name: str, options: StudyOptions, out: Path, console: Console) -> 
 
     say(f"{study.title} ({study.after})\n{study.method}")
     # One Spark for all jobs of the study: starting it is not what is measured.
-    open_session("local", options.parallelism, f"study-{name}")
+    open_session("local", options.parallelism + study.beside, f"study-{name}")
     try:
         path = out / f"{study.file or name}.json"
         results, complete = conduct(study, options, path, say)

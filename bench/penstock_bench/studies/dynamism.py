@@ -74,7 +74,7 @@ class Dynamism(Study):
 
     def run(self, desk: Desk) -> None:
         quick, workload = desk.options.quick, WORKLOADS[WORKLOAD]
-        traces = find_traces()
+        traces = find_traces(desk.options.traces)
         peak_eps = QUICK_PEAK_EPS if quick else two_digits(PEAK * desk.record_eps(WORKLOAD))
         kept: list[Replay] = []
         for each in traces[: 1 if quick else None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -14,6 +15,7 @@ from penstock.errors import InvalidOption
 
 DIRECTORY_VARIABLE = "PENSTOCK_TRACES"
 NAMES = ("twitter", "dns", "log")
+RAW = "twitter-raw"
 SPEED = 30.0
 """Times faster than recorded."""
 PEAK_S = 0.5
@@ -78,20 +80,22 @@ class Stretch:
         return sum(self.rates_eps) / len(self.rates_eps)
 
 
-def find_traces() -> list[Trace]:
-    """Return the loads of the directory that PENSTOCK_TRACES names, or of one beside the project; else one made up.
+def find_traces(at: Path | None = None, names: Sequence[str] = NAMES) -> list[Trace]:
+    """Return the loads of a directory, of the one that PENSTOCK_TRACES names, or of one beside the project.
+
+    Where there is none of these directories one load is made up.
 
     Raises
     ------
     InvalidOption
-        The variable names a directory that has none of them.
+        The directory that was given, or that the variable names, has none of them.
     """
-    given = os.environ.get(DIRECTORY_VARIABLE)
+    given = str(at) if at is not None else os.environ.get(DIRECTORY_VARIABLE)
     directory = Path(given) if given else Path(__file__).parents[3] / _NEIGHBOUR
-    found = [_read(directory / f"{name}.csv") for name in NAMES if (directory / f"{name}.csv").is_file()]
+    found = [_read(directory / f"{name}.csv") for name in names if (directory / f"{name}.csv").is_file()]
     if given and not found:
-        allowed = f"a directory with one or more of {', '.join(f'{name}.csv' for name in NAMES)}"
-        raise InvalidOption(option=DIRECTORY_VARIABLE, given=given, allowed=allowed)
+        allowed = f"a directory with one or more of {', '.join(f'{name}.csv' for name in names)}"
+        raise InvalidOption(option=DIRECTORY_VARIABLE if at is None else "--traces", given=given, allowed=allowed)
     return found or [made_up()]
 
 

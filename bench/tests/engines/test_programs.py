@@ -20,7 +20,7 @@ from penstock_bench.meter.stamped import read_outputs
 from penstock_bench.meter.subject import Came
 
 RECORDS, START_US = 3_000, 1_700_000_000_000_000
-ENGINES = {"bytewax", "pyflink", "orjson", "numpy", "redis"}
+ENGINES = {"bytewax", "pyflink", "orjson", "numpy", "redis", "quixstreams", "confluent_kafka"}
 
 
 @pytest.mark.parametrize("name", ["yahoo", "wordcount", "grep", "scoring"])

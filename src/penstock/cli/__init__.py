@@ -16,6 +16,7 @@ from penstock.cli.chaos import chaos
 from penstock.cli.commands import scale, stop, switch, use
 from penstock.cli.demo import demo
 from penstock.cli.explain import explain
+from penstock.cli.new import new
 from penstock.cli.outcome import Exit
 from penstock.cli.run import run
 from penstock.cli.top import top
@@ -41,6 +42,7 @@ COMMANDS: dict[Callable[..., None], str] = {
     scale: "Run a running job on more workers or fewer.",
     stop: "End a running job; it commits what it has.",
     explain: "Show what a file would run, and how; starts nothing.",
+    new: "Begin a package of your own: a connector, with its tests.",
 }
 for command, line in COMMANDS.items():
     app.command(short_help=line)(command)

@@ -48,6 +48,10 @@ GroupSizeOption = Annotated[
     int | None,
     typer.Option("--group-size", metavar="N", help="Micro-batches of a task in one Spark job. Default: tuned."),
 ]
+ReplicasOption = Annotated[
+    int | None,
+    typer.Option("--replicas", metavar="N", help="Processes that stand by to compute slow operations side by side."),
+]
 MetricsOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -84,6 +88,7 @@ def run(
     interval: IntervalOption = None,
     slots: SlotsOption = None,
     group_size: GroupSizeOption = None,
+    replicas: ReplicasOption = None,
     metrics: MetricsOption = None,
     top: TopOption = True,
 ) -> None:
@@ -117,6 +122,7 @@ def run(
             interval=interval,
             slots=slots,
             group_size=group_size,
+            replicas=replicas,
             metrics=metrics or None,
         )
     with told(Exit.FAILED):

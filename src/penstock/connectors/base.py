@@ -6,11 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import pyarrow as pa
 
+from penstock.connectors.secrets import redacted
 from penstock.errors import CheckpointMismatch, InvalidOption
 from penstock.operators.base import MAIN, BatchKind
 from penstock.types import Record, Schema
@@ -184,6 +185,9 @@ def check_count(count: int, left: int | None) -> None:
 class Source(ABC):
     """A replayable input: configuration only, sent to the workers through Spark."""
 
+    interface: ClassVar[int] = 1
+    """The version of the interface that it is written for: `penstock.connectors.INTERFACE` when it was written."""
+
     @property
     @abstractmethod
     def schema(self) -> Schema:
@@ -210,8 +214,24 @@ class Source(ABC):
         """Whether slots can read any run of a partition themselves: its readers have `due_records` and `read`."""
         return False
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it has all of its records when a job starts, and ends behind them: a backfill reads it through."""
+        return False
+
+    def dataframe(self, session: Any) -> Any:
+        """All of its records as a DataFrame, where Spark reads them faster than its readers; None: readers do."""
+        del session
+        return None
+
     def check(self) -> None:
         """Raise a PenstockError if the source cannot work (missing file …); called before Spark starts."""
+
+    def claim(self) -> None:
+        """Begin what the source needs in the driver's process, before workers read it; until `release`."""
+
+    def release(self) -> None:
+        """End that."""
 
     def signature(self, partitions: int) -> str:
         """What must be the same for a run that goes on from another one's positions."""
@@ -273,6 +293,9 @@ class WriterContext:
 class SinkWriter(ABC):
     """Writes the output of one instance. Called in order: write*, prepare(n), commit(n), write*, …"""
 
+    is_followed: ClassVar[bool] = False
+    """Whether the driver's `Sink.reached` is to hear how far all instances have come."""
+
     @abstractmethod
     def write(self, rows: list[Record]) -> None:
         """Take records of the present epoch."""
@@ -331,6 +354,9 @@ class SinkWriter(ABC):
 class Sink(ABC):
     """An output: configuration only. Each documents what it promises across failures."""
 
+    interface: ClassVar[int] = 1
+    """The version of the interface that it is written for: `penstock.connectors.INTERFACE` when it was written."""
+
     batch_kind: ClassVar[BatchKind] = BatchKind.LOOP
     """A sink that has not been tried in batch form is taken to cost there what it costs in record form."""
     stateful: ClassVar[bool] = False
@@ -343,6 +369,9 @@ class Sink(ABC):
     @abstractmethod
     def kind(self) -> str:
         """One word for explain and errors, such as ``files``."""
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} sink{f' at {redacted(self.place)}' if self.place is not None else ''}>"
 
     @property
     def place(self) -> Path | str | None:
@@ -406,3 +435,25 @@ class Sink(ABC):
 
     def deliver(self, rows: list[Record], schema: Schema) -> None:
         """Take committed records in the driver process (memory and console sinks)."""
+
+    def deliver_epoch(self, epoch: int, rows: list[Record], schema: Schema) -> None:
+        """Take committed records of an epoch, or a part of them; it must not wait."""
+        del epoch
+        self.deliver(rows, schema)
+
+    def reached(self, epoch: int, schema: Schema) -> None:
+        """Hear that everything up to ``epoch`` is delivered or visible, of all instances; it must not wait.
+
+        Only where the writers are followed; after each commit, and again after a crash.
+        """
+
+    def settle(self, epoch: int) -> dict[str, object]:
+        """Wait until the driver's part of everything up to ``epoch`` is done; the next epoch is recorded after that.
+
+        Returns what is to be added to `state` in the record. It is called in a thread of its own.
+        """
+        del epoch
+        return {}
+
+    def finish(self) -> None:
+        """Wait, at the end of a job that has not failed, until the driver's part of all that was delivered is done."""

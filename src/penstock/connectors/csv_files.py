@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -46,6 +46,14 @@ class CsvFiles(JsonFiles):
     @property
     def kind(self) -> str:
         return "csv_files"
+
+    def dataframe(self, session: Any) -> Any:
+        del session
+        return None  # its readers find the columns
+
+    @property
+    def is_bounded(self) -> bool:
+        return not self._follow
 
     @property
     def is_split(self) -> bool:
@@ -106,6 +114,10 @@ class CsvReader(LinesReader):
             run = Run(batch.at, len(batch.rows))
             batch.rows = self._rows(run, [row.value for row in batch.rows])
         return batch
+
+    def due_records(self, now_us: int) -> int | None:
+        del now_us
+        return None  # lines are cut into columns by `poll` only
 
     def rows(self, run: Run) -> list[Record]:
         return self._rows(run, [row.value for row in super().rows(run)])

@@ -44,6 +44,9 @@ class FormattedFile(Protocol):
     def finish(self) -> None:
         """Write what is left."""
 
+    def abandon(self) -> None:
+        """Write nothing more: nobody will read the file."""
+
 
 class _JsonLinesFile:
     def __init__(self, file: IO[bytes], schema: Schema) -> None:
@@ -62,6 +65,9 @@ class _JsonLinesFile:
         self._file.write(staged)
 
     def finish(self) -> None:
+        pass
+
+    def abandon(self) -> None:
         pass
 
 
@@ -85,6 +91,10 @@ class _ParquetFile:
 
     def finish(self) -> None:
         self._flush_rows()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        # Else it would want to write its footer whenever it is collected, into a file that is closed.
         self._writer.close()
 
     def _flush_rows(self) -> None:

@@ -7,6 +7,7 @@ import fcntl
 import os
 import re
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
@@ -16,6 +17,8 @@ import pyarrow as pa
 from penstock.checks import OneOf, local_path
 from penstock.connectors.base import RESUME_ONCE, Sink, SinkWriter, Stager, WriterContext
 from penstock.connectors.file_formats import Existing, FileFormat, FormattedFile, formatted, json_lines_stager
+from penstock.connectors.marks import PART as _PART
+from penstock.connectors.marks import Mark, write_mark
 from penstock.connectors.object_files import ObjectFiles
 from penstock.connectors.store import is_url
 from penstock.errors import InvalidOption, SinkFailed
@@ -23,7 +26,6 @@ from penstock.types import Record, Schema
 
 _PENDING = ".pending"
 _LOCK = "lock"
-_PART = re.compile(r"part-(\d{8,})-\d{4,}\.(jsonl|parquet)")
 _WAITING = re.compile(r"-(\d{8,})-[0-9a-f]+\.(?:jsonl|parquet)$")
 """A file that is prepared, with its epoch."""
 _BUFFER_BYTES = 256 * 1024
@@ -41,6 +43,8 @@ class Files(Sink):
         self._first_part = 0
         self._claim: IO[str] | None = None
         self._replaced: tuple[str, ...] = ()
+        self._marker: ThreadPoolExecutor | None = None
+        self._marked: Future[None] | None = None
 
     @property
     def kind(self) -> str:
@@ -57,14 +61,8 @@ class Files(Sink):
 
     def check(self, schema: Schema) -> None:
         del schema
-        if self._path.exists() and not self._path.is_dir():
-            raise InvalidOption(option="path", given=str(self._path), allowed="a directory, or a new path for one")
-        nearest = self._path.absolute()
-        while not nearest.exists():
-            nearest = nearest.parent
-        if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-            raise SinkFailed(sink=f"files('{self._path}')", cause=f"'{nearest}' cannot be written to")
-        parts = {path: match for path in _listed(self._path) if (match := _PART.fullmatch(path.name))}
+        writable(self._path, f"files('{self._path}')")
+        parts = {path: match for path in listed(self._path) if (match := _PART.fullmatch(path.name))}
         if parts and self._existing is Existing.FAIL:
             raise SinkFailed(
                 sink=f"files('{self._path}')",
@@ -73,35 +71,42 @@ class Files(Sink):
             )
         self._first_part = max((int(match[1]) + 1 for match in parts.values()), default=0)
         # What waits to be published may still be, by the job that left it: under a number below those of this one.
-        waiting = [match for path in _listed(self._path / _PENDING) if (match := _WAITING.search(path.name))]
+        waiting = [match for path in listed(self._path / _PENDING) if (match := _WAITING.search(path.name))]
         self._first_part += max((int(match[1]) + 1 for match in waiting), default=0)
         if self._existing is Existing.REPLACE:
             self._replaced = tuple(
-                map(str, [*parts, *(each for each in _listed(self._path / _PENDING) if each.name != _LOCK)])
+                map(str, [*parts, *(each for each in listed(self._path / _PENDING) if each.name != _LOCK)])
             )
 
     def claim(self) -> None:
-        with _disk(self._path, "sink"):
-            (self._path / _PENDING).mkdir(parents=True, exist_ok=True)
-            self._claim = (self._path / _PENDING / _LOCK).open("w")
-        try:
-            # The system gives the lock back when the process ends, however it ends.
-            fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.release()
-            raise SinkFailed(
-                sink=f"files('{self._path}')",
-                cause="another running job writes to this directory",
-                hint="Give each job a directory of its own.",
-            ) from None
+        self._claim = claimed(self._path, f"files('{self._path}')")
 
     def release(self) -> None:
+        if self._marker is not None:
+            self._marker.shutdown()
+            self._marker = self._marked = None
         if self._claim is not None:
             self._claim.close()
             self._claim = None
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_claim": None}  # the claim stays in the driver
+        return {**self.__dict__, "_claim": None, "_marker": None, "_marked": None}  # they stay in the driver
+
+    def reached(self, epoch: int, schema: Schema) -> None:
+        # Written beside the driver's loop: the disk may be slow.
+        if self._marker is None:
+            self._marker = ThreadPoolExecutor(1, "penstock-marks")
+        elif self._marked is not None and self._marked.done():
+            self._check_marked()
+        self._marked = self._marker.submit(write_mark, self._path, Mark(self._first_part + epoch, schema.ddl))
+
+    def _check_marked(self) -> None:
+        if self._marked is not None:
+            with disk(self._path, "sink"):
+                self._marked.result()
+
+    def finish(self) -> None:
+        self._check_marked()
 
     def state(self) -> dict[str, object]:
         return {"first_part": self._first_part, "directory": str(self._path.absolute())}
@@ -117,7 +122,7 @@ class Files(Sink):
                 hint=RESUME_ONCE,
             )
         before = Path(str(state.get("directory", self._path)))
-        left = [path for path in _listed(before / _PENDING) if path.name != _LOCK]
+        left = [path for path in listed(before / _PENDING) if path.name != _LOCK]
         if left and before.resolve() != self._path.resolve():
             raise SinkFailed(
                 sink=f"files('{self._path}')",
@@ -126,7 +131,7 @@ class Files(Sink):
             )
         self._first_part = int(str(state.get("first_part", 0)))
         last = self._first_part + int(str(state["epoch"]))
-        newer = [path for path in _listed(self._path) if (match := _PART.fullmatch(path.name)) and int(match[1]) > last]
+        newer = [path for path in listed(self._path) if (match := _PART.fullmatch(path.name)) and int(match[1]) > last]
         if newer:
             # Its records would be written a second time, or over what is not of this job.
             raise SinkFailed(
@@ -141,7 +146,7 @@ class Files(Sink):
         return json_lines_stager(schema)
 
     def writer(self, schema: Schema, context: WriterContext) -> SinkWriter:
-        with _disk(self._path, context.operation):
+        with disk(self._path, context.operation):
             (self._path / _PENDING).mkdir(parents=True, exist_ok=True)
             if context.instance == 0:
                 for path in self._replaced:
@@ -149,12 +154,42 @@ class Files(Sink):
         return _FilesWriter(self._path, self._format, schema, context, self._first_part)
 
 
-def _listed(directory: Path) -> list[Path]:
+def writable(path: Path, sink: str) -> None:
+    """Refuse a path that cannot be a directory of output."""
+    if path.exists() and not path.is_dir():
+        raise InvalidOption(option="path", given=str(path), allowed="a directory, or a new path for one")
+    nearest = path.absolute()
+    while not nearest.exists():
+        nearest = nearest.parent
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise SinkFailed(sink=sink, cause=f"'{nearest}' cannot be written to")
+
+
+def claimed(path: Path, sink: str) -> IO[str]:
+    """Keep other jobs out of a directory of output until the file is closed."""
+    with disk(path, "sink"):
+        (path / _PENDING).mkdir(parents=True, exist_ok=True)
+        claim = (path / _PENDING / _LOCK).open("w")
+    try:
+        # The system gives the lock back when the process ends, however it ends.
+        fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        claim.close()
+        raise SinkFailed(
+            sink=sink,
+            cause="another running job writes to this directory",
+            hint="Give each job a directory of its own.",
+        ) from None
+    return claim
+
+
+def listed(directory: Path) -> list[Path]:
+    """The files of a directory, sorted; none where it is missing."""
     return sorted(path for path in directory.iterdir() if path.is_file()) if directory.is_dir() else []
 
 
 @contextlib.contextmanager
-def _disk(path: Path, operation: str) -> Iterator[None]:
+def disk(path: Path, operation: str) -> Iterator[None]:
     """Turn what the disk refuses into an error that names the file."""
     try:
         yield
@@ -167,7 +202,8 @@ def _disk(path: Path, operation: str) -> Iterator[None]:
         ) from error
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Have the names in a directory survive the machine."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -176,6 +212,8 @@ def _sync_directory(directory: Path) -> None:
 
 
 class _FilesWriter(SinkWriter):
+    is_followed = True
+
     def __init__(self, path: Path, form: FileFormat, schema: Schema, context: WriterContext, first_part: int) -> None:
         self._path = path
         self._format = form
@@ -194,22 +232,22 @@ class _FilesWriter(SinkWriter):
         """Files that wait for their epoch's commit."""
         # Only what is here now may go later: what comes is of a writer that replaces this one.
         left = re.compile(re.escape(self._name) + r"-(open|\d{8,})-[0-9a-f]+\." + form.value)
-        self._left = [each for each in _listed(path / _PENDING) if left.fullmatch(each.name)]
+        self._left = [each for each in listed(path / _PENDING) if left.fullmatch(each.name)]
 
     def write(self, rows: list[Record]) -> None:
         if rows:
-            with _disk(self._open_path, self._operation):
+            with disk(self._open_path, self._operation):
                 self._opened().write(rows)
 
     def write_batch(self, batch: pa.RecordBatch, schema: Schema) -> None:
         del schema
         if batch.num_rows:
-            with _disk(self._open_path, self._operation):
+            with disk(self._open_path, self._operation):
                 self._opened().write_batch(batch)
 
     def adopt(self, staged: bytes, schema: Schema) -> None:
         del schema
-        with _disk(self._open_path, self._operation):
+        with disk(self._open_path, self._operation):
             self._opened().adopt(staged)
 
     def prepare(self, epoch: int) -> None:
@@ -217,14 +255,14 @@ class _FilesWriter(SinkWriter):
             return
         pending = self._path / _PENDING / f"{self._name}-{epoch:08d}-{self._token}.{self._format.value}"
         file, rows = self._open
-        with _disk(pending, self._operation):
+        with disk(pending, self._operation):
             rows.finish()
             file.flush()
             os.fsync(file.fileno())
             file.close()
             self._open = None
             self._open_path.replace(pending)
-            _sync_directory(pending.parent)
+            sync_directory(pending.parent)
         self._prepared[epoch] = pending.name
 
     def commit(self, epoch: int) -> list[Record] | None:
@@ -248,7 +286,7 @@ class _FilesWriter(SinkWriter):
             pending = self._path / _PENDING / self._prepared[prepared]
             # Its own suffix: a resumed run may have another format.
             target = self._path / f"part-{self._first_part + prepared:08d}-{self._instance:04d}{pending.suffix}"
-            with _disk(target, self._operation):
+            with disk(target, self._operation):
                 try:
                     pending.replace(target)
                 except FileNotFoundError:
@@ -256,17 +294,19 @@ class _FilesWriter(SinkWriter):
                         raise
             del self._prepared[prepared]
         if ready:
-            with _disk(self._path, self._operation):
-                _sync_directory(self._path)
+            with disk(self._path, self._operation):
+                sync_directory(self._path)
         for path in self._left:
             if path.name not in self._prepared.values():
-                with _disk(path, self._operation):
+                with disk(path, self._operation):
                     path.unlink(missing_ok=True)
         self._left.clear()
 
     def close(self) -> None:
         if self._open is not None:
-            self._open[0].close()
+            file, rows = self._open
+            rows.abandon()
+            file.close()
             self._open = None
             self._open_path.unlink(missing_ok=True)
         # Prepared files stay: their commit may be decided already and asked of the next writer.

@@ -76,6 +76,10 @@ class Generator(Source):
         return True
 
     @property
+    def is_bounded(self) -> bool:
+        return self._total is not None
+
+    @property
     def total(self) -> int | None:
         """How many records there are in all; None where there is no end."""
         return self._total

@@ -10,13 +10,13 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from penstock.checks import Whole, local_path
-from penstock.connectors.base import Position, Source, SourceBatch
+from penstock.connectors.base import Position, Run, Source, SourceBatch, Spot
 from penstock.connectors.lines_reader import SCHEMA, LinesReader, files_in
 from penstock.connectors.spool import Spool, SpoolFull, check_gap, committed, note_committed
 from penstock.connectors.tracking import entries
@@ -56,6 +56,10 @@ class Http(Source):
             above = above.parent
         if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
             raise InvalidOption(option="spool", given=str(self._spool), allowed="a directory that can be written to")
+
+    def spots(self, run: Run, indexes: Sequence[int]) -> list[Spot]:
+        with contextlib.closing(LinesReader(list, lambda _: False, follow=False)) as reader:
+            return reader.spots(run, indexes)
 
     def resumed(self, positions: Mapping[int, Position]) -> Http:
         for position in positions.values():

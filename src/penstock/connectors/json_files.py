@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from penstock.checks import local_path
 from penstock.connectors.base import Position, Run, Source, Spot
@@ -15,6 +15,8 @@ from penstock.connectors.lines_reader import SCHEMA, LinesReader, dealt_out, fil
 from penstock.connectors.tracking import SUFFIXES, Entry, entries, head_of
 from penstock.errors import CheckpointMismatch, InvalidOption, SourceMissing, TypeMismatch
 from penstock.types import Schema
+
+_SPACES = " \t\r\x0b\x0c"
 
 
 class JsonFiles(Source):
@@ -46,6 +48,14 @@ class JsonFiles(Source):
     @property
     def is_split(self) -> bool:
         return True
+
+    @property
+    def is_bounded(self) -> bool:
+        # A directory that is followed has a history too: what is there when a backfill starts.
+        return True
+
+    def dataframe(self, session: Any) -> Any:
+        return lines_frame(self.paths(), session)
 
     def check(self) -> None:
         self._found = self._look_up()
@@ -118,6 +128,17 @@ class JsonFiles(Source):
 
     def _reader(self, look: Callable[[], list[Entry]], owned: Callable[[int], bool], *, follow: bool) -> LinesReader:
         return LinesReader(look, owned, follow=follow)
+
+
+def lines_frame(paths: list[str], session: Any) -> Any:
+    """The lines of files as a DataFrame, as readers give them: no space around them, and no blank ones."""
+    from pyspark.sql import functions as F
+
+    text = session.read.option("lineSep", "\n").text(paths)
+    stripped = F.btrim(F.col("value"), F.lit(_SPACES))
+    return (
+        text.select(stripped.alias("value")).where("value <> ''").select(F.col("value").cast("binary").alias("value"))
+    )
 
 
 def json_files(path: str | os.PathLike[str], *, follow: bool = False) -> JsonFiles:

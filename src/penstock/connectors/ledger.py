@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from penstock.connectors.background import BackgroundWriter, Epochs
 from penstock.connectors.base import RESUME_ONCE, WriterContext
-from penstock.connectors.buffered import BufferedWriter
 from penstock.errors import SinkFailed
 from penstock.types import Record, Schema
 
@@ -70,8 +70,8 @@ def check_moved(before: str, now: str, refuse: Refuse) -> None:
         raise refuse(f"the last run wrote into {before}, now it is {now}", RESUME_ONCE)
 
 
-class LedgerWriter(BufferedWriter):
-    """Writes the rows of an epoch when it is committed, once."""
+class LedgerWriter(BackgroundWriter):
+    """Writes the rows of an epoch when it is committed, once, and beside the records."""
 
     mark: str
     """Stands for a value in the driver's statements."""
@@ -79,7 +79,7 @@ class LedgerWriter(BufferedWriter):
     """What a SELECT ends with that keeps others from the row, where a transaction alone does not."""
 
     def __init__(self, schema: Schema, table: str, context: WriterContext) -> None:
-        super().__init__(schema)
+        super().__init__(schema, context.operation)
         self._job = context.job
         self._owner = (context.job_id, table, context.operation, context.instance)
         mine = " AND ".join(f"{each} = {self.mark}" for each in ("job_id", "table_name", "sink", "instance"))
@@ -99,14 +99,8 @@ class LedgerWriter(BufferedWriter):
     def put(self, rows: list[Record]) -> None:
         """Write rows, within the transaction."""
 
-    def commit(self, epoch: int) -> list[Record] | None:
-        ready = [(prepared, rows) for prepared, rows in self._take(epoch) if rows]
-        if ready:  # an epoch without rows need not be remembered
-            self.write_once(ready)
-        return None
-
-    def write_once(self, ready: list[tuple[int, list[Record]]]) -> None:
-        """Write what was prepared, by epoch, as far as it is not there yet."""
+    def publish(self, ready: Epochs) -> None:
+        # In one transaction; an epoch without rows does not come here, and need not be remembered.
         with self.transaction() as execute:
             # There must be a row to wait for: two processes that found none would both write.
             execute(self._begin, (*self._owner, self._job))

@@ -209,7 +209,7 @@ class LinesReader(SourceReader):
     def wake_us(self, now_us: int) -> int | None:
         return now_us if self._held_records or self._current is not None or self._queue else self._next_look_us
 
-    def due_records(self, now_us: int) -> int:
+    def due_records(self, now_us: int) -> int | None:
         """Count the lines that are held; one more block is looked at in every call until that is enough."""
         if self._held_records < _AHEAD_RECORDS:
             self._load(now_us, self._held_records + 1)

@@ -69,6 +69,10 @@ class Records(Source):
     def is_split(self) -> bool:
         return True
 
+    @property
+    def is_bounded(self) -> bool:
+        return True
+
     def partitions(self, parallelism: int) -> int:
         del parallelism
         return len(self._scripts)

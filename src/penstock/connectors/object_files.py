@@ -330,6 +330,8 @@ class _ObjectWriter(SinkWriter):
     def close(self) -> None:
         self._closed = True
         if self._open is not None:
-            self._open[0].close()
+            file, rows = self._open
+            rows.abandon()
+            file.close()
             self._open = None
         # What was committed is published, now or by the next writer.

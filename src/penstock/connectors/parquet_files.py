@@ -74,7 +74,13 @@ class _Position(msgspec.Struct, array_like=True):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_at = msgspec.msgpack.Decoder(_At).decode
-_decode_position = msgspec.msgpack.Decoder(_Position).decode
+_decode_any_position = msgspec.msgpack.Decoder(_Position).decode
+
+
+def decode_position(position: Position) -> _Position:
+    """Read a position: the files of a partition, and how far they were read."""
+    assert isinstance(position, bytes)
+    return _decode_any_position(position)
 
 
 def key_of(path: str) -> int | None:
@@ -174,6 +180,10 @@ class ParquetFiles(Source):
     def is_split(self) -> bool:
         return True
 
+    @property
+    def is_bounded(self) -> bool:
+        return not self._follow
+
     def check(self) -> None:
         for entry in self._found:
             _columns(_opened(entry.path).schema_arrow, self._schema, entry.path)
@@ -197,8 +207,7 @@ class ParquetFiles(Source):
         source = copy.copy(self)
         source._kept = {}
         for each, position in positions.items():
-            assert isinstance(position, bytes)
-            source._kept |= {file.key: each for file in _decode_position(position).files}
+            source._kept |= {file.key: each for file in decode_position(position).files}
         return source
 
     def signature(self, partitions: int) -> str:
@@ -208,8 +217,7 @@ class ParquetFiles(Source):
     def redealt(self, positions: Mapping[int, Position], partitions: int) -> dict[int, Position]:
         read = []
         for position in positions.values():
-            assert isinstance(position, bytes)
-            at = _decode_position(position)
+            at = decode_position(position)
             read.append((at.records, at.files))
         return {p: _encode(_Position(*each)) for p, each in enumerate(redealt(read, partitions))}
 
@@ -229,9 +237,10 @@ class ParquetFiles(Source):
         def look() -> list[Entry]:
             return _entries(self._path) if self._follow else found
 
-        return ParquetReader(
-            look, lambda key: owners.get(key, key % partitions) == partition, self._schema, follow=self._follow
-        )
+        return self._reader(look, lambda key: owners.get(key, key % partitions) == partition)
+
+    def _reader(self, look: Callable[[], list[Entry]], owned: Callable[[int], bool]) -> ParquetReader:
+        return ParquetReader(look, owned, self._schema, follow=self._follow)
 
 
 def _entries(path: str) -> list[Entry]:
@@ -420,8 +429,7 @@ class ParquetReader(SourceReader):
         return _encode(_Position(self.offset, [each for each in self._files.values() if each.read]))
 
     def seek(self, position: Position) -> None:
-        assert isinstance(position, bytes)
-        at = _decode_position(position)
+        at = decode_position(position)
         self.offset = at.records
         self._files = {each.path: each for each in at.files}
         self._next_look_us, self._last = 0, None

@@ -40,6 +40,8 @@ def plain_value(value: object, data_type: DataType) -> object:
         return timestamp_text(value)
     if kind is TypeKind.DATE and isinstance(value, int):
         return date_text(value)
+    if kind is TypeKind.STRUCT and isinstance(value, dict):
+        return {f.name: plain_value(value[f.name], f.type) for f in data_type.fields}
     if kind is TypeKind.STRUCT:
         return {f.name: plain_value(getattr(value, attribute(f.name)), f.type) for f in data_type.fields}
     if isinstance(value, dict) and data_type.key is not None and element is not None:

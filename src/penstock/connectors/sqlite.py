@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import msgspec
 from penstock.connectors import ledger
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
 from penstock.connectors.ledger import LEDGER, Execute, LedgerWriter
+from penstock.connectors.plain import date_text, timestamp_text
 from penstock.errors import InvalidOption, SinkFailed, TypeMismatch
 from penstock.types import Record, Schema, TypeKind, attribute
 
@@ -28,7 +29,10 @@ _TYPES = {
     TypeKind.FLOAT: "REAL",
     TypeKind.STRING: "TEXT",
     TypeKind.BINARY: "BLOB",
+    TypeKind.TIMESTAMP: "TEXT",
+    TypeKind.DATE: "TEXT",
 }
+_TEXTS: dict[TypeKind, Callable[[int], str]] = {TypeKind.TIMESTAMP: timestamp_text, TypeKind.DATE: date_text}
 
 
 class Sqlite(Sink):
@@ -129,7 +133,7 @@ class Sqlite(Sink):
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, timeout=BUSY_S, isolation_level="IMMEDIATE")
+    return sqlite3.connect(path, timeout=BUSY_S, isolation_level="IMMEDIATE", check_same_thread=False)
 
 
 def _look_into(path: Path) -> sqlite3.Connection:
@@ -152,11 +156,18 @@ class _SqliteWriter(LedgerWriter):
     def __init__(self, path: Path, table: str, key: tuple[str, ...], schema: Schema, context: WriterContext) -> None:
         super().__init__(schema, table, context)
         self._path = path
-        self._operation = context.operation
+        self.shown = f"sqlite('{path}')"
         self._at = [schema.names.index(name) for name in key]
-        self._connection = _connect(path)
+        self._connection = _connect(path)  # used here, then in the thread
         with _store(path, context.operation):
             columns = self._connection.execute(f'PRAGMA table_info("{table}")').fetchall()
+        # Times are text as in JSON; a table whose column holds whole numbers gets them as before.
+        whole = {row[1] for row in columns if "INT" in str(row[2]).upper()}
+        self._texts = [
+            (at, _TEXTS[field.type.kind])
+            for at, field in enumerate(schema.fields)
+            if field.type.kind in _TEXTS and field.name not in whole
+        ]
         rowid = [row[1] for row in columns if row[5]] == [*key] and len(key) == 1
         self._never_null = [row[1] for row in columns if row[1] in key and (row[3] or (rowid and row[2] == "INTEGER"))]
         """Keys in which a table of the user's own cannot keep a null."""
@@ -194,7 +205,7 @@ class _SqliteWriter(LedgerWriter):
     def put(self, rows: list[Record]) -> None:
         whole: list[tuple[object, ...]] = []
         with_null: list[tuple[object, ...]] = []
-        for values in map(msgspec.structs.astuple, rows):
+        for values in map(self._values, rows):
             (with_null if any(_is_null(values[at]) for at in self._at) else whole).append(values)
         self._connection.executemany(self._upsert, whole)
         for values in with_null:
@@ -202,7 +213,17 @@ class _SqliteWriter(LedgerWriter):
                 self._connection.execute(self._update, values)
             self._connection.execute(self._insert, values)
 
-    def close(self) -> None:
+    def _values(self, row: Record) -> tuple[object, ...]:
+        values = msgspec.structs.astuple(row)
+        if not self._texts:
+            return values
+        shown = list(values)
+        for at, text in self._texts:
+            if shown[at] is not None:
+                shown[at] = text(shown[at])
+        return tuple(shown)
+
+    def disconnect(self) -> None:
         self._connection.close()
 
 
@@ -217,6 +238,10 @@ def sqlite(path: str | os.PathLike[str], table: str, *, key: str | tuple[str, ..
     an epoch that is committed again after a crash changes nothing. Rows of one key apply in order. The ledger tells
     jobs apart, also those of one name: a job that begins anew writes all that it has into the table, whatever is there.
     All workers must see the same file, so it is for one machine.
+
+    Timestamps and dates are text as in JSON, such as ``2026-01-31T08:00:00.000000Z``, which SQLite's functions of time
+    read and which sorts by time. Where a table is there whose column is of a whole number's type, it gets microseconds
+    (days for dates) instead.
 
     Parameters
     ----------

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import time
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from penstock.checks import Whole
+from penstock.connectors.background import BackgroundWriter, Epochs
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
-from penstock.connectors.buffered import BufferedWriter
 from penstock.connectors.secrets import redacted
 from penstock.connectors.texts import json_writer
 from penstock.durations import parse_us
 from penstock.errors import InvalidOption, SinkFailed, TypeMismatch
-from penstock.types import Record, Schema, TypeKind
+from penstock.types import Schema, TypeKind
 
 _BACK_OFF_S = 0.1
 _BACK_OFF_MAX_S = 5.0
 _AGAIN = frozenset((408, 425, 429, 500, 502, 503, 504))
+
+
+def shown(url: str) -> str:
+    """How errors name a receiver: without what may be secret."""
+    return f"webhook('{redacted(url.partition('?')[0])}')"
 
 
 class Webhook(Sink):
@@ -42,12 +48,18 @@ class Webhook(Sink):
         binary = [each.name for each in schema.fields if each.type.kind is TypeKind.BINARY]
         if binary:
             raise TypeMismatch(what=f"column '{binary[0]}' is binary, which JSON cannot hold.")
+        to = urlsplit(self._url)
+        try:
+            socket.getaddrinfo(to.hostname, to.port)
+        except OSError as error:
+            cause = f"host '{to.hostname}' is not known: {error.strerror}"
+            raise SinkFailed(sink=shown(self._url), cause=cause, hint="Check the host's name.") from None
 
     def writer(self, schema: Schema, context: WriterContext) -> SinkWriter:
         return _WebhookWriter(self._url, self._headers, self._rows_max, self._timeout_s, self._retry_s, schema, context)
 
 
-class _WebhookWriter(BufferedWriter):
+class _WebhookWriter(BackgroundWriter):
     def __init__(
         self,
         url: str,
@@ -58,26 +70,24 @@ class _WebhookWriter(BufferedWriter):
         schema: Schema,
         context: WriterContext,
     ) -> None:
-        super().__init__(schema)
+        super().__init__(schema, context.operation)
         self._to: SplitResult = urlsplit(url)
-        self._shown = f"webhook('{redacted(url.partition('?')[0])}')"
+        self.shown = shown(url)
         self._secrets = tuple(headers.values())
         self._headers = headers
         self._rows_max = rows_max
         self._timeout_s = timeout_s
         self._retry_s = retry_s
         self._encode = json_writer(schema)
-        self._operation = context.operation
         self._owner = f"{context.job_id}/{context.operation}/{context.instance}"
         self._connection: Any = None
 
-    def commit(self, epoch: int) -> list[Record] | None:
-        for prepared, rows in self._take(epoch):
+    def publish(self, ready: Epochs) -> None:
+        for prepared, rows in ready:
             for part, first in enumerate(range(0, len(rows), self._rows_max)):
                 body = b"".join(self._encode(row) + b"\n" for row in rows[first : first + self._rows_max])
                 # The rows of an epoch, their order and so their parts are the same whenever it is committed.
                 self._post(body, f"{self._owner}/{prepared}/{part}")
-        return None
 
     def _post(self, body: bytes, key: str) -> None:
         headers = {"Content-Type": "application/x-ndjson", **self._headers, "Idempotency-Key": key}
@@ -92,12 +102,12 @@ class _WebhookWriter(BufferedWriter):
                 if status not in _AGAIN:
                     raise self._failed(cause)
             except (OSError, http.client.HTTPException) as error:
-                self.close()
+                self.disconnect()
                 cause = redacted(f"{type(error).__name__}: {error}", *self._secrets)
             wait_s = max(pause_s, min(wanted_s, _BACK_OFF_MAX_S))
             if time.monotonic() + wait_s > deadline_s:
                 raise self._failed(f"{cause}, and has not taken the rows for {self._retry_s:g} s")
-            time.sleep(wait_s)
+            self.pause(wait_s)
             pause_s = min(2 * pause_s, _BACK_OFF_MAX_S)
 
     def _once(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, float]:
@@ -114,9 +124,9 @@ class _WebhookWriter(BufferedWriter):
 
     def _failed(self, cause: str) -> SinkFailed:
         hint = "What was not taken is posted again, with the same key, when the job is resumed from its checkpoint."
-        return SinkFailed(sink=self._shown, cause=cause, hint=hint, operation=self._operation)
+        return SinkFailed(sink=self.shown, cause=cause, hint=hint, operation=self._operation)
 
-    def close(self) -> None:
+    def disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -13,12 +13,14 @@ from itertools import count
 import msgspec
 
 from penstock.control.choices import Chooser, WantedUse
+from penstock.control.elastic import Elastic, ElasticReport
 from penstock.control.events import Send, Used
 from penstock.control.forms import Switcher, UnitMeasure, WantedSwitch
 from penstock.control.groups import GroupCommand, GroupFigures, Groups
 from penstock.control.laws.group_size import IntervalBounds, interval_us
 from penstock.control.measures import Measures
 from penstock.control.monitor import OperationFigures
+from penstock.control.replicas import ReplicasView, Replication
 from penstock.control.switches import FormView, SwitchEnded, Switches, SwitchReport
 from penstock.control.uses import AlternativesView, Uses
 from penstock.errors import InvalidOption, WorkerFailed, nearest
@@ -83,6 +85,10 @@ class Adaptation(msgspec.Struct):
     alternatives: dict[str, AlternativesView] = {}
     """By operation that has some."""
     actions: list[Action] = []
+    replicas: list[ReplicasView] = []
+    """By range that may have some."""
+    elastic: ElasticReport | None = None
+    """Replicas over the run, if the job has some."""
 
 
 class ControlLoop:
@@ -99,6 +105,8 @@ class ControlLoop:
         numbers = count(1)
         self._switches = Switches(plan, numbers)
         self._uses = Uses(plan, numbers, self._switches.switches, used)
+        self.replication = Replication(plan, self._switches)
+        self._elastic = Elastic(plan, cores, self._switches, self.replication)
         self._groups = Groups(options.slots or plan.workers, options.group_size or None)
         self._advice: list[SwitchReport] = []
         self._notes: list[str] = []
@@ -133,7 +141,7 @@ class ControlLoop:
         return Adaptation(
             list(self._switches.switches),
             list(self._advice),
-            [*self._switcher.notes, *self._notes],
+            [*self._switcher.notes, *self._elastic.notes, *self._notes],
             list(self._groups.finished),
             self._groups.size,
             self._groups.overhead,
@@ -141,22 +149,27 @@ class ControlLoop:
             self._measures.calibrated(Form.BATCH),
             self._groups.given_up,
             self.alternatives(),
+            replicas=self.replication.view(),
+            elastic=self._elastic.report(),
         )
 
     def waits(self, now_us: int) -> list[str]:
         """What is waited for, in words: slots, where operations are to be in batch form and none is up for a while."""
+        replicas = self.replication.waits()
         if self._unserved_us is None or now_us - self._unserved_us < SLOTLESS_US:
-            return []
+            return replicas
         why = self._groups.error or "the cluster has no free core for them"
-        return [f"slots for the batch form, until then records are handled one by one: {why}"]
+        return [*replicas, f"slots for the batch form, until then records are handled one by one: {why}"]
 
     # --- events -------------------------------------------------------------------------------------------------------
 
     def on_worker(self, message: m.FromWorker, now_us: int) -> None:
         """Take a worker's word."""
+        self._elastic.on_worker(message)
         match message:
             case m.Pulse():
                 self._measures.on_pulse(message)
+                self.replication.on_pulse(message)
                 self._uses.on_pulse(message)
             case m.Switched():
                 self._settle(self._switches.on_switched(message, now_us), now_us)
@@ -164,12 +177,17 @@ class ControlLoop:
                     self._measures.exchanged(*done)
             case m.Register(worker=worker):
                 self._measures.forget_worker(worker)
+                self.replication.forget_worker(worker)
             case _:
                 pass
 
     def on_slot(self, message: s.ToDriver, now_us: int) -> list[Command]:
         """Take a slot's word."""
         match message:
+            case s.SlotUp(group=group) if group < 0:
+                return list(self.replication.on_up(message))
+            case s.SlotDown(group=group) if group < 0:
+                self.replication.on_down(message)
             case s.SlotUp():
                 return list(self._groups.on_up(message, now_us))
             case s.SlotDown():
@@ -180,12 +198,19 @@ class ControlLoop:
 
     def on_group_ended(self, group: int, error: str | None, now_us: int) -> list[Command]:
         """Spark says that a group's job has ended."""
-        ended = self._groups.on_ended(group, error, now_us)
+        ended: list[GroupCommand] = []
+        if group < 0:
+            self.replication.on_ended(group, error, now_us)
+        else:
+            ended = self._groups.on_ended(group, error, now_us)
         return [*ended, *(Send(peer.worker, m.GroupEnded(group=group)) for peer in self._peers)]
 
-    def on_replaced(self, now_us: int) -> list[Command]:
+    def on_replaced(self, now_us: int, cores: int | None = None) -> list[Command]:
         """A worker that does not answer is replaced by a new task, which needs a place in the cluster."""
-        return list(self._groups.give_way(now_us))
+        commands: list[Command] = list(self._groups.give_way(now_us))
+        if cores is not None and cores <= self._plan.workers + self.replication.size:
+            commands += self.replication.give_way(now_us)
+        return commands
 
     def on_resumed(self, peers: Sequence[m.Peer]) -> list[Command]:
         """The workers begin, or a recovery or a move is over: rebuilt instances are told what the others know."""
@@ -238,9 +263,11 @@ class ControlLoop:
         if view.running:
             self._peers, self._began_us = view.peers, view.began_us
             commands += self._groups.know(view.peers, view.start_us)
+            commands += self.replication.know(view.peers, view.start_us)
         busy = self._switches.wants_slots
         self._groups.want(2 if busy else 1 if self._may_switch else 0)
         commands += self._groups.tick(now_us)
+        commands += self.replication.tick(self._options.silence_us, now_us)
         if now_us - self._alive_us >= ALIVE_US:
             self._alive_us = now_us
             commands += self._groups.tell_all(s.StillThere())
@@ -257,12 +284,15 @@ class ControlLoop:
         if now_us - self._control_us < CONTROL_US:
             return commands + self._carry_out(now_us)
         self._control_us = now_us
+        self._measures.widths = self._elastic.widths()
         units = self._measures.units(self._groups.up or self._groups.slots, self._options.interval_us, now_us)
         for decision in self._switcher.decide(now_us, units):
             self._take(decision, now_us)
         standings, known = list(self._uses.operations.values()), self._measures.figures
         for choice in self._chooser.decide(standings, units, known, self._groups.up, now_us):
             self._take_use(choice, now_us)
+        costs_ns, at_s = self._measures.calibrated(Form.RECORD), (now_us - self._began_us) / 1e6
+        self._elastic.tick(units, costs_ns, known, at_s, now_us)
         self._watch_slots(now_us)
         commands += self._carry_out(now_us)
         commands += self._pace(units)
@@ -300,8 +330,11 @@ class ControlLoop:
             )
             del self._advice[:-ADVICE_MAX]
             return
-        unit = self._plan.units[decision.unit]
-        self._switches.order(unit, decision.first, decision.last, decision.reason, decision.inputs, at_s, now_us)
+        unit, first, last = self._plan.units[decision.unit], decision.first, decision.last
+        replicas: tuple[int, ...] = ()
+        if first > last:
+            first, last, replicas = self.replication.instead_of_here(decision.unit, now_us)
+        self._switches.order(unit, first, last, decision.reason, decision.inputs, at_s, now_us, replicas)
 
     def _take_use(self, wanted: WantedUse, now_us: int) -> None:
         at_s = (now_us - self._began_us) / 1e6
@@ -327,6 +360,8 @@ class ControlLoop:
 
     def _carry_out(self, now_us: int) -> list[Command]:
         everywhere = self._measures.slots_everywhere(len(self._peers))
+        at_s = (now_us - self._began_us) / 1e6
+        self._advice += self.replication.order(at_s, now_us, advise=self._options.advise)
         switches, failed = self._switches.tick(everywhere, self._options.interval_us, now_us)
         self._settle(failed, now_us)
         orders: list[m.ToWorker] = [*switches, *self._uses.tick()]

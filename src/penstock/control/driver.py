@@ -45,6 +45,7 @@ from penstock.control.events import (
     Withdraw,
 )
 from penstock.control.groups import Submit, TellSlot
+from penstock.control.limits import Limits
 from penstock.control.monitor import Monitor
 from penstock.control.scheduler import Phase, Resumption, Scheduler
 from penstock.errors import PenstockError
@@ -78,7 +79,7 @@ class Disconnect:
 class Hand:
     """Hand committed records to a sink that lives in the driver's process."""
 
-    message: m.Deliver
+    message: m.Deliver | m.Delivered
 
 
 Chore = Connect | Disconnect | Hand | RecordCommit | Replace | Withdraw | Submit
@@ -112,6 +113,7 @@ class DriverMachine:
         self.scheduler = Scheduler(plan, now_us, resumption)
         self.monitor = Monitor(plan, resumed=resumption is not None)
         self.loop = ControlLoop(plan, cores, resumption.alternatives if resumption is not None else None)
+        self._limits = Limits(plan)
         self.ended = False
         self.error: PenstockError | None = None
         self.pids: dict[int, int] = {}
@@ -158,7 +160,7 @@ class DriverMachine:
             case CoresSeen(cores=cores):
                 self._schedule(event, now_us)
                 if self._cores is not None and cores < self._cores:
-                    self._obey(self.loop.on_replaced(now_us))  # a worker may have been lost with its core
+                    self._obey(self.loop.on_replaced(now_us, cores))  # a worker may have been lost with its core
                 self._cores = cores
             case _:
                 self._schedule(event, now_us)
@@ -187,6 +189,9 @@ class DriverMachine:
             return
         self._schedule(Tick(), now_us)
         scheduler = self.scheduler
+        epochs = {"begun": scheduler.begun_epoch, "committed": scheduler.committed_epoch}
+        if scheduler.phase is Phase.RUNNING and self._limits.tick(**epochs, recovering=scheduler.recovering):
+            self.handle(DrainRequested(by="limit"), now_us)
         running = scheduler.phase in (Phase.RUNNING, Phase.DRAINING) and not scheduler.recovering
         ending = scheduler.phase is Phase.ENDING or scheduler.phase.is_over
         peers = [scheduler.peers[worker] for worker in sorted(scheduler.peers)]
@@ -224,10 +229,11 @@ class DriverMachine:
         match message:
             case m.Heartbeat() if counts:
                 self.monitor.on_heartbeat(message)
+                self._limits.on_figures(message.stats)
                 self._beaten = True
             case m.RolledBack(worker=worker, before=before) if counts and before is not None:
                 self.monitor.begin_after(worker, before)
-            case m.Deliver() if counts:
+            case m.Deliver() | m.Delivered() if counts:
                 self._chores.append(Hand(message))
             case _:
                 pass
@@ -270,7 +276,7 @@ class DriverMachine:
                     self._tell(self._workers.get(incarnation), m.Stop())
                 case Replace():
                     self._chores.append(command)
-                    self._obey(self.loop.on_replaced(now_us))
+                    self._obey(self.loop.on_replaced(now_us, self._cores))
                 case Retire(worker=worker):
                     self.pids.pop(worker, None)
                     self.monitor.retire(worker)
@@ -300,7 +306,9 @@ class DriverMachine:
             return
         self._obey(self.loop.on_slot(message, now_us))
         while len(self._slots) > SLOT_LINKS_MAX:
-            del self._slots[next(iter(self._slots))]  # the oldest; its group has ended long ago
+            # The oldest, whose group has ended long ago; replicas live as long as the job.
+            passing = (link for link, far in self._slots.items() if far.group >= 0)
+            del self._slots[next(passing, next(iter(self._slots)))]
 
     def _obey(self, commands: Sequence[LoopCommand]) -> None:
         for command in commands:

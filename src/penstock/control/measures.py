@@ -124,6 +124,8 @@ class Measures:
         self._using: dict[str, str] = {}
         """Which alternative computes, of operations that have changed it."""
         self._slots: dict[int, int] = {}
+        self.widths: dict[tuple[int, int], int] = {}
+        """By unit and operation that replicas compute: how many."""
         self._slack: dict[int, tuple[float, int]] = {}
         """By unit: the share of its record form's computed capacity that it had when it gave all it could, and when."""
 
@@ -237,7 +239,10 @@ class Measures:
                     switchable=index in unit.movable,
                     pinned=self._pins.get(name),
                     arrival_eps=arrival_eps * reach,
-                    record_eps=self._eps(self._mean_ns(name, Form.RECORD), min(unit.instances, self._cores)),
+                    record_eps=self._eps(
+                        self._mean_ns(name, Form.RECORD),
+                        self.widths.get((unit.id, index), min(unit.instances, self._cores)),
+                    ),
                     batch_eps=self._batch_eps(unit, index, name, min(max(1, slots), self._cores)),
                     selectivity=selectivity,
                     queue_records=queue * reach,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.control.course import Course
+from penstock.control.replicas import ReplicasView
 from penstock.control.rescaling import MoveReport
 from penstock.control.switches import SwitchReport
 from penstock.control.uses import AlternativesView
@@ -136,6 +137,10 @@ class Status(msgspec.Struct):
     """The last moves of instances between workers."""
     moves_total: int = 0
     actions: list[str] = msgspec.field(default_factory=list)
+    replicas: list[ReplicasView] = msgspec.field(default_factory=list)
+    """The ranges that may have some."""
+    replica_pids: list[int] = msgspec.field(default_factory=list)
+    """Processes of the pool, active or not."""
     """What users have wanted of the job, the last of it: when, who, what."""
 
 

@@ -4,7 +4,8 @@
 unit       event                                    effect                                       next
 =========  =======================================  ===========================================  =========
 SETTLED    ordered: a range                         slots are wanted                             PREPARING
-SETTLED    ordered: none (back)                     Switch to all                               SWITCHING
+SETTLED    ordered: none (back), or replicas, of    Switch to all                               SWITCHING
+           which only those that are up are taken
 PREPARING  slots are up, everywhere                 Switch to all                               SWITCHING
 PREPARING  too long                                 the switch has failed                        SETTLED
 SWITCHING  Switched by every instance               the switch is done, and measured             SETTLED
@@ -62,22 +63,44 @@ class _Pending:
     last: int
     ordered_us: int
     record: SwitchReport
+    replicas: tuple[int, ...] = ()
     sent_us: int | None = None
     waiting: set[int] = field(default_factory=set)
+
+    @property
+    def needs_slots(self) -> bool:
+        return self.first <= self.last and not self.replicas
 
 
 @dataclass(slots=True)
 class _UnitState:
     first: int = 0
     last: int = -1
+    replicas: tuple[int, ...] = ()
+    """Those that compute the range; none: slots do."""
     number: int = 0
     interval_us: int = 0
     pending: _Pending | None = None
 
+    @property
+    def batch(self) -> tuple[int, int]:
+        """What is in batch form."""
+        return (0, -1) if self.replicas else (self.first, self.last)
+
+    def order(self, unit: int) -> m.Switch:
+        return m.Switch(
+            switch=self.number,
+            unit=unit,
+            first=self.first,
+            last=self.last,
+            interval_us=self.interval_us,
+            replicas=list(self.replicas),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class SwitchEnded:
-    """A unit runs as it was ordered to, or does not (``failed``)."""
+    """A unit runs as it was ordered to, or does not (``failed``): what is in batch form now."""
 
     unit: int
     first: int
@@ -96,6 +119,8 @@ class FormView:
     sent_us: int | None
     waiting: frozenset[int]
     """Instances that have not made it."""
+    replicas: tuple[int, ...] = ()
+    """Those that compute the range; none: slots do."""
 
 
 class Switches:
@@ -110,20 +135,23 @@ class Switches:
     @property
     def wants_slots(self) -> bool:
         """Whether some range is, or is to be, in batch form."""
-        return any(
-            state.first <= state.last or (state.pending is not None and state.pending.first <= state.pending.last)
-            for state in self._units.values()
+        return self.is_away or any(
+            state.pending is not None and state.pending.needs_slots for state in self._units.values()
         )
 
     @property
     def is_away(self) -> bool:
         """Whether some range is in batch form, or on its way there."""
-        return any(state.first <= state.last for state in self._units.values())
+        return any(first <= last for first, last in (state.batch for state in self._units.values()))
 
     def range(self, unit: int) -> tuple[int, int]:
         """What is in batch form now: first and last operation, both included."""
+        return self._units[unit].batch
+
+    def replicas(self, unit: int) -> tuple[int, int, tuple[int, ...]]:
+        """What is in replicas now: first and last operation, both included, and the numbers of the replicas."""
         state = self._units[unit]
-        return state.first, state.last
+        return (state.first, state.last, state.replicas) if state.replicas else (0, -1, ())
 
     def inspect(self) -> dict[int, FormView]:
         """A read-only view by unit."""
@@ -134,6 +162,7 @@ class Switches:
                 state.pending.number if state.pending is not None else None,
                 state.pending.sent_us if state.pending is not None else None,
                 frozenset(state.pending.waiting) if state.pending is not None else frozenset(),
+                state.replicas,
             )
             for unit, state in self._units.items()
         }
@@ -143,24 +172,35 @@ class Switches:
         return self._units[unit].pending is not None
 
     def order(
-        self, unit: UnitSpec, first: int, last: int, reason: str, inputs: dict[str, float], at_s: float, now_us: int
+        self,
+        unit: UnitSpec,
+        first: int,
+        last: int,
+        reason: str,
+        inputs: dict[str, float],
+        at_s: float,
+        now_us: int,
+        replicas: tuple[int, ...] = (),
     ) -> None:
-        """Begin a switch; a unit that is busy finishes the one before first."""
+        """Begin a switch, to these replicas or to slots; a unit that is busy finishes the one before first."""
         state = self._units[unit.id]
-        if state.pending is not None or (first, last) == (state.first, state.last):
+        if state.pending is not None or (first, last, replicas) == (state.first, state.last, state.replicas):
             return
         before = set(range(state.first, state.last + 1))
         after = set(range(first, last + 1))
-        names = [_name(unit, index) for index in sorted(before ^ after)]
-        to = Form.BATCH if len(after) >= len(before) else Form.RECORD
-        record = SwitchReport(round(at_s, 3), names, to.value, 0.0, 0.0, 0, reason, inputs)
-        state.pending = _Pending(next(self._numbers), first, last, now_us, record)
+        changed = before ^ after if not replicas and not state.replicas else before | after
+        names = [_name(unit, index) for index in sorted(changed)]
+        to = Form.BATCH if len(after) >= len(before) or (after and state.replicas) else Form.RECORD
+        told = f"{len(replicas)} replicas" if replicas else to.value
+        record = SwitchReport(round(at_s, 3), names, told, 0.0, 0.0, 0, reason, inputs)
+        state.pending = _Pending(next(self._numbers), first, last, now_us, record, replicas)
 
     def call_back(self, reason: str, at_s: float, now_us: int) -> None:
         """Bring every range back, also those whose switch is not over: without slots it never would be."""
         for unit in self._plan.units:
             state = self._units[unit.id]
-            if state.first <= state.last:
+            first, last = state.batch
+            if first <= last:
                 state.pending = None
                 self.order(unit, 0, -1, reason, {}, at_s, now_us)
 
@@ -172,36 +212,31 @@ class Switches:
             pending = state.pending
             if pending is None or pending.sent_us is not None:
                 continue
-            if pending.first <= pending.last and not slots_everywhere:
+            if pending.needs_slots and not slots_everywhere:
                 if now_us - pending.ordered_us > PREPARE_US_MAX:
                     state.pending = None
-                    settled.append(SwitchEnded(unit, state.first, state.last, True))
+                    settled.append(SwitchEnded(unit, *state.batch, True))
                 continue
             pending.sent_us = now_us
             pending.record.prepare_ms = (now_us - pending.ordered_us) / 1000
             pending.waiting = set(range(self._plan.units[unit].instances))
             state.first, state.last, state.number = pending.first, pending.last, pending.number
-            state.interval_us = interval_us
-            orders.append(
-                m.Switch(switch=state.number, unit=unit, first=state.first, last=state.last, interval_us=interval_us)
-            )
+            state.interval_us, state.replicas = interval_us, pending.replicas
+            orders.append(state.order(unit))
         return orders, settled
 
     def repeat(self) -> list[m.Switch]:
         """The standing orders, for instances that were built anew."""
-        return [
-            m.Switch(switch=state.number, unit=unit, first=state.first, last=state.last, interval_us=state.interval_us)
-            for unit, state in self._units.items()
-            if state.number
-        ]
+        return [state.order(unit) for unit, state in self._units.items() if state.number]
 
     def pace(self, unit: int, interval_us: int) -> list[m.Switch]:
         """Change how long the unit's micro-batches gather."""
         state = self._units[unit]
-        if state.pending is not None or state.first > state.last or state.interval_us == interval_us:
+        first, last = state.batch
+        if state.pending is not None or first > last or state.interval_us == interval_us:
             return []
         state.interval_us = interval_us
-        return [m.Switch(switch=state.number, unit=unit, first=state.first, last=state.last, interval_us=interval_us)]
+        return [state.order(unit)]
 
     def on_switched(self, message: m.Switched, now_us: int) -> list[SwitchEnded]:
         """An instance runs as ordered; when all do, the switch is done."""
@@ -220,7 +255,7 @@ class Switches:
         self.switches.append(record)
         del self.switches[:-SWITCHES_MAX]
         state.pending = None
-        return [SwitchEnded(message.unit, state.first, state.last, False)]
+        return [SwitchEnded(message.unit, *state.batch, False)]
 
 
 def _name(unit: UnitSpec, index: int) -> str:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.control.monitor import OperationFigures, Status
+from penstock.control.replicas import ReplicasView
 from penstock.control.rescaling import MoveReport
 from penstock.control.scheduler import Phase
 from penstock.control.switches import SwitchReport
@@ -76,6 +77,7 @@ class Frame:
         parts += [Text(f"waits for {each}", style="yellow") for each in status.waiting]
         parts.append(_operations(status.operations, width))
         parts += [_alternatives(name, each) for name, each in status.alternatives.items()]
+        parts += [_replicas(each) for each in status.replicas]
         lines = [_components(status), _losses(status.operations)]
         parts += [line for line in lines if line.plain]
         if self.history is not None and self.history.rate_eps:
@@ -115,6 +117,9 @@ def _workers(status: Status) -> Text:
     if status.slots:
         overhead = f", {status.overhead * 100:.0f}% scheduling" if status.overhead is not None else ""
         shown.append(f"{len(status.slots)} slots, groups of {status.group_size}{overhead}")
+    if status.replica_pids:
+        active = len({number for each in status.replicas for number in each.replicas})
+        shown.append(f"{len(status.replica_pids)} replicas, {active} active")
     return Text("   ".join(shown), style="dim")
 
 
@@ -196,6 +201,20 @@ def _alternatives(name: str, found: AlternativesView) -> Text:
     for each, why in found.out.items():
         text.append(f"   {each} has failed: {why}", style="red")
     return text.append("   settled by the user" if found.pinned else "", style="dim")
+
+
+def _replicas(found: ReplicasView) -> Text:
+    """Who computes a range, how busy they are, and what a record costs there."""
+    who = f"{found.degree} replicas" if found.degree else "the workers themselves"
+    text = Text.assemble((", ".join(found.operations), "bold"), " by ", (who, "bold green" if found.degree else "dim"))
+    if found.wanted != max(1, found.degree):
+        text.append(f"   {found.wanted} wanted", style="yellow")
+    if found.utilisation:
+        busy = " ".join(f"{100 * used:.0f}%" for used in found.utilisation.values())
+        text.append(f"   busy {busy}   {measure(found.record_us / 1e3)} ms a record, ")
+        text.append(f"{measure(found.cpu_us / 1e3)} ms of it computing")
+    text.append(f"   {found.activations} activations", style="dim")
+    return text.append(f"   {found.advice}" if found.advice else "", style="yellow")
 
 
 def can_be_done(status: Status) -> str:

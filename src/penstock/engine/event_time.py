@@ -132,7 +132,14 @@ class Reading:
             column = column.drop_null()
         if not len(column):
             return None
-        times = column.view(pa.int64()).to_numpy()
+        return self._look(column.view(pa.int64()).to_numpy())
+
+    def read_rows(self, rows: Iterable[Record]) -> TimesRead | None:
+        """Look at the times of some rows; None if they have none."""
+        times = [time for time in map(self._time, rows) if time is not None]
+        return self._look(np.array(times, dtype=np.int64)) if times else None
+
+    def _look(self, times: np.ndarray) -> TimesRead:
         late_at = self._late_at_all(times)
         reached = np.maximum.accumulate(times)
         straggles = bool((late_at[1:] <= reached[:-1]).any())

@@ -50,6 +50,8 @@ class UnitView:
     """Its active alternatives by operation."""
     is_exchanging: bool
     """Another alternative is wanted and has not taken over."""
+    replicas: tuple[int, ...] = ()
+    """The replicas that compute its range, if they do."""
 
     @staticmethod
     def of(unit: Unit) -> UnitView:
@@ -70,6 +72,7 @@ class UnitView:
             [log.inspect() for output in unit.outputs for log in output.logs],
             unit.exchanges.states(),
             bool(unit.exchanges.wanted),
+            unit.way.numbers,
         )
 
 

@@ -97,7 +97,11 @@ class Item:
     sides: Sides = field(default_factory=dict)
     """Records that operations before the range have put aside."""
     payload: bytes | None = None
-    """Its columns; None where they are read from the source, or where it has no records."""
+    """Its columns, or its rows as they travel; None where they are read from the source, or it has no records."""
+    rows: list[Record] | None = None
+    """Its records, where they travel as rows."""
+    skip: int = 0
+    """How many records of the same place are in items before it."""
     size_bytes: int = 0
     """What its columns weigh, or, once it has one, its result."""
     number: int = 0

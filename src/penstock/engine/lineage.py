@@ -8,6 +8,7 @@ nothing is named rather than something wrong.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
 
 import msgspec
 import pyarrow as pa
@@ -85,6 +86,20 @@ class Lineage:
         if isinstance(error, OperationFailed) and error.at_index is not None:
             traced = self._trace(at, [Failure(error.at_index, error.on_record)], rows)
             self.name(error, origin, *self.spots(origin, traced))
+
+    def spots_within(
+        self, at: int, failures: Sequence[Failure], origin: Place, entered: list[Record], skip: int
+    ) -> list[Spot | None]:
+        """Where the records are that failures of the stage at ``at`` were made of.
+
+        Of the records at the place only some have ``entered`` the first stage: ``skip`` of them went before these.
+        """
+        numbers: Iterable[int] = (failure.at for failure in failures)
+        if at and failures:
+            numbers = traced([stage.process for stage in self._stages[:at]], failures, entered)
+        came = [Failure(skip + number, entered[number]) for number in takewhile(lambda each: each >= 0, numbers)]
+        found = self.spots(origin, self._trace(0, came, lambda: self.read(origin)) if came else [])
+        return found + [None] * (len(failures) - len(found))
 
     def name(self, error: OperationFailed, origin: Place, spot: Spot | None) -> None:
         """Write the source record into the error."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from penstock.dataset import cut_rows
 from penstock.engine.chain import ClockNs
 from penstock.engine.channels import Channels, PeerFrames
+from penstock.engine.delivering import deliveries
 from penstock.engine.edges import EdgeOutput
 from penstock.engine.exchange import Use
 from penstock.engine.figures import edge_figures
@@ -179,6 +179,7 @@ class Share:
             self._deliver(made, epoch)
         elif epoch:
             made.begin_after(epoch)
+            self._deliver(made, epoch)
 
     @property
     def units(self) -> list[Unit]:
@@ -217,7 +218,8 @@ class Share:
                 for source in self._sources:
                     source.pause() if keep else source.drain()
             case m.Switch():
-                switch = Switch(message.switch, Range(message.first, message.last), message.interval_us)
+                chosen, numbers = Range(message.first, message.last), tuple(message.replicas)
+                switch = Switch(message.switch, chosen, message.interval_us, numbers)
                 for unit in self.units:
                     if unit.spec.id == message.unit:
                         unit.switch(switch)
@@ -353,28 +355,9 @@ class Share:
             self._deliver(unit, epoch)
 
     def _deliver(self, unit: Unit, epoch: int) -> None:
-        """Commit a unit's sinks; hand over what belongs into the driver's process, named by when it was prepared."""
-        prepared = min(epoch, unit.done_epoch)
+        """Commit a unit's sinks; hand over what belongs into the driver's process."""
         size_bytes = min(self._plan.options.block_bytes, m.MESSAGE_BYTES_MAX)
-        for sink in unit.chain.sinks:
-            # A marker, and the end after it, may come before the word that the epoch before them is committed. Each
-            # epoch goes under its own name: what was delivered before a crash is recognised by it.
-            for each in range(prepared - 2, prepared + 1):
-                rows = sink.commit(each)
-                # The parts depend on nothing but the rows, which a restored sink has again.
-                for part, (_, packed) in enumerate(cut_rows(rows, size_bytes) if rows else ()):
-                    m.check_size(packed, sink.name)
-                    self._to_driver.append(
-                        m.Deliver(
-                            worker=self.worker,
-                            incarnation=self.incarnation,
-                            sink=sink.name,
-                            instance=unit.instance,
-                            epoch=each,
-                            part=part,
-                            rows=packed,
-                        )
-                    )
+        self._to_driver += deliveries(unit, epoch, self.worker, self.incarnation, size_bytes)
 
     # --- messages out -------------------------------------------------------------------------------------------------
 
@@ -431,6 +414,7 @@ class Share:
                 waiting=unit.input.waiting_records(now_us),
                 blocked_us=unit.blocked.total_us,
                 alternatives=unit.exchanges.pulse(now_us),
+                replicas=unit.way.figures(),
             )
             for unit in self._units.values()
         ]
@@ -440,6 +424,7 @@ class Share:
             at_us=now_us,
             units=pulses,
             slots=self._pool.slots,
+            replicas=self._pool.replica_numbers,
         )
 
     def edge_figures(self) -> list[m.EdgeFigures]:

@@ -22,7 +22,7 @@ from penstock.operators.keys import Partitioner
 from penstock.operators.stateless.transform import WaitingOperator
 from penstock.pipeline.plan import EdgeSpec, Mode, OpSpec, Plan, UnitSpec
 from penstock.protocol.messages import MESSAGE_BYTES_MAX
-from penstock.protocol.slots import Part, StageFigures, TimesRead
+from penstock.protocol.slots import Part, Side, StageFigures, TimesRead
 from penstock.types import Record
 
 PROBE_RECORDS = 8
@@ -49,6 +49,9 @@ class Outcome:
     """Columns that go on, in pieces: how many records, and their bytes."""
     staged: list[tuple[int, bytes]] = field(default_factory=list)
     """What was made ready for the sink, likewise."""
+    sides: list[tuple[Side, bytes]] = field(default_factory=list)
+    """Of an item in rows: what operations have put aside."""
+    cpu_ns: int = 0
 
 
 @dataclass(slots=True)

@@ -1,10 +1,15 @@
 """A slot: one task of a Spark job that runs a group of micro-batches, as a pure machine. The shell moves the bytes.
 
+A *replica* is this machine without a quota: it runs items in record form and lives as long as its job. What it says
+unasked it says seldom, so that one that stands by costs no processor time; a worker that misses a result asks.
+
 =========  ==================================  ================================================  =========
 state      event                               effect                                            next
 =========  ==================================  ================================================  =========
 TAKING     Workers: a new one                  Ready to it                                       TAKING
-TAKING     a while has passed                  Ready to every worker, with what it holds         TAKING
+TAKING     a while has passed (a replica's is  Ready to every worker, with what it holds         TAKING
+           long while it has nothing)
+TAKING     Ask (of a worker to a replica)      Ready to it, with what it holds                   TAKING
 TAKING     Do                                  it waits in the queue                             TAKING
 TAKING     a Do without records is through     its operations are built; Done, with nothing      TAKING
 TAKING     a piece of a long one is done       looks up: messages, Ready; then goes on with it   TAKING
@@ -29,6 +34,7 @@ from enum import Enum
 from penstock.dataset import unpack
 from penstock.engine.chain import ClockNs
 from penstock.engine.lineage import Place
+from penstock.engine.sections import Section
 from penstock.engine.slices import Outcome, Slice
 from penstock.engine.worker import Connect
 from penstock.errors import LimitExceeded, OperationFailed, PenstockError, WorkerFailed
@@ -40,14 +46,18 @@ from penstock.protocol.link import Kind, Link, Outgoing, decode_header
 
 READY_US = 500_000
 """Between two times that a slot says that it is ready: a connection that breaks may have lost a word, or work."""
+QUIET_US = 5_000_000
+"""Likewise of a replica that has nothing to do."""
 LEAVE_US = 1_000_000
 """How long a slot waits for a worker's Left."""
 LEAVE_AGAIN_US = 200_000
 
 _THROUGH = object()
 
-SliceId = tuple[int, int, int, int, tuple[tuple[int, str], ...]]
-"""Unit, instance, first and last operation, and the alternatives among them."""
+SliceId = tuple[int, int, int, int, bool, tuple[tuple[int, str], ...]]
+"""Unit, instance, first and last operation, whether in record form, and the alternatives among them."""
+Slices = dict[SliceId, Slice | Section]
+"""What a process has built."""
 
 
 class State(Enum):
@@ -74,8 +84,12 @@ class SlotMachine:
 
     Parameters
     ----------
+    quota : int
+        Micro-batches after which it ends; 0: it is a replica, and ends when it is told to.
     slices : dict
         Slices built before; a process that is used for one group after another keeps them.
+    cpu_ns : callable
+        Processor time of this thread; the clock itself where that is made up.
     """
 
     def __init__(
@@ -83,9 +97,10 @@ class SlotMachine:
         plan: Plan,
         identity: Identity,
         quota: int,
-        slices: dict[SliceId, Slice],
+        slices: Slices,
         clock_ns: ClockNs,
         driver: str = "",
+        cpu_ns: ClockNs | None = None,
     ) -> None:
         self.identity = identity
         self.state = State.TAKING
@@ -93,6 +108,7 @@ class SlotMachine:
         self._quota = quota
         self._slices = slices
         self._clock_ns = clock_ns
+        self._cpu_ns = cpu_ns or clock_ns
         self._workers: dict[int, int] = {}
         self._answered: set[int] = set()
         self._leaving_us = 0
@@ -197,6 +213,9 @@ class SlotMachine:
             case s.Do(slot=slot, worker=worker, incarnation=incarnation):
                 if slot == self.identity.incarnation and self._workers.get(worker) == incarnation:
                     self._queue.append((message, payload))
+            case s.Ask(slot=slot, worker=worker, incarnation=incarnation):
+                if slot == self.identity.incarnation and self._workers.get(worker) == incarnation:
+                    self._tell(worker, self._ready(worker))
             case s.Left(slot=slot, worker=worker, incarnation=incarnation):
                 if slot == self.identity.incarnation and self._workers.get(worker) == incarnation:
                     self._answered.add(worker)
@@ -221,7 +240,7 @@ class SlotMachine:
         if self._at_work is not None:
             if next(self._at_work[1], _THROUGH) is _THROUGH:
                 self._at_work = None
-                if self._batches >= self._quota:
+                if self._quota and self._batches >= self._quota:
                     self._leave()
             return True
         if self.state is State.LEAVING:
@@ -232,14 +251,19 @@ class SlotMachine:
 
     def wake_us(self) -> int:
         """When there is something to do without a message."""
-        wake_us = self._said_us + READY_US
+        wake_us = min(self._said_us + self._pause_us, self._heard_us + self._plan.options.silence_us + 1)
         if self.state is State.LEAVING:
             wake_us = min(self._leaving_us + LEAVE_US, self._said_us + LEAVE_AGAIN_US)
         again_us = self._link.wake_us()
         return wake_us if again_us is None else min(wake_us, again_us)
 
+    @property
+    def _pause_us(self) -> int:
+        """Between two times that it says that it is ready."""
+        return READY_US if self._quota or self._queue or self._at_work is not None else QUIET_US
+
     def _say_again(self, now_us: int) -> None:
-        if self.state is State.TAKING and now_us - self._said_us >= READY_US:
+        if self.state is State.TAKING and now_us - self._said_us >= self._pause_us:
             self._said_us = now_us
             for worker in self._workers:
                 self._tell(worker, self._ready(worker))
@@ -278,7 +302,7 @@ class SlotMachine:
         )
 
     def _run(self, do: s.Do, payload: bytes | None) -> Iterator[None]:
-        began_ns = self._clock_ns()
+        began_ns, began_cpu_ns = self._clock_ns(), self._cpu_ns()
         if self._first_ns is None and not do.sample and do.count:
             self._first_ns = began_ns
         origin = Place(do.partition, do.runs)
@@ -287,6 +311,13 @@ class SlotMachine:
             if not do.count:
                 now_us = self._clock_ns() // 1000
                 self._answer(do, Outcome(do.due_us), now_us, now_us)
+                return
+            if isinstance(work, Section):
+                assert payload is not None
+                outcome = yield from work.run(work.open(payload), do.due_us, origin, do.skip)
+                outcome.cpu_ns, done_ns = self._cpu_ns() - began_cpu_ns, self._clock_ns()
+                self._batches, self._busy_ns = self._batches + 1, self._busy_ns + done_ns - began_ns
+                self._answer(do, outcome, began_ns // 1000, done_ns // 1000)
                 return
             if payload is None:
                 columns, due_us = work.read(origin)
@@ -318,12 +349,15 @@ class SlotMachine:
         self._busy_ns += done_ns - began_ns
         self._answer(do, outcome, began_ns // 1000, done_ns // 1000)
 
-    def _slice(self, do: s.Do) -> Slice:
-        key = (do.unit, do.instance, do.first, do.last, tuple(sorted(do.using.items())))
+    def _slice(self, do: s.Do) -> Slice | Section:
+        key = (do.unit, do.instance, do.first, do.last, do.rows, tuple(sorted(do.using.items())))
         found = self._slices.get(key)
         if found is None:
             unit = self._plan.units[do.unit]
-            found = Slice(self._plan, unit, do.instance, do.first, do.last, self._clock_ns, do.using)
+            if do.rows:
+                found = Section(self._plan, unit, do.first, do.last, self._clock_ns)
+            else:
+                found = Slice(self._plan, unit, do.instance, do.first, do.last, self._clock_ns, do.using)
             self._slices[key] = found
         return found
 
@@ -341,8 +375,11 @@ class SlotMachine:
             parts=outcome.parts,
             carried=[count for count, _ in outcome.carried],
             staged=[count for count, _ in outcome.staged],
+            sides=[side for side, _ in outcome.sides],
+            cpu_ns=outcome.cpu_ns,
         )
-        payloads = [*outcome.payloads, *(packed for _, packed in (*outcome.carried, *outcome.staged))]
+        behind = (*outcome.carried, *outcome.staged, *outcome.sides)
+        payloads = [*outcome.payloads, *(packed for _, packed in behind)]
         try:
             for packed in payloads:
                 m.check_size(packed, self._plan.units[do.unit].name_at(do.last))

@@ -13,12 +13,14 @@ READY_US_MAX = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Compute a range of operations in slots from the next item on; an empty range: everything here."""
+    """Compute a range of operations in slots, or replicas, from the next item on; an empty range: everything here."""
 
     number: int
     range: Range
     interval_us: int = 50_000
     """How long a micro-batch gathers at the most."""
+    replicas: tuple[int, ...] = ()
+    """The replicas that compute it; none: slots do."""
 
 
 @dataclass(slots=True)

@@ -32,12 +32,13 @@ from penstock.engine.inputs import Input, Logs, Readers, Taken
 from penstock.engine.inputs.base import BLOCK_RECORDS_MAX, fit_records
 from penstock.engine.line import Item, Line, Marker, Parts, Range
 from penstock.engine.samples import Tap
+from penstock.engine.shedding import Shedding
 from penstock.engine.snapshot import Capture, OpCounters, UnitSnapshot
 from penstock.engine.state import Copier
 from penstock.engine.state.moving import Loaded
 from penstock.engine.switch import Switch, Switches
 from penstock.engine.times import Times
-from penstock.engine.ways import Calls, Here, Slots, Way
+from penstock.engine.ways import Calls, Here, Replicas, Slots, Way
 from penstock.engine.ways.desk import Desk
 from penstock.engine.ways.pool import SlotPool
 from penstock.metrics.stats import StatsMessage
@@ -70,7 +71,7 @@ class Unit:
         desk: Desk | None = None,
         ahead: Loaded | None = None,
     ) -> None:
-        self.spec = spec
+        self.spec, self.plan = spec, plan
         self.instance = instance
         self.outputs = outputs
         self.chain = chain = Chain(spec, instance, plan, clock_ns, ahead)
@@ -106,7 +107,7 @@ class Unit:
         self.switches = Switches()
         self.exchanges = Exchanges(self, clock_ns)
         self._pool = pool
-        self._span = Span()
+        self._span, self._shedding = Span(), Shedding.of(spec, plan)
         stateful = chain.stateful
         self._copier = Copier(stateful, plan.options.state_slice) if stateful is not None else None
         self._clock_ns = clock_ns
@@ -170,19 +171,21 @@ class Unit:
             worked = True
             for passed, own in self.times.fire(now_us, way.until):
                 way.take(Taken([], now_us, own), passed, now_us)
+        records_max, open_blocks = self._records_max, True
         if way is self._here:
             source.unblock(now_us)
         else:
             source.unblock(now_us) if way.has_room else source.block(now_us)
             worked = way.cut(now_us)
+            records_max, open_blocks = min(records_max, way.records_room), way.opens_blocks
         if way.range.first < 0:
-            worked |= self._take_stretches(now_us)
+            worked |= way.take_stretches(source, now_us)
         else:
-            open_blocks = way.until is None or way.until > 0
             before_ns = self._clock_ns()
-            taken = source.take(now_us, self._records_max, self._is_full, open_blocks=open_blocks)
+            taken = source.take(now_us, records_max, self._is_full, open_blocks=open_blocks)
             if taken is not None:
-                self._enter(taken, before_ns, now_us)
+                if self._shedding is None or not self._shedding.shed(self, taken, now_us):
+                    self._enter(taken, before_ns, now_us)
                 worked = True
         for origin in source.watch(now_us):
             way.take(Taken([], 0, origin), Passed([]), now_us)
@@ -230,15 +233,6 @@ class Unit:
         span.event_time_us, span.lane, span.idle = self.times.event_time_us, origin.lane, origin.idle
         span.straggler_us = None
         self._emit([], {})
-
-    def _take_stretches(self, now_us: int) -> bool:
-        way, source = self.way, self.input
-        assert isinstance(way, Slots)
-        assert isinstance(source, Readers)
-        stretches = source.stretches(now_us, way.records_max, way.pace_us, way.slots, way.room)
-        for stretch in stretches:
-            way.take_stretch(stretch, source.origin(stretch.place.partition, now_us), now_us)
-        return bool(stretches)
 
     @property
     def has_room(self) -> bool:
@@ -385,23 +379,29 @@ class Unit:
 
     def _get_ready(self, switch: Switch, now_us: int) -> None:
         """Go on as before until the slots are ready, so that nobody waits while they build the operations."""
-        what, using = (self.spec.id, self.instance, switch.range), self.exchanges.using(switch.range)
-        if not switch.range or self._pool.is_ready_for(what, now_us, using) or self.switches.has_waited(now_us):
+        chosen = switch.range
+        what, using = (self.spec.id, self.instance, chosen), self.exchanges.using(chosen)
+        ready = not chosen or self._pool.is_ready_for(what, now_us, using, switch.replicas)
+        if ready or self.switches.has_waited(now_us):
             self.switches.ordered, self.switches.wanted = None, switch
 
     def _switch(self, switch: Switch, now_us: int) -> None:
         """Have the new way take over, if it can now; in careful mode everything stays here."""
         if self.chain.guard is not None:
             return
-        present = self.way
-        if isinstance(present, Slots) and switch.range == present.range:
-            present.interval_us = switch.interval_us
+        if self.way.adapt(switch):
+            pass
         elif self._is_away or self._ending:
-            present.recall()
+            self.way.recall()
             return
         else:
-            self.way = Slots.of(self, switch, self._pool, self._block_bytes) if switch.range else self._here
-            show_forms(self.input, self.chain, self.way.range)
+            self.way = self._here
+            if switch.replicas:
+                self.way = Replicas(self, switch, self._pool, self._leave, self._let_item_out)
+            elif switch.range:
+                self.way = Slots.of(self, switch, self._pool, self._block_bytes)
+            away = self.way.range if isinstance(self.way, Slots) else Range(0, -1)
+            show_forms(self.input, self.chain, away)
         self.switches.begin(switch, now_us, self.input.waiting_records(now_us))
 
     # --- time ---------------------------------------------------------------------------------------------------------

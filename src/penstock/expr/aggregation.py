@@ -173,3 +173,21 @@ def window(column: object, size: str, slide: str | None = None) -> Column:
     if given.op is not Op.REF:
         raise TypeMismatch(what=f"the time of a window is a column, not {given}.", hint="Use with_columns() before.")
     return Column(Op.WINDOW, (given,), (size,) if slide is None or slide == size else (size, slide))
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """What a session window has in place of a size."""
+
+    duration: str
+
+
+def session_window(column: object, gap: str) -> Column:
+    """Group by sessions, as Spark has them: ``group_by("user", F.session_window("at", "5 minutes"))``.
+
+    Records that are less than the gap apart are in one session, which ends the gap after its last record.
+    """
+    given = _column(column)
+    if given.op is not Op.REF:
+        raise TypeMismatch(what=f"the time of a session is a column, not {given}.", hint="Use with_columns() before.")
+    return Column(Op.WINDOW, (given,), Gap(gap))

@@ -121,8 +121,9 @@ def _maker(row: Function) -> Callable[..., Column]:
 def made() -> dict[str, Callable[..., Column]]:
     """A function for every name of the table that is not made by hand."""
     hidden = {"if", "div", *SPECIAL}
-    aggregates = {**aggregation.FUNCTIONS, "window": aggregation.window}
-    return aggregates | {
+    windows: dict[str, Callable[..., Column]] = {"window": aggregation.window}
+    windows["session_window"] = aggregation.session_window
+    return {**aggregation.FUNCTIONS, **windows} | {
         name: _maker(row) for name, row in FUNCTIONS.items() if not name.startswith("_") and name not in hidden
     }
 

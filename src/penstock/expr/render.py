@@ -7,7 +7,7 @@ from decimal import Decimal
 from math import isfinite
 from typing import cast
 
-from penstock.expr.aggregation import AggregateCall
+from penstock.expr.aggregation import AggregateCall, Gap
 from penstock.expr.column import ARITHMETIC, COMPARISONS, Column, Interval, Op
 from penstock.expr.infer import path_of
 from penstock.expr.table import find
@@ -44,6 +44,8 @@ def render(column: Column) -> str:
         return _call(str(payload), args)
     if op is Op.AGGREGATE:
         return cast(AggregateCall, payload).render([render(arg) for arg in args])
+    if op is Op.WINDOW and isinstance(payload, Gap):
+        return f"session_window({render(args[0])}, {_literal(payload.duration)})"
     if op is Op.WINDOW:
         return f"window({', '.join([render(args[0]), *map(_literal, cast(tuple[str, ...], payload))])})"
     if op is Op.LITERAL:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import repeat
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from penstock.expr.record import typed_function
 from penstock.expr.regex import java_pattern, to_re2
 from penstock.expr.table import Function
 from penstock.expr.typed import Typed
-from penstock.types import BOOLEAN, STRING, DataType, Schema, TypeKind, attribute, to_array, to_values
+from penstock.types import BOOLEAN, STRING, DataType, Field, Schema, TypeKind, attribute, to_array, to_values
 
 Kernel = Callable[[pa.RecordBatch], Datum]
 
@@ -81,7 +82,7 @@ class _Compiler:
         """Compile a node."""
         op = node.op
         if op is Op.VARIABLE or any(arg.op is Op.LAMBDA for arg in node.args):
-            return self._by_rows(node)
+            return self._over_elements(node) or self._by_rows(node)
         if op is Op.CALL:
             return self._call(node)
         if node.type.kind is TypeKind.DECIMAL and op in ARITHMETIC:
@@ -175,6 +176,29 @@ class _Compiler:
             if strict:
                 return to_array([None if None in v else made(*v) for v in _tuples(columns)], node.type)
             return to_array([made(*values) for values in zip(*columns, strict=True)], node.type)
+
+        return run
+
+    def _over_elements(self, node: Typed) -> Kernel | None:
+        """``transform`` with a function of the element alone: its kernel over the elements of all rows at once."""
+        if _called(node) != "transform" or len(cast(tuple[str, ...], node.args[1].payload)) != 1:
+            return None
+        array, function = node.args
+        (body,), (name,) = function.args, cast(tuple[str, ...], function.payload)
+        element = array.type.element
+        if element is None or _references(body) or array.type.key is not None:
+            return None
+        elements = Schema((Field(name, element),))
+        argument, kernel = self.kernel(array), _Compiler(elements).kernel(_column_for(body, name))
+
+        def run(batch: pa.RecordBatch) -> Datum:
+            lists = _spread(argument(batch), batch.num_rows)
+            values = lists.flatten()
+            made = _spread(kernel(pa.RecordBatch.from_arrays([values], schema=elements.arrow)), len(values))
+            lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+            ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+            mask = lists.is_null() if lists.null_count else None
+            return pa.ListArray.from_arrays(pa.array(ends), made, type=node.type.arrow, mask=mask)
 
         return run
 
@@ -308,6 +332,20 @@ def _function(node: Typed) -> Callable[..., Any]:
     exec(compile(source, f"<penstock {function.name}>", "exec"), scope)
     made: Callable[..., Any] = scope["call"]
     return made
+
+
+def _called(node: Typed) -> str:
+    """The name of the function that a node calls; empty where it calls none."""
+    return node.payload.name if isinstance(node.payload, Function) else ""
+
+
+def _column_for(node: Typed, name: str) -> Typed:
+    """A function's body with its variable as a column; in a function within it, one of that name is another one."""
+    if node.op is Op.VARIABLE and node.payload == name:
+        return replace(node, op=Op.REF)
+    if node.op is Op.LAMBDA and name in cast(tuple[str, ...], node.payload):
+        return node
+    return replace(node, args=tuple(_column_for(arg, name) for arg in node.args))
 
 
 def _references(node: Typed) -> list[str]:

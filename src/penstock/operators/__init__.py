@@ -18,15 +18,18 @@ from penstock.operators.base import (
 from penstock.operators.errors import DEAD_LETTER_SCHEMA, DEAD_LETTERS, ErrorPolicy, Errors
 from penstock.operators.keyed.aggregation import Aggregation
 from penstock.operators.keyed.combine import Combine
+from penstock.operators.keyed.counting import CountWindow, count_window, global_window
 from penstock.operators.keyed.distinct import DropDuplicates
-from penstock.operators.keyed.join import Join, join
+from penstock.operators.keyed.join import Join, join, join_asof
+from penstock.operators.keyed.limit import Limit, Limited
 from penstock.operators.keyed.match import Match, Pairing
 from penstock.operators.keyed.process import Context, Process, Processing
 from penstock.operators.keyed.reduce import LATE, Reduce
-from penstock.operators.keyed.tag import Side, Tag
+from penstock.operators.keyed.tag import JoinHow, Side, Tag
 from penstock.operators.keyed.windows import (
     OVERLAP_MAX,
     Emit,
+    Global,
     Session,
     Sliding,
     Tumbling,
@@ -67,6 +70,7 @@ __all__ = [
     "BatchResult",
     "Combine",
     "Context",
+    "CountWindow",
     "DropDuplicates",
     "Emit",
     "ErrorPolicy",
@@ -77,9 +81,13 @@ __all__ = [
     "Finder",
     "Form",
     "Function",
+    "Global",
     "How",
     "Join",
+    "JoinHow",
     "Lateness",
+    "Limit",
+    "Limited",
     "Lookup",
     "LookupTable",
     "MapAsync",
@@ -111,7 +119,10 @@ __all__ = [
     "Window",
     "as_function",
     "check_keys",
+    "count_window",
+    "global_window",
     "join",
+    "join_asof",
     "op",
     "retry",
     "session",

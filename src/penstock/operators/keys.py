@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 from zlib import crc32
@@ -26,7 +27,16 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def key_group(key: object) -> int:
     """Return the group of a key: a single value, or a tuple of several columns' values."""
+    if type(key) is Decimal or (type(key) is tuple and Decimal in map(type, key)):
+        key = _unsigned(key)
     return crc32(_encode(key)) % KEY_GROUPS
+
+
+def _unsigned(key: Any) -> Any:
+    """Decimals as columns have them: arithmetic of records knows a negative zero, which equals the other one."""
+    if type(key) is tuple:
+        return tuple(map(_unsigned, key))
+    return abs(key) if type(key) is Decimal and not key else key
 
 
 def owner(key: object, instances: int) -> int:
@@ -40,8 +50,8 @@ def owned_groups(instance: int, instances: int) -> range:
     return range(first, end)
 
 
-def check_keys(schema: Schema, keys: Iterable[str]) -> tuple[str, ...]:
-    """Check that columns can serve as a key."""
+def check_keys(schema: Schema, keys: Iterable[str], *, decimals: bool = True) -> tuple[str, ...]:
+    """Check that columns can serve as a key; decimals can where nobody else has to understand it."""
     names = tuple(keys)
     if not names:
         raise InvalidOption(option="key", given=names, allowed="at least one column")
@@ -51,7 +61,7 @@ def check_keys(schema: Schema, keys: Iterable[str]) -> tuple[str, ...]:
         raise InvalidOption(option="key", given=names, allowed="distinct columns")
     for name in names:
         found = schema.field(name).type
-        if found.is_nested or found.is_fractional or found.kind is TypeKind.DECIMAL:
+        if found.is_nested or found.is_fractional or (found.kind is TypeKind.DECIMAL and not decimals):
             raise TypeMismatch(
                 what=f"'{name}' is {found.ddl}, which cannot be a key.",
                 hint="Cast it, or choose another column.",

@@ -41,6 +41,8 @@ class _Explanation:
         options = self._plan.options
         workers = _count(self._plan.workers, "worker")
         found = [f"{options.name}: {workers}, a commit every {format_us(options.epoch_us)}, Spark on {options.master}"]
+        if self._plan.replicas:
+            found.append(f"{self._plan.replicas} replicas stand by for operations that workers cannot carry alone.")
         found.append("Each unit is a chain of operations that runs in one process, one chain per instance.")
         for unit in self._plan.units:
             found += ["", *self._unit(unit)]
@@ -73,6 +75,9 @@ class _Explanation:
         forms = _FORMS[operation.batch_kind]
         if op.on_error is not ErrorPolicy.FAIL:
             forms += f"; on error {op.on_error.value.replace('_', ' ')}"
+        if op.replicas is not None:
+            least, most = op.replicas
+            forms += f"; {_count(most, 'replica') if least == most else f'{least} to {most} replicas'}"
         if isinstance(operation, Alternatives | KeyedAlternatives):
             return self._alternatives(op, operation)
         told = operation.describe()

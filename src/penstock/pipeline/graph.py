@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from penstock.checks import check_interface
 from penstock.connectors.base import Sink, Source
 from penstock.errors import InvalidGraph, PenstockError
 from penstock.operators import MAIN, REST, ErrorPolicy, Operation, check_keys
@@ -30,6 +31,8 @@ class Node:
     """None for a union."""
     inputs: tuple[Input, ...] = ()
     on_error: ErrorPolicy = ErrorPolicy.FAIL
+    replicas: tuple[int, int] | None = None
+    """The least and the most replicas of it, if the user has said so."""
 
     @property
     def kind(self) -> str:
@@ -158,6 +161,8 @@ def _bind(node: Node, ports: dict[tuple[str, str], Schema], sinks: Mapping[str, 
         schemas.append(schema)
     if not schemas and node.source is None:
         raise InvalidGraph("it has no input.", operation=node.name)
+    if node.source is not None or node.sink is not None:
+        check_interface(node.body, node.kind)
     if node.body is None:
         found = {MAIN: _united(node, schemas)}
     else:

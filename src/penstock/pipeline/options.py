@@ -23,6 +23,9 @@ _MASTER = Text(
 )
 
 
+REPLICAS_MAX = 1_000
+
+
 class Forms(Enum):
     """Which forms a job's operations may take."""
 
@@ -35,6 +38,15 @@ class Forms(Enum):
     def pin(self) -> Form | None:
         """The form that every operation is pinned to, if they all are."""
         return {Forms.ADAPTIVE: None, Forms.RECORD: Form.RECORD, Forms.BATCH: Form.BATCH}[self]
+
+
+class Grouping(Enum):
+    """Which replica gets the next item."""
+
+    LOAD = "load"
+    """The least utilised one."""
+    SHUFFLE = "shuffle"
+    """The next one, whatever it has to do."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +119,15 @@ class Options:
     """Least time that a micro-batch gathers."""
     group_size: Annotated[int, Whole(1, 1000)] = 0
     """Micro-batches of a group's task; 0: tuned."""
+    replicas: Annotated[int, Whole(0, REPLICAS_MAX)] = 0
+    """Processes that stand by to compute operations in record form; 0: as many as operations ask for."""
+    grouping: Annotated[Grouping, OneOf(Grouping)] = Grouping.LOAD
+    replica_interval_us: Annotated[int, Duration(100_000, 3_600_000_000)] = 1_000_000
+    """td: how often the number of replicas is decided."""
+    event_timeout_us: Annotated[int, Duration(1_000)] = 0
+    """Records that have waited for longer at their source are dropped, and counted; 0: none are."""
+    queue_bound: Annotated[int, Whole(1)] = 0
+    """Records that may wait at a source; of more, the oldest are dropped, and counted; 0: any number."""
     metrics: tuple[Outlet, ...] = ()
     """Where samples of the job's figures go."""
 
@@ -128,13 +149,22 @@ class Options:
         interval: str | float = "50ms",
         group_size: int | None = None,
         shrink_after: str | float = "10m",
+        replicas: int = 0,
+        grouping: str = "load",
+        replica_interval: str | float = "1s",
+        event_timeout: str | float | None = None,
+        queue_bound: int | None = None,
         metrics: str | Sequence[str] | None = None,
     ) -> Options:
         """Check the options as users give them."""
         given = dict(locals())
         if parallelism is None:
             given["parallelism"] = min(os.cpu_count() or 1, 8)
-        unset = {option for option in ("workers", "master", "slots", "group_size") if given[option] is None}
+        unset = {
+            option
+            for option in ("workers", "master", "slots", "group_size", "event_timeout", "queue_bound")
+            if given[option] is None
+        }
         checks = [(field, field.removesuffix("_us"), check) for field, check in _CHECKS.items()]
         read = {field: check.read(option, given[option]) for field, option, check in checks if option not in unset}
         if (begin := read.get("workers", 1)) > read["parallelism"]:
@@ -144,6 +174,9 @@ class Options:
         if threads and int(threads[1]) < (least := read.get("workers", read["parallelism"])):
             allowed = f"at least {least} slots, one per worker"
             raise InvalidOption(option="master", given=master, allowed=allowed)
+        if replicas == 1:
+            allowed = f"0, or from 2 to {REPLICAS_MAX}: one replica computes no more than the worker itself"
+            raise InvalidOption(option="replicas", given=replicas, allowed=allowed)
         if pin is not None and not isinstance(pin, Mapping):
             raise InvalidOption(option="pin", given=pin, allowed="a dictionary from operations to forms")
         return Options(
@@ -153,6 +186,16 @@ class Options:
             pins=tuple((name, OneOf(Form).read(f"pin[{name!r}]", form)) for name, form in (pin or {}).items()),
             metrics=read_outlets(metrics),
         )
+
+
+def read_replicas(given: int | tuple[int, int], operation: str) -> tuple[int, int]:
+    """Read what a verb's ``replicas=`` was given: a number, or the least and the most."""
+    pair = given if isinstance(given, tuple | list) else (given, given)
+    whole = all(isinstance(each, int) and not isinstance(each, bool) for each in pair)
+    if not whole or len(pair) != 2 or not 1 <= pair[0] <= pair[1] <= REPLICAS_MAX:
+        allowed = f"a whole number from 1 to {REPLICAS_MAX}, or the least and the most of them: (1, 8)"
+        raise InvalidOption(option="replicas", given=given, allowed=allowed, operation=operation)
+    return pair[0], pair[1]
 
 
 def _place(checkpoint: str) -> str:

@@ -29,6 +29,9 @@ class Pipeline:
             )
         return Pipeline(self._sinks + other._sinks, self.dead_letters or other.dead_letters)
 
+    def __repr__(self) -> str:
+        return f"<Pipeline {' | '.join(node.name for node in self.nodes())}>"
+
     def nodes(self) -> list[Node]:
         """Return the steps with their final names, not checked yet."""
         return settle(self._sinks)

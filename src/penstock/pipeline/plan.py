@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from penstock.connectors.base import Sink, Source
-from penstock.errors import InvalidGraph, NotSerializable
+from penstock.errors import InvalidGraph, InvalidOption, NotSerializable
 from penstock.operators import DEAD_LETTER_SCHEMA, DEAD_LETTERS, MAIN, ErrorPolicy, Expansion, Operation, Watermark
+from penstock.operators.alternatives import Alternatives
 from penstock.pipeline.event_time import EventTimes, Timing
 from penstock.pipeline.graph import Graph, Input, Node, same_place
 from penstock.pipeline.options import Forms, Options
@@ -44,6 +45,8 @@ class OpSpec:
     output: Schema
     on_error: ErrorPolicy = ErrorPolicy.FAIL
     display: str = ""
+    replicas: tuple[int, int] | None = None
+    """The least and the most of them, if the user has said so."""
 
     def __post_init__(self) -> None:
         if not self.display:
@@ -53,6 +56,17 @@ class OpSpec:
     def sink(self) -> Sink | None:
         """The sink that it is, if it is one."""
         return self.operation if isinstance(self.operation, Sink) else None
+
+    @property
+    def is_replicable(self) -> bool:
+        """Whether replicas can run it."""
+        operation = self.operation
+        return (
+            isinstance(operation, Operation)
+            and not operation.stateful
+            and not operation.is_whole
+            and not isinstance(operation, Alternatives)
+        )
 
     @property
     def waits(self) -> bool:
@@ -131,6 +145,15 @@ class UnitSpec:
             first = 1
         sink = self.ops[-1].sink if self.ops else None
         return range(first, len(self.ops) - (sink is not None and not sink.is_movable))
+
+    @property
+    def replicable(self) -> range:
+        """Indexes of the operations that replicas can run: no state, no sink, a record form, one alternative."""
+        if self.ops and self.ops[0].waits:
+            return range(0)
+        first = int(self.is_stateful)
+        unable = (index for index, op in enumerate(self.ops) if index >= first and not op.is_replicable)
+        return range(first, next(unable, len(self.ops)))
 
     @property
     def repeatable(self) -> range:
@@ -243,6 +266,12 @@ class Plan:
             seen |= behind
         return False
 
+    @property
+    def replicas(self) -> int:
+        """Processes that stand by as replicas: as many as the job is given, or else as its operations may use."""
+        asked = [max((op.replicas[1] for op in unit.ops if op.replicas is not None), default=0) for unit in self.units]
+        return self.options.replicas or sum(most for most in asked if most > 1)
+
     def whole(self, unit: UnitSpec) -> list[int]:
         """The operations of a unit that are in batch form from the beginning: those that have no other."""
         if self.options.forms is Forms.RECORD:
@@ -275,7 +304,13 @@ class Plan:
         planner.place_dead_letters(dead_letters, (sinks or {}).get(DEAD_LETTERS))
         planner.settle_event_time(graph)
         _check_places(planner.units)
-        return Plan(options, planner.units, planner.edges, start_us)
+        plan = Plan(options, planner.units, planner.edges, start_us)
+        for unit in planner.units:
+            for op in unit.ops:
+                if op.replicas is not None and max(op.replicas[0], 2) > plan.replicas > 0:
+                    allowed = f"at least {op.replicas[0]}, which '{op.display}' asks for"
+                    raise InvalidOption(option="replicas", given=options.replicas, allowed=allowed)
+        return plan
 
 
 def _check_places(units: list[UnitSpec]) -> None:
@@ -316,7 +351,8 @@ class _Planner:
             output = self._graph.ports.get((node.name, MAIN), schema)
             body = node.operation or node.sink
             assert body is not None
-            self._add(node.inputs[0], OpSpec(node.name, body, schema, output, node.on_error), node.name)
+            spec = OpSpec(node.name, body, schema, output, node.on_error, replicas=node.replicas)
+            self._add(node.inputs[0], spec, node.name)
 
     def _place_source(self, node: Node, source: Source) -> None:
         partitions = source.partitions(self._parallelism)
@@ -385,6 +421,9 @@ class _Planner:
         unit, index = self._home[edge.node]
         alone = len(self._graph.consumers(edge.node, edge.port)) == 1
         waits = spec.waits or any(each.waits for each in unit.ops)
+        if spec.replicas is not None and unit.ops and unit.ops[-1].replicas != spec.replicas:
+            # A unit has one range in replicas at a time: a second one is a unit of its own.
+            waits = waits or any(each.replicas is not None for each in unit.ops)
         if edge.keys or edge.port != MAIN or not alone or index != len(unit.ops) - 1 or waits:
             unit = self._unit(spec.name, spec.schema, self._parallelism if edge.keys else unit.instances)
             self._connect(edge, unit)

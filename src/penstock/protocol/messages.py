@@ -128,6 +128,16 @@ class Deliver(_Message, kw_only=True):
     rows: bytes
 
 
+class Delivered(_Message, kw_only=True):
+    """All that an instance of a sink had to deliver up to ``epoch`` is delivered, or visible where the sink writes."""
+
+    worker: int
+    incarnation: int
+    sink: str
+    instance: int
+    epoch: int
+
+
 class Switched(_Message, kw_only=True):
     """An instance runs its chain the way it was ordered to."""
 
@@ -159,6 +169,23 @@ class AlternativePulse(msgspec.Struct, array_like=True, frozen=True, kw_only=Tru
     """What the last of these failures was."""
 
 
+class ReplicaPulse(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """What the replicas of a range have done for one instance so far."""
+
+    first: int
+    last: int
+    records_in: int
+    """Records dealt out to them."""
+    records_out: int
+    """Records that they have handled."""
+    busy_us: int
+    """What those have taken; divided by their number: the execution time."""
+    cpu_us: int
+    """Processor time of that; the rest was waiting."""
+    utilisation: dict[int, float]
+    """U of each active replica, by its number."""
+
+
 class UnitPulse(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """How busy an instance is."""
 
@@ -170,6 +197,8 @@ class UnitPulse(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     blocked_us: int = 0
     """How long it has waited for room in its outputs so far."""
     alternatives: list[AlternativePulse] = []
+    replicas: ReplicaPulse | None = None
+    """If a range of it is in replicas."""
 
 
 class Pulse(_Message, kw_only=True):
@@ -181,6 +210,8 @@ class Pulse(_Message, kw_only=True):
     units: list[UnitPulse]
     slots: int
     """Slots that take work from this worker."""
+    replicas: list[int] = []
+    """Replicas that do, by number."""
 
 
 class Prepared(_Message, kw_only=True):
@@ -238,6 +269,7 @@ FromWorker = (
     | RolledBack
     | EpochWanted
     | Deliver
+    | Delivered
     | Switched
     | Pulse
     | Prepared
@@ -344,13 +376,18 @@ class Drain(_Message, kw_only=True):
 
 
 class Switch(_Message, kw_only=True):
-    """Run operations ``first`` to ``last`` of a unit in slots from the next block on; none if ``first`` is larger."""
+    """Run operations ``first`` to ``last`` of a unit in slots or replicas from the next block on.
+
+    None, if ``first`` is larger. Where only the replicas are others, nothing is handed over.
+    """
 
     switch: int
     unit: int
     first: int
     last: int
     interval_us: int
+    replicas: list[int] = []
+    """Numbers of the replicas that compute them; their count is the degree. None: slots do."""
 
 
 class Use(_Message, kw_only=True):

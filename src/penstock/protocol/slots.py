@@ -1,7 +1,9 @@
-"""Messages of the batch path: between the workers, who own the work, and the slots, who do it; and to the driver.
+"""Messages between the workers, who own the work, and the slots and replicas, who do it; and to the driver.
 
-A *slot* is a task of a Spark job that runs a group of micro-batches. Columns travel as frames of their own behind the
-message, in the order that it lists them.
+A *slot* is a task of a Spark job that runs a group of micro-batches. A *replica* is a slot whose task lives as long as
+the job, and which runs the record form: its items are rows. Groups of slots are numbered upwards from 1, pools of
+replicas downwards from -1. Columns, or rows, travel as frames of their own behind the message, in the order that it
+lists them.
 """
 
 from __future__ import annotations
@@ -63,6 +65,15 @@ class Part(msgspec.Struct, array_like=True, kw_only=True):
     count: int
 
 
+class Side(msgspec.Struct, array_like=True, kw_only=True):
+    """Records that an operation has put aside, as rows; one of the frames that follow."""
+
+    index: int
+    """Of the operation in the unit's chain."""
+    port: str
+    count: int
+
+
 class TimesRead(msgspec.Struct, array_like=True):
     """What the times of a micro-batch are, as the lane that it belongs to needs to know.
 
@@ -82,7 +93,7 @@ class TimesRead(msgspec.Struct, array_like=True):
 
 
 class Done(_Message, kw_only=True):
-    """A micro-batch is through: frames follow for each part, then for the records that go on, then for the sink."""
+    """An item is through: frames follow for each part, for the records that go on, for the sink, for each side."""
 
     incarnation: int
     item: int
@@ -99,6 +110,10 @@ class Done(_Message, kw_only=True):
     """Records that leave the range for the operations behind it, in each frame."""
     staged: list[int]
     """Records that were made ready for the sink, in each frame."""
+    sides: list[Side] = []
+    """Of an item in rows: what operations have put aside."""
+    cpu_ns: int = 0
+    """Processor time of an item in rows; what it took in all is from ``began_us`` to ``done_us``."""
 
 
 class NotDone(_Message, kw_only=True):
@@ -146,6 +161,18 @@ class Do(_Message, kw_only=True):
     """Measure both forms on these records, tell the driver, and give no results."""
     using: dict[int, str] = {}
     """Which alternatives compute it, by index of the operation."""
+    rows: bool = False
+    """In record form: rows follow as a frame."""
+    skip: int = 0
+    """Of an item in rows: how many records of the same runs went before it in other items."""
+
+
+class Ask(_Message, kw_only=True):
+    """Say what you hold: a replica that has nothing to do keeps quiet otherwise."""
+
+    slot: int
+    worker: int
+    incarnation: int
 
 
 class Left(_Message, kw_only=True):
@@ -216,7 +243,7 @@ class StillThere(_Message):
 
 
 ToSlotFromDriver = Workers | End | StillThere
-ToSlot = Do | Left | Workers | End | StillThere
+ToSlot = Do | Ask | Left | Workers | End | StillThere
 
 decode_from_slot = msgspec.msgpack.Decoder(FromSlot).decode
 decode_to_slot = msgspec.msgpack.Decoder(ToSlot).decode

@@ -64,6 +64,11 @@ class Attempt:
         self.restart = restart
         self._lock: IO[str] | None = None
 
+    @property
+    def epoch(self) -> int:
+        """The epoch that it goes on from; 0 where it begins with nothing."""
+        return self.restart.epoch if self.restart is not None else 0
+
     @staticmethod
     def begin(plan: Plan) -> Attempt:
         """Take the checkpoint directory over, from a run that has ended.

@@ -11,7 +11,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 
 from penstock.connectors.store import OUTAGE_S, shown
-from penstock.errors import CheckpointUnavailable
+from penstock.errors import CheckpointUnavailable, naming
 from penstock.runtime.attempts import Attempt
 from penstock.runtime.checkpoints import CommitRecord
 
@@ -25,6 +25,8 @@ class CommitWriter:
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
         attempt.store.wait_for(OUTAGE_S)
+        self._settled_epoch = attempt.epoch
+        """The last epoch that is recorded: sinks must be done with it before the next one is."""
         self._todo: SimpleQueue[CommitRecord | None] = SimpleQueue()
         self._outdated: SimpleQueue[CommitRecord | None] = SimpleQueue()
         self._done: SimpleQueue[int | Exception] = SimpleQueue()
@@ -65,7 +67,9 @@ class CommitWriter:
     def _write(self) -> None:
         while (record := self._todo.get()) is not None:
             try:
+                record.sinks = self._settled(record.sinks)
                 self._attempt.commit(record)
+                self._settled_epoch = record.epoch
             except OSError as error:
                 self._tell(CheckpointUnavailable(place=shown(self._attempt.plan.options.checkpoint), cause=error))
             except Exception as error:
@@ -74,6 +78,16 @@ class CommitWriter:
                 self._tell(record.epoch)
                 self._outdated.put(record)
         self._outdated.put(None)
+
+    def _settled(self, states: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
+        """Wait until the driver's part of all that is recorded is done; return the states of the sinks with it."""
+        settled = dict(states)
+        for name, sink in self._attempt.plan.sinks.items():
+            with naming(name):
+                told = sink.settle(self._settled_epoch)
+            if told:
+                settled[name] = {**states.get(name, {}), **told}
+        return settled
 
     def _tell(self, done: int | Exception) -> None:
         with self._closed:

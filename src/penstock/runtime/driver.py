@@ -17,7 +17,7 @@ from penstock.control.monitor import Monitor, Status
 from penstock.control.rescaling import MoveReport
 from penstock.control.resume import anchors, outputs
 from penstock.control.scheduler import Phase, Resumption
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, naming
 from penstock.metrics import Histogram
 from penstock.protocol.commands import Command
 from penstock.runtime.attempts import Attempt
@@ -56,7 +56,7 @@ class Driver:
         self._attempt = attempt
         self._plan = plan = attempt.plan
         self._node = node
-        self._connections = Connections(node, plan.options.slots or plan.workers)
+        self._connections = Connections(node, (plan.options.slots or plan.workers) + plan.replicas)
         self._anchors, self._outputs = anchors(plan), outputs(plan)
         cores = (os.cpu_count() or 1) if plan.options.master.startswith("local") else 1 << 20
         self._machine = DriverMachine(plan, now_us(), cores, resumption)
@@ -192,6 +192,8 @@ class Driver:
                 placement=list(scheduler.placement),
                 moves=scheduler.rescaling.reports[-MOVES_SHOWN:],
                 moves_total=len(scheduler.rescaling.reports),
+                replicas=done.replicas,
+                replica_pids=machine.loop.replication.pids,
                 actions=[_told(each, self._started_us) for each in done.actions[-ACTIONS_SHOWN:]],
             )
 
@@ -199,6 +201,10 @@ class Driver:
         try:
             while not self._machine.ended:
                 self._turn()
+            if self._machine.error is None:
+                for name, sink in self._plan.sinks.items():
+                    with naming(name):
+                        sink.finish()
         except Exception as error:
             failed = error if isinstance(error, PenstockError) else PenstockError(f"the driver failed: {error!r}.")
             with self._lock:
@@ -252,8 +258,8 @@ class Driver:
             case Disconnect(endpoint=endpoint):
                 self._node.disconnect(endpoint, linger_ms=LINGER_MS)
             case Hand(message=message):
-                self._deliveries.take(message)
-                self.first_result_us = self.first_result_us or now_us()
+                if self._deliveries.take(message):
+                    self.first_result_us = self.first_result_us or now_us()
             case RecordCommit():
                 self._record(chore)
             case Replace() | Withdraw() | Submit():

@@ -31,6 +31,7 @@ from penstock.runtime.scratch import ScratchClient
 from penstock.runtime.sharing import look_for_sign
 from penstock.runtime.storing import Fetched, SnapshotStore, SnapshotWriter
 from penstock.runtime.suspects import open_guard
+from penstock.runtime.tables import TableAssignment, offer_tables
 from penstock.runtime.transport import LOOPBACK, Keys, Node
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -51,6 +52,8 @@ class Assignment(msgspec.Struct, frozen=True):
     """Where the driver keeps snapshots of workers that do not see its directory; empty: nowhere."""
     queries: QueryAssignment | None = None
     """The query service, where operations need it."""
+    tables: TableAssignment | None = None
+    """Where the tables are that Spark has loaded."""
 
 
 def run_worker(packed: bytes, worker: int, assignment: Assignment, order: int) -> None:
@@ -74,6 +77,7 @@ def run_worker(packed: bytes, worker: int, assignment: Assignment, order: int) -
         _tell_why(assignment, worker, incarnation, WorkerFailed(what, hint=hint))
         return
     offer_service(assignment.queries, plan)
+    offer_tables(assignment.tables)
     try:
         sees_driver = look_for_sign(assignment.sign, needed=not assignment.scratch)
     except PenstockError as error:
@@ -129,7 +133,7 @@ class _Host:
         self._checkpoint = plan.options.checkpoint
         self._node = Node(assignment.keys, assignment.host or own_address(assignment.driver))
         self._node.connect(assignment.driver)
-        self._connections = Connections(self._node, plan.options.slots or plan.workers)
+        self._connections = Connections(self._node, (plan.options.slots or plan.workers) + plan.replicas)
         self._careful = False
         """Whether what is being read back is for careful mode."""
         self._store = store

@@ -10,12 +10,13 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from penstock.connectors.base import Sink
+from penstock.connectors.base import Sink, Source
 from penstock.connectors.store import is_url
 from penstock.control.adaptation import Adaptation, checked_operations
 from penstock.control.events import GroupJobEnded, Replace, Withdraw
@@ -40,6 +41,7 @@ from penstock.runtime.host import Assignment
 from penstock.runtime.interrupts import Acknowledge, taken_interrupts
 from penstock.runtime.metrics_out.exporter import Exporter
 from penstock.runtime.metrics_out.samples import OutletFigures
+from penstock.runtime.progress import WATCH_S, Progress, screen
 from penstock.runtime.queries import open_service
 from penstock.runtime.report import Report, make_report
 from penstock.runtime.scratch import ScratchServer, shares_nothing
@@ -47,6 +49,7 @@ from penstock.runtime.sessions import check_master, fitted
 from penstock.runtime.sharing import leave_sign, remove_sign
 from penstock.runtime.shipping import ship_program
 from penstock.runtime.spark import GroupJobs, Hosting, close_session, is_own, open_session
+from penstock.runtime.tables import TableService, open_tables
 from penstock.runtime.transport import LOOPBACK, Keys, Node
 
 if TYPE_CHECKING:
@@ -101,6 +104,7 @@ class Job:
     def __init__(self, plan: Plan) -> None:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._scratch_server: ScratchServer | None = None
+        self._tables: TableService | None = None
         if not plan.options.checkpoint:
             self._scratch = tempfile.TemporaryDirectory(prefix=f"penstock-{plan.options.name}-")
             plan = replace(plan, options=replace(plan.options, checkpoint=self._scratch.name))
@@ -124,12 +128,13 @@ class Job:
             raise
         self._plan = self._attempt.plan = plan
         self._closed = threading.Lock()
-        self._sinks = list(plan.sinks.values())
+        sources = [unit.source for unit in plan.units if unit.source is not None]
+        self._ends: list[Source | Sink] = [*plan.sinks.values(), *sources]
         self._open = True
         self._hasty = False
         try:
-            for sink in self._sinks:
-                sink.claim()
+            for end in self._ends:
+                end.claim()
             resumption = restart.resumption() if restart is not None else None
             ship_program(self._session)
             host = _host(self._session)
@@ -139,12 +144,14 @@ class Job:
             own_host = host if _is_loopback(host) else ""
             self._queries = open_service(self._session, self._plan, self._keys, host, own_host)
             queries = self._queries.assignment if self._queries is not None else None
+            self._tables = open_tables(self._session, self._plan, self._keys, host, own_host)
+            tables = self._tables.assignment if self._tables is not None else None
             if shares_nothing(self._plan.options, self._session.sparkContext.master):
                 directory = Path(self._plan.options.checkpoint) / "snapshots"
                 self._scratch_server = ScratchServer(self._keys, host, directory)
             scratch = self._scratch_server.endpoint if self._scratch_server is not None else ""
             assignment = Assignment(
-                self._node.endpoint, self._keys, own_host, self._sign, own_clock(), scratch, queries
+                self._node.endpoint, self._keys, own_host, self._sign, own_clock(), scratch, queries, tables
             )
             self._hosting = Hosting(
                 self._session, self._plan, assignment, self._driver.post, lambda: self._driver.phase is Phase.STARTING
@@ -156,10 +163,12 @@ class Job:
                 lambda group, error: self._driver.post(GroupJobEnded(group, error)),
             )
         except BaseException:
+            if self._tables is not None:
+                self._tables.close()
             if self._scratch_server is not None:
                 self._scratch_server.close()
-            for sink in self._sinks:
-                sink.release()
+            for end in self._ends:
+                end.release()
             close_session()
             self._exporter.close()
             self._attempt.release()
@@ -215,6 +224,35 @@ class Job:
     def status(self) -> Status:
         """Live figures: per operation the rates, λ, queue, service time, latencies."""
         return self._driver.status()
+
+    @property
+    def progress(self) -> Progress:
+        """How far the job is: counts, rates, queues and latencies, as a table where it is shown."""
+        return Progress.of(self.status(), self._driver.monitor.sources, set(self._plan.sinks) - {DEAD_LETTERS})
+
+    def watch(self, timeout: str | float | None = None) -> None:
+        """Show the progress until the job ends, for ``timeout`` at most: a live table in a notebook, lines elsewhere.
+
+        An interrupt ends the watching, not the job.
+        """
+        until = None if timeout is None else monotonic() + parse_us(timeout, option="timeout", allow_zero=True) / 1e6
+        draw = screen()
+        with suppress(KeyboardInterrupt):
+            while True:
+                draw(self.progress)
+                left_s = WATCH_S if until is None else min(WATCH_S, until - monotonic())
+                if left_s <= 0 or self._driver.ended.wait(left_s):
+                    break
+        draw(self.progress)
+
+    def __repr__(self) -> str:
+        return f"<Job {self.progress.headline.removeprefix('job ')}>"
+
+    def _repr_html_(self) -> str:
+        return self.progress._repr_html_()
+
+    def __dir__(self) -> list[str]:
+        return [name for name in dir(type(self)) if not name.startswith("_")]
 
     def latency_us(self) -> Histogram:
         """Latencies so far where end-to-end latency is taken, see :class:`Report`; two moments can be subtracted."""
@@ -323,10 +361,12 @@ class Job:
                 self._groups.cancel()
             if self._queries is not None:
                 self._queries.close()
+            if self._tables is not None:
+                self._tables.close()
             self._node.close(linger_ms=0)
             close_session()
-            for sink in self._sinks:
-                sink.release()
+            for end in self._ends:
+                end.release()
             remove_sign(self._sign)
             self._attempt.release()
             if self._scratch_server is not None:
@@ -346,7 +386,7 @@ class Job:
 
 def _open_session(plan: Plan) -> tuple[SparkSession, Plan]:
     """Return the Spark session, and the plan as it can host it."""
-    session = open_session(plan.options.master, plan.workers, plan.options.name)
+    session = open_session(plan.options.master, plan.workers + plan.replicas, plan.options.name)
     if is_own(session):
         return session, plan
     try:
@@ -405,6 +445,18 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
     slots, group_size : int
         Tasks that run micro-batches side by side (default: as many as workers), and how many each of them runs before
         its Spark job ends (default: tuned to a scheduling overhead of 5 to 10 %).
+    replicas : int
+        Processes that stand by, so that operations with a slow function can be computed by several of them side by
+        side; 0, the default: as many as operations ask for with their own ``replicas=``. See docs/replicas.md.
+    grouping : {"load", "shuffle"}
+        Which replica gets the next records: the least utilised one (the default), or each in turn.
+    replica_interval : str
+        How often the number of active replicas is decided, where that is left to the job (default: ``"1s"``).
+    event_timeout : str
+        Drop records that have waited at their source for longer than this. Default: none are dropped.
+    queue_bound : int
+        Of more records than this that wait at a source instance, drop the oldest. Default: none are dropped. What
+        either drops goes to the dead letters of its chain, or is counted as skipped at the source.
     checkpoint : path
         Directory for snapshots and commits. A job that is started again with it goes on where the last commit
         was; without it, only lost workers are recovered. On a cluster all machines must share it; a cluster whose

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import threading
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from penstock.operators.stateless.transform import Transform, use_service
 from penstock.pipeline.plan import OpSpec, Plan
 from penstock.protocol.link import Kind
 from penstock.protocol.queries import Answer, Ask, Fetch, Piece, QueryMessage, Rows, decode, encode
+from penstock.runtime.prepared import Key, Queries
 from penstock.runtime.transport import Keys, Node
 from penstock.spark.sessions import hosts_workers, query_session
 from penstock.spark.sources import checked
@@ -49,6 +51,12 @@ ANSWERS_MAX = 1_000
 TURN_US = 50_000
 ASKER_TURN_US = 5_000
 """So often an asker that waits looks up."""
+READY = 2
+"""Queries of each operation that are planned before a job begins."""
+READY_S = 20.0
+"""So long the job waits for that at the most."""
+ASK = "penstock.ask"
+"""The property of a Spark job that says which micro-batch it is for."""
 
 
 class QueryAssignment(msgspec.Struct, frozen=True):
@@ -95,23 +103,40 @@ class QueryService:
         """By request, the oldest first: the answer, once there is one."""
         self._lock = threading.Lock()
         self._closed = threading.Event()
+        self._queries = Queries(self._made, self._warm_up)
         self._thread = threading.Thread(target=self._serve, name="penstock-queries", daemon=True)
         self._thread.start()
-        for name, op in self._operations.items():
-            self._jobs.submit(self._warm_up, name, op)
+        # The job begins after that, so its first records find queries that are planned.
+        wait([self._jobs.submit(self._get_ready, name) for name in self._operations], READY_S)
 
-    def _warm_up(self, name: str, op: OpSpec) -> None:
-        """Run the query over nothing: what Spark does once, it has done when the first records come."""
-        group = "penstock-query-warm-up"
-        self._session.sparkContext.setJobGroup(group, f"{name}: warm-up", interruptOnCancel=True)
-        schema = op.schema
+    def _get_ready(self, name: str) -> None:
+        key = name, 1
+        ready = [self._queries.warm(key)]
+        if ready[0].is_kept:
+            ready += [self._queries.warm(key) for _ in range(READY - 1)]
+        for each in ready:
+            self._queries.give(key, each)
 
-        def nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for _ in batches:
-                yield schema.to_batch([])
+    def _made(self, key: Key) -> Any:
+        (name, parts), assignment = key, self.assignment
+        op = self._operations[name]
+        numbers = self._session.range(0, parts, 1, parts)
+        rows = numbers.mapInArrow(_fetching(parts, assignment, op.schema), spark_schema(op.schema))
+        result = _applied(name, op, rows)
+        return result.mapInArrow(bringing(None, assignment, op.output), "task long, pieces long")
 
-        rows = self._session.range(0, 1, 1, 1).mapInArrow(nothing, spark_schema(schema))
-        _applied(name, op, rows).mapInArrow(lambda batches: batches, spark_schema(op.output)).collect()
+    def _warm_up(self, key: Key, frame: Any) -> None:
+        context, group = self._session.sparkContext, f"penstock-query-warm-up-{os.urandom(4).hex()}"
+        context.setJobGroup(group, f"{key[0]}: warm-up", interruptOnCancel=True)
+        context.setLocalProperty(ASK, None)
+        with self._lock:
+            self._running[group] = None
+        try:
+            frame.collect()
+        finally:
+            with self._lock:
+                del self._running[group]
+                self._causes.pop(group, None)
 
     def _check(self, name: str, op: OpSpec) -> None:
         """Apply the function to nothing: before a record is read, its columns are known to fit."""
@@ -175,14 +200,13 @@ class QueryService:
             self._answers.append((ask.endpoint, answer))
 
     def _job(self, ask: Ask, group: str) -> dict[int, int]:
-        op, assignment = self._operations[ask.operation], self.assignment
-        parts = 1 + ask.count // PART_RECORDS
+        key = ask.operation, 1 + ask.count // PART_RECORDS
+        query = self._queries.take(key)
         context = self._session.sparkContext
         context.setJobGroup(group, f"{ask.operation}: {ask.count} records", interruptOnCancel=True)
-        numbers = self._session.range(0, parts, 1, parts)
-        rows = numbers.mapInArrow(_fetching(ask, parts, assignment, op.schema), spark_schema(op.schema))
-        result = _applied(ask.operation, op, rows)
-        sent = result.mapInArrow(_bringing(ask, assignment, op.output), "task long, pieces long").collect()
+        context.setLocalProperty(ASK, b64encode(encode(ask)).decode())
+        sent = query.frame.collect()
+        self._queries.give(key, query)  # one that has failed is not run again
         return {row.task: row.pieces for row in sent}
 
     def close(self) -> None:
@@ -194,6 +218,7 @@ class QueryService:
         self._closed.set()
         self._thread.join()
         self._jobs.shutdown(wait=False, cancel_futures=True)
+        self._queries.close()
         self._node.close(linger_ms=0)
 
 
@@ -220,30 +245,49 @@ def _applied(name: str, op: OpSpec, df: Any) -> Any:
     return checked(name, op.output, result)
 
 
+def _asked() -> Ask | None:
+    """What the job of this task is for, if it is for a micro-batch."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    packed = context.getLocalProperty(ASK) if context is not None else None
+    ask = decode(b64decode(packed)) if packed else None
+    assert ask is None or isinstance(ask, Ask)
+    return ask
+
+
 def _fetching(
-    ask: Ask, parts: int, assignment: QueryAssignment, schema: Schema
+    parts: int, assignment: QueryAssignment, schema: Schema
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def fetch(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ask = _asked()
         for batch in batches:
             for part in batch.column(0).to_pylist():
-                yield _fetched(ask, part, parts, assignment, schema)
+                yield schema.to_batch([]) if ask is None else _fetched(ask, part, parts, assignment, schema)
 
     return fetch
 
 
-def _bringing(
-    ask: Ask, assignment: QueryAssignment, schema: Schema
+def bringing(
+    ask: Ask | None, assignment: QueryAssignment, schema: Schema
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What the last stage of a job does: brings the rows to who has asked, and says how many pieces they are.
+
+    Who that is says the job, where it is not given.
+    """
+
     def bring(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
-        context = TaskContext.get()
+        to, context, number = ask or _asked(), TaskContext.get(), 0
         assert context is not None
-        task, number = int(context.taskAttemptId()), 0
+        task = int(context.taskAttemptId())
         node = _node(assignment)
         for batch in batches:
+            if to is None:
+                continue
             for payload in _packed(ours(batch, schema)):
-                _send(node, ask.endpoint, Piece(request=ask.request, task=task, number=number), payload)
+                _send(node, to.endpoint, Piece(request=to.request, task=task, number=number), payload)
                 number += 1
         yield pa.RecordBatch.from_pydict({"task": [task], "pieces": [number]})
 

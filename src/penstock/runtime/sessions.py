@@ -95,6 +95,7 @@ def judged(plan: Plan, facts: SessionFacts, *, unauthenticated: bool = False) ->
     batch, needed = _wants_batch(plan), cores_needed(plan)
     if facts.cores_max is not None and facts.cores_max < needed:
         slot = ", one for a slot of the batch form" if batch else ""
+        slot = f", {plan.replicas} for replicas{slot}" if plan.replicas else slot
         how = f'a session with "local[{needed},{TASK_FAILURES_MAX}]"' if facts.is_local else "a larger cluster"
         fewer = facts.cores_max + workers - needed
         how = f"parallelism={fewer} or {how}" if fewer > 0 else how
@@ -119,7 +120,7 @@ def judged(plan: Plan, facts: SessionFacts, *, unauthenticated: bool = False) ->
         raise SessionRefused(problems)
     if facts.cores_max is None:
         return plan, ""
-    spare = facts.cores_max - workers - CORES_OTHERS
+    spare = facts.cores_max - workers - plan.replicas - CORES_OTHERS
     if not spare:
         note = f"the Spark session has {facts.cores_max} cores, none of them for slots: operations stay in record form"
         return replace(plan, options=replace(options, forms=Forms.RECORD)), note
@@ -138,8 +139,8 @@ def fitted(plan: Plan, session: SparkSession) -> tuple[Plan, str]:
 
 
 def cores_needed(plan: Plan) -> int:
-    """Cores without which a session of the user's does not do: for workers, a slot where one must be, and others."""
-    return plan.workers + _wants_batch(plan) + CORES_OTHERS
+    """Cores without which a session of the user's does not do: workers, replicas, a slot where one must be, others."""
+    return plan.workers + plan.replicas + _wants_batch(plan) + CORES_OTHERS
 
 
 def _wants_batch(plan: Plan) -> bool:

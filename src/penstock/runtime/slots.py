@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import os
 import signal
+from time import thread_time_ns
 
 import msgspec
 
-from penstock.engine.slices import Slice
-from penstock.engine.slot import Identity, SliceId, SlotMachine
+from penstock.engine.slot import Identity, Slices, SlotMachine
 from penstock.operators.errors import describe_error
 from penstock.runtime.clock import adopt, now_ns, now_us
 from penstock.runtime.host import Assignment, open_plan, own_address
 from penstock.runtime.queries import offer_service
+from penstock.runtime.tables import offer_tables
 from penstock.runtime.transport import Node
 
-IDLE_WAIT_US = 1_000_000
+IDLE_WAIT_US = 30_000_000
 
 
 class GroupTask(msgspec.Struct, frozen=True):
@@ -35,12 +36,13 @@ class _Kept:
 
     def __init__(self, packed: bytes, task: GroupTask) -> None:
         self.plan = open_plan(packed)
-        self.slices: dict[SliceId, Slice] = {}
+        self.slices: Slices = {}
         assignment = task.assignment
         adopt(assignment.clock)
         self.node = Node(assignment.keys, assignment.host or own_address(assignment.driver))
         self.node.connect(assignment.driver)
         offer_service(assignment.queries, self.plan)
+        offer_tables(assignment.tables)
 
     def close(self) -> None:
         for each in self.slices.values():
@@ -78,7 +80,7 @@ def _serve(kept: _Kept, slot: int, task: GroupTask) -> None:
     incarnation = int.from_bytes(os.urandom(6), "big")
     identity = Identity(task.group, slot, incarnation, node.endpoint, os.getpid())
     driver = task.assignment.driver
-    machine = SlotMachine(kept.plan, identity, task.micro_batches, kept.slices, now_ns, driver)
+    machine = SlotMachine(kept.plan, identity, task.micro_batches, kept.slices, now_ns, driver, thread_time_ns)
     while True:
         arrived = node.receive()
         now = now_us()

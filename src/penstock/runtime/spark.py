@@ -31,6 +31,7 @@ from penstock.runtime.sessions import (
 )
 from penstock.runtime.slots import GroupTask, run_slot
 from penstock.runtime.transport import LOOPBACK
+from penstock.spark.failures import failures
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +40,6 @@ LOCAL_SLOTS_MIN = 32
 
 WATCH_S = 1.0
 """Between two looks at Spark's cores and failed tasks."""
-TASKS_LOOKED_AT_MAX = 100
 _OTHER_PYTHON = (
     "No module named 'penstock",
     "No module named penstock",
@@ -188,24 +188,8 @@ def close_session() -> None:
 
 def failed_tasks(session: SparkSession, group: str) -> TasksFailed:
     """How many tasks of a job group have failed until now, and why one of them has."""
-    tracker, count, error = session.sparkContext.statusTracker(), 0, ""
-    for job in tracker.getJobIdsForGroup(group):
-        found = tracker.getJobInfo(job)
-        for stage in found.stageIds if found is not None else ():
-            info = tracker.getStageInfo(stage)
-            if info is not None and info.numFailedTasks:
-                count += info.numFailedTasks
-                error = error or _error_of(session, stage, info.currentAttemptId)
+    count, error = failures(session, group)
     return TasksFailed(count, telling_line(error))
-
-
-def _error_of(session: SparkSession, stage: int, attempt: int) -> str:
-    tasks = session.sparkContext._jsc.sc().statusStore().taskList(stage, attempt, TASKS_LOOKED_AT_MAX).iterator()
-    while tasks.hasNext():
-        message = tasks.next().errorMessage()
-        if message.isDefined():
-            return str(message.get())
-    return ""
 
 
 class Hosting:
@@ -367,6 +351,8 @@ class GroupJobs:
         context = self._session.sparkContext
         try:
             told = f"{self._job}: slots for micro-batches, group {command.group}"
+            if command.group < 0:
+                told = f"{self._job}: {command.slots} replicas"
             context.setJobGroup(self._group, told, interruptOnCancel=True)
             tasks = context.parallelize(range(command.slots), command.slots).mapPartitionsWithIndex(host)
             unable = tasks.collect()

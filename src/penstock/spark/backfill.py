@@ -36,6 +36,7 @@ from penstock.spark import sources
 from penstock.spark.columns import Dialect, NotNative, Sql, spark_column
 from penstock.spark.frames import DataFrame, Frame, Step
 from penstock.spark.keyed import compile_keyed, dead_letters
+from penstock.spark.tables import SparkTable
 from penstock.types import Schema
 
 
@@ -247,21 +248,25 @@ class _Compiler:
             return Frame(frame.df.where(chosen[port]), schema)
         if isinstance(operation, Transform):
             return Frame(sources.checked(node.name, schema, operation.function(frame.df)), schema)
-        if isinstance(operation, Lookup) and isinstance(operation.table, Table):
+        if isinstance(operation, Lookup) and isinstance(operation.table, Table | SparkTable):
             return Frame(self._lookup(operation, operation.table, frame, schema), schema)
         raise NotNative(f"{node.kind} runs through its own batch form")
 
     def _column(self, column: Column, schema: Schema) -> Sql:
         return spark_column(column, schema, self._dialect)
 
-    def _lookup(self, of: Lookup, table: Table, frame: Frame, schema: Schema) -> DataFrame:
+    def _lookup(self, of: Lookup, table: Table | SparkTable, frame: Frame, schema: Schema) -> DataFrame:
         import pyarrow as pa
         from pyspark.sql import functions as F
 
-        rows = self._session.createDataFrame(pa.Table.from_batches([table.batch()], table.schema.arrow))
+        if isinstance(table, SparkTable):
+            rows = table.frame(self._session)
+        else:
+            rows = self._session.createDataFrame(pa.Table.from_batches([table.batch()], table.schema.arrow))
         rows = rows.select(*(F.col(name).alias(f"_t_{name}") for name in table.schema.names))
         kind = "left" if of.how is How.LEFT else "inner"
-        joined = frame.df.join(F.broadcast(rows), F.col(of.on) == F.col(f"_t_{table.key}"), kind)
+        small = rows if isinstance(table, SparkTable) else F.broadcast(rows)
+        joined = frame.df.join(small, F.col(of.on) == F.col(f"_t_{table.key}"), kind)
         return joined.select(
             *(F.col(name) if name in frame.schema else F.col(f"_t_{name}").alias(name) for name in schema.names)
         )

@@ -8,9 +8,11 @@ operation            plan
 ===================  ==========================================================================================
 tumbling, sliding    ``window`` and ``groupBy``; sorted groups for aggregates that Spark does not have
 session              ``session_window`` with a gap that is one microsecond longer: Spark's ends are exclusive
-running              ``groupBy``: the last value of each key; with ``emit="every"`` sorted groups
+by number            sorted groups, in the order of a time column; without one there is no order to go by
+running, global      ``groupBy``: the last value of each key; with ``emit="every"`` sorted groups
 join, match="all"    an equi-join by key and bucket of time, each as long as the join reaches
-join, match="once"   sorted groups
+join, match="once"   sorted groups; so is an as-of join
+limit                ``limit``
 drop_duplicates      ``dropDuplicates``; with a time, sorted groups
 any other            sorted groups
 ===================  ==========================================================================================
@@ -20,13 +22,15 @@ Sorted groups: what runs before the shuffle, a shuffle by key, a sort by key and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.errors import InvalidGraph, PenstockError
 from penstock.operators import (
     DEAD_LETTER_SCHEMA,
     DEAD_LETTERS,
@@ -35,8 +39,10 @@ from penstock.operators import (
     Emit,
     ErrorPolicy,
     Errors,
-    How,
+    Global,
     Join,
+    JoinHow,
+    Limit,
     Operation,
     Pairing,
     Result,
@@ -49,7 +55,7 @@ from penstock.spark.aggregates import spark_aggregates
 from penstock.spark.columns import NotNative, Sql
 from penstock.spark.frames import ArrowFunction, DataFrame, Frame, Step
 from penstock.spark.types import ours, spark_schema
-from penstock.types import Record, Schema
+from penstock.types import Record, Schema, attribute
 
 
 def compile_keyed(
@@ -63,10 +69,14 @@ def compile_keyed(
                 return _aggregation(operation, inputs[0], output)
             if isinstance(operation, Join):
                 return _join(operation, inputs, output)
+            if isinstance(operation, Limit):
+                return inputs[0].df.limit(operation.count)
             if isinstance(operation, DropDuplicates):
                 return _distinct(operation, inputs[0])
         except NotNative:
             pass
+        except PenstockError as error:
+            raise error.at(name) from None
     return sorted_groups(name, operation, inputs, output, on_error)
 
 
@@ -102,6 +112,13 @@ def _aggregation(of: Aggregation, frame: Frame, output: Schema) -> DataFrame:
     window, df = of.window, frame.df
     if of.emit is Emit.EVERY or of.ttl is not None:
         raise NotNative("Spark has no results for every record, and none that begin anew")
+    if of.counts is not None and of.counts.size is not None:
+        if of.counts.on is None:
+            raise InvalidGraph(
+                "a backfill cannot know in which order records came.",
+                hint="Give the window a time column: ps.count_window(…, on=…).",
+            )
+        raise NotNative("Spark has no windows by number")
     time = F.col(window.on) if window is not None else None
     made = spark_aggregates(of.aggregates, frame.schema, time)
     keys = [F.col(key) for key in of.keys]
@@ -111,6 +128,13 @@ def _aggregation(of: Aggregation, frame: Frame, output: Schema) -> DataFrame:
         # An empty stream has no value so far; Spark would give one of nothing.
         return df.groupBy(F.lit(0).alias("_all")).agg(*made).select(*output.names)
     df = _timed(df, window.on, "the window's time column")
+    if isinstance(window, Global):
+        # The last firing of a key is the first one after its newest record.
+        every, newest = F.lit(window.size_us).cast("long"), F.max(F.unix_micros(F.col(window.on)))
+        last = F.timestamp_micros(newest - F.pmod(newest, every) + every)
+        return (
+            df.groupBy(*(keys or [F.lit(0).alias("_all")])).agg(last.alias("window_end"), *made).select(*output.names)
+        )
     longer = int(isinstance(window, Session))
     grouped = df.groupBy(*keys, _window(window).alias("_window")).agg(*made)
     end = F.col("_window.end")
@@ -135,27 +159,39 @@ def _window(window: Window) -> Sql:
 def _join(of: Join, inputs: Sequence[Frame], output: Schema) -> DataFrame:
     from pyspark.sql import functions as F
 
-    if of.match is not Pairing.ALL:
-        raise NotNative("Spark has no join that uses records up")
+    if of.match is not Pairing.ALL or of.as_of:
+        raise NotNative("Spark has no join that chooses among partners by time")
     left = _timed(inputs[0].df, of.left_time, "the join's time column")
     right = _timed(inputs[1].df, of.right_time, "the join's time column")
     left = left.select(*(F.col(name).alias(f"_l_{name}") for name in inputs[0].schema.names))
     right = right.select(*(F.col(name).alias(f"_r_{name}") for name in inputs[1].schema.names))
     a, b = F.unix_micros(F.col(f"_l_{of.left_time}")), F.unix_micros(F.col(f"_r_{of.right_time}"))
-    reach = F.lit(of.within_us).cast("long")
-    # Buckets as long as the join reaches: a partner is in the same one or in one of its neighbours.
-    step = F.lit(max(of.within_us, 1)).cast("long")
-    left = left.withColumn("_bucket", a - F.pmod(a, step))
-    bucket = b - F.pmod(b, step)
-    near = F.array(bucket - step, bucket, bucket + step) if of.within_us else F.array(bucket)
-    right = right.withColumn("_near", F.explode(near))
-    same = F.col("_bucket") == F.col("_near")
+    low, high = (F.lit(each).cast("long") for each in (of.bounds.low_us, of.bounds.high_us))
+    same = (b - a >= low) & (b - a <= high)
     for key in of.keys:
         same = same & (F.col(f"_l_{key}") == F.col(f"_r_{key}"))
-    close = (a - b <= reach) & (b - a <= reach)
-    joined = left.join(right, same & close, "left" if of.how is How.LEFT else "inner")
+    if of.how is not JoinHow.FULL:
+        # Buckets as long as a partner's time may vary: it is in one or two of them. Records of the side whose records
+        # are all sent on are in one, or they would come several times.
+        step = F.lit(max(of.bounds.width_us, 1)).cast("long")
+
+        def bucket(time: Sql) -> Sql:
+            return time - F.pmod(time, step)
+
+        if of.how is JoinHow.RIGHT:
+            right = right.withColumn("_bucket", bucket(b))
+            near = F.array(bucket(a + low), bucket(a + high))
+            left = left.withColumn("_near", F.explode(F.array_distinct(near)))
+        else:
+            left = left.withColumn("_bucket", bucket(a))
+            near = F.array(bucket(b - high), bucket(b - low))
+            right = right.withColumn("_near", F.explode(F.array_distinct(near)))
+        same = same & (F.col("_bucket") == F.col("_near"))
+    joined = left.join(right, same, of.how.value)
     columns = {name: F.col(f"_l_{name}") for name in inputs[0].schema.names}
     columns |= {name: F.col(f"_r_{name}") for name in inputs[1].schema.names if name not in columns}
+    if of.how.keeps_right:
+        columns |= {key: F.coalesce(F.col(f"_l_{key}"), F.col(f"_r_{key}")) for key in of.keys}
     if of.left_time == of.right_time:
         # The later of the two; Spark's greatest leaves out the null of a record without a partner.
         columns[of.left_time] = F.greatest(F.col(f"_l_{of.left_time}"), F.col(f"_r_{of.right_time}"))
@@ -171,7 +207,7 @@ def _distinct(of: DropDuplicates, frame: Frame) -> DataFrame:
 def _expanded(operation: Operation) -> Operation:
     """The operation as it runs over history: a window's result comes once, whenever the stream would send it."""
     if isinstance(operation, Aggregation) and operation.window is not None and operation.emit is not Emit.EVERY:
-        closing = replace(operation.window, emit=Emit.CLOSE, allowed_lateness_us=0)
+        closing = replace(operation.window, emit=Emit.CLOSE, allowed_lateness_us=0, early_us=0)
         return replace(operation, window=closing)
     return operation
 
@@ -202,11 +238,24 @@ def sorted_groups(
         df = df.sortWithinPartitions(*order)
     is_running = isinstance(operation, Aggregation) and operation.emit is Emit.CHANGE
     step = Step(name, expansion.behind, between, output, on_error)
-    function = grouping(step, expansion.keys, keeps_last=is_running, letters=letters)
+    last_by = operation.keys if isinstance(operation, Aggregation) and _never_ends(operation) else None
+    function = grouping(step, expansion.keys, keeps_last=is_running, last_by=last_by, letters=letters)
     return df.mapInArrow(function, spark_schema(DEAD_LETTER_SCHEMA if letters else output))
 
 
-def grouping(step: Step, keys: Sequence[str], *, keeps_last: bool, letters: bool = False) -> ArrowFunction:
+def _never_ends(of: Aggregation) -> bool:
+    """Whether there is one window, of which values so far are sent on."""
+    return isinstance(of.window, Global) or (of.counts is not None and of.counts.size is None)
+
+
+def grouping(
+    step: Step,
+    keys: Sequence[str],
+    *,
+    keeps_last: bool,
+    last_by: Sequence[str] | None = None,
+    letters: bool = False,
+) -> ArrowFunction:
     """The function that runs an operator with state over a partition that is sorted by key.
 
     Of a batch, all keys but the last are complete: their operator finishes, and with it goes what it held. The last key
@@ -216,13 +265,15 @@ def grouping(step: Step, keys: Sequence[str], *, keeps_last: bool, letters: bool
     ----------
     keeps_last : bool
         The operator gives the value so far whenever it takes records: only the last one of each key counts.
+    last_by : sequence of str, optional
+        The operator gives values so far at moments of its own: of each key, which these columns are, the last counts.
     letters : bool
         Give the dead letters in place of the results.
     """
     kind = _Letters if letters else _Group
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        group = kind(step, keeps_last)
+        group = kind(step, keeps_last, last_by)
         last: tuple[Any, ...] | None = None
         for batch in batches:
             batch = ours(batch, step.schema)
@@ -233,11 +284,11 @@ def grouping(step: Step, keys: Sequence[str], *, keeps_last: bool, letters: bool
             first = tuple(column[0].as_py() for column in columns)
             if last is not None and first != last:
                 yield from group.finish()
-                group = kind(step, keeps_last)
+                group = kind(step, keeps_last, last_by)
             if begins:
                 yield from group.take(batch.slice(0, begins))
                 yield from group.finish()
-                group = kind(step, keeps_last)
+                group = kind(step, keeps_last, last_by)
             yield from group.take(batch.slice(begins))
             last = tuple(column[batch.num_rows - 1].as_py() for column in columns)
         yield from group.finish()
@@ -248,24 +299,36 @@ def grouping(step: Step, keys: Sequence[str], *, keeps_last: bool, letters: bool
 class _Group:
     """One or several keys that an operator works on."""
 
-    def __init__(self, step: Step, keeps_last: bool) -> None:
+    def __init__(self, step: Step, keeps_last: bool, last_by: Sequence[str] | None) -> None:
         built = step.operation.build(step.schema, Errors(step.name, step.on_error))
         assert isinstance(built, StatefulOperator)
         self._operator = built
         self._step = step
         self._keeps_last = keeps_last
+        self._last_by = None if last_by is None else [attribute(name) for name in last_by]
         self._held: list[Record] = []
 
     def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         rows = self._operator.process(self._step.schema.to_rows(batch)).rows
         if self._keeps_last:
             self._held = rows  # a key that goes on was the only one before: its new value takes the old one's place
+        elif self._last_by is not None:
+            self._keep_last(rows)
         else:
             yield from self._batch(rows)
 
+    def _keep_last(self, rows: Iterable[Record]) -> None:
+        names = self._last_by or ()
+        last = {tuple(getattr(row, name) for name in names): row for row in chain(self._held, rows)}
+        self._held = list(last.values())
+
     def finish(self) -> Iterator[pa.RecordBatch]:
         came = self._operator.finish()
-        yield from self._batch([*self._held, *(came.rows if isinstance(came, Result) else came)])
+        rows = came.rows if isinstance(came, Result) else came
+        if self._last_by is not None:
+            self._keep_last(rows)
+            rows = []
+        yield from self._batch([*self._held, *rows])
 
     def _batch(self, rows: list[Record]) -> Iterator[pa.RecordBatch]:
         if rows:

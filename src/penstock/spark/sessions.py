@@ -42,6 +42,16 @@ def session_for(given: Any, inputs: Iterable[Any]) -> Any:
     return session
 
 
+def any_session(given: Any = None) -> Any:
+    """The session to read and hand over DataFrames in: the one given, that of the process, or a new one."""
+    from pyspark.sql import SparkSession
+
+    session = given or SparkSession.getActiveSession() or SparkSession._instantiatedSession
+    if session is None or session.sparkContext._jsc is None:
+        return new_session()
+    return query_session(session) if given is None and hosts_workers(session) else session
+
+
 def hosts_workers(session: Any) -> bool:
     """Whether a session is one that Penstock has started to host a job's workers."""
     return bool(session.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == "1")

@@ -10,10 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.connectors.base import Source
-from penstock.connectors.generator import Generator
-from penstock.connectors.json_files import JsonFiles
+from penstock.connectors.json_files import lines_frame as lines
 from penstock.connectors.lines_reader import SCHEMA as LINES
-from penstock.connectors.memory import Records
+from penstock.connectors.store import shown
 from penstock.errors import InvalidGraph, SourceMissing, TypeMismatch
 from penstock.spark.frames import DataFrame
 from penstock.spark.types import spark_schema, spark_type
@@ -22,7 +21,6 @@ from penstock.types import Schema
 BATCH_RECORDS = 10_000
 _FAR_FUTURE_US = 1 << 60
 _FORMATS = {"parquet": "parquet", "orc": "orc", "jsonl": "json", "ndjson": "json", "json": "json", "csv": "csv"}
-_SPACES = " \t\r\x0b\x0c"
 
 Input = Any
 """A pyspark DataFrame, or the path of files."""
@@ -65,45 +63,50 @@ def checked(name: str, schema: Schema, df: DataFrame) -> DataFrame:
     return df.select(*schema.names)
 
 
+def format_of(path: str) -> str:
+    """What Spark calls the format of files, by their names."""
+    return _FORMATS.get(Path(path).name.removesuffix(".gz").rpartition(".")[2].rstrip("*/"), "parquet")
+
+
 def _files(name: str, schema: Schema, path: str, session: Any) -> DataFrame:
-    suffix = Path(path).name.removesuffix(".gz").rpartition(".")[2].rstrip("*/")
-    form = _FORMATS.get(suffix, "parquet")
+    form = format_of(path)
     if form == "json" and schema == LINES:
         return lines([path], session)
     # Text files say nothing about types; what is not of the declared one is an error, as it is in a stream.
     reader = session.read.format(form)
     if form in ("json", "csv"):
-        reader = reader.schema(spark_schema(schema)).option("mode", "FAILFAST")
-        reader = reader.option("header", "true").option("timeZone", "UTC")
+        reader = reader.option("mode", "FAILFAST").option("header", "true").option("timeZone", "UTC")
     try:
+        if form == "csv":
+            reader = reader.schema(_by_header(schema, reader.load(path).columns))
+        elif form == "json":
+            reader = reader.schema(spark_schema(schema))
         return reader.load(path)
     except Exception as error:
         if "PATH_NOT_FOUND" in str(error):
-            raise SourceMissing(path=path, operation=name, read="by Spark") from None
+            raise SourceMissing(path=shown(path), operation=name, read="by Spark") from None
         raise
 
 
-def lines(paths: list[str], session: Any) -> DataFrame:
-    """The lines of files as `ps.json_files` reads them: without the space around them, and without blank ones."""
-    from pyspark.sql import functions as F
+def _by_header(schema: Schema, header: list[str]) -> Any:
+    """The columns in the order of a header, as `ps.csv_files` takes them; Spark itself would go by their places."""
+    from pyspark.sql.types import StringType, StructField, StructType
 
-    text = session.read.option("lineSep", "\n").text(paths)
-    stripped = F.btrim(F.col("value"), F.lit(_SPACES))
-    return (
-        text.select(stripped.alias("value")).where("value <> ''").select(F.col("value").cast("binary").alias("value"))
-    )
+    types = {field.name: spark_type(field.type) for field in schema.fields}
+    return StructType([StructField(name, types.get(name, StringType())) for name in header])
 
 
 def own(name: str, source: Source, session: Any, start_us: int) -> DataFrame:
     """What a source with data of its own has."""
-    if isinstance(source, JsonFiles):
-        source.check()
-        return lines(source.paths(), session)
-    if not isinstance(source, Records) and not (isinstance(source, Generator) and source.total is not None):
-        endless = "goes on for ever" if isinstance(source, Generator) else f"({source.kind}) has no history here"
+    if not source.is_bounded:
         raise InvalidGraph(
-            f"the source {endless}.", operation=name, hint=f"Give its history: {{{name!r}: a DataFrame or a path}}."
+            f"the source ({source.kind}) goes on for ever, or does not say that it ends.",
+            operation=name,
+            hint=f"Give its history: {{{name!r}: a DataFrame or a path}}.",
         )
+    source.check()
+    if (frame := source.dataframe(session)) is not None:
+        return checked(name, source.schema, frame)
     partitions = source.partitions(session.sparkContext.defaultParallelism)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

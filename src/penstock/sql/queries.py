@@ -7,18 +7,17 @@ from typing import Any
 
 from penstock.errors import PenstockError, TypeMismatch, nearest
 from penstock.expr import Column, col
-from penstock.expr.aggregation import has_aggregate, window
+from penstock.expr.aggregation import has_aggregate, session_window, window
 from penstock.expr.column import Op
 from penstock.expr.text import fail, parse, read_expression
 from penstock.pipeline.streams.base import Builder
 from penstock.pipeline.streams.stream import Stream
+from penstock.sql.joins import Scope, joined
 from penstock.types import quoted
 
 _HAVING = "_having"
 _REFUSED = {
-    "joins": "JOIN; use stream.join(…) or lookup(…), and query its result",
     "order": "ORDER BY: a stream has no end to sort up to",
-    "limit": "LIMIT: a stream has no end to count up to",
     "qualify": "QUALIFY",
     "laterals": "LATERAL VIEW; use stream.explode(…)",
     "with_": "WITH; query a stream that another query made",
@@ -33,8 +32,10 @@ _REFUSED = {
 def sql(text: str, **streams: Stream) -> Stream:
     """Build a stream from a query over streams.
 
-    The dialect is Spark's. There are SELECT (DISTINCT), FROM one stream or a query, WHERE, GROUP BY with
-    ``window(time, '10 seconds')``, HAVING and UNION ALL; results are those of the verbs that they stand for.
+    The dialect is Spark's. There are SELECT (DISTINCT), FROM streams and queries, JOIN (INNER, LEFT, RIGHT, FULL) ON
+    equal keys and bounds on the times of both sides, WHERE, GROUP BY with ``window(time, '10 seconds')`` or
+    ``session_window(time, '5 minutes')``, HAVING, LIMIT and UNION ALL; results are those of the verbs that they stand
+    for.
 
     Parameters
     ----------
@@ -46,6 +47,11 @@ def sql(text: str, **streams: Stream) -> Stream:
     Examples
     --------
     >>> ps.sql("SELECT ad, count(*) AS n FROM ads GROUP BY window(at, '10 seconds'), ad", ads=ads)  # doctest: +SKIP
+    >>> ps.sql(                                                                          # doctest: +SKIP
+    ...     "SELECT v.ad, clicked FROM views v JOIN clicks c "
+    ...     "ON v.ad = c.ad AND clicked BETWEEN viewed AND viewed + INTERVAL 10 MINUTES",
+    ...     views=views, clicks=clicks,
+    ... )
     """
     for name, stream in streams.items():
         if not isinstance(stream, Builder):
@@ -65,7 +71,7 @@ class _Query:
         if kind == "Union":
             if node.args.get("distinct"):
                 raise fail(node, self._text, "UNION holds every record for ever; use UNION ALL")
-            return self._union(node)
+            return self._limited(node, self._union(node))
         if kind != "Select":
             raise fail(node, self._text, f"{kind.upper()} is not supported")
         try:
@@ -77,6 +83,8 @@ class _Query:
 
     def _union(self, node: Any) -> Stream:
         """Both sides, with the names of the left one's columns."""
+        if node.args.get("order"):
+            raise fail(node, self._text, f"there is no {_REFUSED['order']}")
         left, right = self.read(node.left), self.read(node.right)
         if len(left.schema) != len(right.schema):
             raise fail(node, self._text, "the sides of UNION ALL have different numbers of columns")
@@ -87,11 +95,12 @@ class _Query:
         for part, told in _REFUSED.items():
             if node.args.get(part):
                 raise fail(node, self._text, f"there is no {told}")
-        stream = self._from(node)
+        scope = self._from(node)
+        stream = scope.stream
         where = node.args.get("where")
         if where is not None:
             stream = stream.filter(self._column(where.this))
-        items = self._items(node, stream)
+        items = self._items(node, scope)
         group = node.args.get("group")
         if group is None and not any(has_aggregate(item) for item in items):
             if node.args.get("having"):
@@ -99,32 +108,52 @@ class _Query:
             made = stream.select(*items)
         else:
             made = self._grouped(stream, node, group, items)
-        return made.distinct() if node.args.get("distinct") else made
+        return self._limited(node, made.distinct() if node.args.get("distinct") else made)
 
-    def _from(self, node: Any) -> Stream:
+    def _limited(self, node: Any, stream: Stream) -> Stream:
+        limit = node.args.get("limit")
+        if limit is None:
+            return stream
+        count = str(limit.expression)
+        if not count.isdecimal():
+            raise fail(limit, self._text, "LIMIT takes a number")
+        return stream.limit(int(count))
+
+    def _from(self, node: Any) -> Scope:
+        """What the query reads from, with the names of its columns settled."""
         source = node.args.get("from_") or node.args.get("from")
         if source is None:
             raise fail(node, self._text, "the query has no FROM")
-        table = source.this
-        if type(table).__name__ == "Subquery":
-            stream = self.read(table.this)
-        else:
-            name = table.name
-            if name not in self._streams:
-                known = ", ".join(self._streams) or "none are given"
-                raise fail(table, self._text, f"there is no stream {name!r} ({known}){nearest(name, self._streams)}")
-            stream = self._streams[name]
-        alias = table.alias_or_name
-        for column in [each for each in node.walk() if type(each).__name__ == "Column"]:
-            if alias and column.table == alias and alias not in stream.schema:
-                column.set("table", None)
-        return stream
+        stream, alias = self._table(source.this)
+        scope = Scope(self._text, stream, {alias: {name: name for name in stream.schema.names}})
+        for each in node.args.get("joins") or ():
+            if type(each.this).__name__ not in ("Table", "Subquery"):
+                raise fail(each, self._text, f"{each.this.sql('spark')!r} is not a stream")
+            scope = joined(scope, each, *self._table(each.this))
+        node.set("joins", None)
+        scope.settle(node)
+        return scope
 
-    def _items(self, node: Any, stream: Stream) -> list[Column]:
+    def _table(self, table: Any) -> tuple[Stream, str]:
+        """A stream that a query names, or a query of its own, and what it is called."""
+        alias = table.alias_or_name
+        if type(table).__name__ == "Subquery":
+            return self.read(table.this), alias
+        name = table.name
+        if name not in self._streams:
+            known = ", ".join(self._streams) or "none are given"
+            raise fail(table, self._text, f"there is no stream {name!r} ({known}){nearest(name, self._streams)}")
+        return self._streams[name], alias
+
+    def _items(self, node: Any, scope: Scope) -> list[Column]:
         items: list[Column] = []
         for each in node.expressions:
             if type(each).__name__ == "Star":
-                items += [col(quoted(name)) for name in stream.schema.names]
+                items += scope.columns(each)
+            elif type(each).__name__ == "Column" and type(each.this).__name__ == "Star":
+                if each.table not in scope.tables:
+                    raise fail(each, self._text, f"there is no table {each.table!r}{nearest(each.table, scope.tables)}")
+                items += scope.columns(each, each.table)
             else:
                 items.append(self._column(each))
         return items
@@ -164,6 +193,11 @@ class _Query:
             if not 1 <= place <= len(items):
                 raise fail(node, self._text, f"there is no item {place} to group by")
             return items[place - 1]
+        if type(node).__name__ == "Anonymous" and str(node.this).lower() == "session_window":
+            args = node.expressions
+            if len(args) != 2 or not args[1].is_string:
+                raise fail(node, self._text, "session_window takes a time column and a text: (at, '5 minutes')")
+            return session_window(self._column(args[0]), args[1].this)
         if type(node).__name__ == "Anonymous" and str(node.this).lower() == "window":
             args = node.expressions
             if len(args) not in (2, 3) or not all(each.is_string for each in args[1:]):

@@ -21,6 +21,8 @@ from penstock.control.events import (
     Replace,
     ScaleRequested,
 )
+from penstock.control.groups import Submit
+from penstock.control.replicas import Range as ReplicaRange
 from penstock.control.rescaling import MoveReport
 from penstock.control.scheduler import Resumption
 from penstock.engine.line import Range
@@ -45,8 +47,14 @@ DRIVER = "driver"
 class Cluster:
     """Runs a plan step by step; time moves only when nothing can be done at the present moment."""
 
-    def __init__(self, plan: Plan, resumption: Resumption | None = None, disk: dict[str, bytes] | None = None) -> None:
-        self.now_us = START_US
+    def __init__(
+        self,
+        plan: Plan,
+        resumption: Resumption | None = None,
+        disk: dict[str, bytes] | None = None,
+        now_us: int = START_US,
+    ) -> None:
+        self.now_us = now_us
         self.disk: dict[str, bytes] = dict(disk or {})
         self.commits: list[RecordCommit] = []
         self._plan = plan
@@ -88,15 +96,21 @@ class Cluster:
         self._incarnations += 1
         name = f"slot:{self._incarnations}"
         identity = Identity(group, slot, self._incarnations, name)
-        # Nobody submits groups here, so the driver does not know it: it hears of the workers at once.
+        # Slots are not submitted here, so the driver does not know of one: it hears of the workers at once.
         self._slots[name] = SlotMachine(self._plan, identity, quota, {}, self._clock_ns, DRIVER)
         self._slots[name].on_workers(list(self._driver.scheduler.peers.values()), self.start_us)
         return name
 
     def lose_slot(self, name: str) -> None:
-        """Lose a slot with all it holds; another takes its place, as Spark would have it."""
+        """Lose a slot or replica with all it holds; another takes its place, as Spark would have it."""
         lost = self._slots.pop(name).identity
-        self.add_slot(lost.slot, lost.group)
+        self.add_slot(lost.slot, lost.group, 1_000_000 if lost.group >= 0 else 0)
+
+    def want(self, unit: int, first: int, last: int, degree: int) -> None:
+        """Have so many processes compute a range of a unit, as a law would."""
+        self._driver.loop.replication.want(unit, ReplicaRange(first, last), degree, "wanted")
+        self._driver.tick(self.now_us)
+        self._settle()
 
     @property
     def slots(self) -> list[str]:
@@ -168,9 +182,9 @@ class Cluster:
         self._driver.handle(DrainRequested(), self.now_us)
         self._settle()
 
-    def run_until(self, until_us: int) -> None:
-        """Run until nothing is left to do before ``until_us``, or the job has ended."""
-        for _ in range(STEPS_MAX):
+    def run_until(self, until_us: int, *, steps: int = STEPS_MAX) -> None:
+        """Run until nothing is left to do before ``until_us``, or the job has ended, or so many steps are done."""
+        for _ in range(steps):
             if self.ended:
                 break
             if self._step() or any(each.waits_for_world() for each in self._calls.values()):
@@ -181,15 +195,21 @@ class Cluster:
             self.now_us = max(self.now_us, wake_us)
             self._driver.tick(self.now_us)
         else:
-            raise AssertionError("the job makes no progress: it went through more steps than it can need")
+            if steps == STEPS_MAX:
+                raise AssertionError("the job makes no progress: it went through more steps than it can need")
+            until_us = self.now_us
         if self.ended:
-            for each in self._machines.values():
-                each.close()
-                self._calls[each].close()
+            self.close()
         else:
             self.now_us = max(self.now_us, until_us)
         if self.error is not None:
             raise self.error
+
+    def close(self) -> None:
+        """Free what the workers hold."""
+        for each in self._machines.values():
+            each.close()
+            self._calls[each].close()
 
     def _wake_us(self) -> int:
         wakes = [self._driver.wake_us(self.now_us)]
@@ -206,7 +226,7 @@ class Cluster:
             slot.on_workers(list(self._driver.scheduler.peers.values()), self.start_us)
             worked |= slot.step(now_us)
             for endpoint, kind, frames in slot.sends(now_us):
-                if endpoint != DRIVER:
+                if endpoint != DRIVER or slot.identity.group < 0:
                     self._mail.append((endpoint, [kind.value, *frames]))
                     worked = True
             if slot.ended:
@@ -280,6 +300,9 @@ class Cluster:
                 self._driver.handle(CommitRecorded(chore.epoch), self.now_us)
             case Hand(message=message):
                 self._deliveries.take(message)
+            case Submit(group=group, slots=slots) if group < 0:
+                for number in range(slots):
+                    self.add_slot(number, group, 0)
             case Replace(worker=worker, order=order):
                 self._start(worker, order)  # nobody is ever silent here: one more is wanted
             case _:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import os
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from xml.sax.saxutils import quoteattr
 
-from penstock.errors import JavaMissing, SparkFailed
+from penstock.errors import SparkFailed
+from penstock.testing import jars
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -29,16 +23,8 @@ USER, PASSWORD = "tester", "a-test-password"
 """Who may log in at `KafkaBroker.secured_servers`."""
 START_S = 60.0
 _JARS = Path(__file__).with_name("kafka_jars.txt")
-_SETTINGS = "PENSTOCK_IVY_SETTINGS"
-_CACHE = "PENSTOCK_CACHE"
 _QUIET: dict[str, Any] = {"log_level": 0, "error_cb": lambda _: None}
 _CLUSTER = "cGVuc3RvY2stdGVzdC0xMg"
-
-
-def cache_directory() -> Path:
-    """Where the jars are kept between runs; ``PENSTOCK_CACHE`` names another place."""
-    base = os.environ.get(_CACHE) or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
-    return Path(base) / f"kafka-{VERSION}"
 
 
 def missing() -> str | None:
@@ -51,90 +37,8 @@ def missing() -> str | None:
 
 
 def fetch() -> Path:
-    """Return the directory with the jars; the first call brings them from Maven Central, 43 MB.
-
-    The Ivy that comes with Spark fetches them. Where a mirror has to be used, ``PENSTOCK_IVY_SETTINGS`` names a file of
-    Ivy settings. Every jar is compared with its checksum.
-    """
-    place = cache_directory()
-    done = place / "complete"
-    if done.exists():
-        return place
-    place.mkdir(parents=True, exist_ok=True)
-    with _locked(place / "lock"):
-        if not done.exists():
-            _resolve(place)
-            _verify(place / "lib")
-            _format(place)
-            done.touch()
-    return place
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Let one process at a time fetch."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _wanted() -> list[tuple[str, str, str, str]]:
-    """Checksum, group, name and version of every jar."""
-    found = []
-    for line in _JARS.read_text().splitlines():
-        coordinates, checksum = line.split()
-        org, name, version = coordinates.split(":")
-        found.append((checksum, org, name, version))
-    return found
-
-
-def _resolve(place: Path) -> None:
-    pyspark = find_spec("pyspark")
-    assert pyspark is not None
-    assert pyspark.origin is not None
-    (ivy,) = Path(pyspark.origin).parent.glob("jars/ivy-*.jar")
-    with tempfile.TemporaryDirectory() as temporary:
-        here = Path(temporary)
-        wanted = "".join(
-            f"<dependency org={quoteattr(org)} name={quoteattr(name)} rev={quoteattr(version)} transitive='false'>"
-            f"<artifact name={quoteattr(name)} type='jar' ext='jar'/></dependency>"
-            for _, org, name, version in _wanted()
-        )
-        (here / "ivy.xml").write_text(
-            "<ivy-module version='2.0'><info organisation='penstock' module='kafka'/>"
-            f"<dependencies>{wanted}</dependencies></ivy-module>"
-        )
-        settings = os.environ.get(_SETTINGS)
-        if settings is None:
-            # Without descriptions: the list is complete, and each would be one more request.
-            settings = str(here / "settings.xml")
-            Path(settings).write_text(
-                "<ivysettings><settings defaultResolver='central'/><resolvers>"
-                "<ibiblio name='central' m2compatible='true' usepoms='false'/></resolvers></ivysettings>"
-            )
-        command = [
-            _java(),
-            "-cp",
-            str(ivy),
-            "org.apache.ivy.Main",
-            "-settings",
-            settings,
-            "-ivy",
-            str(here / "ivy.xml"),
-        ]
-        command += ["-cache", str(here / "cache"), "-retrieve", f"{place}/lib/[artifact]-[revision].[ext]"]
-        found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    if found.returncode:
-        cause = next((line.strip() for line in found.stdout.splitlines() if "FAILED" in line or "ERROR" in line), "")
-        raise SparkFailed(f"its jars could not be fetched ({cause or found.stderr.strip()[-200:]})")
-
-
-def _verify(lib: Path) -> None:
-    for checksum, _, name, version in _wanted():
-        jar = lib / f"{name}-{version}.jar"
-        if not jar.exists() or hashlib.sha256(jar.read_bytes()).hexdigest() != checksum:
-            jar.unlink(missing_ok=True)
-            raise SparkFailed(f"{jar.name} is not what was expected")
+    """Return the directory with the jars and an empty store; the first call brings them from Maven Central, 43 MB."""
+    return jars.fetch(f"kafka-{VERSION}", [jars.Jar.of(line) for line in _JARS.read_text().splitlines()], _format)
 
 
 def _format(place: Path) -> None:
@@ -149,19 +53,12 @@ def _format(place: Path) -> None:
         raise SparkFailed(f"its store could not be made ({found.stderr.strip()[-300:]})")
 
 
-def _java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    java = f"{home}/bin/java" if home else shutil.which("java")
-    if not java or not Path(java).exists():
-        raise JavaMissing("there is no Java.")
-    return java
-
-
-def _command(place: Path) -> list[str]:
-    # It lives for a minute: the second compiler would never pay.
-    flags = ["-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+def _command(place: Path, *, lasting: bool = False) -> list[str]:
+    # One that lives for a minute never gets back what the second compiler costs.
+    flags = ["-Xmx1g", "-Xms1g"] if lasting else ["-Xmx400m", "-XX:TieredStopAtLevel=1"]
+    flags += ["-XX:+UseSerialGC", "-Xshare:auto"]
     logging = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
-    return [_java(), *flags, *logging, "-cp", f"{place}/lib/*"]
+    return [jars.java(), *flags, *logging, "-cp", f"{place}/lib/*"]
 
 
 def _properties(store: Path, port: int, controller: int, secured: int) -> str:
@@ -198,6 +95,11 @@ def _properties(store: Path, port: int, controller: int, secured: int) -> str:
 class KafkaBroker:
     """A running broker, which is also its own controller; with `close`, or as a context, it ends and leaves nothing.
 
+    Parameters
+    ----------
+    lasting : bool
+        Run as brokers in production do: it starts as quickly, and carries more once it is warm.
+
     Attributes
     ----------
     servers : str
@@ -206,8 +108,9 @@ class KafkaBroker:
         Where it listens too, for those with a password (SASL/PLAIN).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, lasting: bool = False) -> None:
         self._place = fetch()
+        self._lasting = lasting
         self._directory = Path(tempfile.mkdtemp(prefix="penstock-kafka-"))
         shutil.copytree(self._place / "store", self._directory / "store")
         port, controller, secured = _free_ports(3)
@@ -223,7 +126,7 @@ class KafkaBroker:
         log = (self._directory / "log").open("ab")
         with log:
             self._process = subprocess.Popen(
-                [*_command(self._place), "kafka.Kafka", str(self._settings)],
+                [*_command(self._place, lasting=self._lasting), "kafka.Kafka", str(self._settings)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         deadline = time.monotonic() + START_S

@@ -110,3 +110,12 @@ def _python_type(hint: Any, where: str) -> DataType:
         problem=f"has the type {hint!r}, which no column type stands for",
         hint='Use Annotated[int, "smallint"] to name a column type.',
     )
+
+
+def members_of(value: object) -> dict[str, Any] | None:
+    """An instance of a user's class as a dict; None: it is none."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    if isinstance(value, msgspec.Struct):
+        return {name: getattr(value, name) for name in value.__struct_fields__}
+    return None

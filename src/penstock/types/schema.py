@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.errors import BadRecord, SchemaError, TypeMismatch, UnknownColumn
 from penstock.types.datatypes import DataType, DdlReader, Field, TypeKind
-from penstock.types.foreign import read_fields
+from penstock.types.foreign import members_of, read_fields
 from penstock.types.names import attribute
 from penstock.types.values import float32, to_array, to_values
 
@@ -144,7 +144,7 @@ class Schema:
         return _checker(self)
 
     def coerce(self, value: object) -> Record:
-        """Build a checked record from a dict, a tuple or list in column order, or a record of this schema.
+        """Build a checked record from a dict, a dataclass, a tuple or list in column order, or a record of this schema.
 
         A single-column schema also takes the bare value.
         """
@@ -158,6 +158,8 @@ class Schema:
                 if len(value) != len(self.fields):
                     raise BadRecord(f"{value!r} has {len(value)} values, not {len(self.fields)} as ({self.ddl}).")
                 record = record_type(*value)
+            elif not isinstance(value, Record) and (members := members_of(value)) is not None:
+                record = record_type(**{attribute(name): item for name, item in members.items()})
             elif len(self.fields) == 1:
                 record = record_type(value)
             else:

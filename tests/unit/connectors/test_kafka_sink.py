@@ -79,6 +79,47 @@ def test_an_epoch_is_there_once_whatever_step_of_its_transaction_a_crash_hits(
     assert found(server, topic) == [1, 2, 3, 4, 5, 7]
 
 
+def test_a_transaction_that_the_broker_has_ended_by_its_time_out_is_sent_again(
+    place: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A time-out and another client of the name end a transaction alike: its producer is fenced at the commit."""
+    server, topic, writer = place
+    ended: list[str] = []
+    send = Publisher._send
+
+    def overtaken(publisher: Publisher, ready: Any) -> None:
+        client, name = publisher._producer, publisher._channel.name
+
+        class Late:
+            def __getattr__(self, attribute: str) -> Any:
+                return getattr(client, attribute)
+
+            def commit_transaction(self, *arguments: Any) -> None:
+                assert client is not None
+                client.flush()  # its records are in the topic, and nobody may see them
+                Producer({"bootstrap.servers": server.servers, "transactional.id": name}).init_transactions(10)
+                ended.append(name)
+                client.commit_transaction(*arguments)
+
+        if not ended:
+            publisher._producer = Late()  # type: ignore[assignment]
+        send(publisher, ready)
+
+    monkeypatch.setattr(Publisher, "_send", overtaken)
+    sink = writer()
+    sink.write(rows(1, 2))
+    sink.prepare(1)
+    sink.snapshot(1)
+    sink.commit(1)
+    sink.write(rows(3))
+    sink.prepare(2)
+    sink.commit(2)
+    sink.finish()
+    sink.close()
+    assert len(ended) == 1
+    assert found(server, topic) == [1, 2, 3]
+
+
 def crash_at(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """End the publisher's thread behind a step of the next transaction."""
     send = Publisher._send

@@ -33,11 +33,42 @@ def test_the_newest_row_of_each_key_is_kept(tmp_path: Path) -> None:
     writer.prepare(1)
     assert table(tmp_path / "db") == []
     writer.commit(1)
+    writer.finish()
     assert table(tmp_path / "db") == [("a", 2, None, None, None, None), ("b", None, None, None, None, None)]
     writer.write([ROW("b", 3, 1.5, False, b"x", 9)])
     writer.prepare(2)
     writer.commit(2)
-    assert table(tmp_path / "db")[1] == ("b", 3, 1.5, 0, b"x", 9)
+    writer.finish()
+    assert table(tmp_path / "db")[1] == ("b", 3, 1.5, 0, b"x", "1970-01-01T00:00:00.000009Z")
+
+
+def stored(path: Path, schema: Schema, key: str, *rows: tuple) -> None:
+    writer = ps.sqlite(path, "t", key=key).writer(schema, WriterContext("job", "store", 0, 1))
+    writer.write([schema.record_type(*row) for row in rows])
+    writer.prepare(1)
+    writer.commit(1)
+    writer.finish()
+    writer.close()
+
+
+def test_times_are_text_that_sqlite_reads_and_that_sorts_by_time(tmp_path: Path) -> None:
+    schema = Schema.parse("at timestamp, day date, n int")
+    stored(tmp_path / "db", schema, "at", (1_500_000, 1, 1), (-1, -1, 2), (None, None, 3), (1_500_000, 2, 4))
+    with sqlite3.connect(tmp_path / "db") as connection:
+        assert connection.execute("SELECT n, day FROM t ORDER BY at").fetchall() == [
+            (3, None),
+            (2, "1969-12-31"),
+            (4, "1970-01-03"),
+        ]
+        assert connection.execute("SELECT strftime('%s', at) FROM t WHERE n = 4").fetchall() == [("1",)]
+
+
+def test_a_table_that_holds_whole_numbers_goes_on_with_them(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "db") as connection:
+        connection.execute("CREATE TABLE t (at BIGINT PRIMARY KEY, day TEXT)")
+        connection.execute("INSERT INTO t VALUES (7, 'x')")
+    stored(tmp_path / "db", Schema.parse("at timestamp, day date"), "at", (7, 0), (9, 1))
+    assert table(tmp_path / "db") == [(7, "1970-01-01"), (9, "1970-01-02")]
 
 
 def test_an_epoch_that_is_committed_again_changes_nothing(tmp_path: Path) -> None:
@@ -46,12 +77,15 @@ def test_an_epoch_that_is_committed_again_changes_nothing(tmp_path: Path) -> Non
     first.prepare(1)
     snapshot = first.snapshot(1)
     first.commit(1)
+    first.finish()
     first.write([ROW("a", 2)])
     first.prepare(2)
     first.commit(2)
+    first.finish()
     late = opened(tmp_path / "db")
     late.restore(1, snapshot)
     late.commit(1)
+    late.finish()
     assert table(tmp_path / "db")[0][:2] == ("a", 2)
 
 
@@ -64,6 +98,7 @@ def test_a_commit_that_was_decided_before_the_crash_is_made_up_for(tmp_path: Pat
     successor = opened(tmp_path / "db")
     successor.restore(1, snapshot)
     successor.commit(1)
+    successor.finish()
     assert table(tmp_path / "db")[0][:2] == ("a", 1)
 
 
@@ -74,6 +109,7 @@ def test_instances_have_ledgers_of_their_own(tmp_path: Path) -> None:
         writer.prepare(1)
     for writer in writers:
         writer.commit(1)
+        writer.finish()
     assert [row[0] for row in table(tmp_path / "db")] == ["k0", "k1"]
 
 
@@ -85,6 +121,7 @@ def test_a_key_of_all_columns(tmp_path: Path) -> None:
     writer.write([schema.record_type("x", "y"), schema.record_type("x", "y")])
     writer.prepare(1)
     writer.commit(1)
+    writer.finish()
     assert table(tmp_path / "db", "pairs") == [("x", "y")]
 
 
@@ -126,6 +163,7 @@ def written(path: Path, job_id: str, rows: list[tuple[str, int]], table: str = "
         writer.write([ROW(key, n)])
         writer.prepare(epoch)
         writer.commit(epoch)
+        writer.finish()
     writer.close()
 
 
@@ -165,6 +203,7 @@ def test_null_is_a_key_of_its_own(tmp_path: Path, ddl: str) -> None:
         writer.write([schema.record_type(key, 10 * epoch + i) for i in range(5) for key in keys])
         writer.prepare(epoch)
         writer.commit(epoch)
+        writer.finish()
     writer.close()
     with sqlite3.connect(tmp_path / "db") as connection:
         rows = connection.execute("SELECT k, n FROM t").fetchall()
@@ -180,6 +219,7 @@ def test_nulls_in_a_key_of_several_columns(tmp_path: Path) -> None:
     writer.write([schema.record_type(a, b, n) for n in range(3) for a, b in keys])
     writer.prepare(1)
     writer.commit(1)
+    writer.finish()
     writer.close()
     with sqlite3.connect(tmp_path / "db") as connection:
         rows = connection.execute("SELECT a, b, n FROM t").fetchall()
@@ -194,6 +234,7 @@ def test_a_key_of_all_columns_takes_a_null_once_and_nan_as_null(tmp_path: Path) 
     writer.write([schema.record_type(value) for value in (None, float("nan"), None, 0.5)])
     writer.prepare(1)
     writer.commit(1)
+    writer.finish()
     writer.close()
     with sqlite3.connect(tmp_path / "db") as connection:
         assert sorted(connection.execute("SELECT k FROM t").fetchall(), key=str) == [(0.5,), (None,)]
@@ -212,6 +253,7 @@ def test_a_table_of_the_users_that_keeps_no_null_gets_none(tmp_path: Path, colum
         writer.write([schema.record_type(8, 2), schema.record_type(None, 3)])
     writer.prepare(1)
     writer.commit(1)
+    writer.finish()
     assert table(tmp_path / "db") == [(7, 1, "kept")]
 
 

@@ -77,13 +77,16 @@ def test_rows_come_once_by_key_through_lost_answers_and_a_crash(receiver: Receiv
     assert receiver.requests == [], "nothing before the commit"
     receiver.answers = [503, 429, 0, 200]
     first.commit(1)
+    first.finish()
     successor = writer(receiver)
     successor.restore(1, snapshot)
     successor.commit(1)
+    successor.finish()
     other = writer(receiver, instance=1)
     other.write(rows(4))
     other.prepare(1)
     other.commit(1)
+    other.finish()
     assert [key for key, _ in receiver.requests] == ["id/alerts/0/1/0"] * 4 + [
         "id/alerts/0/1/1",
         "id/alerts/0/1/0",
@@ -103,17 +106,26 @@ def test_a_receiver_that_refuses_or_is_away_fails_the_job_and_nothing_secret_is_
     refused = writer(receiver)
     refused.write(rows(1))
     refused.prepare(1)
+    refused.commit(1)
     with pytest.raises(SinkFailed, match=r"operation 'alerts'.*has answered 400.*posted again") as caught:
-        refused.commit(1)
+        refused.finish()
     away = writer(receiver, retry="150ms")
     away.write(rows(1))
     away.prepare(1)
     receiver.answers = [500] * 10
+    away.commit(1)
     with pytest.raises(SinkFailed, match=r"has answered 500, and has not taken the rows for 0\.15 s") as later:
-        away.commit(1)
+        away.finish()
     for text in (str(caught.value), str(later.value)):
         assert SECRET not in text
         assert "in-the-url" not in text
+
+
+def test_a_host_that_is_not_known_is_refused_before_anything_starts() -> None:
+    sink = ps.webhook("https://no.such.host.invalid/hook?key=in-the-url", headers={"Authorization": SECRET})
+    with pytest.raises(SinkFailed, match=r"no\.such\.host\.invalid' is not known") as caught:
+        sink.check(SCHEMA)
+    assert "in-the-url" not in str(caught.value)
 
 
 def test_wrong_options() -> None:

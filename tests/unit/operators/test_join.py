@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from states import restore, snapshot
 
 from penstock.errors import InvalidOption, PenstockError, SchemaError, TypeMismatch, UnknownColumn
-from penstock.operators import Errors, How, Join, Match, Side, Tag, join
+from penstock.operators import Errors, Join, JoinHow, Match, Side, StatefulOperator, Tag, join
+from penstock.operators.keyed import match as match_module
 from penstock.operators.keyed.match import MatchOperator
 from penstock.types import Record, Schema, record_dict
 
@@ -49,6 +51,10 @@ def plain(rows: list[Record]) -> list[Row]:
 
 
 def joined(within_us: int = 10, **options: Any) -> Join:
+    if "bounds" in options:
+        low, high = (f"t + INTERVAL {each} MICROSECONDS" for each in options.pop("bounds"))
+        sides = (Schema.parse(ON_K["left"]), Schema.parse(ON_K["right"]))
+        return join("k", *sides, within=f"u BETWEEN {low} AND {high}", **options)
     options = {"left_time": "t", "right_time": "u", **options}
     return join(options.pop("on", "k"), within=f"{within_us}us", **options)
 
@@ -112,6 +118,27 @@ def test_records_behind_the_watermark_are_late_and_older_ones_are_let_go() -> No
     assert sides.match.held_records == 0
 
 
+def test_old_records_are_let_go_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes does not wait until a whole bucket is gone; what is left of it pairs with nobody."""
+    monkeypatch.setattr(match_module, "LEAVING_MIN", 2)
+    sides = on_k(within_us=800)
+    sides.left(*(("x", i, i) for i in range(100)))
+    held = []
+    for step in range(60):
+        assert sides.match.advance(2000 + step) == []
+        assert sides.right(("x", "p", 2000 + step)) == []
+        held.append(sides.match.held_records)
+        if step == 5:
+            again = on_k(within_us=800)
+            restore(again.match, [snapshot(sides.match, True)])
+            assert again.match.held_records >= held[-1]
+            sides = again
+    assert 80 < held[0] < 100
+    assert held[-1] == 60, "all of the left ones are gone"
+    assert sides.match.finish() == []
+    assert len(sides.match.state) == 0
+
+
 def test_null_keys_equal_nothing() -> None:
     sides = on_k()
     sides.left((None, 1, 100))
@@ -148,7 +175,7 @@ def test_the_output_schema_of_an_outer_join_has_nulls() -> None:
 @pytest.mark.parametrize(
     ("options", "option"),
     [
-        ({"how": "outer"}, "how='outer'"),
+        ({"how": "outre"}, "how='outre' is not allowed. Allowed: inner, left, right, full"),
         ({"match": "onse"}, "match='onse' is not allowed. Allowed: all, once. Did you mean 'once'"),
         ({"match": None}, "match=None is not allowed. Allowed: all, once"),
         ({"within_us": -1}, "within"),
@@ -218,6 +245,26 @@ def test_what_came_out_before_a_snapshot_does_not_come_again() -> None:
     ]
 
 
+@pytest.mark.parametrize("match", ["all", "once"])
+def test_decimals_and_structs_survive_a_restart(match: str) -> None:
+    left = Schema.parse("k string, t timestamp, p decimal(10,2), s struct<n: int>")
+    right = Schema.parse("k string, u timestamp")
+    row = left.coerce(("x", 1, Decimal("1.50"), {"n": 3}))
+    of = join("k", within="10us", left_time="t", right_time="u", match=match)
+    operators = [Match(of, left, right).build(of.tagged(left, right), Errors("join")) for _ in range(2)]
+    tags = [
+        Tag(of, left, right, side).build(schema, Errors("join"))
+        for side, schema in zip(Side, (left, right), strict=True)
+    ]
+    first, again = operators
+    assert isinstance(first, StatefulOperator)
+    assert isinstance(again, StatefulOperator)
+    first.process(tags[0].process([row]).rows)
+    restore(again, [snapshot(first, True)])
+    out = again.process(tags[1].process([right.record_type("x", 2)]).rows).rows + list(again.advance(100))
+    assert plain(out) == [("x", 1, row.p, row.s, 2)]
+
+
 def test_the_end_leaves_nothing_behind() -> None:
     sides = on_k(how="left")
     sides.left(("x", 1, 100))
@@ -240,29 +287,37 @@ MOVES = st.one_of(
     st.tuples(st.just(Side.RIGHT), st.lists(RIGHT_ROWS, max_size=5)),
     st.tuples(st.just("advance"), st.integers(0, 90)),
 )
-HOWS = pytest.mark.parametrize("how", list(How))
+HOWS = pytest.mark.parametrize("how", list(JoinHow))
 
 
-def recomputed(lefts: list[Row], rights: list[Row], within_us: int, how: How) -> Counter[Row]:
+BOUNDS = st.tuples(st.integers(-40, 40), st.integers(0, 50)).map(lambda drawn: (drawn[0], drawn[0] + drawn[1]))
+"""The least and the largest difference of the times of a pair, the right one's less the left one's."""
+
+
+def recomputed(lefts: list[Row], rights: list[Row], bounds: tuple[int, int], how: JoinHow) -> Counter[Row]:
     """The join of all rows at once."""
+
+    def partners(one: Row, others: list[Row], low: int, high: int) -> list[Row]:
+        return [each for each in others if one[0] == each[0] is not None and low <= each[2] - one[2] <= high]
+
+    low, high = bounds
     rows: Counter[Row] = Counter()
     for left in lefts:
-        pairs = [
-            (*left, *right[1:])
-            for right in rights
-            if left[0] is not None and left[0] == right[0] and abs(left[2] - right[2]) <= within_us
-        ]
-        rows.update(pairs or ([(*left, None, None)] if how is How.LEFT else []))
+        pairs = [(*left, *right[1:]) for right in partners(left, rights, low, high)]
+        rows.update(pairs or ([(*left, None, None)] if how.keeps_left else []))
+    if how.keeps_right:
+        rows.update((k, None, None, b, u) for k, b, u in rights if not partners((k, b, u), lefts, -high, -low))
     return rows
 
 
 @HOWS
-@given(moves=st.lists(MOVES, max_size=14), within_us=st.integers(0, 40), lateness_us=st.integers(0, 20))
+@settings(max_examples=60)
+@given(moves=st.lists(MOVES, max_size=14), bounds=BOUNDS, lateness_us=st.integers(0, 20))
 def test_results_are_all_pairs_of_what_is_not_late(
-    how: How, moves: list[Any], within_us: int, lateness_us: int
+    how: JoinHow, moves: list[Any], bounds: tuple[int, int], lateness_us: int
 ) -> None:
     """Whatever the blocks, the interleaving of the sides and the moments at which event time advances."""
-    sides = on_k(within_us=within_us, lateness=f"{lateness_us}us", how=how.value)
+    sides = on_k(bounds=bounds, lateness=f"{lateness_us}us", how=how.value)
     accepted: dict[Side, list[Row]] = {Side.LEFT: [], Side.RIGHT: []}
     got: list[Row] = []
     watermark_us, late = -1000, 0
@@ -275,10 +330,10 @@ def test_results_are_all_pairs_of_what_is_not_late(
         for row in what:
             if row[2] >= watermark_us:
                 accepted[move].append(row)
-            elif row[0] is not None or (how is How.LEFT and move is Side.LEFT):
+            elif row[0] is not None or how.keeps(move):
                 late += 1
     got += plain(sides.match.finish())
-    assert Counter(got) == recomputed(accepted[Side.LEFT], accepted[Side.RIGHT], within_us, how)
+    assert Counter(got) == recomputed(accepted[Side.LEFT], accepted[Side.RIGHT], bounds, how)
     assert sides.match.late_records == late
 
 
@@ -297,9 +352,10 @@ def _disordered(draw: st.DrawFn, lateness_us: int, rows: st.SearchStrategy[Row])
 
 
 @HOWS
-@given(data=st.data(), within_us=st.integers(0, 40), lateness_us=st.integers(0, 15))
+@settings(max_examples=60)
+@given(data=st.data(), bounds=BOUNDS, lateness_us=st.integers(0, 15))
 def test_the_interleaving_of_the_sides_makes_no_difference(
-    how: How, data: st.DataObject, within_us: int, lateness_us: int
+    how: JoinHow, data: st.DataObject, bounds: tuple[int, int], lateness_us: int
 ) -> None:
     """Event time is the least that both sides have shown, as in a job: nothing is late, and all pairs are there."""
     blocks = {
@@ -307,7 +363,7 @@ def test_the_interleaving_of_the_sides_makes_no_difference(
         Side.RIGHT: data.draw(_disordered(lateness_us, RIGHT_ROWS)),
     }
     turns = [Side.LEFT] * len(blocks[Side.LEFT]) + [Side.RIGHT] * len(blocks[Side.RIGHT])
-    sides = on_k(within_us=within_us, lateness=f"{lateness_us}us", how=how.value)
+    sides = on_k(bounds=bounds, lateness=f"{lateness_us}us", how=how.value)
     left = {side: list(each) for side, each in blocks.items()}
     reached: dict[Side, int | None] = {Side.LEFT: None, Side.RIGHT: None}
     got: list[Row] = []
@@ -320,7 +376,7 @@ def test_the_interleaving_of_the_sides_makes_no_difference(
             got += plain(sides.match.advance(min(each for each in open_sides if each is not None)))
     got += plain(sides.match.finish())
     all_rows = {side: [row for block in each for row in block] for side, each in blocks.items()}
-    assert Counter(got) == recomputed(all_rows[Side.LEFT], all_rows[Side.RIGHT], within_us, how)
+    assert Counter(got) == recomputed(all_rows[Side.LEFT], all_rows[Side.RIGHT], bounds, how)
     assert sides.match.late_records == 0
 
 
@@ -328,9 +384,9 @@ SNAPSHOTS = st.tuples(st.just("snapshot"), st.booleans())
 
 
 @HOWS
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(before=st.lists(MOVES | SNAPSHOTS, max_size=14), after=st.lists(MOVES | SNAPSHOTS, max_size=8))
-def test_a_restored_state_behaves_exactly_like_the_original(how: How, before: list[Any], after: list[Any]) -> None:
+def test_a_restored_state_behaves_exactly_like_the_original(how: JoinHow, before: list[Any], after: list[Any]) -> None:
     def make() -> Sides:
         return on_k(within_us=16, lateness="3us", how=how.value)
 

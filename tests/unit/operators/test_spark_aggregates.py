@@ -184,12 +184,59 @@ def test_expressions_over_aggregates() -> None:
         (lambda s: s.group_by("k").agg(F.count("*"), emit="close"), "nothing closes"),
         (lambda s: s.group_by("d").agg(F.count("*")), "cannot be a key"),
         (lambda s: s.group_by("k").agg(F.percentile_approx("x", 2)), "percentage"),
-        (lambda s: s.key_by("k").aggregate(m=ps.agg.min("p")), "holds no decimal"),
+        (lambda s: s.key_by("k").aggregate(m=ps.agg.min("s")), "'aggregate': min needs values with an order"),
+        (lambda s: s.key_by("k").aggregate(m=ps.agg.sum("s")), "'aggregate': sum needs a number"),
+        (lambda s: s.key_by("k").aggregate(m=ps.agg.top(3, "p")), "'aggregate': .*cannot order by decimal"),
+        (lambda s: s.key_by("k").aggregate(m=ps.agg.top(3, "nope")), "no column 'nope'"),
+        (lambda s: s.key_by("k").aggregate(m=ps.agg.top(0, "x")), "count=0"),
     ],
 )
 def test_mistakes_are_told_before_anything_runs(build: Any, message: str) -> None:
     with pytest.raises(PenstockError, match=message):
         build(ps.stream("in", ps.records([], schema=SCHEMA)))
+
+
+def test_the_aggregates_of_ps_agg_hold_decimals() -> None:
+    rows = [("a", Decimal("1.10")), ("a", None), ("a", Decimal("-2.25")), ("b", None), ("a", Decimal("0.05"))]
+    stream = ps.stream("in", ps.records(rows, schema="k string, p decimal(6,2)"))
+    made = stream.key_by("k").aggregate(
+        s=ps.agg.sum("p"),
+        m=ps.agg.mean("p"),
+        low=ps.agg.min("p"),
+        high=ps.agg.max("p"),
+        one=ps.agg.first("p"),
+        end=ps.agg.last("p"),
+        n=ps.agg.count("p"),
+    )
+    ddl = "k string, s decimal(16,2), m decimal(10,6), low decimal(6,2), high decimal(6,2), one decimal(6,2)"
+    assert made.schema.ddl == f"{ddl}, end decimal(6,2), n bigint"
+    found = {row.pop("k"): list(row.values()) for row in collect(made)}
+    a = ["-1.10", "-0.366667", "-2.25", "1.10", "1.10", "0.05"]
+    assert found == {"a": [*map(Decimal, a), 3], "b": [None] * 6 + [0]}
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_the_best_few_of_each_window(largest: bool, parallelism: int) -> None:
+    random = Random(3)
+    rows = [
+        (random.choice("ab"), random.choice([None, *range(9)]), f"w{i}", Decimal(i), i * 100_000) for i in range(200)
+    ]
+    schema = "k string, price int, who string, p decimal(6,2), at timestamp"
+    parts = [rows[0::2], rows[1::2]]
+    stream = ps.stream("in", ps.records(partitions=parts, schema=schema)).with_watermark("at", "1s")
+    best = ps.agg.top(3, "price", "who", "p", largest=largest)
+    made = stream.key_by("k").window("5s", on="at", slide="2500ms").aggregate(best=best)
+    assert made.schema.field("best").type.ddl == "array<struct<price: int, who: string, p: decimal(6,2)>>"
+    found = {(row["k"], row["window_start"]): row["best"] for row in collect(made, parallelism=parallelism)}
+    for (k, start), shown in found.items():
+        held = [
+            (r[1], r[2], r[3]) for r in rows if r[0] == k and start <= r[4] < start + 5_000_000 and r[1] is not None
+        ]
+        assert [each["price"] for each in shown] == sorted((each[0] for each in held), reverse=largest)[:3]
+        assert {(each["price"], each["who"], each["p"]) for each in shown} <= set(held)
+    assert len(found) > 8
+    assert found == {(r["k"], r["window_start"]): r["best"] for r in collect(made, parallelism=2)}
 
 
 def test_too_much_to_collect_is_an_error() -> None:

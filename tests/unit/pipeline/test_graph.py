@@ -60,7 +60,7 @@ MISTAKES: list[tuple[str, Callable[[], Any], type[PenstockError], str]] = [
     ("join of no stream", lambda: source().join(ADS, on="k", within="1s", time="at"), TypeMismatch, "lookup()"),
     ("join clash", lambda: source().join(source("b"), on="k", within="1s", time="at"), SchemaError, "'join': "),
     ("join without time", lambda: source().join(source("b"), on="k", within="1s"), InvalidOption, "left_time"),
-    ("join how", lambda: source().join(source("b"), on="k", within=1, time="at", how="full"), InvalidOption, "how"),
+    ("join how", lambda: source().join(source("b"), on="k", within=1, time="at", how="semi"), InvalidOption, "how"),
     ("branch named rest", lambda: source().split(rest=ps.col("n") > 1), InvalidOption, "rest"),
     ("branch named out", lambda: source().split(out=ps.col("n") > 1), InvalidOption, "out"),
     ("no branch", lambda: source().split(), InvalidOption, "at least one"),

@@ -106,8 +106,20 @@ def test_a_bad_expression_is_shown_at_its_place(text: str, message: str) -> None
         ("SELECT nope FROM ads", "no column 'nope'"),
         ("SELECT ad, price, count(*) FROM ads GROUP BY ad", "no column 'price'"),
         ("SELECT ad, count(*) FROM ads GROUP BY ad ORDER BY 1", "no ORDER BY"),
-        ("SELECT ad FROM ads LIMIT 3", "no LIMIT"),
-        ("SELECT a.ad FROM ads a JOIN ads b ON a.ad = b.ad", "no JOIN"),
+        ("SELECT ad FROM ads LIMIT ad", "LIMIT takes a number"),
+        ("SELECT ad FROM ads UNION ALL SELECT ad FROM ads ORDER BY ad", "no ORDER BY"),
+        ("SELECT a.ad FROM ads a JOIN ads b ON a.ad = b.ad", "a JOIN bounds the times of both sides"),
+        ("SELECT a.ad FROM ads a JOIN ads b ON a.at = b.at", "a JOIN needs equal keys"),
+        ("SELECT ad FROM ads a JOIN ads b ON a.ad = b.ad AND a.at = b.at", "'ad' is ambiguous: write a.ad or b.ad"),
+        ("SELECT * FROM ads a JOIN ads b ON a.ad = b.ad AND a.at = b.at", "[*] has two columns 'price'"),
+        ("SELECT a.ad FROM ads a JOIN ads a ON a.ad = a.ad", "two tables 'a'"),
+        ("SELECT b.add FROM ads a JOIN ads b ON a.ad = b.ad AND a.at = b.at", "'b' has no column 'add'.*'ad'"),
+        ("SELECT c.* FROM ads a", "no table 'c'"),
+        ("SELECT a.ad FROM ads a JOIN ads b USING (ad)", "USING .ad. bounds no time"),
+        ("SELECT a.ad FROM ads a CROSS JOIN ads b", "no CROSS JOIN"),
+        ("SELECT a.ad FROM ads a, ads b", "no CROSS JOIN"),
+        ("SELECT a.ad FROM ads a LEFT SEMI JOIN ads b ON a.ad = b.ad", "no LEFT SEMI JOIN"),
+        ("SELECT a.ad FROM ads a JOIN nix b ON a.ad = b.ad", "no stream 'nix'"),
         ("SELECT ad FROM ads UNION SELECT ad FROM ads", "use UNION ALL"),
         ("SELECT ad FROM ads GROUP BY ad", "needs an aggregate"),
         ("DROP TABLE ads", "not a query"),
@@ -123,3 +135,78 @@ def test_a_bad_query_is_refused(query: str, message: str) -> None:
 def test_tables_are_streams() -> None:
     with pytest.raises(PenstockError, match="is not a stream"):
         ps.sql("SELECT 1 FROM x", x=[1])  # type: ignore[arg-type]
+
+
+VIEWS = [("a", 1, 10_000_000), ("b", 2, 20_000_000), ("a", 3, 30_000_000)]
+CLICKS = [("a", 9, 12_000_000), ("c", 8, 20_000_000)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("", [("a", "a", 1, 9)]),
+        ("LEFT", [("a", "a", 1, 9), ("b", None, 2, None), ("a", None, 3, None)]),
+        ("RIGHT OUTER", [("a", "a", 1, 9), (None, "c", None, 8)]),
+        ("FULL", [("a", "a", 1, 9), ("b", None, 2, None), ("a", None, 3, None), (None, "c", None, 8)]),
+    ],
+)
+def test_joins_have_the_keys_and_nulls_of_sql(kind: str, expected: list[Any]) -> None:
+    views = ps.stream("views", ps.records(VIEWS, schema="ad string, id int, viewed timestamp"))
+    clicks = ps.stream("clicks", ps.records(CLICKS, schema="what string, id int, clicked timestamp"))
+    text = f"""
+        SELECT v.ad, c.what, v.id AS mine, c.id FROM views v {kind} JOIN clicks AS c
+        ON c.what = v.ad AND c.clicked BETWEEN viewed AND viewed + INTERVAL 10 SECONDS
+    """
+    made = ps.sql(text, views=views, clicks=clicks)
+    assert made.schema.names == ("ad", "what", "mine", "id")
+    assert sorted(map(repr, (tuple(row.values()) for row in collect(made)))) == sorted(map(repr, expected))
+
+
+def test_a_join_is_filtered_grouped_and_joined_on() -> None:
+    views = ps.stream("views", ps.records(VIEWS, schema="ad string, id int, at timestamp"))
+    clicks = ps.stream("clicks", ps.records(CLICKS, schema="ad string, id int, at timestamp"))
+    near = "AND c.at BETWEEN v.at - INTERVAL 20 SECONDS AND v.at + INTERVAL 10 SECONDS"
+    text = f"""
+        SELECT window.start, v.ad, count(*) AS n, sum(c.id) AS total FROM views v JOIN clicks c ON v.ad = c.ad {near}
+        JOIN (SELECT ad AS word, at AS then FROM ads) x
+        ON x.word = v.ad AND x.then <= v.at AND x.then >= v.at - INTERVAL 1 HOUR
+        WHERE c.id > 8 GROUP BY window(v.at, '1 minute'), v.ad
+    """
+    made = collect(ps.sql(text, views=views, clicks=clicks, ads=ads()))
+    assert made == [{"start": 0, "ad": "a", "n": 3, "total": 27}]
+    star = ps.sql(
+        f"SELECT c.*, v.at AS seen FROM views v JOIN clicks c ON v.ad = c.ad {near}", views=views, clicks=clicks
+    )
+    assert star.schema.names == ("ad", "id", "at", "seen")
+    assert len(collect(star)) == 2
+
+
+def test_a_limit_lets_so_many_pass() -> None:
+    assert len(collect(ps.sql("SELECT ad FROM ads WHERE price > 1 LIMIT 2", ads=ads()))) == 2
+    both = "SELECT ad FROM ads UNION ALL SELECT ad FROM ads LIMIT 5"
+    assert len(collect(ps.sql(both, ads=ads()))) == 5
+
+
+def test_sessions_are_sparks() -> None:
+    """Records less than the gap apart are in one session, which ends the gap after its last record."""
+    rows = [{"ad": "a", "price": 1.0, "at": at * 1_000_000, "tags": None} for at in (0, 3, 8, 12, 30)]
+    stream = ps.stream("ads", ps.records(rows, schema="ad string, price double, at timestamp, tags array<string>"))
+    text = "SELECT session_window.start AS s, session_window.end AS e, count(*) AS n FROM ads GROUP BY {}, ad"
+    made = collect(ps.sql(text.format("session_window(at, '5 seconds')"), ads=stream))
+    assert [tuple(row.values()) for row in made] == [
+        (0, 8_000_000, 2),
+        (8_000_000, 17_000_000, 2),
+        (30_000_000, 35_000_000, 1),
+    ]
+    grouped = stream.group_by("ad", F.session_window("at", "5 seconds"))
+    assert grouped.agg(F.count("*").alias("n")).schema.names == ("ad", "session_window", "n")
+    assert str(F.session_window("at", "5 seconds")) == "session_window(at, '5 seconds')"
+    with pytest.raises(PenstockError, match="sent on when it closes"):
+        grouped.agg(F.count("*"), emit="every")
+    with pytest.raises(InvalidText, match="session_window takes a time column and a text"):
+        ps.sql(text.format("session_window(at)"), ads=stream)
+
+
+def test_structs_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    ads().select_expr("struct(ad, at) AS both").show(1)
+    assert "{'ad': 'a', 'at': '1970-01-01T00:00:01" in capsys.readouterr().out

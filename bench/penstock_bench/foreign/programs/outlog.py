@@ -21,9 +21,9 @@ class OutLog:
         """Take a row that leaves now."""
         self._write(b"%d\t%b\n" % (time.time_ns() // 1000, row))
 
-    def rows(self, rows: list[bytes]) -> None:
-        """Take rows that leave together, now."""
-        at = b"%d\t" % (time.time_ns() // 1000)
+    def rows(self, rows: list[bytes], at_us: int | None = None) -> None:
+        """Take rows that leave together, now or at the time that is given."""
+        at = b"%d\t" % (time.time_ns() // 1000 if at_us is None else at_us)
         self._write(b"".join([at + row + b"\n" for row in rows]))
 
     def flush(self) -> None:

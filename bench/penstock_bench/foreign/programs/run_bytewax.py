@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from bytewax.inputs import DynamicSource, StatelessSourcePartition  # type: igno
 from bytewax.outputs import DynamicSink, StatelessSinkPartition  # type: ignore[import-not-found]
 
 from . import bytewax_graph
+from .bytewax_count import Count
 from .bytewax_graph import Mark
 from .graph import stateful
 from .lines import Lines
@@ -93,21 +93,6 @@ class _Sink(DynamicSink):  # type: ignore[misc]
         return _Writer(OutLog(self._directory, f"{worker_index}"))
 
 
-class _Count(op.StatefulBatchLogic):  # type: ignore[misc]
-    """The running count of one key; a row for every event."""
-
-    def __init__(self, count: int | None) -> None:
-        self._count = count or 0
-
-    def on_batch(self, values: list[Any]) -> tuple[Iterable[int], bool]:
-        first = self._count + 1
-        self._count += len(values)
-        return range(first, self._count + 1), False
-
-    def snapshot(self) -> int:
-        return self._count
-
-
 def _flow(spec: dict[str, Any]) -> Any:
     flow = Dataflow("bench")
     timed = spec["workload"] == "file" and bool(stateful(spec))
@@ -120,7 +105,7 @@ def _rows(lines: Any, wanted: Query) -> Any:
     if isinstance(wanted, Counting):
         keys, row = wanted.keys, wanted.row
         keyed = op.flat_map_batch("keys", lines, lambda batch: [(key, None) for line in batch for key in keys(line)])
-        counted = op.stateful_batch("count", keyed, _Count)
+        counted = op.stateful_batch("count", keyed, Count)
         return op.flat_map_batch("rows", counted, lambda batch: [row(key, count) for key, count in batch])
     found = wanted.rows
     return op.flat_map_batch("rows", lines, lambda batch: [row for line in batch for row in found(line)])

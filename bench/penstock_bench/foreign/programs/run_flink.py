@@ -25,7 +25,7 @@ from .outlog import unique_log
 from .queries import Counting, Query, query
 
 
-class _Keys(FlatMapFunction):  # type: ignore[misc]
+class Keys(FlatMapFunction):  # type: ignore[misc]
     """Parse, filter and join; the query is made where it is used, so that the table of ads is not sent along."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
@@ -84,7 +84,7 @@ class _Rows(FlatMapFunction):  # type: ignore[misc]
         self._log.close()
 
 
-def _environment(spec: dict[str, Any]) -> Any:
+def make_environment(spec: dict[str, Any]) -> Any:
     configuration = Configuration()
     for name, value in spec["configuration"].items():
         configuration.set_string(name, value)
@@ -95,7 +95,7 @@ def _environment(spec: dict[str, Any]) -> Any:
 
 def _run_datastream(environment: Any, lines: Any, wanted: Query, spec: dict[str, Any]) -> None:
     if isinstance(wanted, Counting):
-        keys = lines.rebalance().flat_map(_Keys(spec), Types.STRING())
+        keys = lines.rebalance().flat_map(Keys(spec), Types.STRING())
         keys.key_by(lambda key: key, Types.STRING()).process(_Count(spec))
     else:
         lines.rebalance().flat_map(_Rows(spec), Types.STRING())
@@ -105,7 +105,7 @@ def _run_datastream(environment: Any, lines: Any, wanted: Query, spec: dict[str,
 def main() -> None:
     """Run the query of a specification until the input ends."""
     spec = json.loads(Path(os.environ["PENSTOCK_SPEC"]).read_text())
-    environment = _environment(spec)
+    environment = make_environment(spec)
     # Flink's own socket source: the lines come into the JVM without Python.
     socket = environment._j_stream_execution_environment.socketTextStream("127.0.0.1", spec["port"], "\n")
     lines = DataStream(socket)

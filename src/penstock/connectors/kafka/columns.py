@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -41,6 +42,11 @@ _COLUMNS: dict[str, tuple[Field, Callable[[Messages], list[Any]]]] = {
     "offset": (Field("offset", BIGINT, nullable=False), lambda messages: [each.offset() for each in messages]),
 }
 
+_TEXTS: dict[str, tuple[Field, Callable[[Messages], list[Any]]]] = {
+    "key": (Field("key", STRING), lambda messages: [_text(each.key()) for each in messages]),
+    "value": (Field("value", STRING), lambda messages: [_text(each.value()) for each in messages]),
+}
+
 
 class Columns:
     """The columns that a source has.
@@ -49,20 +55,24 @@ class Columns:
     ----------
     names : sequence of str
         Of ``key``, ``value``, ``headers``, ``timestamp``, ``partition``, ``offset``.
+    text : bool
+        Whether ``key`` and ``value`` are text.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], *, text: bool = False) -> None:
         if isinstance(names, str) or not names:
             raise InvalidOption(option="columns", given=names, allowed=f"a list of some of {', '.join(_COLUMNS)}")
         for name in names:
             if name not in _COLUMNS:
                 hint = nearest(name, _COLUMNS) if isinstance(name, str) else ""
                 raise InvalidOption(option="columns", given=name, allowed=", ".join(_COLUMNS), hint=hint)
-        self.schema = Schema(tuple(_COLUMNS[name][0] for name in names))
-        self._readers = [_COLUMNS[name][1] for name in names]
+        known = {**_COLUMNS, **_TEXTS} if text else _COLUMNS
+        self._text = text
+        self.schema = Schema(tuple(known[name][0] for name in names))
+        self._readers = [known[name][1] for name in names]
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Columns, (self.schema.names,)
+        return partial(Columns, text=self._text), (self.schema.names,)
 
     def rows(self, messages: Messages) -> list[Record]:
         """Make records."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
+from penstock.connectors.formats.base import Encoding, Format
 from penstock.connectors.plain import plain_dicts
 from penstock.errors import BadRecord, TypeMismatch
 from penstock.types import Record, Schema, TypeKind
@@ -37,6 +38,21 @@ class Layout:
     value: str | None = None
     headers: str | None = None
     partition: str | None = None
+    format: Format | None = None
+    """How the value is written, where that is not JSON."""
+    encoding: Encoding | None = None
+    """The same, settled."""
+
+    def settled(self, schema: Schema, topic: str) -> Layout:
+        """Check the columns, and settle how the value is written; before anything starts."""
+        self.check(schema)
+        if self.format is None:
+            return self
+        return replace(self, encoding=self.format.encoding(self._written(schema), topic))
+
+    def _written(self, schema: Schema) -> Schema:
+        """The columns that the value is made of."""
+        return Schema(tuple(each for each in schema.fields if each.name not in (self.headers, self.partition)))
 
     def check(self, schema: Schema) -> None:
         """Refuse columns that are not there, or of another type."""
@@ -79,6 +95,8 @@ class Layout:
     def _value(self, schema: Schema) -> Callable[[list[Record]], list[bytes | None]]:
         if self.value is not None:
             return self._texts(schema, self.value)
+        if self.encoding is not None:
+            return self.encoding.encoder()  # type: ignore[return-value]  # lists of bytes, none of them None
         apart: list[str] = [each for each in (self.headers, self.partition) if each is not None]
         dicts, encode = plain_dicts(schema), _json.encode
 

@@ -89,7 +89,8 @@ class Hub:
         self.tracks: dict[int, Track] = {}
         self.partitions = 0
         """How many the topic has, as far as that is known; 0: not yet."""
-        self._pump_us = 0
+        self.pumped_us = 0
+        """When messages were last taken from the client."""
         self._ends_us = 0
         self._asked: dict[int, Future[Any]] = {}
         self._discover_us = 0
@@ -137,9 +138,9 @@ class Hub:
 
     def pump(self, now_us: int) -> None:
         """Take what the client has fetched."""
-        if now_us - self._pump_us < PUMP_US:
+        if now_us - self.pumped_us < PUMP_US:
             return
-        self._pump_us = now_us
+        self.pumped_us = now_us
         messages = self._consumer.consume(PUMP_RECORDS, 0)
         if messages:
             self._deal(messages)

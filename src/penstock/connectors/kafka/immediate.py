@@ -52,7 +52,7 @@ class ImmediateWriter(SinkWriter):
             self._troubles,
             **{
                 # A request for each record would cost a busy broker more than it saves.
-                "linger.ms": 2,
+                "linger.ms": 1,
                 "partitioner": "murmur2_random",
                 "message.timeout.ms": 0,
                 "retry.backoff.ms": 20,

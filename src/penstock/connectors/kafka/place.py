@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.checks import Flag, OneOf
 from penstock.connectors.base import End
+from penstock.connectors.formats.base import Format
 from penstock.connectors.kafka.access import Access, check_topic
 from penstock.connectors.kafka.columns import DEFAULT, Columns
 from penstock.connectors.kafka.encoding import Layout
@@ -49,8 +50,10 @@ def kafka(
     group: str | None = None,
     columns: Sequence[str] = DEFAULT,
     uncommitted: bool = False,
+    text: bool = False,
     key: str | None = None,
     value: str | None = None,
+    format: Format | None = None,
     headers: str | None = None,
     partition: str | None = None,
     delivery: str = "exactly-once",
@@ -78,11 +81,15 @@ def kafka(
         ``[["name", "value"], …]``).
     uncommitted : bool
         Reading: also what transactions have written that are still open, or were aborted.
+    text : bool
+        Reading: ``key`` and ``value`` are text (UTF-8) instead of binary; bytes that are no text become ``\ufffd``.
     key : str, optional
         Writing: the column of the records' key. Records of one key go to one partition, the same as Java's clients
         choose.
     value : str, optional
-        Writing: the column of the value, text or binary; without it a JSON object of all columns.
+        Writing: the column of the value, text or binary; without it all columns, as a JSON object or by ``format``.
+    format : ps.avro(…) or ps.protobuf(…), optional
+        Writing: how the value is written, where it is not JSON.
     headers, partition : str, optional
         Writing: a column with headers (JSON text as above), and one with the number of the partition.
     delivery : {"exactly-once", "immediate"}
@@ -108,7 +115,7 @@ def kafka(
     if begin == COMMITTED and group is None:
         raise InvalidOption(option="start", given=start, allowed="with group=, whose offsets they are")
     reading = {
-        "columns": Columns(columns),
+        "columns": Columns(columns, text=Flag().read("text", text)),
         "start": begin,
         "stop": None if stop is None else check_where("stop", stop, (LATEST,)),
         "group": group,
@@ -117,8 +124,10 @@ def kafka(
     for option, column in (("key", key), ("value", value), ("headers", headers), ("partition", partition)):
         if column is not None and not isinstance(column, str):
             raise InvalidOption(option=option, given=column, allowed="the name of a column")
+    if format is not None and (not isinstance(format, Format) or value is not None):
+        raise InvalidOption(option="format", given=format, allowed="ps.avro(…) or ps.protobuf(…), without value=")
     writing = {
-        "layout": Layout(key, value, headers, partition),
+        "layout": Layout(key, value, headers, partition, format),
         "delivery": OneOf(Delivery).read("delivery", delivery),
         "tokens": check_topic(tokens, "tokens"),
     }

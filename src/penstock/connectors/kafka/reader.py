@@ -16,7 +16,7 @@ from penstock.types import Record
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-WAKE_US = 500
+WAKE_US = 1_000
 """How often a partition is looked at while records come."""
 CALM_US = 2_000
 """How often while none have come for a while: each look wakes the worker up."""
@@ -106,7 +106,8 @@ class KafkaReader(SourceReader):
             track = self._held()
         if track is None:
             calm = now_us - self._heard_us > CALM_AFTER_US
-            self._wake_us = now_us + (CALM_US if calm else WAKE_US)
+            # All readers of the client look together: each look wakes the worker up.
+            self._wake_us = max(hub.pumped_us, now_us - WAKE_US) + (CALM_US if calm else WAKE_US)
             return None
         self._heard_us = now_us
         messages = self._take(hub, track, records_max)

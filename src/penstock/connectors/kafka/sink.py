@@ -55,7 +55,7 @@ class KafkaSink(Sink):
         return int(self._access.options.get("message.max.bytes", RECORD_BYTES_MAX))
 
     def check(self, schema: Schema) -> None:
-        self._layout.check(schema)
+        self._layout = self._layout.settled(schema, self._topic)
         self._topic_id, _ = described(self._access, self._topic)
         if self._delivery is Delivery.EXACTLY_ONCE:
             self._check_timeout()

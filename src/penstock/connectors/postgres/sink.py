@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from penstock.connectors import ledger
+from penstock.connectors.background import Epochs
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
 from penstock.connectors.ledger import LEDGER, Execute, LedgerWriter
 from penstock.connectors.plain import date_text, timestamp_text
@@ -190,7 +191,7 @@ class _PostgresWriter(LedgerWriter):
     ) -> None:
         super().__init__(schema, place.table, context)
         self._place = place
-        self._operation = context.operation
+        self.shown = place.shown
         self._connection: Any = None
         self._names = schema.names
         self._keys_at = [schema.names.index(name) for name in key]
@@ -237,21 +238,21 @@ class _PostgresWriter(LedgerWriter):
     def _failed(self, cause: str, hint: str) -> SinkFailed:
         return SinkFailed(sink=self._place.shown, cause=cause, hint=hint, operation=self._operation)
 
-    def write_once(self, ready: list[tuple[int, list[Record]]]) -> None:
+    def publish(self, ready: Epochs) -> None:
         """Try until the server has answered that it is committed: what was, and was not heard, is in the ledger."""
         psycopg = driver()
         deadline_s, pause_s = time.monotonic() + RETRY_S, _BACK_OFF_S
         while True:
             try:
-                return super().write_once(ready)
+                return super().publish(ready)
             except psycopg.OperationalError as error:
-                self.close()
+                self.disconnect()
                 if time.monotonic() + pause_s > deadline_s:
                     hint = "Nothing of this epoch is in the table. The job can be resumed from its checkpoint."
                     raise self._failed(self._place.shown_error(error), hint) from None
             except psycopg.Error as error:
                 raise self._failed(self._place.shown_error(error), "") from None
-            time.sleep(pause_s)
+            self.pause(pause_s)
             pause_s *= 2
 
     @contextmanager
@@ -294,7 +295,7 @@ class _PostgresWriter(LedgerWriter):
                     del values[gone]
                 copy.write_row(values)
 
-    def close(self) -> None:
+    def disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -24,7 +24,7 @@ class PostgresTable(LookupTable):
         self._place = place
         self._refresh_us = refresh_us
         self._table, self.schema = schema_of(place, columns)
-        (self.key,) = check_keys(self.schema, (key,))
+        (self.key,) = check_keys(self.schema, (key,), decimals=False)
         if (key,) not in self._table.keys:
             with place.opened() as connection:
                 target = quoted(place.table)

@@ -137,9 +137,9 @@ def redis_table(
 ) -> RedisTable:
     """A table in Redis for :meth:`Stream.lookup`; nothing of it is copied.
 
-    In record form each record costs a round trip, in batch form each batch costs one. A key that Redis does not have,
-    or a null one, finds nothing; so does a hash that has none of the columns. Records see what Redis has when they are
-    handled, so a replay may see something newer.
+    In record form all records that have come cost one round trip, in batch form each batch does. A key that Redis does
+    not have, or a null one, finds nothing; so does a hash that has none of the columns. Records see what Redis has when
+    they are handled, so a replay may see something newer.
 
     Parameters
     ----------

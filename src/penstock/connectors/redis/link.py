@@ -90,7 +90,7 @@ class Place:
             return SinkFailed(sink=self.shown, cause=cause, hint=hint, operation=operation)
         return SourceFailed(source=self.shown, cause=cause, hint=hint, operation=operation)
 
-    def patiently(self, do: Callable[[], Answer]) -> Answer:
+    def patiently(self, do: Callable[[], Answer], pause: Callable[[float], None] = time.sleep) -> Answer:
         """Do what may be done twice, again while the server is away; at most for `RETRY_S`."""
         redis = driver()
         away = (redis.ConnectionError, redis.TimeoutError)
@@ -101,5 +101,5 @@ class Place:
             except away as error:
                 if isinstance(error, redis.AuthenticationError) or time.monotonic() + pause_s > deadline_s:
                     raise
-            time.sleep(pause_s)
+            pause(pause_s)
             pause_s *= 2

@@ -21,8 +21,8 @@ from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
 from penstock.connectors import ledger
+from penstock.connectors.background import BackgroundWriter, Epochs
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
-from penstock.connectors.buffered import BufferedWriter
 from penstock.connectors.redis.link import Place, driver
 from penstock.connectors.texts import json_writer, text_of
 from penstock.errors import SinkFailed, TypeMismatch
@@ -198,7 +198,7 @@ def _token(job_id: str, operation: str, instance: object) -> str:
     return f"penstock:{job_id}:{operation}:{instance}"
 
 
-class _RedisWriter(BufferedWriter):
+class _RedisWriter(BackgroundWriter):
     def __init__(
         self,
         place: Place,
@@ -207,11 +207,10 @@ class _RedisWriter(BufferedWriter):
         schema: Schema,
         context: WriterContext,
     ) -> None:
-        super().__init__(schema)
-        self._place = place
+        super().__init__(schema, context.operation)
+        self._place, self.shown = place, place.shown
         self._commands = commands
         self._key = key
-        self._operation = context.operation
         self._token = _token(context.job_id, context.operation, context.instance)
         self._client = place.client()
         self._script = self._client.register_script(_SCRIPT)
@@ -224,9 +223,9 @@ class _RedisWriter(BufferedWriter):
                 raise self._place.error(SinkFailed, cause, hint, self._operation)
         super().write(rows)
 
-    def commit(self, epoch: int) -> list[Record] | None:
+    def publish(self, ready: Epochs) -> None:
         redis = driver()
-        for prepared, rows in self._take(epoch):
+        for prepared, rows in ready:
             commands = self._commands(rows)
             for part, first in enumerate(range(0, len(commands), PART_COMMANDS), start=1):
                 args: list[Any] = [prepared, part]
@@ -234,12 +233,14 @@ class _RedisWriter(BufferedWriter):
                     args += [len(command), *command]
                 try:
                     # What was done, and not heard of, is in the token.
-                    self._place.patiently(lambda args=args: self._script(keys=[self._token], args=args))  # type: ignore[misc]
+                    self._place.patiently(
+                        lambda args=args: self._script(keys=[self._token], args=args),  # type: ignore[misc]
+                        self.pause,
+                    )
                 except redis.RedisError as error:
                     hint = "The job can be resumed from its checkpoint."
                     cause = self._place.shown_error(error)
                     raise self._place.error(SinkFailed, cause, hint, self._operation) from None
-        return None
 
-    def close(self) -> None:
+    def disconnect(self) -> None:
         self._client.close()

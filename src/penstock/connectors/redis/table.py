@@ -1,4 +1,4 @@
-"""A table in Redis to look things up in: a round trip for each record, or for each batch; with a cache if wanted."""
+"""A table in Redis to look things up in: a round trip for all records that have come; with a cache if wanted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RedisTable(LookupTable):
         self, place: Place, schema: Schema, key: str, prefix: str, layout: Values, cache: int, ttl_us: int
     ) -> None:
         self.schema = schema
-        (self.key,) = check_keys(schema, (key,))
+        (self.key,) = check_keys(schema, (key,), decimals=False)
         self._place = place
         self._prefix = prefix.encode()
         self._layout = layout
@@ -172,11 +172,28 @@ class _Server:
         self._client: Any = None
 
     def finder(self) -> Finder:
-        return Finder(self.get, self.columns)
+        return Finder(self.get, self.columns, self.many)
 
     def get(self, key: object) -> Record | None:
         """The row of a key: one round trip, unless it is in the cache."""
         return None if key is None else self._rows([key])[key]
+
+    def many(self, keys: Sequence[object]) -> Callable[[object], Record | None]:
+        """Ask for the rows of several records in one round trip; a wrong one is told with its record."""
+        wanted = [key for key in dict.fromkeys(keys) if key is not None]
+        if len(wanted) < 2:
+            return self.get
+        try:
+            return self._rows(wanted).get
+        except SourceFailed as error:
+            failure = error  # nobody answers: no record need wait once more
+
+            def fail(_: object) -> Record | None:
+                raise failure
+
+            return fail
+        except BadRecord:
+            return self.get  # one by one
 
     def columns(self, keys: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
         """The rows of some keys: one round trip for those that are not in the cache."""

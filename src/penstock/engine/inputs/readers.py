@@ -14,6 +14,7 @@ from penstock.engine.lineage import Place, read_place
 from penstock.engine.snapshot import OpCounters, UnitSnapshot
 from penstock.metrics import OpStats
 from penstock.metrics.stats import StatsMessage
+from penstock.operators.errors import ErrorCounts
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.protocol import slots as s
 
@@ -41,6 +42,8 @@ class Readers(Input):
             if p % spec.instances == instance
         }
         self.stats = OpStats(spec.name, "record")
+        self.dropped = ErrorCounts()
+        """What the unit has dropped of it."""
         self.turns = len(self.readers)
         self._partitions = list(self.readers.items())
         self._idle_us = plan.options.idle_us
@@ -293,13 +296,24 @@ class Readers(Input):
         stats.schedule_us += (done.began_us - cut_us) * count
         stats.left_us += (read_us - due_us) * count
 
+    def count_dropped(self, count: int, *, dead: bool) -> None:
+        """Add records that were read and dropped."""
+        self.stats.records_in += count
+        self.dropped.dead_letters += count if dead else 0
+        self.dropped.skipped += 0 if dead else count
+
     def counters(self) -> list[OpCounters]:
-        return [OpCounters(self.stats.name, self.stats.records_in, self.stats.records_out, 0, 0, 0)]
+        stats, dropped = self.stats, self.dropped
+        return [OpCounters(stats.name, stats.records_in, stats.records_out, dropped.skipped, 0, dropped.dead_letters)]
 
     def figures(self, now_us: int) -> list[StatsMessage]:
         stats = self.stats
         stats.queue_records = self.waiting_records(now_us)
-        return [stats.message(self._spec.id, self._instance)]
+        dropped = self.dropped
+        message = stats.message(
+            self._spec.id, self._instance, skipped=dropped.skipped, dead_letters=dropped.dead_letters
+        )
+        return [message]
 
     def begin_after(self, epoch: int) -> None:
         self._marked_epoch = epoch
@@ -308,6 +322,7 @@ class Readers(Input):
         last = snapshots[-1]
         own = last.operations[0]
         self.stats.records_in, self.stats.records_out = own.records_in, own.records_out
+        self.dropped = ErrorCounts(own.skipped, 0, own.dead_letters)
         self.begin_after(last.epoch)
         for partition, position in last.positions.items():
             self.readers[partition].seek(position)

@@ -3,6 +3,7 @@
 from penstock.engine.ways.base import Way
 from penstock.engine.ways.calls import Calls
 from penstock.engine.ways.here import Here
+from penstock.engine.ways.replicas import Replicas
 from penstock.engine.ways.slots import Slots
 
-__all__ = ["Calls", "Here", "Slots", "Way"]
+__all__ = ["Calls", "Here", "Replicas", "Slots", "Way"]

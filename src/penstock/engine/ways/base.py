@@ -5,12 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from penstock.engine.inputs.base import BLOCK_RECORDS_MAX
 from penstock.engine.line import Item, Range
 
 if TYPE_CHECKING:
     from penstock.engine.chain import Passed
-    from penstock.engine.event_time import Origin
-    from penstock.engine.inputs import Stretch, Taken
+    from penstock.engine.inputs import Input, Taken
+    from penstock.engine.line import Result
+    from penstock.engine.switch import Switch
+    from penstock.engine.ways.pool import Known
+    from penstock.protocol.messages import ReplicaPulse
 
 
 class Way(ABC):
@@ -30,6 +34,8 @@ class Way(ABC):
 
     range: Range
     until: int | None
+    numbers: tuple[int, ...] = ()
+    """The replicas that compute it, if they do."""
 
     @property
     def away(self) -> Range:
@@ -40,6 +46,21 @@ class Way(ABC):
     def has_room(self) -> bool:
         """Whether it can begin another item now."""
         return True
+
+    @property
+    def records_room(self) -> int:
+        """How many records it takes at once, at the most."""
+        return BLOCK_RECORDS_MAX
+
+    @property
+    def opens_blocks(self) -> bool:
+        """Whether it takes rows, and not blocks as they came."""
+        return self.until is None or self.until > 0
+
+    def adapt(self, switch: Switch) -> bool:
+        """Do as a switch says that leads to this way anyway; False: it leads to another one."""
+        del switch
+        return False
 
     @property
     def gathers(self) -> bool:
@@ -55,7 +76,7 @@ class Way(ABC):
     def take(self, taken: Taken, entered: Passed, now_us: int) -> None:
         """Take what the operations before the range have made of some records."""
 
-    def take_stretch(self, stretch: Stretch, origin: Origin, now_us: int) -> None:
+    def take_stretches(self, source: Input, now_us: int) -> bool:
         """Take positions of a source that are to be read there; only where the range begins at the source."""
         raise NotImplementedError(f"{type(self).__name__} reads no source")
 
@@ -87,6 +108,18 @@ class Way(ABC):
         """Let out what may leave before its turn, while its item keeps its place; say whether there was any."""
         del now_us
         return False
+
+    def choose(self, item: Item, now_us: int) -> Known | None:
+        """Who of those that the pool knows gets an item that was submitted there; None: it has to wait."""
+        raise NotImplementedError(f"{type(self).__name__} sends nothing away")
+
+    def on_result(self, item: Item, result: Result, number: int = 0) -> None:
+        """Whoever had the item has computed it."""
+        raise NotImplementedError(f"{type(self).__name__} sends nothing away")
+
+    def figures(self) -> ReplicaPulse | None:
+        """What replicas have done, if they are this way."""
+        return None
 
     def recall(self) -> None:
         """Another way is to take over: give back what nobody computes."""

@@ -1,15 +1,18 @@
-"""The slots that a worker knows, and the micro-batches that are with them. Pure: the worker's shell moves the bytes.
+"""The slots and replicas that a worker knows, and the items that are with them. Pure: the shell moves the bytes.
 
 Of each slot number the task of the oldest group is used; the next group's stands by, so that nothing is waited for when
 a group ends. A slot that is gone, or has not said for too long that it has a micro-batch, loses its micro-batches: they
 go to another one under a new attempt, and what the old one may still send is refused. So does a micro-batch that a
 slot, by its own word, does not have: it, or its result, was lost on the way.
+
+Replicas are slots of groups below 0. Each way says itself which of those it may use gets its next item. A replica that
+has work is asked what it holds when it has not said so for a while: it keeps quiet by itself.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,7 +23,7 @@ from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 
 if TYPE_CHECKING:
-    from penstock.engine.ways.slots import Slots
+    from penstock.engine.ways.base import Way
 
 ATTEMPTS_MAX = 3
 """Slots that may be lost with a micro-batch before the worker runs it itself."""
@@ -29,6 +32,8 @@ DEPTH = 2
 """Micro-batches of one worker that may be with a slot: one at work, one waiting."""
 MISSED_US = 1_000_000
 """So long after it was sent, a micro-batch has come to its slot; unless it, or its result, was lost on the way."""
+ASK_US = 500_000
+"""After so long without a word from a replica that has work, it is asked."""
 LOST_US = 10_000_000
 """A micro-batch whose slot has not said for so long that it has it is given to another one; later at each attempt."""
 GONE_MAX = 1_000
@@ -48,14 +53,18 @@ class Work:
 
     do: s.Do
     item: Item
-    way: Slots
+    way: Way
     sent_us: int = 0
     held_us: int = 0
     """When its slot last said that it has it: slow work is not lost."""
+    number: int = 0
+    """Of the slot or replica that it was given to."""
 
 
 @dataclass(slots=True)
-class _Known:
+class Known:
+    """A slot or replica that a worker knows."""
+
     ready: s.Ready
     leaving: bool = False
     holds: list[int] | None = None
@@ -64,6 +73,7 @@ class _Known:
     building: dict[int, Built] = field(default_factory=dict)
     """What it was asked to build, by number."""
     built: set[Built] = field(default_factory=set)
+    asked_us: int = 0
 
 
 class SlotPool:
@@ -73,7 +83,7 @@ class SlotPool:
         self.refused_results = 0
         self.owner = worker, incarnation
         """Who sends the micro-batches."""
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, Known] = {}
         self._unsent: deque[Work] = deque()
         self._out: list[SlotFrames] = []
         # Not those of an earlier incarnation: a result for it that comes late is nobody's.
@@ -91,12 +101,12 @@ class SlotPool:
     @property
     def slots(self) -> int:
         """How many slots take work now."""
-        return len(self._used())
+        return len(self.used())
 
     @property
     def room(self) -> int:
         """How many more micro-batches can be given out now."""
-        return sum(DEPTH - len(each.work) for each in self._used()) - len(self._unsent)
+        return sum(DEPTH - len(each.work) for each in self.used()) - len(self._unsent)
 
     @property
     def unsent(self) -> list[int]:
@@ -110,10 +120,31 @@ class SlotPool:
             for number, each in self._known.items()
         ]
 
-    def _used(self) -> list[_Known]:
-        oldest: dict[int, _Known] = {}
+    @property
+    def replica_numbers(self) -> list[int]:
+        """The replicas that take work now."""
+        return sorted({each.ready.slot for each in self._known.values() if each.ready.group < 0 and not each.leaving})
+
+    def replicas(self, numbers: Collection[int]) -> list[Known]:
+        """Those of these replicas that take work now; of each number the newest."""
+        newest: dict[int, Known] = {}
         for each in self._known.values():
-            if not each.leaving:
+            ready = each.ready
+            if ready.group < 0 and not each.leaving and ready.slot in numbers:
+                found = newest.get(ready.slot)
+                if found is None or ready.group < found.ready.group:
+                    newest[ready.slot] = each
+        return list(newest.values())
+
+    def unsent_of(self, way: Way) -> int:
+        """How many items of a way nobody has."""
+        return sum(each.way is way for each in self._unsent)
+
+    def used(self) -> list[Known]:
+        """The slots that take work now, of each number the oldest."""
+        oldest: dict[int, Known] = {}
+        for each in self._known.values():
+            if not each.leaving and each.ready.group >= 0:
                 found = oldest.get(each.ready.slot)
                 if found is None or each.ready.group < found.ready.group:
                     oldest[each.ready.slot] = each
@@ -139,7 +170,7 @@ class SlotPool:
             case s.Done(incarnation=incarnation, item=item, attempt=attempt):
                 work = self.take(incarnation, item, attempt)
                 if work is not None:
-                    work.way.on_result(work.item, Result(message, payloads))
+                    work.way.on_result(work.item, Result(message, payloads), work.number)
             case s.NotDone(incarnation=incarnation, item=item, attempt=attempt):
                 if self.take(incarnation, item, attempt) is not None:
                     raise rebuilt(message.code, message.what, message.operation, message.hint, message.user_traceback)
@@ -156,7 +187,7 @@ class SlotPool:
             if (each.ready.group, each.ready.slot) == (ready.group, ready.slot):
                 self._gone.append(incarnation)
                 self._lose(incarnation)
-        self._known[ready.incarnation] = _Known(ready, holds=ready.holds)
+        self._known[ready.incarnation] = Known(ready, holds=ready.holds)
 
     def on_leave(self, incarnation: int, ended: bool = False) -> None:
         """A slot has done its group: it gets no more, and hears that; what it has, it finishes, unless it has ended."""
@@ -184,7 +215,7 @@ class SlotPool:
             work.do.attempt += 1
             self._unsent.appendleft(work)
 
-    def _give_missed(self, known: _Known, holds: list[int], now_us: int) -> None:
+    def _give_missed(self, known: Known, holds: list[int], now_us: int) -> None:
         for item, work in reversed(list(known.work.items())):
             if item not in holds and now_us - work.sent_us > MISSED_US:
                 del known.work[item]
@@ -205,22 +236,24 @@ class SlotPool:
 
     # --- work ---------------------------------------------------------------------------------------------------------
 
-    def is_ready_for(self, what: Built, now_us: int, using: dict[int, str] | None = None) -> bool:
-        """Whether all slots have built the operations; those that have not are asked to."""
+    def is_ready_for(
+        self, what: Built, now_us: int, using: dict[int, str] | None = None, replicas: Collection[int] = ()
+    ) -> bool:
+        """Whether all slots, or these replicas, have built the operations; those that have not are asked to."""
         worker, owner = self.owner
         unit, instance, chosen = what
-        cold = 0
-        for known in self._used():
+        cold, asked = 0, self.replicas(replicas) if replicas else self.used()
+        for known in asked:
             cold += what not in known.built
             if what not in known.built and what not in known.building.values():
                 do = s.Do(
                     slot=known.ready.incarnation, worker=worker, incarnation=owner, item=self.next_item(), attempt=0,
                     unit=unit, instance=instance, first=chosen.first, last=chosen.last, partition=0, runs=[], count=0,
-                    due_us=now_us, sample=False, using=using or {},
+                    due_us=now_us, sample=False, using=using or {}, rows=bool(replicas),
                 )  # fmt: skip
                 known.building[do.item] = what
                 self._out.append((known.ready.endpoint, [m.encode(do)]))
-        return not cold
+        return not cold and (bool(asked) or not replicas)
 
     def _is_built(self, incarnation: int, item: int) -> bool:
         """Whether this answers what a slot was asked to build; if that failed, its first micro-batch will say so."""
@@ -234,18 +267,18 @@ class SlotPool:
         """Give a micro-batch out, as soon as a slot has room."""
         self._unsent.append(work)
 
-    def withdraw(self, way: Slots) -> None:
+    def withdraw(self, way: Way) -> None:
         """Forget the micro-batches of a way whose unit is built anew; their results are refused."""
         self._unsent = deque(each for each in self._unsent if each.way is not way)
         for known in self._known.values():
             for item in [item for item, work in known.work.items() if work.way is way]:
                 del known.work[item]
 
-    def recall(self, way: Slots) -> None:
+    def recall(self, way: Way) -> None:
         """Give what no slot has back to the unit that sent it."""
         self._give_back([each for each in self._unsent if each.way is way])
 
-    def reassign(self, way: Slots, using: dict[int, str]) -> int:
+    def reassign(self, way: Way, using: dict[int, str]) -> int:
         """Have other alternatives compute what no slot has of a way; return how many records that are."""
         found = [each for each in self._unsent if each.way is way]
         for work in found:
@@ -266,7 +299,7 @@ class SlotPool:
 
     def sample(self, do: s.Do, payload: bytes | None) -> bool:
         """Send a sample to some slot; it answers to the driver."""
-        used = self._used()
+        used = self.used()
         if used:
             slot = min(used, key=lambda each: len(each.work))
             do.slot = slot.ready.incarnation
@@ -275,19 +308,24 @@ class SlotPool:
 
     def send(self, now_us: int) -> list[SlotFrames]:
         """Return the messages for slots."""
+        waiting: deque[Work] = deque()
+        full: set[int] = set()
+        """Ways that nobody takes more of."""
         while self._unsent:
-            free = [each for each in self._used() if len(each.work) < DEPTH]
-            if not free:
-                break
-            slot = min(free, key=lambda each: (len(each.work), each.ready.slot))
             work = self._unsent.popleft()
+            slot = work.way.choose(work.item, now_us) if id(work.way) not in full else None
+            if slot is None:
+                full.add(id(work.way))
+                waiting.append(work)
+                continue
             work.sent_us = work.held_us = now_us
             slot.work[work.do.item] = work
-            work.do.slot = slot.ready.incarnation
+            work.do.slot, work.number = slot.ready.incarnation, slot.ready.slot
             frames = [m.encode(work.do)]
             if work.item.payload is not None:
                 frames.append(work.item.payload)
             self._out.append((slot.ready.endpoint, frames))
+        self._unsent = waiting
         # Afterwards: what is lost too often is not given out again, but taken back before the next time.
         self._look_for_losses(now_us)
         taken, self._out = self._out, []
@@ -295,6 +333,8 @@ class SlotPool:
 
     def _look_for_losses(self, now_us: int) -> None:
         for incarnation, known in list(self._known.items()):
+            if known.work and known.ready.group < 0:
+                self._ask(known, now_us)
             if known.holds is not None:
                 for item in known.work.keys() & known.holds:
                     known.work[item].held_us = now_us
@@ -302,3 +342,11 @@ class SlotPool:
                 known.holds = None
             if any(now_us - work.held_us > LOST_US << work.do.attempt for work in known.work.values()):
                 self._lose(incarnation)
+
+    def _ask(self, known: Known, now_us: int) -> None:
+        heard_us = min(work.held_us for work in known.work.values())
+        if now_us - max(heard_us, known.asked_us) > ASK_US:
+            known.asked_us = now_us
+            worker, owner = self.owner
+            ask = s.Ask(slot=known.ready.incarnation, worker=worker, incarnation=owner)
+            self._out.append((known.ready.endpoint, [m.encode(ask)]))

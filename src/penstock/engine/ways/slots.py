@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from penstock.dataset import Block, Scale, join_columns, pack
 from penstock.dataset.sizes import BLOCK_BYTES
 from penstock.engine.event_time import Origin
+from penstock.engine.inputs.readers import Readers
 from penstock.engine.line import Item, Line, Range, Result, Sides
 from penstock.engine.ways.base import Way
-from penstock.engine.ways.pool import SlotPool, Work
+from penstock.engine.ways.pool import DEPTH, Known, SlotPool, Work
 from penstock.metrics.times import later
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
@@ -19,7 +20,7 @@ from penstock.types import Schema
 
 if TYPE_CHECKING:
     from penstock.engine.chain import Passed
-    from penstock.engine.inputs import Stretch, Taken
+    from penstock.engine.inputs import Input, Stretch, Taken
     from penstock.engine.lineage import Place
     from penstock.engine.switch import Switch
     from penstock.engine.unit import Unit
@@ -202,7 +203,15 @@ class Slots(Way):
             return True
         return origin.straggler_us is not None and origin.straggler_us != held.straggler_us
 
+    def take_stretches(self, source: Input, now_us: int) -> bool:
+        assert isinstance(source, Readers)
+        stretches = source.stretches(now_us, self.records_max, self.pace_us, self.slots, self.room)
+        for stretch in stretches:
+            self.take_stretch(stretch, source.origin(stretch.place.partition, now_us), now_us)
+        return bool(stretches)
+
     def take_stretch(self, stretch: Stretch, origin: Origin, now_us: int) -> None:
+        """Have a slot read, and compute, some records of a source."""
         place = stretch.place
         self._send(Item(self.range, place.count, 0, stretch.since_us, now_us, origin, place))
 
@@ -270,8 +279,20 @@ class Slots(Way):
             using=item.using,
         )
 
-    def on_result(self, item: Item, result: Result) -> None:
+    def adapt(self, switch: Switch) -> bool:
+        if switch.replicas or switch.range != self.range:
+            return False
+        self.interval_us = switch.interval_us
+        return True
+
+    def choose(self, item: Item, now_us: int) -> Known | None:
+        del item, now_us
+        free = [each for each in self._pool.used() if len(each.work) < DEPTH]
+        return min(free, key=lambda each: (len(each.work), each.ready.slot)) if free else None
+
+    def on_result(self, item: Item, result: Result, number: int = 0) -> None:
         """A slot has computed an item: learn how many records are about the work, and the weight, of one."""
+        del number
         item.result = result
         if not self._keeps_payloads:
             item.payload = None

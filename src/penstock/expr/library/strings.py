@@ -76,6 +76,14 @@ def _split_of(node: Typed) -> Any:
     return split
 
 
+def _split_columns(text: Any, pattern: Any, limit: Any = None) -> Any:
+    """Arrow's own split where the separator is plain; None: the record form has to."""
+    separator = pattern.as_py()
+    if limit is not None or not separator or (separator != " " and re.escape(separator) != separator):
+        return None
+    return pc.split_pattern(text, pattern=separator)
+
+
 def split_part(text: str, separator: str, part: int) -> str:
     """One part of a text; parts count from 1, or from the end."""
     if part == 0:
@@ -416,7 +424,7 @@ add("substring substr", "c:sequence c:int c:int?", same(), substring)
 add("left", "c:string c:int", STRING, lambda text, n: text[: max(n, 0)])
 add("right", "c:string c:int", STRING, lambda text, n: text[-n:] if n > 0 else "")
 add("substring_index", "c:string l:string l:int", STRING, substring_index)
-add("split", "c:string l:string l:int?", STRINGS, make=_split_of)
+add("split", "c:string l:string l:int?", STRINGS, make=_split_of, kernel=_split_columns)
 add("split_part", "c:string c:string c:int", STRING, split_part)
 add("regexp_extract", "c:string l:string l:int?", STRING, regexp_extract)
 add("regexp_extract_all", "c:string c:string l:int?", STRINGS, regexp_extract_all)

@@ -7,7 +7,7 @@ behind it a `StatefulOperator`, which follows event time, is stored at every epo
 users see     before the shuffle     behind it             with
 ============  =====================  ====================  ==================================================
 aggregation   combine                reduce                aggregates, windows (new kinds go there), panes
-join          tag, for each side     match, match_once
+join          tag, for each side     match, match_once, asof
 process       timed (event time)     process               a user's class: states, timers, outputs
 ============  =====================  ====================  ==================================================
 """

@@ -382,3 +382,26 @@ def last(column: str) -> Aggregate:
 def custom(aggregate: Mergeable, *, type: str) -> Aggregate:
     """Use a user-defined mergeable aggregate whose result has the given DDL type."""
     return Custom(aggregate, parse_type(type))
+
+
+def top(count: int, by: str, *columns: str, largest: bool = True) -> Aggregate:
+    """The records of a group with the largest values of a column, the best first, as an array of structs.
+
+    Parameters
+    ----------
+    count : int
+        How many, up to 1,000.
+    by : str
+        The column; records without a value in it are left out.
+    *columns : str
+        Other columns to show. At equal values they decide: the order of arrival would be another one in a replay.
+    largest : bool
+        False: those with the smallest values.
+
+    Examples
+    --------
+    >>> bids.key_by("item").window("1m", on="at").aggregate(best=ps.agg.top(3, "price", "bidder"))  # doctest: +SKIP
+    """
+    from penstock.operators.keyed.tops import made
+
+    return made(count, by, columns, largest=largest)

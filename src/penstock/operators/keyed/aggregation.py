@@ -16,6 +16,7 @@ from penstock.errors import InvalidOption
 from penstock.operators.base import Expansion, Lateness, Operation
 from penstock.operators.keyed.aggregates import Aggregate, Custom
 from penstock.operators.keyed.combine import Combine
+from penstock.operators.keyed.counting import CountWindow
 from penstock.operators.keyed.expiring import TimeToLive
 from penstock.operators.keyed.reduce import LATE, Reduce
 from penstock.operators.keyed.windows import Emit, Session, Sliding, Window, check_time
@@ -34,6 +35,8 @@ class Aggregation(Operation):
     """What a running aggregate sends on."""
     ttl: TimeToLive | None = None
     """How long a running aggregate keeps a key of which nothing comes."""
+    counts: CountWindow | None = None
+    """Windows by number of records, instead of ``window``."""
     kind = "aggregate"
     stateful = True
 
@@ -44,6 +47,8 @@ class Aggregation(Operation):
             check_keys(schema, self.keys)
         if self.window:
             self.window.check(schema)
+        if self.counts:
+            self.counts.check(schema)
         if self.ttl:
             check_time(schema, self.ttl.on, "the time column")
         for _, aggregate in self.aggregates:
@@ -52,6 +57,7 @@ class Aggregation(Operation):
             (
                 *(schema.field(key) for key in self.keys),
                 *(self.window.fields if self.window else ()),
+                *(self.counts.fields if self.counts else ()),
                 *(Field(name, aggregate.output(schema)) for name, aggregate in self.aggregates),
             )
         )
@@ -60,6 +66,8 @@ class Aggregation(Operation):
     def readers_of_time(self) -> tuple[tuple[str, Lateness], ...]:
         if self.ttl:
             return ((self.ttl.on, Lateness()),)
+        if self.counts and self.counts.on is not None:
+            return ((self.counts.on, Lateness(delay_us=self.counts.lateness_us)),)
         return ((self.window.on, self.window.lateness),) if self.window else ()
 
     @property
@@ -69,7 +77,14 @@ class Aggregation(Operation):
     @property
     def emit(self) -> Emit:
         """When results are sent on."""
+        if self.counts:
+            return Emit.CLOSE
         return self.window.emit if self.window else self.running
+
+    @property
+    def needed_time(self) -> str | None:
+        """A time column, other than the window's, that must not be null."""
+        return self.ttl.on if self.ttl else self.counts.on if self.counts else None
 
     def side_ports(self, schema: Schema) -> dict[str, Schema]:
         return {LATE: schema} if self.window else {}
@@ -96,11 +111,11 @@ class Aggregation(Operation):
     def needs_records(self) -> bool:
         """Whether the records themselves must travel.
 
-        A session is known where all of a key's records meet, and so are the results for every record, and whether one
-        comes too long after the one before it. Of sliding
-        windows, panes of a block would tell only the order within each.
+        A session is known where all of a key's records meet, and so are the results for every record, how many there
+        have been, and whether one comes too long after the one before it. Of sliding windows, panes of a block would
+        tell only the order within each.
         """
-        if isinstance(self.window, Session) or self.emit is Emit.EVERY or self.ttl:
+        if isinstance(self.window, Session) or self.emit is Emit.EVERY or self.ttl or self.counts:
             return True
         return isinstance(self.window, Sliding) and any(aggregate.ordered for _, aggregate in self.aggregates)
 
@@ -113,7 +128,7 @@ class Aggregation(Operation):
     def describe(self) -> str:
         what = ", ".join(f"{name}={aggregate}" for name, aggregate in self.aggregates)
         by = f" by {', '.join(self.keys)}" if self.keys else ""
-        return f"{what}{by}{f'; {self.window}' if self.window else ''}{f'; {self.ttl}' if self.ttl else ''}"
+        return "; ".join([f"{what}{by}", *(str(each) for each in (self.window, self.counts, self.ttl) if each)])
 
     def slot_places(self, first: int, name: str = "a") -> list[tuple[str, ...]]:
         """Places in an accumulator list that each aggregate's slots take, counted from ``first``."""
@@ -139,7 +154,7 @@ class Aggregation(Operation):
         if self.keys:
             parts.append("k" if len(self.keys) == 1 else "*k")
         if self.window:
-            parts.append(f"w, w + {self.window.size_us}")
+            parts.append(self.window.shown)
         parts += [each.result(slots) for (_, each), slots in zip(self.aggregates, self.kept_places, strict=True)]
         made = f"T({', '.join(parts)})"
         if any(isinstance(aggregate, Custom) for _, aggregate in self.aggregates):

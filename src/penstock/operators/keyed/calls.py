@@ -13,6 +13,7 @@ from penstock.operators.keyed import folding
 from penstock.operators.keyed import statistics as stats
 from penstock.operators.keyed.aggregates import Aggregate, Count, First, Last, Max, Mean, Min, Sum
 from penstock.operators.keyed.folding import Fold
+from penstock.operators.keyed.tops import Top
 from penstock.types import BIGINT, BOOLEAN, DATE, DOUBLE, TIMESTAMP, DataType, Schema, TypeKind, array_of
 
 _MOMENTS = ("variance", "var_pop", "stddev", "stddev_pop", "skewness", "kurtosis")
@@ -41,6 +42,23 @@ def aggregate_of(call: AggregateCall, columns: tuple[str, ...], schema: Schema) 
     if name in ("min", "max"):
         _need(name, of, kind, not kind.is_nested, "values with an order")
     return _MAKERS[name](call, of, kind)
+
+
+_WORDS: dict[type[Aggregate], str] = {Sum: "sum", Mean: "avg", Min: "min", Max: "max", First: "first", Last: "last"}
+
+
+def fitting(aggregate: Aggregate, schema: Schema) -> Aggregate:
+    """What computes an aggregate of ``ps.agg`` over values that only others can hold: decimals, nested ones."""
+    if isinstance(aggregate, Top):
+        aggregate.check(schema)
+        return aggregate.over(schema)
+    word = _WORDS.get(type(aggregate))
+    if word is None or not isinstance(aggregate.column, str) or aggregate.column not in schema:
+        return aggregate
+    if _is_plain(schema.field(aggregate.column).type):
+        return aggregate
+    ignores_nulls = (True,) if word in ("first", "last") else ()
+    return aggregate_of(AggregateCall(word, ignores_nulls), (aggregate.column,), schema)
 
 
 def _need(name: str, of: str, kind: DataType, fits: bool, wanted: str) -> None:

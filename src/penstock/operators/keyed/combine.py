@@ -48,8 +48,8 @@ class Combine(Operation):
         before, body, after = [], [], []
         if window:
             body += pane_source(window)
-        if self.of.ttl:
-            body.append(f"if r.{attribute(self.of.ttl.on)} is None: no_time({self.of.ttl.on!r})")
+        if (time := self.of.needed_time) is not None:
+            body.append(f"if r.{attribute(time)} is None: no_time({time!r})")
         if self.whole:
             body.append("append(r)")
         else:
@@ -73,7 +73,7 @@ class Combine(Operation):
     def _vectorised(self, output: Schema) -> BatchForm | None:
         if self.batch_kind is not BatchKind.VECTORISED:
             return None
-        window, keys, whole, ttl = self.of.window, self.of.keys, self.whole, self.of.ttl
+        window, keys, whole, time = self.of.window, self.of.keys, self.whole, self.of.needed_time
         aggregates = [aggregate for _, aggregate in self.of.aggregates]
 
         def vectorised(batch: pa.RecordBatch) -> BatchResult:
@@ -84,7 +84,7 @@ class Combine(Operation):
                     raise BadRecord("a window time is null.")
                 micros = times.view(pa.int64()).to_numpy()
                 by.append(pa.array(micros - micros % window.pane_us).view(TIMESTAMP.arrow))
-            if ttl and batch.column(ttl.on).null_count:
+            if time is not None and batch.column(time).null_count:
                 raise BadRecord("a time is null.")
             return BatchResult(batch if whole else partials(by, aggregates, batch, output))
 

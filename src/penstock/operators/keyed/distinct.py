@@ -14,7 +14,7 @@ from penstock.errors import BadRecord
 from penstock.operators.base import BatchKind, BatchResult, Expansion, Lateness, Operation, Operator, StatefulOperator
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.match_once import watermark_source
-from penstock.operators.keyed.state import KeyedState
+from penstock.operators.keyed.state import KeyedState, Name
 from penstock.operators.keyed.windows import check_time
 from penstock.operators.keys import check_keys, key_source
 from penstock.operators.loop import compile_loop
@@ -115,8 +115,18 @@ class Distinct(Operation):
         return self.describe()
 
 
+Passed = int | tuple[int, ...]
+"""When a key has passed: mostly once. Neither is anything that the collector looks at, however many keys there are."""
+
+
+def _loaded(_name: Name, _key: Any, value: Any) -> Passed:
+    if not isinstance(value, list):
+        return int(value)
+    return tuple(value) if len(value) > 1 else value[0] if value else 0
+
+
 class DistinctOperator(StatefulOperator):
-    """The state of one instance: the times at which each key has passed.
+    """The state of one instance: the times at which each key has passed; 0 where no time counts.
 
     Attributes
     ----------
@@ -128,13 +138,13 @@ class DistinctOperator(StatefulOperator):
         self.watermark_us = _LOW
         self._of = of
         self._errors = errors
-        self.state = KeyedState(errors.operation, several=len(of.keys) != 1)
+        self.state = KeyedState(errors.operation, several=len(of.keys) != 1, load=_loaded)
         self._times = self.state.open()
         self._ages: list[tuple[int, int, Any]] = []
         self._number = 0
         key = f"k = {key_source(of.keys)}"
         if of.on is None:
-            body = [key, "if k not in times:", "    times[k] = []", "    changed[k] = None", "    append(r)"]
+            body = [key, "if k not in times:", "    times[k] = 0", "    changed[k] = None", "    append(r)"]
             before = []
         else:
             body = [
@@ -144,9 +154,11 @@ class DistinctOperator(StatefulOperator):
                 "    continue",
                 key,
             ]
-            body += ["held = times.get(k)", "if held is None: held = times[k] = []"]
-            body += [f"elif any(t - {of.within_us} <= each <= t + {of.within_us} for each in held): continue"]
-            body += ["held.append(t)", "op.passed(t, k)", "append(r)"]
+            low, high = f"t - {of.within_us}", f"t + {of.within_us}"
+            body += ["held = times.get(k)", "if held is None: times[k] = t", "elif type(held) is int:"]
+            body += [f"    if {low} <= held <= {high}: continue", "    times[k] = (held, t)", "else:"]
+            body += [f"    if any({low} <= each <= {high} for each in held): continue", "    times[k] = (*held, t)"]
+            body += ["op.passed(t, k)", "append(r)"]
             before = watermark_source(0)
         names = {"op": self, "times": self._times, "changed": self._times.changed}
         process = compile_loop(errors.operation, body, names, errors, before=before)
@@ -174,10 +186,13 @@ class DistinctOperator(StatefulOperator):
         while ages and ages[0][0] < before_us:
             time_us, _, key = heappop(ages)
             held = self._times[key]
-            held.remove(time_us)
             self._times.changed[key] = None
-            if not held:
+            if isinstance(held, int):
                 del self._times[key]
+                continue
+            at = held.index(time_us)
+            left = held[:at] + held[at + 1 :]
+            self._times[key] = left if len(left) > 1 else left[0]
 
     def finish(self) -> list[Record]:
         return []
@@ -189,7 +204,8 @@ class DistinctOperator(StatefulOperator):
         self.watermark_us = max(watermark_us for watermark_us, _ in headers)
         self.late_records = sum(late_records for _, late_records in headers)
         if self._of.on is not None:
-            ages = [(time_us, key) for key, held in self._times.items() for time_us in held]
+            each: dict[Any, Passed] = self._times
+            ages = [(us, key) for key, held in each.items() for us in ((held,) if isinstance(held, int) else held)]
             self._ages = [(time_us, i, key) for i, (time_us, key) in enumerate(ages)]
             self._number = len(ages)
             heapify(self._ages)

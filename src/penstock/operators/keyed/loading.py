@@ -23,9 +23,9 @@ class Loading:
         for name in piece.gone:
             state.spaces.pop(name, None)
         for name, ids in piece.removed:
-            held = state.spaces.get(name, {})
-            for each in ids:
-                held.pop(tuple(each) if several else each, None)
+            if (held := state.spaces.get(name)) is not None:
+                for each in ids:
+                    held.pop(tuple(each) if several else each, None)
         for name, entries in piece.entries:
             space = state.open(name)
             groups = space.groups = {} if space.groups is None else space.groups

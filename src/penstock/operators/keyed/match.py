@@ -5,18 +5,21 @@ What it builds where all pairs are wanted is here; `match_once` has the join tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from penstock.operators.base import BatchKind, Operation, Operator, RecordForm, StatefulOperator
 from penstock.operators.errors import Errors
+from penstock.operators.keyed.asof import AsOfOperator
+from penstock.operators.keyed.bounds import Bounds
 from penstock.operators.keyed.match_once import MatchOnceOperator, watermark_source
-from penstock.operators.keyed.state import KeyedState, Name, Space
+from penstock.operators.keyed.state import KeyedState, Name, Space, read_record
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
-from penstock.operators.stateless.lookup import How
 from penstock.types import Record, Schema, attribute
 
 if TYPE_CHECKING:
@@ -24,14 +27,16 @@ if TYPE_CHECKING:
 
 BUCKETS = 8
 """Records are dropped by buckets of time, this many in the time that a record is kept for."""
+LEAVING_MIN = 500
+"""Records that are let go in one call, at least: a bucket holds many, and records that come must not wait for it."""
 _LOW = -(1 << 63)
 _UNMATCHED = "unmatched"
 """Space with the numbers and keys of outer records that have no partner so far; the others are the buckets."""
 
 
-def bucket_us(within_us: int) -> int:
+def bucket_us(bounds: Bounds) -> int:
     """How long a bucket is."""
-    return max(1, within_us // BUCKETS)
+    return max(1, bounds.width_us // (2 * BUCKETS))
 
 
 class Pairing(Enum):
@@ -46,7 +51,7 @@ class Match(Operation):
     """After the shuffle: owns the state, pairs records, counts what is late; always on the record path.
 
     With W the watermark that every input has reached, less the lateness: a record whose time is before W is late,
-    counted and not joined; a record is dropped once W has passed its time by more than ``within``. A partner that
+    counted and not joined; a record is dropped once W has passed the last time that a partner may have. A partner that
     came later than that would be late itself, so the results are all pairs of the records that are not late,
     however the two sides are interleaved. Where each record may be in one pair only, the order of time decides which.
     """
@@ -70,6 +75,8 @@ class Match(Operation):
     def build(self, schema: Schema, errors: Errors) -> Operator:
         if self.of.match is Pairing.ONCE:
             return MatchOnceOperator(self.of, self.left, self.right, schema, errors)
+        if self.of.as_of:
+            return AsOfOperator(self.of, self.left, self.right, schema, errors)
         return MatchOperator(self, schema, errors)
 
     def describe(self) -> str:
@@ -95,20 +102,27 @@ class MatchOperator(StatefulOperator):
         self.watermark_us = _LOW
         self.next_number = 0
         self._of = of = operation.of
-        self._outer = of.how is How.LEFT
+        self._outer = of.how.keeps_left, of.how.keeps_right
         self.state = KeyedState(errors.operation, several=False, key_of=self._key_of, load=self._load, numbered=True)
         self._sides: tuple[dict[Any, dict[int, Record]], dict[Any, dict[int, Record]]] = ({}, {})
-        self._bucket_us = bucket_us(of.within_us)
+        self._bucket_us = bucket_us(of.bounds)
+        # A right record goes by the time of the first left record that it cannot be paired with, as it were.
+        self._shift_us = of.bounds.low_us + of.bounds.high_us
         self._buckets: dict[int, Space] = {}
         self._first_bucket = _LOW
+        # Buckets that have expired and whose records have not all gone; the state holds them until then.
+        self._leaving: deque[tuple[int, Iterator[tuple[int, Record]]]] = deque()
+        self._leaving_records = 0
+        self._at_leisure = not any(self._outer) and of.bounds.low_us <= 0 <= of.bounds.high_us
         self._unmatched = self.state.open(_UNMATCHED)
         output = operation.bind(schema)
-        pair, alone = of.output_source(operation.left, operation.right)
+        pair, alone, other = of.output_source(operation.left, operation.right)
         key = key_source(of.tagged_keys)
         scope: dict[str, Any] = {"T": output.record_type}
-        source = f"def alone(x): return T({alone})\ndef key(r): return {key}"
+        lines = [f"def left(x): return T({alone})", f"def right(y): return T({other})", f"def key(r): return {key}"]
+        source = "\n".join(lines)
         exec(compile(source, f"<penstock {errors.operation}>", "exec"), scope)
-        self._alone: Callable[[Record], Record] = scope["alone"]
+        self._alone: tuple[Callable[[Record], Record], ...] = (scope["left"], scope["right"])
         self._key: Callable[[Record], Any] = scope["key"]
         process = self._compile(pair, key, output, errors)
         super().__init__(process, schema=schema, output=output)
@@ -116,7 +130,7 @@ class MatchOperator(StatefulOperator):
     @property
     def held_records(self) -> int:
         """How many records are held."""
-        return sum(map(len, self._buckets.values()))
+        return sum(map(len, self._buckets.values())) + self._leaving_records
 
     def _key_of(self, name: Name, number: int, value: Any) -> Any:
         del number
@@ -125,7 +139,7 @@ class MatchOperator(StatefulOperator):
     def _load(self, name: Name, number: int, value: Any) -> Any:
         del number
         if name != _UNMATCHED:
-            return self._schema.record_type(*value)
+            return read_record(self._schema.record_type, value)
         return tuple(value) if len(self._of.keys) > 1 else value
 
     def open_bucket(self, bucket: int) -> Space:
@@ -134,23 +148,30 @@ class MatchOperator(StatefulOperator):
         return space
 
     def _compile(self, pair: str, key: str, output: Schema, errors: Errors) -> RecordForm:
-        within_us = self._of.within_us
+        bounds = self._of.bounds
+        left_outer, right_outer = self._outer
         body = ["t = r._t", "if t < watermark_us:", "    op.late_records += 1", "    continue", f"k = {key}"]
-        if self._outer:
+        if left_outer or right_outer:
+            # Of a side that is not outer none has come with a null.
             body.append(f"if {' or '.join(f'r.{attribute(name)} is None' for name in self._of.tagged_keys)}:")
-            body += ["    append(alone(r))", "    continue"]
-        body += [f"low = t - {within_us}", f"high = t + {within_us}"]
+            body += ["    append(alone[r._side](r))", "    continue"]
+        found = "if unmatched.pop(i, None) is not None: unmatched.changed[i] = None"
+        alone = ["    if len(out) == before:", "        unmatched[n] = k", "        unmatched.changed[n] = None"]
+        body += ["before = len(out)"] * (left_outer or right_outer)
         body += ["if r._side:", "    mine, theirs, y = rights, lefts.get(k), r", "    if theirs:"]
+        body += [f"        low, high = t - {bounds.high_us}, t - {bounds.low_us}"]
         body += ["        for i, x in theirs.items():", "            if low <= x._t <= high:"]
-        body.append(f"                append(T({pair}))")
-        if self._outer:
-            body.append("                if unmatched.pop(i, None) is not None: unmatched.changed[i] = None")
-        body += ["else:", "    mine, theirs, x, before = lefts, rights.get(k), r, len(out)", "    if theirs:"]
-        body += ["        for y in theirs.values():", f"            if low <= y._t <= high: append(T({pair}))"]
-        if self._outer:
-            body += ["    if len(out) == before:", "        unmatched[n] = k", "        unmatched.changed[n] = None"]
+        body += [f"                append(T({pair}))", *([f"                {found}"] * left_outer)]
+        body += alone * right_outer
+        body += ["else:", "    mine, theirs, x = lefts, rights.get(k), r", "    if theirs:"]
+        body += [f"        low, high = t + {bounds.low_us}, t + {bounds.high_us}"]
+        body += ["        for i, y in theirs.items():", "            if low <= y._t <= high:"]
+        body += [f"                append(T({pair}))", *([f"                {found}"] * right_outer)]
+        body += alone * left_outer
         body += ["held = mine.get(k)", "if held is None: held = mine[k] = {}"]
-        body += [f"b = t // {self._bucket_us}", "bucket = buckets.get(b)", "if bucket is None: bucket = open_bucket(b)"]
+        moved = f"(t - {self._shift_us} if r._side else t)" if self._shift_us else "t"
+        body += [f"b = {moved} // {self._bucket_us}", "bucket = buckets.get(b)"]
+        body.append("if bucket is None: bucket = open_bucket(b)")
         body += ["held[n] = bucket[n] = r", "bucket.changed[n] = None", "n += 1"]
         names = {
             "op": self,
@@ -170,33 +191,51 @@ class MatchOperator(StatefulOperator):
         if watermark_us <= self.watermark_us:
             return []
         self.watermark_us = watermark_us
-        return self._drop_old()
+        first = (watermark_us - self._of.bounds.high_us) // self._bucket_us
+        if first > self._first_bucket:
+            self._first_bucket = first
+            for bucket in sorted(each for each in self._buckets if each < first):
+                held = self._buckets.pop(bucket)
+                self._leaving.append((bucket, iter(held.items())))
+                self._leaving_records += len(held)
+        return self._let_go() if self._leaving else []
 
-    def _drop_old(self) -> list[Record]:
-        """Drop the buckets that no partner can come for; return the outer records in them that have found none."""
-        first = (self.watermark_us - self._of.within_us) // self._bucket_us
-        if first <= self._first_bucket:
-            return []
-        self._first_bucket = first
-        out = []
-        for bucket in sorted(each for each in self._buckets if each < first):
-            for number, row in self._buckets.pop(bucket).items():
-                side, key = self._sides[row._side], self._key(row)
+    def _let_go(self) -> list[Record]:
+        """Let go of records that no partner can come for; return the outer ones that have found none.
+
+        Where there are no outer ones, when that happens changes no result, so it is done a few at a time.
+        """
+        left = LEAVING_MIN + self._leaving_records // 16 if self._at_leisure else self._leaving_records
+        out: list[Record] = []
+        sides, key_of, unmatched = self._sides, self._key, self._unmatched
+        while self._leaving:
+            bucket, records = self._leaving[0]
+            count = 0
+            for number, row in islice(records, left):
+                side, key = sides[row._side], key_of(row)
                 held = side[key]
                 del held[number]
                 if not held:
                     del side[key]
-                if self._unmatched.pop(number, None) is not None:
-                    self._unmatched.changed[number] = None
-                    out.append(self._alone(row))
+                if unmatched and unmatched.pop(number, None) is not None:
+                    unmatched.changed[number] = None
+                    out.append(self._alone[row._side](row))
+                count += 1
+            left -= count
+            self._leaving_records -= count
+            if not left and self._leaving_records:
+                break
+            self._leaving.popleft()
             self.state.drop(bucket)
         return out
 
     def finish(self) -> list[Record]:
         rows = {number: row for bucket in self._buckets.values() for number, row in bucket.items()}
-        out = [self._alone(rows[number]) for number in sorted(self._unmatched)]
-        for bucket in self._buckets:
+        out = [self._alone[rows[number]._side](rows[number]) for number in sorted(self._unmatched)]
+        for bucket in [*self._buckets, *(bucket for bucket, _ in self._leaving)]:
             self.state.drop(bucket)
+        self._leaving.clear()
+        self._leaving_records = 0
         self._unmatched.changed.update(dict.fromkeys(self._unmatched))
         for each in (self._unmatched, *self._sides, self._buckets):
             each.clear()

@@ -17,11 +17,10 @@ import msgspec
 
 from penstock.operators.base import RecordForm, StatefulOperator
 from penstock.operators.errors import Errors
-from penstock.operators.keyed.state import KeyedState, Name
+from penstock.operators.keyed.state import KeyedState, Name, read_record
 from penstock.operators.keyed.tag import Side
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
-from penstock.operators.stateless.lookup import How
 from penstock.types import DataType, Record, Schema, TypeKind, attribute
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class MatchOnceOperator(StatefulOperator):
         self.next_number = 0
         self.oldest_us = _HIGH
         self._of = of
-        self._outer = of.how is How.LEFT
+        self._outer = of.how.keeps_left, of.how.keeps_right
         self.state = KeyedState(errors.operation, several=False, key_of=self._key_of, load=self._load, numbered=True)
         self._rows = self.state.open()
         # From this number on nothing has been looked at since it came.
@@ -70,7 +69,7 @@ class MatchOnceOperator(StatefulOperator):
         self._aging: deque[int] = deque()
         output = of.bind(left, right)
         scope = self._compile(left, right, output, errors)
-        self._alone: Callable[[Record], Record] = scope["alone"]
+        self._alone: tuple[Callable[[Record], Record], ...] = scope["alone"]
         self._key: Callable[[Record], Any] = scope["key"]
         self._entry: Callable[[int, Record], Entry] = scope["entry"]
         self._due: Callable[[int, int, int], list[Entry]] = scope["due"]
@@ -88,7 +87,7 @@ class MatchOnceOperator(StatefulOperator):
 
     def _load(self, name: Name, number: int, values: Any) -> Record:
         del name, number
-        return self._schema.record_type(*values)
+        return read_record(self._schema.record_type, values)
 
     def _compile_arrival(self, errors: Errors) -> RecordForm:
         body = ["if r._t < watermark_us: op.late_records += 1", "else:", "    rows_held[n] = r", "    n += 1"]
@@ -103,11 +102,12 @@ class MatchOnceOperator(StatefulOperator):
         scope: dict[str, Any] = {"T": output.record_type, "op": self, "rows": self._rows, "ahead": self._ahead}
         scope |= {"lefts": self._waiting[False], "rights": self._waiting[True], "aging": self._aging}
         scope |= {"changed": self._rows.changed, "deque": deque, "heappush": heappush, "heappop": heappop}
-        pair, alone = of.output_source(left, right)
+        pair, alone_left, alone_right = of.output_source(left, right)
         lefts = order_source([(f"r._l{i}", f.type) for i, f in enumerate(of.plain_columns(left, Side.LEFT))], scope)
         rights = order_source([(f"r._r{i}", f.type) for i, f in enumerate(of.plain_columns(right, Side.RIGHT))], scope)
         entry = f"(r._t, True, {rights}n) if r._side else (r._t, False, {lefts}n)"
-        lines = [f"def alone(x): return T({alone})", f"def key(r): return {key}", f"def entry(n, r): return {entry}"]
+        lines = [f"alone = (lambda x: T({alone_left}), lambda y: T({alone_right}))"]
+        lines += [f"def key(r): return {key}", f"def entry(n, r): return {entry}"]
         lines += [
             "def due(first, end, watermark_us):",
             "    found = []",
@@ -122,17 +122,17 @@ class MatchOnceOperator(StatefulOperator):
             "    return found",
         ]
         # A null equals nothing; an outer record with one comes when it is taken, so that results are in order of time.
-        no_key = " or ".join(f"r.{attribute(name)} is None" for name in of.tagged_keys) if self._outer else "False"
+        no_key = " or ".join(f"r.{attribute(name)} is None" for name in of.tagged_keys) if any(self._outer) else "False"
         lines += [
             "def take(entries):",
             "    out = []",
             "    for entry in entries:",
             "        n = entry[-1]",
             "        r = rows[n]",
-            f"        low = entry[0] - {of.within_us}",
+            f"        low = entry[0] - {of.bounds.high_us}",
             "        if op.oldest_us < low: op.expire(low, out)",
             f"        if {no_key}:",
-            "            out.append(alone(rows.pop(n)))",
+            "            out.append(alone[r._side](rows.pop(n)))",
             "            changed[n] = None",
             "            continue",
             f"        k = {key}",
@@ -178,8 +178,8 @@ class MatchOnceOperator(StatefulOperator):
                     del queue[0]
                 else:
                     del waiting[key]
-                if self._outer and not row._side:
-                    out.append(self._alone(row))
+                if self._outer[row._side]:
+                    out.append(self._alone[row._side](row))
             aging.popleft()
         self.oldest_us = _HIGH
 
@@ -189,7 +189,7 @@ class MatchOnceOperator(StatefulOperator):
             return []
         self.watermark_us = self._taken_us = watermark_us
         out = self._take_before(watermark_us)
-        self.expire(watermark_us - self._of.within_us, out)
+        self.expire(watermark_us - self._of.bounds.high_us, out)
         return out
 
     def _take_before(self, time_us: int) -> list[Record]:

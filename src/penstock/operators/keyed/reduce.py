@@ -11,11 +11,13 @@ from msgspec.structs import astuple
 
 from penstock.operators.base import BatchKind, Operation, Operator, RecordForm, StatefulOperator
 from penstock.operators.errors import Errors
+from penstock.operators.keyed.counting import CountOperator
 from penstock.operators.keyed.expiring import ExpiringOperator
+from penstock.operators.keyed.firing import FiringOperator
 from penstock.operators.keyed.panes import no_time, pane_source, spread_source
 from penstock.operators.keyed.sessions import SessionOperator
 from penstock.operators.keyed.state import KeyedState, Name, Space, making_results
-from penstock.operators.keyed.windows import Emit, Session, Sliding
+from penstock.operators.keyed.windows import Emit, Global, Session, Sliding
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
 from penstock.types import Record, Schema
@@ -50,6 +52,11 @@ class Reduce(Operation):
     def build(self, schema: Schema, errors: Errors) -> Operator:
         if isinstance(self.of.window, Session):
             return SessionOperator(self.of, schema, errors, LATE)
+        window = self.of.window
+        if window is not None and (window.early_us or isinstance(window, Global)):
+            return FiringOperator(self.of, window, schema, self.bind(schema), errors, LATE if self.whole else None)
+        if self.of.counts is not None:
+            return CountOperator(self.of, self.of.counts, schema, errors)
         if self.of.ttl is not None:
             return ExpiringOperator(self.of, self.of.ttl, schema, errors)
         return ReduceOperator(self, schema, errors)
@@ -64,7 +71,7 @@ class Reduce(Operation):
     @property
     def remembers_us(self) -> int | None:
         window = self.of.window
-        if window is None or isinstance(window, Session):
+        if window is None or isinstance(window, Session | Global):
             return None
         return window.size_us + window.lateness_us + window.allowed_lateness_us
 
@@ -235,6 +242,15 @@ class ReduceOperator(StatefulOperator):
         rows = self._results(start for start in self._windows if start > closed_us)
         self._forget(self._windows)
         return rows
+
+    def results(self) -> list[Record]:
+        """All that is held, as results that would be sent now."""
+        window = self._of.window
+        return [
+            self._row(key, None if window is None else start, slots)
+            for start, groups in sorted(self._windows.items())
+            for key, slots in groups.items()
+        ]
 
     def _forget(self, starts: Iterable[int]) -> None:
         for start in sorted(starts):

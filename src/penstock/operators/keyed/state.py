@@ -40,6 +40,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from itertools import islice
 from typing import Any
 
@@ -48,6 +49,7 @@ import msgspec
 from penstock.errors import OperationFailed, PenstockError
 from penstock.operators.errors import describe_error, user_traceback
 from penstock.operators.keys import key_group
+from penstock.types import Record
 
 Name = int | str
 """Of a space: a window's start, say."""
@@ -68,7 +70,23 @@ class Piece(msgspec.Struct, array_like=True):
     entries: list[tuple[Name, list[tuple[Any, Any]]]]
 
 
-decode_piece = msgspec.msgpack.Decoder(Piece).decode
+_DECIMAL = 1
+"""Code of a decimal in an id: as text it would come back as one."""
+
+
+def _read_extension(code: int, packed: memoryview) -> Any:
+    assert code == _DECIMAL
+    return Decimal(bytes(packed).decode())
+
+
+decode_piece = msgspec.msgpack.Decoder(Piece, ext_hook=_read_extension).decode
+
+
+def _exact(each: Any) -> Any:
+    """An id that comes back as it is."""
+    if type(each) is Decimal:
+        return msgspec.msgpack.Ext(_DECIMAL, str(each).encode())
+    return tuple(map(_exact, each)) if type(each) is tuple else each
 
 
 class Space(dict[Any, Any]):
@@ -270,6 +288,11 @@ class KeyedState:
 
     def _pack(self, piece: Piece) -> bytes:
         """Pack a piece; what a user's function keeps may be nothing that can be stored."""
+        if any(self._holds_decimals(each for each, _ in entries) for _, entries in piece.entries) or any(
+            self._holds_decimals(ids) for _, ids in piece.removed
+        ):
+            entries = [(name, [(_exact(each), value) for each, value in held]) for name, held in piece.entries]
+            piece = Piece(piece.gone, [(name, list(map(_exact, ids))) for name, ids in piece.removed], entries)
         try:
             return self._encode(piece)
         except (TypeError, OverflowError) as error:
@@ -278,6 +301,9 @@ class KeyedState:
                 operation=self._operation,
                 hint="User-defined aggregates keep plain values: numbers, text, bytes, lists, dicts.",
             ) from error
+
+    def _holds_decimals(self, ids: Iterable[Any]) -> bool:
+        return Decimal in ({type(part) for each in ids for part in each} if self.several else set(map(type, ids)))
 
     def _groups(self, name: Name, space: Space) -> dict[int, dict[Any, None]]:
         """The ids of a space by key group."""
@@ -346,6 +372,11 @@ def _renumbered(found: list[dict[Name, dict[Any, Any]]]) -> list[dict[Name, dict
         {name: {numbers[each, log]: value for each, value in held.items()} for name, held in spaces.items()}
         for log, spaces in enumerate(found)
     ]
+
+
+def read_record(record_type: type[Record], values: list[Any]) -> Record:
+    """A record of a state that was read back: decimals and structs are texts and lists there."""
+    return msgspec.convert(values, record_type, builtin_types=(bytes,))
 
 
 @contextmanager

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.checks import OneOf
 from penstock.errors import BadRecord
 from penstock.operators.base import BatchForm, BatchResult, Operation, Operator
 from penstock.operators.errors import Errors
 from penstock.operators.loop import compile_loop
-from penstock.operators.stateless.lookup import How
 from penstock.types import Schema, attribute
 
 if TYPE_CHECKING:
@@ -26,6 +26,37 @@ class Side(Enum):
 
     LEFT = "left"
     RIGHT = "right"
+
+
+class JoinHow(Enum):
+    """Which records of a join are sent on without a partner: none, those of one side, or all."""
+
+    INNER = "inner"
+    LEFT = "left"
+    RIGHT = "right"
+    FULL = "full"
+
+    def keeps(self, side: Side) -> bool:
+        """Whether a side's records without a partner are sent on."""
+        return self is JoinHow.FULL or self.value == side.value
+
+    @property
+    def keeps_left(self) -> bool:
+        """Whether those of the left side are."""
+        return self.keeps(Side.LEFT)
+
+    @property
+    def keeps_right(self) -> bool:
+        """Whether those of the right side are."""
+        return self.keeps(Side.RIGHT)
+
+    @staticmethod
+    def read(given: object) -> JoinHow:
+        """Read the option; Spark's other words for them are known."""
+        return OneOf(JoinHow).read("how", _SPARK_WORDS.get(str(given).replace("_", ""), given))
+
+
+_SPARK_WORDS = {"outer": "full", "fullouter": "full", "leftouter": "left", "rightouter": "right"}
 
 
 def _no_time(column: str) -> None:
@@ -49,7 +80,7 @@ class Tag(Operation):
     @property
     def _needed(self) -> list[str]:
         """Key columns whose nulls are left out here: a null equals nothing, but an outer side is shown anyway."""
-        if self.side is Side.LEFT and self.of.how is How.LEFT:
+        if self.of.how.keeps(self.side):
             return []
         schema = self.left if self.side is Side.LEFT else self.right
         return [key for key in self.of.keys if schema.field(key).nullable]

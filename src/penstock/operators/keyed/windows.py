@@ -43,6 +43,8 @@ class Window(ABC):
     lateness_us: int = 0
     emit: Emit = Emit.CLOSE
     allowed_lateness_us: int = field(default=0, kw_only=True)
+    early_us: int = field(default=0, kw_only=True)
+    """How often the value so far is sent on before the window closes, in event time; 0: never."""
 
     @property
     @abstractmethod
@@ -72,7 +74,13 @@ class Window(ABC):
     def _told(self, kind: str) -> str:
         late = f"lateness {format_us(self.lateness_us) if self.lateness_us else '0'}"
         kept = f", kept {format_us(self.allowed_lateness_us)}" if self.allowed_lateness_us else ""
-        return f"{kind} on {self.on}, {late}{kept}"
+        early = f", early every {format_us(self.early_us)}" if self.early_us else ""
+        return f"{kind} on {self.on}, {late}{kept}{early}"
+
+    @property
+    def shown(self) -> str:
+        """Source of the columns that a window adds, of its start ``w``."""
+        return f"w, w + {self.size_us}"
 
 
 @dataclass(frozen=True)
@@ -81,11 +89,13 @@ class Tumbling(Window):
 
     @property
     def pane_us(self) -> int:
-        return self.size_us
+        return self.early_us or self.size_us
 
     @property
     def lateness(self) -> Lateness:
-        return Lateness(self.size_us, self.size_us, self.lateness_us + self.allowed_lateness_us)
+        # With early firings, who missed one has to be known too.
+        size_us = self.early_us or self.size_us
+        return Lateness(size_us, size_us, self.lateness_us + self.allowed_lateness_us)
 
     def __str__(self) -> str:
         return self._told(f"tumbling {format_us(self.size_us)}")
@@ -99,10 +109,12 @@ class Sliding(Window):
 
     @property
     def pane_us(self) -> int:
-        return gcd(self.size_us, self.slide_us)
+        return self.early_us or gcd(self.size_us, self.slide_us)
 
     @property
     def lateness(self) -> Lateness:
+        if self.early_us:
+            return Lateness(self.early_us, self.early_us, self.lateness_us)
         return Lateness(self.size_us, self.slide_us, self.lateness_us + self.allowed_lateness_us)
 
     def starts(self, time_us: int) -> range:
@@ -135,6 +147,34 @@ class Session(Window):
         return self._told(f"sessions with gaps above {format_us(self.size_us)}")
 
 
+@dataclass(frozen=True)
+class Global(Window):
+    """One window that never ends; the value so far is sent on at every multiple of ``size_us``."""
+
+    @property
+    def pane_us(self) -> int:
+        return self.size_us
+
+    @property
+    def lateness(self) -> Lateness:
+        return Lateness(self.size_us, self.size_us, self.lateness_us)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return (Field("window_end", TIMESTAMP, False),)
+
+    @property
+    def delays_us(self) -> dict[str, int]:
+        return {"window_end": self.lateness_us}
+
+    @property
+    def shown(self) -> str:
+        return "w"
+
+    def __str__(self) -> str:
+        return self._told(f"all so far, every {format_us(self.size_us)}")
+
+
 def check_time(schema: Schema, column: str, what: str) -> None:
     """Check that a column holds event time; ``what`` names it in the error."""
     found = schema.field(column).type
@@ -149,6 +189,7 @@ def tumbling(
     lateness: str | float = 0,
     allowed_lateness: str | float = 0,
     emit: str = "close",
+    early: str | float | None = None,
 ) -> Tumbling:
     """Windows of a fixed size over event time, aligned to the epoch.
 
@@ -174,17 +215,35 @@ def tumbling(
     emit : {"close", "change", "every"}
         One result when the window closes; or the value so far, whenever it has changed (at most once for each block of
         records, in which it may change several times), or for every record.
+    early : str or number, optional
+        How often the value so far is sent on before the window closes, such as ``"5s"``: a part of the size. It goes by
+        event time: when the watermark passes a multiple of it, each result that has changed is sent on as it is for
+        the records before that moment, whatever has come already. So these results are the same in every run, too.
+
+    Examples
+    --------
+    >>> import penstock as ps
+    >>> clicks = ps.stream("clicks", ps.records([(1_000_000,), (6_000_000,)], schema="at timestamp"))
+    >>> [row["count"] for row in clicks.window(ps.tumbling("10s", on="at", early="5s")).count().take()]
+    [1, 2]
     """
-    return Tumbling(parse_us(size, option="size"), on, **_closing(lateness, allowed_lateness, emit))
+    size_us = parse_us(size, option="size")
+    return Tumbling(size_us, on, **_closing(lateness, allowed_lateness, emit, early, size_us))
 
 
-def _closing(lateness: str | float, allowed_lateness: str | float, emit: str) -> dict[str, Any]:
+def _closing(
+    lateness: str | float, allowed_lateness: str | float, emit: str, early: str | float | None, *lengths_us: int
+) -> dict[str, Any]:
     """Read the options that say when windows close, and what is sent on."""
-    return {
-        "lateness_us": parse_us(lateness, option="lateness", allow_zero=True),
-        "allowed_lateness_us": parse_us(allowed_lateness, option="allowed_lateness", allow_zero=True),
-        "emit": Emit.read(emit),
-    }
+    read, early_us = Emit.read(emit), 0 if early is None else parse_us(early, option="early")
+    kept_us = parse_us(allowed_lateness, option="allowed_lateness", allow_zero=True)
+    if early_us and (read is not Emit.CLOSE or kept_us):
+        raise InvalidOption(option="early", given=early, allowed="with emit='close' and without allowed_lateness")
+    if early_us and any(length_us % early_us for length_us in lengths_us):
+        lengths = " and of ".join(map(format_us, lengths_us))
+        raise InvalidOption(option="early", given=early, allowed=f"a part of {lengths} without a rest")
+    lateness_us = parse_us(lateness, option="lateness", allow_zero=True)
+    return {"lateness_us": lateness_us, "allowed_lateness_us": kept_us, "emit": read, "early_us": early_us}
 
 
 def session(gap: str | float, *, on: str, lateness: str | float = 0) -> Session:
@@ -218,6 +277,7 @@ def sliding(
     lateness: str | float = 0,
     allowed_lateness: str | float = 0,
     emit: str = "close",
+    early: str | float | None = None,
 ) -> Sliding:
     """Windows of a fixed size over event time that overlap: one starts at every multiple of ``slide``.
 
@@ -232,7 +292,7 @@ def sliding(
         Length, such as ``"10s"``.
     slide : str or number
         How far apart windows start: at most the size, and at least a thousandth of it.
-    on, lateness, allowed_lateness, emit
+    on, lateness, allowed_lateness, emit, early
         As for :func:`tumbling`.
 
     Examples
@@ -245,4 +305,5 @@ def sliding(
     if not size_us <= slide_us * OVERLAP_MAX <= size_us * OVERLAP_MAX:
         allowed = f"at most the size, {format_us(size_us)}, and at least 1/{OVERLAP_MAX} of it"
         raise InvalidOption(option="slide", given=slide, allowed=allowed)
-    return Sliding(size_us, on, **_closing(lateness, allowed_lateness, emit), slide_us=slide_us)
+    options = _closing(lateness, allowed_lateness, emit, early, size_us, slide_us)
+    return Sliding(size_us, on, **options, slide_us=slide_us)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +15,7 @@ from penstock.operators.base import BatchForm, BatchKind, BatchResult, Operation
 from penstock.operators.errors import Errors
 from penstock.operators.loop import compile_loop
 from penstock.types import Record, Schema
+from penstock.types.classes import maker, returned_class, wanted_class
 
 RecordFunction = Callable[[Record], Any]
 ColumnsFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -71,11 +74,33 @@ def op(schema: str | Schema, *, pure: bool = False) -> Callable[[RecordFunction]
     return lambda function: Function(function, parsed, pure=pure)
 
 
-def as_function(function: Function | RecordFunction, schema: str | Schema | None, operation: str) -> Function:
-    """Return a user's argument as a Function with a schema, or say what is missing."""
+def as_function(
+    function: Function | RecordFunction,
+    schema: str | Schema | None,
+    operation: str,
+    input: Schema | None = None,
+    *,
+    flat: bool = False,
+) -> Function:
+    """Return a user's argument as a Function with a schema, or say what is missing.
+
+    A function whose parameter is annotated with a class of the user's is given instances of it, made of records of
+    ``input``; a class that it is annotated to return is its schema where none is given.
+    """
     if not isinstance(function, Function):
         function = Function(function, None)
     declared = Schema.parse(schema) if schema is not None else function.schema
+    if declared is None and (returned := returned_class(function.record_form, many=flat)) is not None:
+        declared = Schema.parse(returned)
+    kind = wanted_class(function.record_form) if input is not None else None
+    if kind is not None and input is not None:
+        try:
+            called = _given(function.record_form, maker(kind, input))
+        except TypeMismatch as error:
+            raise error.at(operation) from None
+        typed = Function(called, function.schema, pure=function.pure)
+        typed.batch_form, typed.many_form = function.batch_form, function.many_form
+        function = typed
     if declared is None:
         raise TypeMismatch(
             what=f"the output of '{function.__name__}' has no schema.",
@@ -87,6 +112,23 @@ def as_function(function: Function | RecordFunction, schema: str | Schema | None
         copy.batch_form, copy.many_form = function.batch_form, function.many_form
         return copy
     return function
+
+
+def _given(function: RecordFunction, make: Callable[[Record], Any]) -> RecordFunction:
+    """The function with its record made an instance of the class that it wants."""
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def waits(record: Record) -> Any:
+            return await function(make(record))
+
+        return waits
+
+    @functools.wraps(function)
+    def call(record: Record) -> Any:
+        return function(make(record))
+
+    return call
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.checks import check_interface
 from penstock.errors import InvalidOption, SchemaError, TypeMismatch
 from penstock.operators.base import BatchForm, BatchResult, Operation, Operator
 from penstock.operators.errors import Errors
@@ -20,6 +22,8 @@ from penstock.operators.loop import compile_loop
 from penstock.types import Field, Record, Schema, attribute
 
 TABLE_ROWS_MAX = 10_000_000
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 
 class How(Enum):
@@ -39,15 +43,23 @@ class Finder:
         Returns the record of a key; None where there is none. A null key is never asked for in vain: it has none.
     columns : callable
         Returns rows as columns, and for each of some keys the place of its row in them; null where there is none.
+    many : callable, optional
+        Asks for all keys of some records at once, where asking takes time, and returns a `get` for them.
+    turn : callable, optional
+        To be called before each block of records, where the rows may change between two of them.
     """
 
     get: Callable[[object], Record | None]
     columns: Callable[[pa.Array], tuple[pa.RecordBatch, pa.Array]]
+    many: Callable[[list[object]], Callable[[object], Record | None]] | None = None
+    turn: Callable[[], None] | None = None
 
 
 class LookupTable(ABC):
     """What a stream can be enriched from: rows with a unique key, here or on a server. Configuration only."""
 
+    interface = 1
+    """The version of the interface that it is written for: `penstock.connectors.INTERFACE` when it was written."""
     schema: Schema
     key: str
 
@@ -73,7 +85,7 @@ class Table(LookupTable):
 
     def __init__(self, rows: Iterable[object], schema: str | Schema, key: str) -> None:
         self.schema = Schema.parse(schema)
-        (self.key,) = check_keys(self.schema, (key,))
+        (self.key,) = check_keys(self.schema, (key,), decimals=False)
         self._rows = [tuple(self._coerce(row)) for row in rows]
         if len(self._rows) > TABLE_ROWS_MAX:
             raise InvalidOption(
@@ -120,24 +132,7 @@ def table(
     schema: str | Schema | None = None,
     refresh: str | float | None = None,
 ) -> LookupTable:
-    """Make a table for :meth:`Stream.lookup`.
-
-    Parameters
-    ----------
-    rows : iterable of dict or tuple, or a place
-        The table's rows; or where they are, such as ``ps.postgres(dsn, "ads")``.
-    schema : str
-        Columns in Spark's DDL; a place knows its own.
-    key : str
-        The column that is looked up; its values are unique.
-    refresh : str or number
-        How often the rows of a place are read again; once, at the start of each worker, where it is not given.
-
-    Examples
-    --------
-    >>> ps.table([("ad-1", "shoes")], schema="ad string, campaign string", key="ad")      # doctest: +SKIP
-    >>> ps.table(ps.postgres(dsn, "ads"), key="ad", refresh="5m")                         # doctest: +SKIP
-    """
+    """Make a table of given rows, or of a place such as a database; `penstock.table` makes those of Spark too."""
     if isinstance(rows, TablePlace):
         if schema is not None:
             raise InvalidOption(option="schema", given=schema, allowed="none: the place knows its columns")
@@ -147,7 +142,9 @@ def table(
             option="schema", given=None, allowed="the columns of the rows, such as 'id bigint, name string'"
         )
     if refresh is not None:
-        raise InvalidOption(option="refresh", given=refresh, allowed="for a place only: these rows stay as they are")
+        raise InvalidOption(
+            option="refresh", given=refresh, allowed="for a DataFrame, a path or a place: these rows stay as they are"
+        )
     return Table(rows, schema, key)
 
 
@@ -161,6 +158,7 @@ class Lookup(Operation):
     kind = "lookup"
 
     def bind(self, schema: Schema) -> Schema:
+        check_interface(self.table, type(self.table).__name__)
         mine, theirs = schema.field(self.on).type, self.table.schema.field(self.table.key).type
         if mine != theirs:
             raise TypeMismatch(
@@ -189,14 +187,23 @@ class Lookup(Operation):
         output = self._output(schema)
         added = [f.name for f in self._added()]
         mine = "".join(f"r.{attribute(name)}, " for name in schema.names)
-        found = mine + "".join(f"m.{name}, " for name in added)
+        found = mine + "".join(f"m.{attribute(name)}, " for name in added)
         body = [f"m = get(r.{attribute(self.on)})", f"if m is not None: append(T({found}))"]
         if self.how is How.LEFT:
             body.append(f"else: append(T({mine}{'None, ' * len(added)}))")
         finder = self.table.finder()
-        names = {"get": finder.get, "T": output.record_type}
-        process = compile_loop(errors.operation, body, names, errors)
-        return Operator(process, schema=schema, output=output, vectorised=self._vectorised(output, finder))
+        names: dict[str, object] = {"T": output.record_type}
+        before: list[str] = []
+        if finder.many is None:
+            names["get"] = finder.get
+        else:
+            names["many"] = finder.many
+            before = [f"get = many([r.{attribute(self.on)} for r in rows])"]
+        process = compile_loop(errors.operation, body, names, errors, before=before)
+        vectorised, turn = self._vectorised(output, finder), finder.turn
+        if turn is not None:
+            process, vectorised = _after(turn, process), _after(turn, vectorised)
+        return Operator(process, schema=schema, output=output, vectorised=vectorised)
 
     def _vectorised(self, output: Schema, finder: Finder) -> BatchForm:
         added = [f.name for f in self._added()]
@@ -214,6 +221,14 @@ class Lookup(Operation):
 
     def describe(self) -> str:
         return f"{self.how.value} on {self.on}, {self.table.describe()}"
+
+
+def _after(turn: Callable[[], None], form: Callable[[Given], Made]) -> Callable[[Given], Made]:
+    def turned(given: Given) -> Made:
+        turn()
+        return form(given)
+
+    return turned
 
 
 class Places:

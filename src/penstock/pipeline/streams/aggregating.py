@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from penstock.errors import PenstockError, TypeMismatch
-from penstock.expr import Column, col, infer, lit
-from penstock.expr.aggregation import AggregateCall, has_aggregate
+from penstock.expr import Column, Interval, col, infer, lit
+from penstock.expr.aggregation import AggregateCall, Gap, has_aggregate
 from penstock.expr.column import Op
 from penstock.expr.text import expr
-from penstock.operators import Aggregation, Emit, Project, Window, sliding, tumbling
+from penstock.operators import Aggregation, Emit, Project, Window, session, sliding, tumbling
 from penstock.operators.keyed.calls import aggregate_of
 from penstock.pipeline.streams.stream import Stream
 from penstock.types import quoted
 
 WINDOW = "window"
+SESSION = "session_window"
 
 
 class GroupedStream:
@@ -41,6 +43,7 @@ class GroupedStream:
         emit: str | None = None,
         lateness: str | float = 0,
         allowed_lateness: str | float = 0,
+        early: str | float | None = None,
         name: str | None = None,
         on_error: str = "fail",
         **named: Column | str,
@@ -55,7 +58,7 @@ class GroupedStream:
         emit : {"close", "change", "every"}
             With a window one result when it closes, or the value so far whenever it has changed, or for every record.
             Without one, ``"change"`` (the default) or ``"every"``.
-        lateness, allowed_lateness : str or number
+        lateness, allowed_lateness, early : str or number
             As for :func:`penstock.tumbling`.
 
         Examples
@@ -68,7 +71,7 @@ class GroupedStream:
             outputs += [_output(given).alias(alias) for alias, given in named.items()]
             if not outputs:
                 raise TypeMismatch(what="agg has no aggregates.", hint='Give some, such as F.count("*").')
-            options: dict[str, Any] = {"lateness": lateness, "allowed_lateness": allowed_lateness}
+            options: dict[str, Any] = {"lateness": lateness, "allowed_lateness": allowed_lateness, "early": early}
             plan = _Plan(self._stream, self._keys, outputs)
             window, running = plan.window(emit, options)
             return plan.build(window, running, name, on_error)
@@ -116,12 +119,21 @@ class _Plan:
             running = Emit.read(emit or "change")
             if running is Emit.CLOSE:
                 raise TypeMismatch(what="without a window nothing closes.", hint='Use emit="change" or "every".')
+            if options["early"] is not None:
+                raise TypeMismatch(what="without a window nothing is early.", hint="Group by F.window(…).")
             return None, running
         on, sizes = str(found.args[0].payload), found.payload
+        if isinstance(sizes, Gap):
+            given = (emit or "close", options["allowed_lateness"], options["early"])
+            if given != ("close", 0, None):
+                raise TypeMismatch(what="a session is sent on when it closes.", hint="Leave emit and its like out.")
+            # To Spark a session ends before the gap is over, here with it.
+            made = session(sizes.duration, on=on, lateness=options["lateness"])
+            return replace(made, size_us=made.size_us - 1), Emit.CHANGE
         assert isinstance(sizes, tuple)
-        given = {"on": on, "emit": emit or "close", **options}
-        made = tumbling(sizes[0], **given) if len(sizes) == 1 else sliding(sizes[0], slide=sizes[1], **given)
-        return made, Emit.CHANGE
+        more = {"on": on, "emit": emit or "close", **options}
+        window = tumbling(sizes[0], **more) if len(sizes) == 1 else sliding(sizes[0], slide=sizes[1], **more)
+        return window, Emit.CHANGE
 
     def build(self, window: Window | None, running: Emit, name: str | None, on_error: str) -> Stream:
         keys = [self._input(key, _name(key)) for key in self._keys if _bare(key).op is not Op.WINDOW]
@@ -148,8 +160,11 @@ class _Plan:
         shown: list[Column] = []
         for key in self._keys:
             if _bare(key).op is Op.WINDOW:
-                pair = (lit("start"), col("window_start"), lit("end"), col("window_end"))
-                shown.append(Column(Op.CALL, pair, "named_struct").alias(WINDOW if key.op is Op.WINDOW else _name(key)))
+                is_session = isinstance(_bare(key).payload, Gap)
+                end = col("window_end") + lit(Interval(0, 1)) if is_session else col("window_end")
+                pair = (lit("start"), col("window_start"), lit("end"), end)
+                label = (SESSION if is_session else WINDOW) if key.op is Op.WINDOW else _name(key)
+                shown.append(Column(Op.CALL, pair, "named_struct").alias(label))
             else:
                 shown.append(col(quoted(next(left))))
         return [*shown, *(c.alias(_name(out)) for c, out in zip(behind, self._outputs, strict=True))]

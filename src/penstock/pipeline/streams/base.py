@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import PenstockError
 from penstock.operators import MAIN, Operation
 from penstock.pipeline.graph import Input
+from penstock.pipeline.options import read_replicas
 from penstock.pipeline.steps import Step, make_step
 from penstock.types import Schema
 
@@ -23,6 +24,9 @@ class Builder:
         self._port = port
         self._keys = keys
         self.schema = schema
+
+    def __dir__(self) -> list[str]:
+        return [name for name in dir(type(self)) if not name.startswith("_")] + ["schema"]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._from.node.name}: {self.schema.ddl})"
@@ -41,8 +45,16 @@ class Builder:
 
         return Stream(step, port, schema, keys)
 
-    def _then(self, operation: Operation, name: str | None, on_error: str = "fail") -> Stream:
+    def _then(
+        self,
+        operation: Operation,
+        name: str | None,
+        on_error: str = "fail",
+        replicas: int | tuple[int, int] | None = None,
+    ) -> Stream:
         step = make_step(operation, (self._edge,), name, operation.kind, on_error)
+        if replicas is not None:
+            step = replace(step, node=replace(step.node, replicas=read_replicas(replicas, step.node.name)))
         try:
             return self._stream(step, MAIN, operation.bind(self.schema))
         except PenstockError as error:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.checks import OneOf
-from penstock.errors import TypeMismatch
+from penstock.connectors.formats.base import Format, Parse
+from penstock.errors import InvalidOption, TypeMismatch
 from penstock.expr import Column
 from penstock.expr.text import expr
 from penstock.operators import Filter, ParseJson, Project, TimeUnit
@@ -46,6 +47,27 @@ class ColumnVerbs(Builder):
     ) -> Stream:
         """Add computed columns, or replace those of the same name."""
         return self._then(Project(named_columns(columns, named, name or "with_columns"), keep=True), name, on_error)
+
+    def parse(
+        self,
+        format: Format,
+        *,
+        column: str = "value",
+        keep: str | Sequence[str] = (),
+        name: str | None = None,
+        on_error: str = "fail",
+    ) -> Stream:
+        """Decode a binary column by a format: ``ps.avro(…)`` or ``ps.protobuf(…)``.
+
+        A value that the format cannot read makes the record bad, which follows ``on_error``. Of the columns beside,
+        those in ``keep`` stay, such as a topic's key.
+        """
+        if not isinstance(format, Format):
+            raise InvalidOption(
+                option="format", given=format, allowed="ps.avro(…) or ps.protobuf(…); JSON is read by parse_json()"
+            )
+        kept = (keep,) if isinstance(keep, str) else tuple(keep)
+        return self._then(Parse(format.resolved(), column, kept), name, on_error)
 
     def parse_json(
         self,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.checks import OneOf
 from penstock.errors import InvalidGraph, PenstockError, TypeMismatch
 from penstock.expr import Column
-from penstock.operators import MAIN, REST, How, Lookup, LookupTable, Split, join
+from penstock.operators import MAIN, REST, How, Join, Lookup, LookupTable, Split, join, join_asof
 from penstock.pipeline.steps import make_step
 from penstock.pipeline.streams.base import Builder
 
@@ -69,7 +69,7 @@ class CombiningVerbs(Builder):
         other: Stream,
         *,
         on: str | Sequence[str],
-        within: str | float,
+        within: str | float | Column,
         time: str | None = None,
         left_time: str | None = None,
         right_time: str | None = None,
@@ -92,8 +92,10 @@ class CombiningVerbs(Builder):
             The right side; a column that both have, other than the key, has to be renamed before.
         on : str or list of str
             The key: columns that both sides have.
-        within : str or number
-            Time to live: how far apart the times of a pair may be, such as ``"10s"``.
+        within : str, number or Column
+            Time to live: how far apart the times of a pair may be, such as ``"10s"``; or a condition on a time of
+            either side, such as ``"clicked BETWEEN viewed AND viewed + INTERVAL 10 MINUTES"``, as text or as an
+            expression. A condition names the time columns, so ``time`` and its like are left out.
         time : str
             The timestamp column of both sides; pairs have it once, with the later of the two times.
         left_time, right_time : str
@@ -102,8 +104,10 @@ class CombiningVerbs(Builder):
             How far behind the newest record of its own partition a record may be, where the stream does not say that
             itself (:meth:`with_watermark`). One that is further behind is late: counted, not joined. Windows and joins
             over the pairs' times wait as long as this join may take, and need no lateness of their own.
-        how : {"inner", "left"}
-            With ``"left"``, a record of this stream that finds no partner is sent on with nulls, once that is certain.
+        how : {"inner", "left", "right", "full"}
+            With ``"left"``, a record of this stream that finds no partner is sent on with nulls, once that is certain:
+            when the watermark has passed the last time that a partner may have. With ``"right"`` it is one of the other
+            stream, with ``"full"`` it is either.
         match : {"all", "once"}
             With ``"all"`` every pair is made, and sent on when the second of its records comes. With ``"once"`` a
             record is in one pair at most, which uses it up. Records are then taken in the order of time (at equal
@@ -118,11 +122,78 @@ class CombiningVerbs(Builder):
         label = name or "join"
         if not isinstance(other, Builder):
             raise TypeMismatch(what=f"{other!r} is not a stream.", operation=label, hint="Use lookup() for a table.")
+        sides = self.schema, other.schema
         times = {"time": time, "left_time": left_time, "right_time": right_time}
         try:
-            operation = join(on, within=within, lateness=lateness, how=how, match=match, **times)
+            operation = join(on, *sides, within=within, lateness=lateness, how=how, match=match, **times)
+        except PenstockError as error:
+            raise error.at(label) from None
+        return self._joined(other, operation, name, label, on_error)
+
+    def join_asof(
+        self,
+        other: Stream,
+        *,
+        on: str | Sequence[str],
+        time: str | None = None,
+        left_time: str | None = None,
+        right_time: str | None = None,
+        tolerance: str | float | None = None,
+        lateness: str | float = 0,
+        how: str = "left",
+        name: str | None = None,
+        on_error: str = "fail",
+    ) -> Stream:
+        """Add to each record what another stream last said about its key, at the record's own time.
+
+        The other stream is a table that changes: exchange rates, prices, settings. A record meets the latest record of
+        its key whose time is not after its own, whenever either of them comes. That is known once event time has
+        passed the record, so it is sent on then, in the order of time. Of each key one record of the other stream is
+        kept, and those that are ahead of the watermark.
+
+        Parameters
+        ----------
+        other : Stream
+            The table; a column that both have, other than the key, has to be renamed before.
+        on : str or list of str
+            The key: columns that both sides have. A null key equals nothing.
+        time : str
+            The timestamp column of both sides; results have it once, with this stream's time.
+        left_time, right_time : str
+            The timestamp columns where their names differ, instead of ``time``; results have both.
+        tolerance : str or number, optional
+            How old what the other stream said may be, such as ``"1h"``; keys are forgotten after that. Without it, it
+            may be any age, and every key is kept for as long as the job runs.
+        lateness : str or number
+            As for :meth:`join`.
+        how : {"left", "inner"}
+            With ``"inner"``, records for whose key nothing is known are dropped; else they have nulls.
+
+        Examples
+        --------
+        >>> import penstock as ps
+        >>> sales = ps.stream("sales", ps.records([("EUR", 3, 20)], schema="currency string, n int, at timestamp"))
+        >>> rates = ps.stream(
+        ...     "rates",
+        ...     ps.records([("EUR", 2, 10), ("EUR", 5, 30)], schema="currency string, rate int, at timestamp"),
+        ... )
+        >>> sales.join_asof(rates, on="currency", time="at").take()
+        [{'currency': 'EUR', 'n': 3, 'at': 20, 'rate': 2}]
+        """
+        label = name or "join_asof"
+        if not isinstance(other, Builder):
+            raise TypeMismatch(what=f"{other!r} is not a stream.", operation=label, hint="Use lookup() for a table.")
+        times = {"time": time, "left_time": left_time, "right_time": right_time}
+        try:
+            operation = join_asof(on, tolerance=tolerance, lateness=lateness, how=how, **times)
+        except PenstockError as error:
+            raise error.at(label) from None
+        return self._joined(other, operation, name, label, on_error)
+
+    def _joined(self, other: Stream, operation: Join, name: str | None, label: str, on_error: str) -> Stream:
+        try:
             schema = operation.bind(self.schema, other.schema)
         except PenstockError as error:
             raise error.at(label) from None
-        step = make_step(operation, (self._unkeyed._edge, other._unkeyed._edge), name, operation.kind, on_error)
+        step = make_step(operation, (self._unkeyed._edge, other._unkeyed._edge), name, label, on_error)
         return self._stream(step, MAIN, schema)

@@ -28,12 +28,38 @@ class FunctionVerbs(Builder):
         schema: str | Schema | None = None,
         name: str | None = None,
         on_error: str = "fail",
+        replicas: int | tuple[int, int] | None = None,
     ) -> Stream:
         """Call a function for each record; it returns a dict, a tuple or a record of ``schema``.
 
-        Columns that a dict leaves out are null. For a schema of one column the bare value will do.
+        Columns that a dict leaves out are null. For a schema of one column the bare value will do. A function whose
+        parameter is annotated with a dataclass or a ``msgspec.Struct`` is given instances of it, with ``datetime`` and
+        ``date`` where the members say so; one that is annotated to return such a class needs no ``schema``.
+
+        Parameters
+        ----------
+        replicas : int or (int, int)
+            How many processes compute it side by side: a number, or the least and the most, between which the job
+            chooses. 1: the worker itself, always. Results keep their order. See docs/replicas.md. A function that waits
+            for a service is better called by :meth:`map_async`.
+
+        Examples
+        --------
+        >>> from dataclasses import dataclass
+        >>> from datetime import datetime
+        >>> import penstock as ps
+        >>> @dataclass
+        ... class Click:
+        ...     user: str
+        ...     at: datetime
+        >>> def day(click: Click):
+        ...     return click.user, click.at.strftime("%A")
+        >>> clicks = ps.stream("clicks", ps.records([("ann", 0)], schema="user string, at timestamp"))
+        >>> clicks.map(day, schema="user string, day string").take()
+        [{'user': 'ann', 'day': 'Thursday'}]
+        >>> images.map(classify, schema="id bigint, label string", replicas=4)         # doctest: +SKIP
         """
-        return self._apply(function, schema, name, on_error, flat=False)
+        return self._apply(function, schema, name, on_error, replicas, flat=False)
 
     def flat_map(
         self,
@@ -42,9 +68,13 @@ class FunctionVerbs(Builder):
         schema: str | Schema | None = None,
         name: str | None = None,
         on_error: str = "fail",
+        replicas: int | tuple[int, int] | None = None,
     ) -> Stream:
-        """Call a function for each record; it returns any number of records of ``schema``."""
-        return self._apply(function, schema, name, on_error, flat=True)
+        """Call a function for each record; it returns any number of records of ``schema``.
+
+        ``replicas`` is how many processes compute it side by side, as for :meth:`map`.
+        """
+        return self._apply(function, schema, name, on_error, replicas, flat=True)
 
     def map_async(
         self,
@@ -99,7 +129,7 @@ class FunctionVerbs(Builder):
             timeout_us = None if timeout is None else parse_us(timeout, option="timeout")
         except PenstockError as error:
             raise error.at(label) from None
-        called = as_function(function, schema, label)
+        called = as_function(function, schema, label, self.schema)
         kinds = {is_coroutine(each) for each in (called.record_form, called.many_form, called.batch_form) if each}
         if len(kinds) > 1:
             raise TypeMismatch(
@@ -135,12 +165,19 @@ class FunctionVerbs(Builder):
         return self._then(Transform(function, Schema.parse(schema)), name)
 
     def _apply(
-        self, function: Any, schema: str | Schema | None, name: str | None, on_error: str, *, flat: bool
+        self,
+        function: Any,
+        schema: str | Schema | None,
+        name: str | None,
+        on_error: str,
+        replicas: int | tuple[int, int] | None,
+        *,
+        flat: bool,
     ) -> Stream:
         label = name or getattr(function, "__name__", "map").replace("<lambda>", "flat_map" if flat else "map")
-        step_function = as_function(function, schema, label)
+        step_function = as_function(function, schema, label, self.schema, flat=flat)
         if is_coroutine(step_function.record_form):
             hint = "Use map_async()."
             raise TypeMismatch(what=f"'{step_function.__name__}' gives a coroutine.", operation=label, hint=hint)
-        stream = self._then(Apply(step_function, flat), name, on_error)
+        stream = self._then(Apply(step_function, flat), name, on_error, replicas)
         return stream if name else stream._renamed(label)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.errors import TypeMismatch
+from penstock.errors import PenstockError, TypeMismatch
 from penstock.operators import LATE, MAIN, Aggregation, Emit, Window
 from penstock.operators.keyed import aggregates as agg
 from penstock.operators.keyed.aggregates import Aggregate
+from penstock.operators.keyed.calls import fitting
+from penstock.operators.keyed.counting import CountWindow
 from penstock.operators.keyed.expiring import TimeToLive
 from penstock.pipeline.steps import Step
 from penstock.pipeline.streams.processing import ProcessVerbs
@@ -44,11 +46,11 @@ class Grouped:
         self,
         stream: Stream,
         keys: tuple[str, ...],
-        window: Window | None,
+        window: Window | CountWindow | None,
         running: Emit = Emit.CHANGE,
         ttl: TimeToLive | None = None,
     ) -> None:
-        if window is not None and not isinstance(window, Window):
+        if window is not None and not isinstance(window, Window | CountWindow):
             raise TypeMismatch(
                 what=f"{window!r} is not a window.",
                 operation="window",
@@ -56,7 +58,8 @@ class Grouped:
             )
         self._stream = stream
         self._keys = keys
-        self._window = window
+        self._window = None if isinstance(window, CountWindow) else window
+        self._counts = window if isinstance(window, CountWindow) else None
         self._running = running
         self._ttl = ttl
 
@@ -72,7 +75,11 @@ class Grouped:
                     operation=name or "aggregate",
                     hint="Use ps.agg.sum(…) and the like.",
                 )
-        operation = Aggregation(self._keys, tuple(aggregates.items()), self._window, self._running, self._ttl)
+        try:
+            made_of = tuple((label, fitting(each, self._stream.schema)) for label, each in aggregates.items())
+        except PenstockError as error:
+            raise error.at(name or "aggregate") from None
+        operation = Aggregation(self._keys, made_of, self._window, self._running, self._ttl, self._counts)
         made = self._stream._then(operation, name, on_error)
         return Aggregated(made._from, MAIN, made.schema, late_schema=self._stream.schema if self._window else None)
 

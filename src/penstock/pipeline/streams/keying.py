@@ -9,6 +9,7 @@ from penstock.errors import InvalidOption, PenstockError
 from penstock.expr import Column
 from penstock.operators import DropDuplicates, Emit, Watermark, Window, check_keys, sliding, tumbling
 from penstock.operators.keyed.aggregates import Aggregate
+from penstock.operators.keyed.counting import CountWindow
 from penstock.operators.keyed.expiring import TimeToLive
 from penstock.pipeline.streams.base import Builder
 
@@ -79,13 +80,14 @@ class KeyingVerbs(Builder):
 
     def window(
         self,
-        window: Window | str | float,
+        window: Window | CountWindow | str | float,
         *,
         on: str | None = None,
         slide: str | float | None = None,
         lateness: str | float = 0,
         allowed_lateness: str | float = 0,
         emit: str = "close",
+        early: str | float | None = None,
     ) -> Grouped:
         """Cut each key's records, or the whole stream where there is no :meth:`key_by` before, into windows.
 
@@ -97,10 +99,10 @@ class KeyingVerbs(Builder):
         if isinstance(window, str | int | float):
             if on is None:
                 raise InvalidOption(option="on", given=on, allowed="the timestamp column", operation="window")
-            options: dict[str, Any] = {"on": on, "lateness": lateness, "emit": emit}
+            options: dict[str, Any] = {"on": on, "lateness": lateness, "emit": emit, "early": early}
             options["allowed_lateness"] = allowed_lateness
             window = tumbling(window, **options) if slide is None else sliding(window, slide=slide, **options)
-        elif (on, slide, lateness, allowed_lateness, emit) != (None, None, 0, 0, "close"):
+        elif (on, slide, lateness, allowed_lateness, emit, early) != (None, None, 0, 0, "close", None):
             raise InvalidOption(
                 option="window", given=window, allowed="a size, where on, slide, lateness or emit is given"
             )

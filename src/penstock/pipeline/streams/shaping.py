@@ -1,4 +1,4 @@
-"""Small verbs that change the shape of records: drop, rename, cast, explode, union by name, sample, tap."""
+"""Small verbs that change the shape of records: drop, rename, cast, explode, union by name, sample, limit, tap."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.checks import Whole
 from penstock.errors import InvalidOption, PenstockError, TypeMismatch
 from penstock.expr import Column, call, col, lit
 from penstock.expr.text import expr
-from penstock.operators import Explode, Filter, Project
+from penstock.operators import Explode, Filter, Limit, Project
 from penstock.pipeline.streams.base import Builder
 from penstock.types import DataType, Record, TypeKind, quoted
 
@@ -138,6 +138,24 @@ class ShapingVerbs(Builder):
         Whole(0).read("seed", seed)
         mark = call("xxhash64", lit(seed), *map(_column, self.schema.names))
         return self._then(Filter(call("pmod", mark, lit(_SHARES)) < lit(round(fraction * _SHARES))), name)
+
+    def limit(self, n: int, *, name: str | None = None) -> Stream:
+        """Let the first ``n`` records pass, over all partitions, and no more.
+
+        Which ones they are depends on which come first. When every record on its way to a sink would meet a limit that
+        is full, the job ends by itself, as if it were drained.
+
+        Examples
+        --------
+        >>> import penstock as ps
+        >>> ps.stream("numbers", ps.records([(1,), (2,), (3,)], schema="n int")).limit(2).take()
+        [{'n': 1}, {'n': 2}]
+        """
+        try:
+            count = Whole(0).read("n", n)
+        except PenstockError as error:
+            raise error.at(name or "limit") from None
+        return self._unkeyed._then(Limit(count), name)
 
     def tap(self, function: Callable[[Record], Any], *, name: str | None = None, on_error: str = "fail") -> Stream:
         """Call a function for each record, for what it does; the records go on as they are."""

@@ -9,6 +9,7 @@ from math import isfinite
 import msgspec
 
 from penstock.control.monitor import OperationFigures, Status
+from penstock.control.replicas import ReplicasView
 from penstock.control.switches import SwitchReport
 from penstock.metrics import Histogram
 from penstock.metrics.histogram import bucket_bound
@@ -135,8 +136,9 @@ class Sampler:
         points.append(Point(PHASE, {"phase": status.phase}, {"current": 1.0}))
         for component, mean_ms in status.components_ms.items():
             points.append(Point(JOB_COMPONENT, {"component": component}, {"mean_seconds": mean_ms / 1e3}))
+        replicated = {name: each for each in status.replicas for name in each.operations}
         for each in status.operations:
-            points += self._operation(each)
+            points += self._operation(each, replicated.get(each.name))
         for process in processes:
             used = {"cpu_seconds_total": process.cpu_s, "resident_bytes": process.rss_bytes}
             points.append(Point(PROCESS, {"process": process.name}, used))
@@ -180,6 +182,7 @@ class Sampler:
             "group_micro_batches": float(status.group_size),
             "workers": float(len(status.workers)),
             "slots": float(len(status.slots)),
+            "replicas": float(len(status.replica_pids)),
         }
         fields["switches_advised_total" if status.advise else "switches_total"] = float(status.switches_total)
         if status.overhead is not None:
@@ -191,7 +194,7 @@ class Sampler:
             fields["switch_carried_records"] = float(last.carried_records)
         return fields
 
-    def _operation(self, each: OperationFigures) -> list[Point]:
+    def _operation(self, each: OperationFigures, replicas: ReplicasView | None) -> list[Point]:
         tags = {"operation": each.name, "unit": self.layout.units.get(each.name, each.name), "form": each.form}
         counts = {
             "records_in_total": each.records_in,
@@ -213,6 +216,9 @@ class Sampler:
             "instances": float(each.instances),
             **{name: self._steady(each.name, name, count) for name, count in counts.items()},
         }
+        if replicas is not None:
+            fields["replicas"] = float(replicas.degree)
+            fields["replica_activations_total"] = self._steady(each.name, "activations", replicas.activations)
         points = [Point(OPERATION, tags, fields)]
         if each.p99_ms:  # nothing came: there is no latency, rather than one of 0
             fields |= {"latency_p50_seconds": each.p50_ms / 1e3, "latency_p99_seconds": each.p99_ms / 1e3}

@@ -139,11 +139,37 @@ def draw_pins(random: Random, length_us: int, *, often: bool) -> list[Pin]:
 
 
 @dataclass(frozen=True)
+class Degree:
+    """Somebody wants so many processes for a range of a unit; unit and range as in a `Pin`."""
+
+    at_us: int
+    unit: float
+    first: float
+    last: float
+    degree: int
+
+
+def draw_degrees(random: Random, length_us: int, most: int) -> list[Degree]:
+    """When replicas are activated and deactivated; mostly of the range that has some."""
+    between_us = random.choice([20_000, 60_000, 300_000])
+    degrees, at_us = [], START_DELAY_US
+    first, last, unit = 0.0, 0.99, random.random()
+    while at_us < START_DELAY_US + length_us:
+        if random.random() < 0.3:
+            first, last = sorted((random.random(), random.random()))
+            unit = random.random()
+        degrees.append(Degree(at_us, unit, first, last, random.choice([1, *range(2, most + 2)])))
+        at_us += random.randrange(between_us // 2, between_us * 3 // 2)
+    return degrees
+
+
+@dataclass(frozen=True)
 class Wanted:
     """The user has the operation that has alternatives use one of them."""
 
     at_us: int
     alternative: str
+    operation: str = "either"
 
 
 def draw_uses(random: Random, length_us: int, names: Sequence[str]) -> list[Wanted]:

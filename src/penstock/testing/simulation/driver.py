@@ -20,13 +20,14 @@ from penstock.control.events import (
     Withdraw,
 )
 from penstock.control.groups import Submit
+from penstock.control.replicas import Range
 from penstock.control.resume import anchors, match, moved
 from penstock.control.scheduler import Phase, Resumption
 from penstock.errors import PenstockError
 from penstock.operators import Form
 from penstock.protocol import messages as m
 from penstock.protocol.link import Kind
-from penstock.testing.simulation.draws import Pin
+from penstock.testing.simulation.draws import Degree, Pin
 from penstock.testing.simulation.faults import Moment
 from penstock.testing.simulation.forms import FormAudit
 from penstock.testing.simulation.seats import SparkGroups
@@ -233,6 +234,17 @@ class DriverProcess:
         self.handle(FormsPinned(tuple(names), None if pin.free else Form.RECORD))
         if not pin.back and not pin.free:
             self.handle(FormsPinned(tuple(names[first : last + 1]), Form.BATCH))
+
+    def want(self, degree: Degree) -> None:
+        """Somebody wants another number of replicas."""
+        if self.dead or self.finished:
+            return
+        units = [unit for unit in self._simulation.plan.units if len(unit.replicable)]
+        unit = units[int(degree.unit * len(units))]
+        indexes = list(unit.replicable)
+        first, last = (indexes[int(share * len(indexes))] for share in (degree.first, degree.last))
+        self.machine.loop.replication.want(unit.id, Range(first, last), degree.degree, "drawn")
+        self._tick()
 
     def _on_register(self, message: m.Register) -> None:
         known, peer = self._incarnations[message.worker], self.machine.scheduler.peers.get(message.worker)

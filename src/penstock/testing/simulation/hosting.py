@@ -35,7 +35,7 @@ class Hosting:
         """Driver and order."""
         plan, groups = simulation.plan, 1 if simulation.scenario.tight else 3
         workers = plan.options.parallelism if simulation.scenario.scales else plan.workers
-        self._cores_all = self.cores = workers + groups * (plan.options.slots or workers)
+        self._cores_all = self.cores = workers + plan.replicas + groups * (plan.options.slots or workers)
 
     def is_full(self, driver: DriverProcess) -> bool:
         """Whether no core of the cluster is free."""

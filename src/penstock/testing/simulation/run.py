@@ -9,16 +9,14 @@ from functools import partial
 
 from penstock.control.events import AlternativeChosen, ScaleRequested
 from penstock.errors import PenstockError, SparkFailed
-from penstock.operators import DEAD_LETTERS
 from penstock.protocol.link import Kind
 from penstock.testing.simulation.alternatives import NAMES
 from penstock.testing.simulation.disk import Disk
-from penstock.testing.simulation.draws import Pin, Wanted
+from penstock.testing.simulation.draws import Degree, Pin, Wanted
 from penstock.testing.simulation.driver import DriverProcess
 from penstock.testing.simulation.faults import SLOT_ACTIONS, Action, Fault, Moment
 from penstock.testing.simulation.hosting import Hosting
 from penstock.testing.simulation.network import Network
-from penstock.testing.simulation.oracle import check, check_dead_letters
 from penstock.testing.simulation.poison import Notes
 from penstock.testing.simulation.process import Process
 from penstock.testing.simulation.scenario import Scenario
@@ -72,6 +70,8 @@ class Outcome:
     """Columns that have moved from one worker to another."""
     loaded: int = 0
     """Those of them whose state was loaded ahead."""
+    activations: int = 0
+    """Times that a replica became active."""
 
 
 class Simulation:
@@ -89,7 +89,7 @@ class Simulation:
         self.processes: dict[str, Process] = {}
         self.seats: dict[str, Seat] = {}
         self.hosting = Hosting(self)
-        self.exchanges = self.warm_ups = self.moves = self.loaded = 0
+        self.exchanges = self.warm_ups = self.moves = self.loaded = self.activations = 0
         self.switches = self.decisions = self.slot_losses = self.killed_by_record = 0
         self.dismissed: set[int] = set()
         """Processes that have registered and never counted."""
@@ -110,6 +110,8 @@ class Simulation:
             self.world.after(use.at_us, "use", partial(self._use, use))
         for scale in scenario.scales or ():
             self.world.after(scale.at_us, "scale", partial(self._scale, scale.workers))
+        for degree in scenario.degrees or ():
+            self.world.after(degree.at_us, "degree", partial(self._want, degree))
         for pin in scenario.pins or ():
             self.world.after(pin.at_us, "pin", partial(self._pin, pin))
         self.hosting.start_all(self.driver, scenario.start_us_last)
@@ -120,8 +122,11 @@ class Simulation:
     def _scale(self, workers: int) -> None:
         self.driver.handle(ScaleRequested(workers))
 
+    def _want(self, degree: Degree) -> None:
+        self.driver.want(degree)
+
     def _use(self, use: Wanted) -> None:
-        self.driver.handle(AlternativeChosen("either", use.alternative))
+        self.driver.handle(AlternativeChosen(use.operation, use.alternative))
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
@@ -263,9 +268,12 @@ class Simulation:
         self.moves += len(scheduler.rescaling.reports)
         self.loaded += sum(each.loaded_bytes > 0 for each in scheduler.rescaling.reports)
         self.switches += len(switches)
+        self.activations += sum(each.activations for each in driver.machine.loop.replication.view())
         self.exchanges += sum(each.to in NAMES for each in switches)
         self.warm_ups += sum(each.warm_ms > 0 for each in switches)
         self.decisions += sum("queue" in each.reason or "backlog" in each.reason for each in switches)
+        theirs = {use.alternative for use in self.scenario.uses or ()}.difference(NAMES)
+        self.exchanges += sum(each.to in theirs for each in switches)
 
     # --- the run ------------------------------------------------------------------------------------------------------
 
@@ -307,6 +315,7 @@ class Simulation:
             self.warm_ups,
             self.moves,
             self.loaded,
+            self.activations,
         )
 
     def _step(self) -> None:
@@ -331,22 +340,13 @@ class Simulation:
             return
         if self.disk.committed_epoch < 1:
             raise Violation("no epoch was committed")
-        output: dict[str, list[tuple[int, tuple[object, ...]]]] = {
-            "out": [],
-            "late": [],
-            "counts": [],
-            DEAD_LETTERS: [],
-        }
+        output: dict[str, list[tuple[int, tuple[object, ...]]]] = {name: [] for name in self.plan.sinks}
         for name, sink in self._sinks.items():
             # Which instance it was is not told in the driver's process; a key's records still have their order.
             output[name] = [(0, _values(record)) for record in sink.rows]
         for (name, instance, _), rows in sorted(self.disk.published.items(), key=lambda part: part[0]):
             output[name] += [(instance, _values(record)) for record in rows]
-        poison = self.scenario.poison
-        given = [row for row in self.scenario.rows if row[:2] not in poison]
-        check(self.scenario.shape, given, output, may_idle=self.scenario.may_idle)
-        if self.scenario.on_error == "dead_letter":
-            check_dead_letters(poison, output[DEAD_LETTERS])
+        self.scenario.check(output)
 
 
 def _values(record: object) -> tuple[object, ...]:

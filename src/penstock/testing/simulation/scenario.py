@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from penstock.connectors import memory, records
+from penstock.connectors import records
 from penstock.connectors.base import Sink, Source
 from penstock.connectors.memory import At, Memory
 from penstock.control.scheduler import START_DELAY_US
@@ -13,7 +13,7 @@ from penstock.expr import col
 from penstock.operators import DEAD_LETTERS, Tumbling
 from penstock.operators.keyed import aggregates as agg
 from penstock.pipeline.graph import Graph
-from penstock.pipeline.options import Options
+from penstock.pipeline.options import Grouping, Options
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Plan
 from penstock.pipeline.streams.stream import Stream, stream
@@ -21,10 +21,12 @@ from penstock.testing.simulation.alternatives import NAMES, SHAPES, with_alterna
 from penstock.testing.simulation.disk import Disk, Ledger
 from penstock.testing.simulation.draws import (
     SILENCE_US,
+    Degree,
     Pin,
     Scale,
     Wanted,
     draw_bursts,
+    draw_degrees,
     draw_faults,
     draw_move_faults,
     draw_partitions,
@@ -38,11 +40,12 @@ from penstock.testing.simulation.draws import (
     first_moment,
 )
 from penstock.testing.simulation.faults import Action, Fault, Moment
+from penstock.testing.simulation.followed import FollowedMemory
 from penstock.testing.simulation.functions import buffered, called, following, windowed
 from penstock.testing.simulation.labour import LIGHT_NS, RECORD_NS, drag, labour
 from penstock.testing.simulation.network import Weather
 from penstock.testing.simulation.oracle import FUNCTIONS as FUNCTION_SHAPES
-from penstock.testing.simulation.oracle import SCHEMA, WINDOW_US, Row, Shape
+from penstock.testing.simulation.oracle import SCHEMA, WINDOW_US, Output, Row, Shape, check, check_dead_letters
 from penstock.testing.simulation.poison import Poison
 from penstock.testing.simulation.world import START_US, World
 
@@ -64,6 +67,8 @@ FUNCTIONS = 7_000_000
 _STATELESS = (Shape.STATELESS, Shape.KEYED, Shape.SPLIT, Shape.FANOUT)
 RESCALING = 9_000_000
 """Seeds from here on have workers that come and go."""
+REPLICATED = 8_000_000
+"""Seeds from here on have replicas, which are activated, deactivated and lost."""
 _POLICIES = ["skip", "skip", "dead_letter", "dead_letter", "fail"]
 
 
@@ -96,6 +101,8 @@ class Scenario:
     """Which alternative the user wants when, if there are some."""
     scales: list[Scale] | None = None
     """How many workers the user wants when, if that changes."""
+    degrees: list[Degree] | None = None
+    """How many replicas are wanted of what when, if there are some."""
     held_up: bool = False
     """What is behind the source's unit is far slower than what arrives; the unit itself would carry five times that."""
 
@@ -129,6 +136,8 @@ class Scenario:
         """Draw a scenario; what kind it is depends on where the seed lies."""
         if seed >= RESCALING:
             return _rescaling(seed)
+        if seed >= REPLICATED:
+            return _replicated(seed)
         if seed >= FUNCTIONS:
             return _with_functions(seed)
         if seed >= ALTERNATING:
@@ -150,7 +159,7 @@ class Scenario:
         def sink(name: str) -> Sink:
             if not self.delivered:
                 return Ledger(disk)
-            sinks[name] = memory()
+            sinks[name] = FollowedMemory()
             return sinks[name]
 
         records = stream("in", self._source())
@@ -169,6 +178,13 @@ class Scenario:
             pipeline = _pipeline(self.shape, records, sink("out"), sink("late"), sink("counts"))
         dead_letters = sink(DEAD_LETTERS) if self.on_error == "dead_letter" else None
         return Plan.of(Graph.check(pipeline.nodes()), self.options, dead_letters), sinks
+
+    def check(self, output: Output) -> None:
+        """Raise Violation unless the output, by sink, is what it must be."""
+        given = [row for row in self.rows if row[:2] not in self.poison]
+        check(self.shape, given, output, may_idle=self.may_idle)
+        if self.on_error == "dead_letter":
+            check_dead_letters(self.poison, output[DEAD_LETTERS])
 
     def _source(self) -> Source:
         scripts: list[list[object]] = []
@@ -363,6 +379,29 @@ def _with_functions(seed: int) -> Scenario:
         shape=FUNCTION_SHAPES[seed % len(FUNCTION_SHAPES)],
         partitions=draw_partitions(random, length_us, late=False),
         options=replace(base.options, idle_us=HOUR_US),
+    )
+
+
+def _replicated(seed: int) -> Scenario:
+    """Draw a scenario in which replicas are activated and deactivated, some while forms change too or records kill."""
+    random = Random(f"replicated {seed}")
+    base = _poisoned(seed) if random.random() < 0.15 else _switching(seed)
+    length_us = random.choice([500_000, 1_000_000, 2_000_000])
+    most = random.choice([2, 3, 4])
+    partitions, faults = base.partitions, base.faults
+    if not base.poison:
+        partitions = draw_partitions(random, length_us, late=base.shape is Shape.LATE)
+        faults = draw_switch_faults(seed, random, False, length_us)
+    return replace(
+        base,
+        partitions=partitions,
+        options=replace(base.options, replicas=most, grouping=random.choice([*Grouping])),
+        faults=faults,
+        delivered=random.random() < 0.5,
+        pins=(base.pins or [])[:4] if random.random() < 0.3 else [],
+        degrees=draw_degrees(random, length_us, most),
+        submit_us_max=random.choice([1_000, 50_000]),
+        work_ns_max=random.choice([20_000, 200_000, 1_000_000]),
     )
 
 

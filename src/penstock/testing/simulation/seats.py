@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.control.groups import Submit
-from penstock.engine.slices import Slice
-from penstock.engine.slot import Identity, SliceId, SlotMachine, State
+from penstock.engine.slot import Identity, Slices, SlotMachine, State
 from penstock.protocol import slots as s
 from penstock.protocol.link import Kind
 from penstock.testing.simulation.faults import Moment
@@ -52,7 +51,7 @@ class Seat:
         self._spark = spark
         self._world = simulation.world
         self.mute = False
-        self._slices: dict[SliceId, Slice] = {}
+        self._slices: Slices = {}
         self._inbox: list[Sequence[bytes]] = []
         """What comes between two tasks waits for the next one."""
         self._spent_ns = 0

@@ -1,0 +1,80 @@
+"""Where engines are measured: fed over a socket, or between two topics of Kafka; the commands ask here for both."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from penstock_bench.engines import open_engine, subject
+from penstock_bench.engines.plain import generator_limit, meter_floor
+from penstock_bench.kafka.engines import KafkaPlain, open_kafka_engine
+from penstock_bench.kafka.place import Place
+from penstock_bench.kafka.run import generator_limit as kafka_limit
+from penstock_bench.kafka.subject import OverKafka
+from penstock_bench.meter.engine import Engine, Rate, RunOptions
+from penstock_bench.meter.rows import Check
+from penstock_bench.meter.subject import Subject
+
+
+class Course(ABC):
+    """Finds engines and workloads by name, and measures what the meter itself can do."""
+
+    @abstractmethod
+    def engine(self, text: str) -> Engine:
+        """Return the engine of a name, with or without a variant."""
+
+    @abstractmethod
+    def subject(self, name: str) -> Subject:
+        """Return the workload of a name."""
+
+    @abstractmethod
+    def limit(self, subject: Subject) -> Check:
+        """Measure how much the generator can send."""
+
+    @abstractmethod
+    def floor(self, subject: Subject, rate: Rate, options: RunOptions) -> Check:
+        """Measure the latency of a loop without an engine."""
+
+    def __enter__(self) -> Course:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End what was started for all runs."""
+
+
+class Feed(Course):
+    """Lines over a socket; every engine stamps its results itself."""
+
+    def engine(self, text: str) -> Engine:
+        return open_engine(text)
+
+    def subject(self, name: str) -> Subject:
+        return subject(name)
+
+    def limit(self, subject: Subject) -> Check:
+        return generator_limit(subject)
+
+    def floor(self, subject: Subject, rate: Rate, options: RunOptions) -> Check:
+        return meter_floor(subject, rate, options)
+
+
+class OnKafka(Course):
+    """A topic in, a topic out, and a reader outside."""
+
+    def __init__(self) -> None:
+        self._place = Place()
+
+    def engine(self, text: str) -> Engine:
+        return open_kafka_engine(text, self._place)
+
+    def subject(self, name: str) -> Subject:
+        return OverKafka(name)
+
+    def limit(self, subject: Subject) -> Check:
+        assert isinstance(subject, OverKafka)
+        return kafka_limit(self._place, subject)
+
+    def floor(self, subject: Subject, rate: Rate, options: RunOptions) -> Check:
+        return meter_floor(subject, rate, options, KafkaPlain(self._place), "from topic to topic, read from outside")
+
+    def __exit__(self, *_: object) -> None:
+        self._place.close()

@@ -1,0 +1,428 @@
+"""Replicas of ranges of operations: the pool that stands by, who of it computes what, and what they report. Pure.
+
+The pool is one Spark job with a task for each replica. Which ranges have how many of them is for others to say, by
+`Replication.want`: the user's ``replicas=``, and the law.
+
+=========  ==============================================  =======================================================
+pool       event                                           effect
+=========  ==============================================  =======================================================
+NONE       replicas may be wanted, all workers are there   Submit: a task for each replica
+COMING UP  SlotUp from its tasks                           they hear who the workers are, and stand by
+UP         a task is lost                                  Spark starts it again: the same number, another process
+any        its Spark job ends, or fails                    workers forget it; the next is submitted later, and later
+any        a worker needs a place in the cluster           End to its tasks; the next is submitted later
+=========  ==============================================  =======================================================
+
+=========  ==============================================  =======================================================
+range      event                                           effect
+=========  ==============================================  =======================================================
+here       a degree of 2 or more is wanted, and so many,   Switch to as many replicas as are known to all workers,
+           or at least 2, are known to all workers         those with the fewest ranges first
+replicas   another degree is wanted                        the same Switch with other replicas: no hand-over
+replicas   a degree of 1 is wanted, or fewer than 2        Switch: here
+           replicas have been known for a while
+slots      any                                             nothing; what is wanted takes effect on the way back
+=========  ==============================================  =======================================================
+
+The degree is the number of processes that compute the range. One is the worker itself, so a degree of 1 is the way
+*here*: a single replica would add the way to it and back, and no capacity.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from penstock.control.groups import GroupCommand, Submit, TellSlot
+from penstock.control.switches import Switches, SwitchReport
+from penstock.errors import InvalidOption
+from penstock.pipeline.plan import Plan, UnitSpec
+from penstock.protocol import messages as m
+from penstock.protocol import slots as s
+
+DEGREE_MIN = 2
+"""Fewer replicas than that are no gain."""
+KNOWN_US = 2_000_000
+"""A replica that all workers knew so long ago still counts: a worker that is started again learns of it soon."""
+RETRY_US_MIN = 1_000_000
+"""Before the next pool after one that failed; twice as long after each in a row."""
+FAILURES_MAX = 4
+"""Pools in a row of which no task could begin; the next one would fail alike."""
+RATE_WINDOW_US = 1_000_000
+"""Rates and execution times are those of so long."""
+ALIVE_US_SHARE = 3
+"""So often in the time after which they would end, replicas hear that the driver lives: each time wakes them up."""
+
+
+WAITS_US_MIN = 1_000
+WAITS_SHARE = 0.2
+"""An operation that takes longer than this and uses less of it as processor time waits for others."""
+
+
+class ReplicasView(msgspec.Struct):
+    """The replicas of one range, for the live view, reports and the law.
+
+    Attributes
+    ----------
+    degree : int
+        Replicas that compute it now; 0: the worker does, in each instance.
+    wanted : int
+        Those that are wanted; 1: the worker itself.
+    arrival_eps, service_eps : float
+        Records that come to the range and leave it, each second (λ and μ).
+    queue_records : int
+        Records that wait before the unit.
+    record_us, cpu_us : float
+        Execution time of a record and the processor time of that; the rest is waiting.
+    utilisation : dict
+        U of each active replica, by number: the mean over instances.
+    activations : int
+        How often replicas became active.
+    """
+
+    operations: list[str]
+    degree: int
+    wanted: int
+    least: int
+    most: int
+    replicas: list[int]
+    arrival_eps: float = 0.0
+    service_eps: float = 0.0
+    queue_records: int = 0
+    record_us: float = 0.0
+    cpu_us: float = 0.0
+    utilisation: dict[int, float] = {}
+    activations: int = 0
+    reason: str = ""
+
+    @property
+    def advice(self) -> str:
+        """What the user should know: a function that waits needs no processes of its own."""
+        if self.record_us < WAITS_US_MIN or self.cpu_us > WAITS_SHARE * self.record_us:
+            return ""
+        share = 100 * (1 - self.cpu_us / self.record_us)
+        return (
+            f"{', '.join(self.operations)} waits for {share:.0f} % of its time: map_async() needs no replicas for that"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Operations of a unit, both ends included."""
+
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
+class _Want:
+    """What a unit is to have."""
+
+    range: Range
+    degree: int
+    reason: str
+    inputs: dict[str, float]
+    activations: int = 0
+    advised: int = 0
+
+
+@dataclass(slots=True)
+class _Pool:
+    number: int
+    live: dict[int, s.SlotUp] = field(default_factory=dict)
+    began: bool = False
+    ending: bool = False
+
+
+class Replication:
+    """Keeps the pool up, and has units use as many replicas as are wanted.
+
+    Parameters
+    ----------
+    switches : Switches
+        Carries out what is ordered here, as it does for slots.
+    """
+
+    def __init__(self, plan: Plan, switches: Switches) -> None:
+        self.size = plan.replicas
+        """Replicas of the pool; 0: there are none."""
+        self.error: str | None = None
+        self.given_up: str | None = None
+        self._plan = plan
+        self._switches = switches
+        self._wants: dict[int, _Want] = {}
+        self._activations: Counter[int] = Counter()
+        self._given: dict[int, tuple[int, ...]] = {}
+        """By unit: the replicas that it was given last."""
+        self._pool: _Pool | None = None
+        self._pools = 0
+        self._retry_at_us = 0
+        self._retry_us = RETRY_US_MIN
+        self._failures = 0
+        self._peers: list[m.Peer] = []
+        self._start_us = 0
+        self._alive_us = 0
+        self._seen: dict[int, frozenset[int]] = {}
+        """By worker: the replicas that it knows."""
+        self._known_us: dict[int, int] = {}
+        """By replica: when all workers last knew it."""
+        self._looks: dict[tuple[int, int], deque[tuple[int, m.UnitPulse]]] = {}
+        for unit in plan.units:
+            for chosen, (least, _) in bounds(unit).items():
+                if least >= DEGREE_MIN:
+                    names = ", ".join(unit.display_at(i) for i in range(chosen.first, chosen.last + 1))
+                    self.want(unit.id, chosen, least, f"at least {least} replicas are asked for {names}")
+
+    # --- what is wanted -----------------------------------------------------------------------------------------------
+
+    def want(
+        self, unit: int, chosen: Range, degree: int, reason: str, inputs: Mapping[str, float] | None = None
+    ) -> int:
+        """Have so many processes compute a range from now on; 1: the worker itself. Return how many it will be.
+
+        What the user has asked for an operation of the range bounds it, and so does the pool's size.
+
+        Raises
+        ------
+        InvalidOption
+            If replicas cannot run the range.
+        """
+        spec = self._plan.units[unit]
+        if not all(index in spec.replicable for index in range(chosen.first, chosen.last + 1)):
+            names = ", ".join(spec.display_at(index) for index in range(chosen.first, chosen.last + 1))
+            allowed = ", ".join(spec.display_at(index) for index in spec.replicable) or "none of this chain"
+            raise InvalidOption(option="operations in replicas", given=names, allowed=allowed)
+        least, most = self.bounds(unit, chosen)
+        degree = max(1, least, min(degree, most))
+        held = self._wants.get(unit)
+        if held is None or (held.range, held.degree) != (chosen, degree):
+            self._wants[unit] = _Want(chosen, degree, reason, dict(inputs or {}))
+        return degree
+
+    def bounds(self, unit: int, chosen: Range) -> tuple[int, int]:
+        """The least and the most processes that a range may have: what users ask for, within the pool."""
+        asked = [
+            op.replicas for op in self._plan.units[unit].ops[chosen.first : chosen.last + 1] if op.replicas is not None
+        ]
+        if not asked:
+            return 1, max(1, self.size)
+        return max(least for least, _ in asked), min(self.size, max(most for _, most in asked))
+
+    def degree(self, unit: int) -> int:
+        """How many replicas compute the unit's range now; 0: the worker does."""
+        return len(self._switches.replicas(unit)[2])
+
+    def instead_of_here(self, unit: int, now_us: int) -> tuple[int, int, tuple[int, ...]]:
+        """Where a unit goes that has no reason for slots any more: first and last operation, and the replicas."""
+        want = self._wants.get(unit)
+        chosen = self._chosen(unit, want, now_us) if want is not None else ()
+        return (want.range.first, want.range.last, chosen) if want is not None and chosen else (0, -1, ())
+
+    def order(self, at_s: float, now_us: int, *, advise: bool = False) -> list[SwitchReport]:
+        """Order the switches that lead to what is wanted; with ``advise`` only return what they would be."""
+        advice: list[SwitchReport] = []
+        self._look(now_us)
+        for unit, want in self._wants.items():
+            first, last = self._switches.range(unit)
+            if first <= last or self._switches.busy(unit):
+                continue  # in batch form, or on the way somewhere
+            spec, chosen = self._plan.units[unit], self._chosen(unit, want, now_us)
+            target = (want.range.first, want.range.last) if chosen else (0, -1)
+            present_first, present_last, present = self._switches.replicas(unit)
+            if (present_first, present_last, present) == (*target, chosen):
+                continue
+            if advise:
+                if want.advised != want.degree:
+                    want.advised = want.degree
+                    names = [spec.name_at(i) for i in range(want.range.first, want.range.last + 1)]
+                    told = f"{want.degree} replicas"
+                    advice.append(SwitchReport(round(at_s, 3), names, told, 0.0, 0.0, 0, want.reason, want.inputs))
+                continue
+            reason = want.reason
+            if len(chosen) < want.degree:
+                reason += f" ({len(chosen)} of {want.degree} replicas are up)"
+            self._activations[unit] += len(set(chosen) - set(present))
+            self._given[unit] = chosen
+            self._switches.order(spec, *target, reason, want.inputs, at_s, now_us, chosen)
+        return advice
+
+    def _chosen(self, unit: int, want: _Want, now_us: int) -> tuple[int, ...]:
+        """The replicas for a unit: those that it has first, then those with the fewest ranges; none: here."""
+        known = [each for each in self._known_us if now_us - self._known_us[each] <= KNOWN_US]
+        if want.degree < DEGREE_MIN or len(known) < DEGREE_MIN:
+            return ()
+        present = self._switches.replicas(unit)[2]
+        taken = Counter(each for other, numbers in self._given.items() if other != unit for each in numbers)
+        known.sort(key=lambda each: (each not in present, taken[each], each))
+        return tuple(sorted(known[: want.degree]))
+
+    def _look(self, now_us: int) -> None:
+        """Note which replicas all workers know."""
+        if self._peers and all(peer.worker in self._seen for peer in self._peers):
+            everywhere = frozenset.intersection(*(self._seen[peer.worker] for peer in self._peers))
+            for number in everywhere:
+                self._known_us[number] = now_us
+
+    # --- the pool -----------------------------------------------------------------------------------------------------
+
+    @property
+    def up(self) -> int:
+        """Replicas whose tasks have started."""
+        return len(self._pool.live) if self._pool is not None else 0
+
+    @property
+    def pids(self) -> list[int]:
+        """Processes of the replicas."""
+        return [up.pid for up in self._pool.live.values()] if self._pool is not None else []
+
+    def know(self, peers: list[m.Peer], start_us: int) -> list[GroupCommand]:
+        """Take note of who the workers are; replicas that are up hear it too."""
+        if peers == self._peers and start_us == self._start_us:
+            return []
+        self._peers, self._start_us = list(peers), start_us
+        return self._tell_all(s.Workers(peers=self._peers, start_us=start_us))
+
+    def _tell_all(self, message: s.ToSlotFromDriver) -> list[GroupCommand]:
+        live = self._pool.live.values() if self._pool is not None else ()
+        return [TellSlot(up.incarnation, message) for up in live]
+
+    def tick(self, silence_us: int, now_us: int) -> list[GroupCommand]:
+        """Submit the pool if there is none; have its replicas know that the driver lives."""
+        commands: list[GroupCommand] = []
+        if self.size and self._pool is None and self.given_up is None and now_us >= self._retry_at_us:
+            self._pools += 1
+            self._pool = _Pool(-self._pools)
+            commands.append(Submit(self._pool.number, self.size, 0))
+        if now_us - self._alive_us >= silence_us // ALIVE_US_SHARE:
+            self._alive_us = now_us
+            commands += self._tell_all(s.StillThere())
+        return commands
+
+    def on_up(self, up: s.SlotUp) -> list[GroupCommand]:
+        """A task has started."""
+        pool = self._pool
+        if pool is None or pool.number != up.group or pool.ending:
+            return [TellSlot(up.incarnation, s.End(at_once=True))]
+        pool.live[up.slot] = up
+        pool.began = True
+        self._failures, self._retry_us, self.error = 0, RETRY_US_MIN, None
+        workers = s.Workers(peers=self._peers, start_us=self._start_us)
+        return [TellSlot(up.incarnation, workers)] if self._start_us else []
+
+    def on_down(self, down: s.SlotDown) -> None:
+        """A task ends."""
+        live = self._pool.live if self._pool is not None and self._pool.number == down.group else {}
+        if down.slot in live and live[down.slot].incarnation == down.incarnation:
+            del live[down.slot]
+
+    def on_ended(self, number: int, error: str | None, now_us: int) -> None:
+        """Spark says that a pool's job has ended."""
+        pool = self._pool
+        if pool is None or pool.number != number:
+            return
+        self._pool = None
+        self._known_us.clear()
+        self._seen.clear()
+        if pool.ending:
+            return
+        self.error = error or (None if pool.began else "its tasks ended before they began")
+        self._retry_at_us = now_us + self._retry_us
+        self._retry_us *= 2
+        self._failures = 0 if pool.began else self._failures + 1
+        if self._failures >= FAILURES_MAX:
+            self.given_up = self.error
+
+    def give_way(self, now_us: int) -> list[GroupCommand]:
+        """End the pool: a worker needs a place in the cluster, and it may hold the last ones."""
+        self._retry_at_us = max(self._retry_at_us, now_us + RETRY_US_MIN)
+        if self._pool is None or self._pool.ending:
+            return []
+        self._pool.ending = True
+        return self._tell_all(s.End(at_once=False))
+
+    # --- what is reported ---------------------------------------------------------------------------------------------
+
+    def on_pulse(self, pulse: m.Pulse) -> None:
+        """Take which replicas a worker knows, and what those of its ranges have done."""
+        self._seen[pulse.worker] = frozenset(pulse.replicas)
+        for each in pulse.units:
+            if each.replicas is None:
+                self._looks.pop((each.unit, each.instance), None)
+                continue
+            looks = self._looks.setdefault((each.unit, each.instance), deque())
+            if looks and _is_other(looks[-1][1].replicas, each.replicas):
+                looks.clear()  # rolled back, or another range
+            looks.append((pulse.at_us, each))
+            while len(looks) > 2 and pulse.at_us - looks[1][0] >= RATE_WINDOW_US:
+                looks.popleft()
+
+    def forget_worker(self, worker: int) -> None:
+        """A worker is lost: its successor has to learn of the replicas first."""
+        self._seen.pop(worker, None)
+
+    def view(self) -> list[ReplicasView]:
+        """Every range that replicas are wanted for, or that users have bounded."""
+        return [self._view(self._plan.units[unit], want) for unit, want in sorted(self._wants.items())]
+
+    def _view(self, unit: UnitSpec, want: _Want) -> ReplicasView:
+        chosen, present = want.range, self._switches.replicas(unit.id)[2]
+        least, most = self.bounds(unit.id, chosen)
+        found = ReplicasView(
+            [unit.display_at(index) for index in range(chosen.first, chosen.last + 1)],
+            len(present), want.degree, least, most, list(present),
+            activations=self._activations[unit.id], reason=want.reason,
+        )  # fmt: skip
+        looks = [self._looks.get((unit.id, instance), ()) for instance in range(unit.instances)]
+        handled = busy_us = cpu_us = 0
+        used: dict[int, list[float]] = {}
+        for each in looks:
+            if not each:
+                continue
+            (from_us, before), (to_us, after) = each[0], each[-1]
+            old, new = before.replicas, after.replicas
+            assert old is not None
+            assert new is not None
+            found.queue_records += after.waiting + new.records_in - new.records_out
+            for number, utilisation in new.utilisation.items():
+                used.setdefault(number, []).append(utilisation)
+            passed_s = max(1, to_us - from_us) / 1e6
+            found.arrival_eps += (new.records_in - old.records_in) / passed_s
+            found.service_eps += (new.records_out - old.records_out) / passed_s
+            if new.records_out == old.records_out:
+                old = m.ReplicaPulse(first=0, last=0, records_in=0, records_out=0, busy_us=0, cpu_us=0, utilisation={})
+            handled += new.records_out - old.records_out
+            busy_us += new.busy_us - old.busy_us
+            cpu_us += new.cpu_us - old.cpu_us
+        found.record_us, found.cpu_us = busy_us / max(1, handled), cpu_us / max(1, handled)
+        found.utilisation = {number: sum(each) / len(each) for number, each in sorted(used.items())}
+        return found
+
+    def waits(self) -> list[str]:
+        """What is waited for, in words."""
+        missing = [want for unit, want in self._wants.items() if want.degree > max(1, self.degree(unit))]
+        if not missing or self.error is None:
+            return []
+        return [f"replicas, until then workers compute everything: {self.error}"]
+
+
+def bounds(unit: UnitSpec) -> dict[Range, tuple[int, int]]:
+    """The ranges of a unit that users have asked replicas for: neighbours that ask for the same are one."""
+    found: dict[Range, tuple[int, int]] = {}
+    begin = 0
+    for index in range(len(unit.ops) + 1):
+        here = unit.ops[index].replicas if index < len(unit.ops) else None
+        before = unit.ops[begin].replicas if begin < len(unit.ops) else None
+        if here != before:
+            if before is not None:
+                found[Range(begin, index - 1)] = before
+            begin = index
+    return found
+
+
+def _is_other(before: m.ReplicaPulse | None, after: m.ReplicaPulse) -> bool:
+    if before is None:
+        return True
+    return (before.first, before.last) != (after.first, after.last) or after.records_in < before.records_in

@@ -1,0 +1,231 @@
+"""The state half of an aggregation whose results so far are sent on every so often, by event time.
+
+A *firing* at a moment m, a multiple of the interval, is the result of all records before m: not of those that happen to
+have come when the watermark passes m, among which there are later ones from partitions that are ahead. So firings
+follow from what the partitions contain, and are the same in every run, in both forms and after every crash. To that end
+records are kept by *panes*, as long as the interval, which divides the windows:
+
+================================  ====================================================================================
+what comes                        what is done
+================================  ====================================================================================
+a record, or a partial            is merged into its key's accumulator of its pane. One that is behind the watermark of
+                                  its own partition missed its firings: it waits with the pane that comes next there
+the watermark passes a pane       its accumulators are merged into those of the pane's windows that are open
+at the end of that pane           every key and window that it has changed is sent on, unless the window ends there
+the watermark passes an end       the window is sent on, for the last time, and forgotten
+================================  ====================================================================================
+
+A watermark that leaps over several moments fires for each of them. A key and window cost as much as without firings,
+and an accumulator for each pane ahead of the watermark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from penstock.operators.base import RecordForm, StatefulOperator
+from penstock.operators.errors import Errors
+from penstock.operators.keyed.aggregates import Opaque
+from penstock.operators.keyed.panes import no_time, pane_source
+from penstock.operators.keyed.state import KeyedState, Name, Space, making_results
+from penstock.operators.keyed.windows import Global, Sliding, Window
+from penstock.operators.keys import key_source
+from penstock.operators.loop import compile_loop
+from penstock.types import Record, Schema
+
+if TYPE_CHECKING:
+    from penstock.operators.keyed.aggregation import Aggregation
+
+_LOW = -(1 << 63)
+_HIGH = 1 << 62
+
+
+def _space(fires_us: int, pane_us: int) -> Name:
+    """The space of a pane that waits for another one; one that waits for itself is named by its start."""
+    return f"{fires_us} {pane_us}"
+
+
+def _window_space(start: int) -> Name:
+    return f"window {start}"
+
+
+class FiringOperator(StatefulOperator):
+    """The state of one instance: accumulators by pane and key, and by window and key what passed panes have given.
+
+    Attributes
+    ----------
+    passed_us : int
+        The watermark: panes that end at or before it have passed.
+    """
+
+    def __init__(
+        self, of: Aggregation, window: Window, schema: Schema, output: Schema, errors: Errors, late_port: str | None
+    ) -> None:
+        self.passed_us = _LOW
+        self._of = of
+        self._window = window
+        self._ends = not isinstance(window, Global)
+        self._errors = errors
+        self._accumulator = of.accumulator()
+        self.state = KeyedState(errors.operation, several=len(of.keys) != 1, load=self._load, notes_fresh=True)
+        # By space the pane that it waits for and its own; by start the windows that passed panes have given something.
+        self._panes: dict[Name, tuple[int, int]] = {}
+        self._windows: dict[int, Space] = {}
+        self._row = of.compile_row(output, errors.operation)
+        self._merge = self._merging()
+        super().__init__(self._compile(late_port), schema=schema, output=output)
+
+    def _load(self, name: Name, key: Any, slots: list[Any]) -> Any:
+        del name, key
+        return self._accumulator(*slots)
+
+    @property
+    def open_groups(self) -> int:
+        """How many accumulators are held."""
+        return len(self.state)
+
+    def _merging(self) -> Callable[[Any, Any], Any]:
+        """Generate how an accumulator takes in another one, or becomes a copy of it where there is none."""
+        of = self._of
+        slots = [slot for places in of.kept_places for slot in places]
+        names = {slot: slot.replace("a.", "x_") for slot in slots}
+        # What may be changed in place goes into several windows, so each takes a copy.
+        mine = {slot: slot.replace("a.", "b.") for slot in slots}
+        for (_, each), places in zip(of.aggregates, of.kept_places, strict=True):
+            if isinstance(each, Opaque):
+                mine |= {slot: each.unpack(each.pack(mine[slot])) for slot in places}
+        others = [tuple(names[slot] for slot in places) for places in of.kept_places]
+        merges = list(zip((each for _, each in of.aggregates), of.kept_places, others, strict=True))
+        lines = ["def merge(a, b):", *(f"    {names[slot]} = {mine[slot]}" for slot in slots)]
+        lines += [f"    if a is None: return A({', '.join(names.values())})"]
+        lines += [f"    {line}" for each, places, other in merges for line in each.before_merge(places, other)]
+        lines += [f"    {line}" for each, places, other in merges for line in each.merge(places, other)]
+        lines += ["    return a"]
+        scope: dict[str, Any] = {**of.names, "A": self._accumulator}
+        exec(compile("\n".join(lines), f"<penstock {self._errors.operation}>", "exec"), scope)
+        merge: Callable[[Any, Any], Any] = scope["merge"]
+        return merge
+
+    def _compile(self, late_port: str | None) -> RecordForm:
+        of, window, whole = self._of, self._window, late_port is not None
+        body = pane_source(window) if whole else ["w = r._w"]
+        if self._ends:
+            count = ["op.late_records += 1", "late.append(r)"] if whole else ["op.late_records += r._n"]
+            body += ["starts = windows_of(w)", "if starts[0] <= closed_us:", *(f"    {line}" for line in count)]
+            body += ["    if starts[-1] <= closed_us: continue"]
+        keys = of.keys if whole else of.partial_keys()
+        body += [f"n = w if w + {window.pane_us} > reached_us else space_of(next_us, w)"]
+        body += ["s = spaces.get(n)", "if s is None: s = open_pane(n, w, next_us)"]
+        body += [f"k = {key_source(keys) if keys else '()'}"]
+        body += of.accumulate("s.get(k)", "s[k]", of.of_record() if whole else of.of_partial(), kept=True)
+        body += ["s.changed[k] = a"]
+        before = ["reached_us = op.passed_us", "if op.straggler_us is not None:"]
+        before += [f"    reached_us = max(reached_us, op.straggler_us - {window.lateness_us})"]
+        before += [f"next_us = reached_us - reached_us % {window.pane_us}"]
+        before += [f"closed_us = reached_us - {window.size_us}", *(["late = []"] * whole)]
+        names: dict[str, object] = {
+            **of.names,
+            "op": self,
+            "spaces": self.state.spaces,
+            "open_pane": self._open_pane,
+            "space_of": _space,
+            "windows_of": self._starts,
+            "A": self._accumulator,
+            "no_time": no_time,
+        }
+        sides = f"{{{late_port!r}: late}} if late else None" if whole else "None"
+        return compile_loop(self._errors.operation, body, names, self._errors, before=before, sides=sides)
+
+    def _open_pane(self, name: Name, own_us: int, next_us: int) -> Space:
+        self._panes[name] = (own_us if name == own_us else next_us, own_us)
+        return self.state.open(name)
+
+    def _starts(self, pane_us: int) -> Sequence[int]:
+        """Starts of the windows that a pane is in."""
+        window = self._window
+        if isinstance(window, Sliding):
+            return window.starts(pane_us)
+        return (pane_us - pane_us % window.size_us if self._ends else 0,)
+
+    def advance(self, watermark_us: int) -> list[Record]:
+        watermark_us -= self._window.lateness_us
+        if watermark_us <= self.passed_us:
+            return []
+        self.passed_us = watermark_us
+        return self._pass(watermark_us)
+
+    def finish(self) -> list[Record]:
+        out = self._pass(_HIGH)
+        for name in list(self.state.spaces):
+            self.state.drop(name)
+        self._windows.clear()
+        return out
+
+    def _pass(self, watermark_us: int) -> list[Record]:
+        """Everything that is due until the watermark, moment by moment."""
+        out: list[Record] = []
+        pane_us = self._window.pane_us
+        due = [(fires_us + pane_us, own_us, name) for name, (fires_us, own_us) in self._panes.items()]
+        passed = sorted((each for each in due if each[0] <= watermark_us), key=lambda each: each[:2])
+        for moment_us, panes in groupby(passed, key=lambda each: each[0]):
+            self._close(moment_us - 1, out)
+            touched: dict[tuple[int, Any], None] = {}
+            for _, own_us, name in panes:
+                self._take_in(name, own_us, moment_us, touched)
+            for start, key in touched:
+                if not self._ends or start + self._window.size_us > moment_us:
+                    self._send(start, key, start if self._ends else moment_us, out)
+        self._close(watermark_us, out)
+        return out
+
+    def _take_in(self, name: Name, own_us: int, moment_us: int, touched: dict[tuple[int, Any], None]) -> None:
+        """Merge a pane that has passed into its windows."""
+        groups = self.state.spaces[name]
+        for start in self._starts(own_us):
+            if self._ends and start + self._window.size_us < moment_us:
+                continue  # it had closed when the records came: they were late for it
+            space = self._windows.get(start)
+            if space is None:
+                space = self._windows[start] = self.state.open(_window_space(start))
+            assert space.fresh is not None
+            for key, slots in groups.items():
+                held = space.get(key)
+                with making_results(self._errors.operation, f"the result of window {start}"):
+                    space[key] = space.changed[key] = self._merge(held, slots)
+                if held is None:
+                    space.fresh.append(key)
+                touched[start, key] = None
+        self.state.drop(name)
+        del self._panes[name]
+
+    def _close(self, until_us: int, out: list[Record]) -> None:
+        """Send on the windows that have ended, in order of time, and forget them."""
+        if not self._ends:
+            return
+        for start in sorted(each for each in self._windows if each + self._window.size_us <= until_us):
+            for key in self._windows[start]:
+                self._send(start, key, start, out)
+            del self._windows[start]
+            self.state.drop(_window_space(start))
+
+    def _send(self, start: int, key: Any, shown_us: int, out: list[Record]) -> None:
+        with making_results(self._errors.operation, f"the result of window {start}"):
+            out.append(self._row(key, shown_us, self._windows[start][key]))
+
+    def header(self) -> Any:
+        return self.passed_us, self.late_records
+
+    def restored(self, headers: Sequence[Any]) -> None:
+        self.passed_us = max(passed_us for passed_us, _ in headers)
+        self.late_records = sum(late_records for _, late_records in headers)
+        for name, space in self.state.spaces.items():
+            if isinstance(name, int):
+                self._panes[name] = (name, name)
+                continue
+            first, _, second = name.partition(" ")
+            if first == "window":
+                self._windows[int(second)] = space
+            else:
+                self._panes[name] = (int(first), int(second))

@@ -1,0 +1,107 @@
+"""The conformance suite over connectors of real servers."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import penstock as ps
+from penstock.connectors import SourceReader
+from penstock.testing import check_sink, check_source, check_table
+from penstock.testing.conformance.report import now_us, until
+from services.postgres import PASSWORD as POSTGRES_PASSWORD
+from services.redis import PASSWORD as REDIS_PASSWORD
+
+
+def test_redis_hashes_streams_and_tables(redis_server: Any) -> None:
+    client, url = redis_server.client, redis_server.url
+
+    def hashes() -> list[dict[str, Any]]:
+        return [client.hgetall(key) for key in client.scan_iter("conform:*")]
+
+    nobody = ps.redis(f"redis://:{REDIS_PASSWORD}@127.0.0.1:1/0", key="id", prefix="conform")
+    secrets = [REDIS_PASSWORD]
+    check_sink(lambda: ps.redis(url, key="id", prefix="conform"), hashes, keyed=True, refused=nobody, secrets=secrets)
+    schema = "id bigint, text string"
+
+    def append() -> list[dict[str, Any]]:
+        client.xadd("conform-in", {"id": 9, "text": "later"})
+        return [{"id": 9, "text": "later"}]
+
+    rows = [{"id": n, "text": f"t{n}"} for n in range(6)]
+    for row in rows:
+        client.xadd("conform-in", row)
+    source = ps.redis(url, stream="conform-in", schema=schema)
+    check_source(source, rows, ends=False, append=append, secrets=[REDIS_PASSWORD])
+    for row in rows:
+        client.hset(f"conform-table:{row['id']}", mapping=row)
+    table = ps.redis_table(url, schema=schema, key="id", prefix="conform-table")
+    check_table(table, rows, absent=77, secrets=[REDIS_PASSWORD])
+
+
+def test_redis_streams_out(redis_server: Any) -> None:
+    client = redis_server.client
+
+    def entries() -> list[dict[str, Any]]:
+        return [fields for _, fields in client.xrange("conform-out")]
+
+    check_sink(lambda: ps.redis(redis_server.url, stream="conform-out"), entries, secrets=[REDIS_PASSWORD])
+
+
+def test_postgres_rows_and_tables(postgres_server: Any) -> None:
+    dsn = postgres_server.dsn
+
+    def rows() -> list[dict[str, Any]]:
+        if not postgres_server.execute("SELECT 1 FROM pg_tables WHERE tablename = 'conform'"):
+            return []
+        return [{"id": n, "text": text} for n, text in postgres_server.execute("SELECT id, text FROM conform")]
+
+    check_sink(lambda: ps.postgres(dsn, "conform", key="id"), rows, keyed=True, secrets=[POSTGRES_PASSWORD])
+    postgres_server.execute("CREATE TABLE conform_ads (ad text PRIMARY KEY, campaign text)")
+    postgres_server.execute("INSERT INTO conform_ads VALUES ('a', 'x'), ('b', NULL)")
+    table = ps.table(ps.postgres(dsn, "conform_ads"), key="ad")
+    check_table(table, [("a", "x"), ("b", None)], absent="c", secrets=[POSTGRES_PASSWORD])
+
+
+def test_the_http_receiver(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    secret = "a-token-of-the-test"
+    source = ps.http(port=port, spool=tmp_path / "spool", token=secret)
+
+    def post(*values: object) -> list[bytes]:
+        lines = [json.dumps(value).encode() for value in values]
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection.request("POST", "/", b"\n".join(lines), {"Authorization": f"Bearer {secret}"})
+        assert connection.getresponse().status == 200
+        connection.close()
+        return lines
+
+    reader = source.reader(0, 1, 0)
+    reader.poll(1, 1)
+    rows = post("a", "", "x" * 100_000, *range(5))
+    reader.close()
+    check_source(source, rows, ends=False, append=lambda: post("later"), secrets=[secret])
+
+
+def test_changes_of_a_postgres_table(postgres_server: Any) -> None:
+    postgres_server.execute("CREATE TABLE conform_changes (ad text PRIMARY KEY, n bigint)")
+    place = ps.postgres(postgres_server.dsn, "conform_changes", snapshot=False)
+    with closing(place.source().reader(0, 1, 0)) as reader:
+        reader.poll(1, 1)  # makes the slot: what comes from here on is read
+    for statement in ("INSERT INTO %s VALUES ('a', 1), ('b', 2)", "UPDATE %s SET n = 3", "DELETE FROM %s WHERE n = 3"):
+        postgres_server.execute(statement % "conform_changes")
+    rows: list[Any] = []
+    with closing(place.source().reader(0, 1, 0)) as reader:
+        assert until(lambda: rows.extend(_polled(reader)) or len(rows) == 6, 20)
+    assert [row._op for row in rows] == ["insert"] * 2 + ["update"] * 2 + ["delete"] * 2
+    check_source(place, rows, ends=False, secrets=[POSTGRES_PASSWORD])
+
+
+def _polled(reader: SourceReader) -> list[Any]:
+    batch = reader.poll(now_us(), 100)
+    return [] if batch is None else batch.rows

@@ -1,0 +1,55 @@
+"""Replicas on real Spark: activated, deactivated and killed under load; in order, exactly once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.control.replicas import Range
+
+pytestmark = pytest.mark.spark
+
+Eventually = Callable[[Callable[[], object]], None]
+
+
+def triple(record: Any) -> Any:
+    if record.n % 100 == 99:
+        raise ValueError("not this one")
+    return {"n": record.n * 3, "pid": os.getpid()}
+
+
+def test_replicas_are_killed_activated_and_deactivated_under_load(eventually: Eventually) -> None:
+    source = ps.generator({"n": ps.fields.sequence()}, rate=500, format="columns", partitions=1)
+    stream = ps.stream("in", source).filter(ps.col("n") >= 0)
+    schema = "n bigint, pid bigint"
+    stream = stream.map(triple, schema=schema, name="triple", on_error="dead_letter", replicas=(2, 3))
+    out, letters = ps.memory(), ps.memory()
+    job = ps.start(stream.to(out), dead_letters=letters, parallelism=1, epoch="200ms", forms="record")
+    with job:
+        eventually(lambda: job.adaptation().replicas[0].degree == 2 and len(job.status().replica_pids) == 3)
+        (unit,) = (unit.id for unit in job.plan.units if unit.name == "in")
+        for degree in (3, 2):
+            epoch, victim = job.status().epoch, job.status().replica_pids[0]
+            os.kill(victim, signal.SIGKILL)
+            job._driver._machine.loop.replication.want(unit, Range(1, 1), degree, "by hand")
+            eventually(lambda victim=victim: victim not in job.status().replica_pids)
+            eventually(lambda degree=degree: job.adaptation().replicas[0].degree == degree)
+            eventually(lambda epoch=epoch: job.status().epoch > epoch + 1)
+        os.kill(job.status().workers[0].pid, signal.SIGKILL)
+        eventually(lambda: job.status().recoveries == 1 and job.adaptation().replicas[0].service_eps > 0)
+        job.drain()
+        report = job.wait(60)
+    assert report is not None
+    (total,) = report.offsets["in"]
+    good = [n for n in range(total) if n % 100 != 99]
+    assert [row.n for row in out.rows] == [3 * n for n in good]
+    assert sorted(row.offset for row in letters.rows) == [n for n in range(total) if n % 100 == 99]
+    assert len({row.pid for row in out.rows}) >= 4, "the worker before, and replicas that came and went"
+    assert (report.lost, report.duplicated, report.reordered) == (0, 0, 0)
+    assert report.adaptation is not None
+    assert report.adaptation.replicas[0].activations >= 3
