@@ -85,6 +85,8 @@ class Frame:
         if status.switches or status.switch_note:
             parts += [Text(), _switches(status)]
         parts += [_move(each) for each in reversed(status.moves)]
+        if (hidden := status.moves_total - len(status.moves)) > 0:
+            parts.append(Text(f"and {hidden} moves before", style="dim"))
         parts += [Text(each, style="dim") for each in status.actions]
         if self.note:
             parts.append(Text(self.note, style="dim"))
