@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.control.rescaling import MoveReport
 from penstock.control.switches import SwitchReport
 from penstock.demo.series import BurstFigures, Course, Sample, Scene
 from penstock_bench.meter.job import Step
@@ -16,6 +17,9 @@ from penstock_bench.studies import STUDIES
 from penstock_bench.studies.alternatives import DOWN, SAME, SIMPLE, STATE, UP, Exchanged
 from penstock_bench.studies.dynamism import Moment as Look
 from penstock_bench.studies.dynamism import Replay
+from penstock_bench.studies.elasticity import Course as Elastic
+from penstock_bench.studies.elasticity import End, Happened
+from penstock_bench.studies.elasticity import Look as Seen
 from penstock_bench.studies.groups import Point, Tuned
 from penstock_bench.studies.isolation import Case, Shared
 from penstock_bench.studies.keyed import Epochs, Held, Store, variant
@@ -241,6 +245,11 @@ def _data(name: str) -> dict[str, object]:
         losses = [Loss(5.0 + 7 * i, size, 0.6 / size, 0.8, 0.9, 1.2, 700.0, 900.0) for i, size in enumerate((1, 2, 3))]
         moments = [Moment(at / 10, 1.0, 900.0 if 50 < at < 59 else 3.0) for at in range(300)]
         return {"outcomes": {shape: Outcome(4, 3.0, 2e4, losses, moments) for shape in ("stateless", "windowed")}}
+    if name == "elasticity":
+        looks = [Seen(at_s=i / 2, records=9, p50_ms=1.0, p99_ms=3.0, workers=1, processes=1) for i in range(20)]
+        moves = [MoveReport(4.0, 1, 0, 1, 30.0, 80.0, 2_000, "2 workers are wanted")]
+        happened = [Happened(2.0, "a machine is added"), Happened(4.0, "two workers")]
+        return {"course": Elastic(looks, happened, End(moves, True, 9_000))}
     if name == "state":
         kept = [(keys, Store.LOCAL) for keys in KEYS] + [(STORE_KEYS, Store.OFF), (STORE_KEYS, Store.DURABLE)]
         return {"held": [held(keys, store) for keys, store in kept]}
