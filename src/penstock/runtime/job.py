@@ -7,7 +7,6 @@ import os
 import sys
 import tempfile
 import threading
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -21,6 +20,7 @@ from penstock.control.adaptation import Adaptation, checked_operations
 from penstock.control.events import GroupJobEnded, Replace, Withdraw
 from penstock.control.groups import Submit
 from penstock.control.monitor import Status
+from penstock.control.rescaling import MoveReport
 from penstock.control.resume import check_name, check_renamed
 from penstock.control.scheduler import Phase
 from penstock.durations import parse_us
@@ -30,8 +30,8 @@ from penstock.operators import DEAD_LETTERS, Form
 from penstock.pipeline.options import Options
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Plan, check_serializable
-from penstock.protocol.commands import StopJob, SwitchForm, UseAlternative
-from penstock.runtime.addresses import driver_place, spark_settings
+from penstock.protocol.commands import ScaleJob, StopJob, SwitchForm, UseAlternative
+from penstock.runtime.addresses import driver_place
 from penstock.runtime.attempts import Attempt, look
 from penstock.runtime.capture import capture
 from penstock.runtime.clock import own_clock
@@ -44,15 +44,15 @@ from penstock.runtime.progress import WATCH_S, Progress, screen
 from penstock.runtime.queries import open_service
 from penstock.runtime.report import Report, make_report
 from penstock.runtime.scratch import ScratchServer, shares_nothing
-from penstock.runtime.sessions import check_master, fitted
+from penstock.runtime.sessions import check_master
 from penstock.runtime.sharing import leave_sign, own_directory, remove_sign
 from penstock.runtime.shipping import ship_program
-from penstock.runtime.spark import GroupJobs, Hosting, close_session, is_own, open_session
+from penstock.runtime.spark import GroupJobs, Hosting, close_session, open_fitted
 from penstock.runtime.tables import TableService, open_tables
 from penstock.runtime.transport import Keys, Node
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 END_S = 20.0
 """How long Spark may take to see its tasks end."""
@@ -120,7 +120,7 @@ class Job:
             self._attempt.release()
             raise
         try:
-            self._session, plan = _open_session(plan)
+            self._session, plan = open_fitted(plan)
         except BaseException:
             self._exporter.close()
             self._attempt.release()
@@ -295,6 +295,29 @@ class Job:
         """
         self._driver.obey(UseAlternative(operation, alternative))
 
+    def scale(self, workers: int) -> None:
+        """Run the job on another number of workers; returns at once, see :meth:`moves` and :meth:`status`.
+
+        Each worker is a Spark task. New ones are ordered from Spark; instances move to them, with their key groups and
+        source partitions, one after the other while the rest works. A worker that has nothing left ends its task, so
+        that Spark can give the executor back.
+
+        Parameters
+        ----------
+        workers : int
+            1 to the job's ``parallelism``.
+
+        Examples
+        --------
+        >>> job = ps.start(pipeline, parallelism=8, workers=2)
+        >>> job.scale(6)
+        """
+        self._driver.obey(ScaleJob(workers))
+
+    def moves(self) -> list[MoveReport]:
+        """Every move of an instance between two workers, with its pause and what was loaded ahead."""
+        return self._driver.moves()
+
     def adaptation(self) -> Adaptation:
         """Switches of form with their reasons, notes on what was not switched and why, groups, costs of both forms."""
         return self._driver.adaptation()
@@ -370,22 +393,6 @@ class Job:
         self._close()
 
 
-def _open_session(plan: Plan) -> tuple[SparkSession, Plan]:
-    """Return the Spark session, and the plan as it can host it."""
-    options = plan.options
-    session = open_session(options.master, plan.workers + plan.replicas, options.name, spark_settings(options))
-    if is_own(session):
-        return session, plan
-    try:
-        plan, note = fitted(plan, session)
-    except BaseException:
-        close_session()
-        raise
-    if note:
-        warnings.warn(note, stacklevel=4)
-    return session, plan
-
-
 def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any) -> Job:
     """Start pipelines as one job and return its handle.
 
@@ -398,7 +405,10 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
     name : str
         Name of the job, shown by ``penstock top``. Default ``"job"``.
     parallelism : int
-        Workers, and instances of keyed operations. Default: the number of cores, at most 8.
+        Instances of keyed operations, and the most workers that the job may have. Default: the number of cores, at
+        most 8.
+    workers : int
+        Workers that the job begins with; :meth:`Job.scale` changes their number. Default: ``parallelism``.
     master : str
         Spark master. Default: Spark embedded in this process.
     epoch : str
@@ -439,10 +449,12 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
         What `ps.bootstrap` has written: the job begins with that state, and at that position, unless its checkpoint
         has gone further already.
     driver_address, bind_address : str
-        On a cluster: the address or name at which executors reach this process, and the address of this machine that
-        it listens at, where that is another one (``"0.0.0.0"``), as behind NAT or in a container.
+        On a cluster: where executors reach this process, and what it listens at if that is another address.
     ports : str
         Ports that the processes of the job listen at, ``"40000-40200"``. Default: any free ones.
+    shrink_after : str
+        A worker that Spark has not brought back for so long leaves the job, and the others take over what it had.
+        Default ``"10m"``.
     metrics : str or list of str
         Where samples of the live figures go, twice a second: ``"file:run.jsonl"``, ``"prometheus:9464"``,
         ``"influx:http://127.0.0.1:8086/mydb"``; see docs/metrics.md.

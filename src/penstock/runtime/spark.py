@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,7 @@ from penstock.control.events import CoresSeen, HostEnded, OrderEnded, Replace, T
 from penstock.control.groups import Submit
 from penstock.errors import SessionRefused, SparkFailed
 from penstock.pipeline.plan import Plan
+from penstock.runtime.addresses import spark_settings
 from penstock.runtime.host import Assignment, run_worker
 from penstock.runtime.interrupts import ending_interrupts
 from penstock.runtime.java import check_java, end_jvm
@@ -27,6 +29,7 @@ from penstock.runtime.sessions import (
     TASK_FAILURES_MAX,
     UNAUTHENTICATED_VARIABLE,
     cores_of,
+    fitted,
     is_unauthenticated,
 )
 from penstock.runtime.slots import GroupTask, run_slot
@@ -84,6 +87,22 @@ def open_session(master: str, workers: int, name: str, more: Mapping[str, str] |
             _own = session
         _users += 1
         return session
+
+
+def open_fitted(plan: Plan) -> tuple[SparkSession, Plan]:
+    """Return the Spark session, and the plan as it can host it."""
+    options = plan.options
+    session = open_session(options.master, plan.workers + plan.replicas, options.name, spark_settings(options))
+    if is_own(session):
+        return session, plan
+    try:
+        plan, note = fitted(plan, session)
+    except BaseException:
+        close_session()
+        raise
+    if note:
+        warnings.warn(note, stacklevel=4)
+    return session, plan
 
 
 def is_own(session: SparkSession) -> bool:
