@@ -272,8 +272,8 @@ def study(
     ] = None,
 ) -> None:
     """Repeat figures of the papers: rates, burst, components, operations, throughput, switch-point, groups,
-    latency-target, failure, scale, state, isolation, dynamism, alternatives, replicas; and short, the part of them that
-    `make bench` measures.
+    latency-target, failure, elasticity, scale, state, isolation, dynamism, alternatives, replicas; and short, the part
+    of them that `make bench` measures.
 
     Writes JSON and figures, and says what was claimed, and what was measured. Ctrl-C keeps what there is.
     """

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from penstock.engine.state import Copier, StateSnapshot, restore_state
 from penstock.engine.state import copier as copier_module
 from penstock.operators import StatefulOperator
+from penstock.operators.keyed.loading import Loading
 from penstock.operators.keyed.state import KeyedState
 from penstock.operators.keys import key_group
 
@@ -77,6 +78,8 @@ class Log:
         self.kept = kept
         self.copier = Copier(kept, slice_entries)
         self.chain: list[bytes] = []
+        self.loaded = b""
+        self.ahead = Kept()
 
     def marker(self) -> None:
         depth, snapshot = self.copier.capture()
@@ -84,6 +87,23 @@ class Log:
         self.chain = [*self.chain[len(self.chain) - depth :], msgspec.msgpack.encode(snapshot)]
         assert self.again().contents == self.kept.contents
         assert self.again().events == self.kept.events
+        self.load_on()
+
+    def load_on(self) -> None:
+        """Load beside the work what a column's new owner would: what is new, or all of it if that does not follow."""
+        if self.loaded not in self.chain[:-1]:
+            self.ahead = Kept(self.kept.state.open().fresh is not None)
+        at = self.chain.index(self.loaded) + 1 if self.loaded in self.chain[:-1] else 0
+        for each in self.chain[at:]:
+            for piece in msgspec.msgpack.decode(each, type=StateSnapshot).pieces:
+                Loading(self.ahead.state).apply(piece)
+        self.loaded = self.chain[-1]
+        assert self.ahead.contents == self.kept.contents
+        for space in self.ahead.state.spaces.values():
+            groups = {group: [each for each in held if each in space] for group, held in (space.groups or {}).items()}
+            assert sorted(repr((key_group(each), each)) for each in space) == sorted(
+                repr((group, each)) for group, held in groups.items() for each in held
+            )
 
     def again(self) -> Kept:
         again = Kept(self.kept.state.open().fresh is not None)

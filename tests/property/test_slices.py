@@ -377,7 +377,7 @@ def _opened(plan: Plan, unit: UnitSpec, side: Side, packed: bytes) -> list[Recor
     return rows
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.data())
 def test_a_section_does_what_the_chain_does(data: st.DataObject) -> None:
     blocks = data.draw(st.lists(ROWS, min_size=1, max_size=2), label="blocks")
@@ -399,7 +399,7 @@ def test_a_section_does_what_the_chain_does(data: st.DataObject) -> None:
         at += len(rows)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.data())
 def test_rows_say_about_event_time_what_columns_say(data: st.DataObject) -> None:
     rows = data.draw(ROWS)

@@ -19,7 +19,7 @@ from penstock.testing.simulation import Outcome, simulate
 from penstock.testing.simulation.oracle import Shape
 from penstock.testing.simulation.scenario import REPLICATED, Scenario
 
-SEEDS = range(REPLICATED, REPLICATED + 40)
+SEEDS = range(REPLICATED, REPLICATED + 24)
 nursery = Nursery()
 planted, planted_where = nursery.planted, nursery.planted_where
 

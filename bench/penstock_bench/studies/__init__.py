@@ -5,6 +5,7 @@ from penstock_bench.studies.base import Study, StudyOptions, conduct
 from penstock_bench.studies.burst import BurstStudy
 from penstock_bench.studies.components import Components
 from penstock_bench.studies.dynamism import Dynamism
+from penstock_bench.studies.elasticity import Elasticity
 from penstock_bench.studies.failure import Failure
 from penstock_bench.studies.groups import GroupsStudy
 from penstock_bench.studies.isolation import Isolation
@@ -31,6 +32,7 @@ STUDIES: dict[str, Study] = {
         GroupsStudy(),
         LatencyTarget(),
         Failure(),
+        Elasticity(),
         Scale(),
         State(),
         Isolation(),

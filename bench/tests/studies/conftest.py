@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.control.rescaling import MoveReport
 from penstock.control.switches import SwitchReport
 from penstock.demo.series import BurstFigures, Course, Sample, Scene
 from penstock_bench.meter.job import Step
@@ -16,10 +17,15 @@ from penstock_bench.studies import STUDIES
 from penstock_bench.studies.alternatives import DOWN, SAME, SIMPLE, STATE, UP, Exchanged
 from penstock_bench.studies.dynamism import Moment as Look
 from penstock_bench.studies.dynamism import Replay
+from penstock_bench.studies.elasticity import Course as Elastic
+from penstock_bench.studies.elasticity import End, Happened
+from penstock_bench.studies.elasticity import Look as Seen
 from penstock_bench.studies.groups import Point, Tuned
 from penstock_bench.studies.isolation import Case, Shared
 from penstock_bench.studies.keyed import Epochs, Held, Store, variant
 from penstock_bench.studies.kills import Gaps, Loss, Moment, Outcome
+from penstock_bench.studies.replica_rows import ENGINE, FIXED, LAWS, MODEL, OURS_NAME, paper_tables
+from penstock_bench.studies.replica_rows import Scene as Replicated
 from penstock_bench.studies.state import KEYS, SKEWED, STORE_KEYS, UNIFORM
 
 FORMS = ("record", "adaptive", "batch")
@@ -239,6 +245,11 @@ def _data(name: str) -> dict[str, object]:
         losses = [Loss(5.0 + 7 * i, size, 0.6 / size, 0.8, 0.9, 1.2, 700.0, 900.0) for i, size in enumerate((1, 2, 3))]
         moments = [Moment(at / 10, 1.0, 900.0 if 50 < at < 59 else 3.0) for at in range(300)]
         return {"outcomes": {shape: Outcome(4, 3.0, 2e4, losses, moments) for shape in ("stateless", "windowed")}}
+    if name == "elasticity":
+        looks = [Seen(at_s=i / 2, records=9, p50_ms=1.0, p99_ms=3.0, workers=1, processes=1) for i in range(20)]
+        moves = [MoveReport(4.0, 1, 0, 1, 30.0, 80.0, 2_000, "2 workers are wanted")]
+        happened = [Happened(2.0, "a machine is added"), Happened(4.0, "two workers")]
+        return {"course": Elastic(looks, happened, End(moves, True, 9_000))}
     if name == "state":
         kept = [(keys, Store.LOCAL) for keys in KEYS] + [(STORE_KEYS, Store.OFF), (STORE_KEYS, Store.DURABLE)]
         return {"held": [held(keys, store) for keys, store in kept]}
@@ -252,9 +263,29 @@ def _data(name: str) -> dict[str, object]:
         simple = exchanged(SIMPLE, 1e3)
         simple.pause_ms, simple.reordered, simple.disturbed_s = [], 420, 0.8
         return {"scenes": [*found, simple]}
+    if name == "replicas":
+        laws = [
+            replicated(LAWS, row, where, p99_ms)
+            for where in (MODEL, ENGINE)
+            for row, p99_ms in ((FIXED, 110.0), (OURS_NAME, 150.0))
+        ]
+        rows = []
+        for table, runs in paper_tables().items():
+            for run in runs:
+                row = replicated(table, run.name, MODEL, 500.0)
+                if run.paper is not None:
+                    row.mean_ms, row.processed = run.paper.latency_ms, run.paper.processed
+                rows.append(row)
+        return {"scenes": [*laws, *rows]}
     if name == "dynamism":
         return {"replays": [replayed(trace, form) for trace in ("twitter", "dns") for form in FORMS]}
     return {}
+
+
+def replicated(table: str, name: str, where: str, p99_ms: float) -> Replicated:
+    saved = 0.0 if name == FIXED else 0.58
+    course = [[0.0, 4.0], [1.0, 9.0], [2.0, 6.0]] if name == OURS_NAME else []
+    return Replicated(table, name, "twitter", where, saved, 0.01, 1.0, 0, 105.0, p99_ms, 900.0, 0, 20, course=course)
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def test_every_study_puts_the_claim_beside_the_measurement(name: str, made: Made
     assert results.study is not None
     assert results.study.claims
     for claim in results.study.claims:
-        assert claim.source.split(",")[0] in ("DO", "QE", "Drizzle", "Finch")
+        assert claim.source.split(",")[0] in ("DO", "QE", "PS", "Drizzle", "Finch")
         assert claim.claimed
         assert any(letter.isdigit() for letter in claim.measured)
         assert claim.holds is not False

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.control.elastic import ElasticMoment
 from penstock.control.laws.forecast import Forecast
 from penstock.control.laws.replicas import INPUT
+from penstock_bench.meter.rows import Results
+from penstock_bench.studies import STUDIES
 from penstock_bench.studies.queueing import Grouping, Service, Setup, due_times, simulate
+from penstock_bench.studies.replica_jobs import POOL, WARM_UP_S, Replayed, scene_of
 from penstock_bench.studies.replica_rows import FIXED, OURS_NAME, PEAK_WORK, busiest, load_of, ours
 from penstock_bench.studies.replicas import side_by_side
 from penstock_bench.studies.traces import NAMES, RAW, Trace, find_traces
@@ -168,3 +174,44 @@ def test_a_load_is_as_high_as_its_replicas_carry() -> None:
 def test_the_busiest_part_is_taken() -> None:
     assert busiest([1, 5, 6, 2, 9, 0], 2) == [5, 6]
     assert busiest([1, 2], 10) == [1, 2]
+
+
+# --- what the study says ----------------------------------------------------------------------------------------------
+
+
+def test_what_is_saved_and_what_it_costs_is_judged_for_model_and_engine(made: Callable[[str], Results]) -> None:
+    results = made("replicas")
+    goals = {each.name: each.met for each in results.checks}
+    assert len(goals) == 6
+    assert all(goals.values())
+    scenes = results.study.data["scenes"]  # type: ignore[union-attr]
+    for each in scenes:
+        if each["name"] == OURS_NAME and each["where"] == "engine":
+            each["saved"], each["p99_ms"], each["processed"] = 0.5, 300.0, 0.99
+    claims, checks = STUDIES["replicas"].judge(results)
+    assert [each.name for each in checks if not each.met] == [
+        "twitter, engine: saved",
+        "twitter, engine: p99 against over-provisioned",
+        "twitter, engine: not processed",
+    ]
+    assert [each.holds for each in claims if each.source.startswith("PS, table VIII")] == [True, False]
+
+
+def test_rows_stand_beside_those_of_the_paper_and_say_where_they_are_from(made: Callable[[str], Results]) -> None:
+    tables = {title: lines for title, _, lines in STUDIES["replicas"].tables(made("replicas"))}
+    assert {"Table IV", "Table X", "Laws side by side, twitter"} <= tables.keys()
+    assert all(line[1] in ("model", "engine") for lines in tables.values() for line in lines)
+
+
+def test_latencies_of_a_job_are_found_from_its_stamps() -> None:
+    """Two records a second after the warm-up, each 0.3 s under way; one is missing."""
+    load = Replayed(Trace("t", "made", (2.0,) * 4), (2.0,) * 4, 1.0)
+    due = [int(each) for each in load.schedule.times_us(0, load.total)]
+    rows = [{"number": n, "at_us": 7 + at + 300_000} for n, at in enumerate(due)][:-1]
+    moments = [ElasticMoment(WARM_UP_S + at, 2.0, 2.0, 2.0, 0.0, POOL // 2, 300.0) for at in (1.0, 2.0, 3.0)]
+    elastic = SimpleNamespace(moments=[ElasticMoment(1.0, 2.0, 2.0, 2.0, 0.0, POOL, 1.0), *moments])
+    report = SimpleNamespace(start_us=7, switches=[], adaptation=SimpleNamespace(elastic=elastic))
+    scene = scene_of("x", load, rows, report, target_ms=250.0)
+    assert (scene.mean_ms, scene.p99_ms, scene.saved, scene.dropped) == (300.0, 300.0, 0.5, 1)
+    assert scene.processed == pytest.approx(7 / 8)
+    assert scene.over_s >= 3

@@ -13,7 +13,7 @@ import typer
 
 from penstock.cli.backfill import backfill
 from penstock.cli.chaos import chaos
-from penstock.cli.commands import stop, switch, use
+from penstock.cli.commands import scale, stop, switch, use
 from penstock.cli.demo import demo
 from penstock.cli.explain import explain
 from penstock.cli.new import new
@@ -39,6 +39,7 @@ COMMANDS: dict[Callable[..., None], str] = {
     top: "Watch a running job.",
     use: "Have an operation of a running job use another alternative.",
     switch: "Settle the form of operations of a running job.",
+    scale: "Run a running job on more workers or fewer.",
     stop: "End a running job; it commits what it has.",
     explain: "Show what a file would run, and how; starts nothing.",
     new: "Begin a package of your own: a connector, with its tests.",

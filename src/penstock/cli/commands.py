@@ -1,4 +1,4 @@
-"""`penstock use`, `switch` and `stop`: commands to a job that runs elsewhere on this machine."""
+"""`penstock use`, `switch`, `scale` and `stop`: commands to a job that runs elsewhere on this machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.outcome import Exit, told
-from penstock.protocol.commands import Command, StopJob, SwitchForm, UseAlternative
+from penstock.protocol.commands import Command, ScaleJob, StopJob, SwitchForm, UseAlternative
 from penstock.runtime.commands import send
 from penstock.runtime.status import find_job
 
@@ -33,6 +33,14 @@ def switch(
         if not names:
             raise typer.BadParameter("name an operation, then record, batch or auto")
         _send(job, SwitchForm(names, to))
+
+
+def scale(
+    job: _Job,
+    workers: Annotated[int, typer.Argument(help="How many workers; at most the job's parallelism.")],
+) -> None:
+    """Run a running job on more workers or fewer: instances move with their state, one after the other."""
+    _send(job, ScaleJob(workers))
 
 
 def stop(

@@ -19,7 +19,8 @@ from penstock.operators import DEAD_LETTER_SCHEMA
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE.py", help="A Python file with one or more pipelines.")]
 ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Drain and end after this time: 30s, 5m.")]
 ParallelismOption = Annotated[
-    int | None, typer.Option("--parallelism", metavar="N", help="Workers. Default: the number of cores, at most 8.")
+    int | None,
+    typer.Option("--parallelism", metavar="N", help="Instances; most workers. Default: cores, at most 8."),
 ]
 JsonOption = Annotated[
     Path | None,
@@ -66,6 +67,9 @@ def run(
     duration: ForOption = None,
     master: Annotated[str | None, typer.Option(metavar="URL", help="Spark master. Default: embedded.")] = None,
     parallelism: ParallelismOption = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="Workers at the start; see penstock scale. Default: parallelism.")
+    ] = None,
     json: JsonOption = None,
     name: Annotated[str | None, typer.Option(help="Name of the job. Default: the file's.")] = None,
     epoch: Annotated[str | None, typer.Option(metavar="TIME", help="Time between commits. Default: 1s.")] = None,
@@ -109,6 +113,7 @@ def run(
             name=name,
             master=master,
             parallelism=parallelism,
+            workers=workers,
             epoch=epoch,
             checkpoint=checkpoint,
             forms=forms,

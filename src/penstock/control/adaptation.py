@@ -213,7 +213,7 @@ class ControlLoop:
         return commands
 
     def on_resumed(self, peers: Sequence[m.Peer]) -> list[Command]:
-        """The workers begin, or a recovery is over: rebuilt instances are told what the others know."""
+        """The workers begin, or a recovery or a move is over: rebuilt instances are told what the others know."""
         self._peers = list(peers)  # the first time, no look was taken yet
         orders: list[m.ToWorker] = [*self._switches.repeat(), *self._uses.repeat()]
         return [Send(peer.worker, order) for order in orders for peer in self._peers]

@@ -36,6 +36,8 @@ from penstock.control.events import (
     GroupJobEnded,
     RecordCommit,
     Replace,
+    Retire,
+    ScaleRequested,
     Send,
     StopRequested,
     Tick,
@@ -107,6 +109,7 @@ class DriverMachine:
     """
 
     def __init__(self, plan: Plan, now_us: int, cores: int, resumption: Resumption | None = None) -> None:
+        plan = plan.placed()
         self.scheduler = Scheduler(plan, now_us, resumption)
         self.monitor = Monitor(plan, resumed=resumption is not None)
         self.loop = ControlLoop(plan, cores, resumption.alternatives if resumption is not None else None)
@@ -169,6 +172,8 @@ class DriverMachine:
                 what = f"{', '.join(operations)}: form {form.value if form is not None else 'auto'}"
             case AlternativeChosen(operation=operation, alternative=alternative):
                 what = f"{operation}: use {alternative or 'auto'}"
+            case ScaleRequested(workers=workers):
+                what = f"{workers} workers"
             case DrainRequested():
                 what = "finish and end"
             case StopRequested():
@@ -272,6 +277,9 @@ class DriverMachine:
                 case Replace():
                     self._chores.append(command)
                     self._obey(self.loop.on_replaced(now_us, self._cores))
+                case Retire(worker=worker):
+                    self.pids.pop(worker, None)
+                    self.monitor.retire(worker)
                 case Finish(error=error):
                     self._finish(error)
         if resumed:
@@ -279,7 +287,9 @@ class DriverMachine:
             self._obey(self.loop.on_resumed(list(self.scheduler.peers.values())))
 
     def _send(self, worker: int, message: m.ToWorker) -> None:
-        self._tell(self._workers.get(self.scheduler.peers[worker].incarnation), message)
+        peer = self.scheduler.peers.get(worker)
+        if peer is not None:  # else it has just left
+            self._tell(self._workers.get(peer.incarnation), message)
 
     @staticmethod
     def _tell(far: _Far | None, message: m.ToWorker | s.ToSlotFromDriver) -> None:

@@ -101,6 +101,14 @@ class FormsPinned:
     by: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ScaleRequested:
+    """The user wants the job to have so many workers."""
+
+    workers: int
+    by: str = ""
+
+
 Wish = FormsPinned | AlternativeChosen
 """What a user wants of a running job, for the control loop."""
 
@@ -114,6 +122,7 @@ Event = (
     | TasksFailed
     | CoresSeen
     | CommitRecorded
+    | ScaleRequested
 )
 
 
@@ -178,4 +187,11 @@ class Dismiss:
     incarnation: int
 
 
-Command = Send | Finish | RecordCommit | Replace | Withdraw | Dismiss
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """A worker has left the job: its figures are history."""
+
+    worker: int
+
+
+Command = Send | Finish | RecordCommit | Replace | Withdraw | Dismiss | Retire

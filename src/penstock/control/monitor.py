@@ -9,6 +9,7 @@ import msgspec
 
 from penstock.control.course import Course
 from penstock.control.replicas import ReplicasView
+from penstock.control.rescaling import MoveReport
 from penstock.control.switches import SwitchReport
 from penstock.control.uses import AlternativesView
 from penstock.metrics import Histogram
@@ -130,6 +131,11 @@ class Status(msgspec.Struct):
     """What the job waits for, if it does: workers that are to start or are silent, cores, slots."""
     alternatives: dict[str, AlternativesView] = msgspec.field(default_factory=dict)
     """By operation that has some: which one is active, and what each costs."""
+    placement: list[int] = msgspec.field(default_factory=list)
+    """The worker of each instance, which has instance i of every operation, with its key groups and partitions."""
+    moves: list[MoveReport] = msgspec.field(default_factory=list)
+    """The last moves of instances between workers."""
+    moves_total: int = 0
     actions: list[str] = msgspec.field(default_factory=list)
     replicas: list[ReplicasView] = msgspec.field(default_factory=list)
     """The ranges that may have some."""
@@ -276,6 +282,11 @@ class Monitor:
         self._first.setdefault(worker, heartbeat)
         self._last[worker] = heartbeat
         self._rss_mb_max[worker] = max(self._rss_mb_max.get(worker, 0.0), heartbeat.rss_bytes / 1e6)
+
+    def retire(self, worker: int) -> None:
+        """A worker has left, and others tell of the instances that it had."""
+        for held in (self._last, self._before, self._first, self._rss_mb_max):
+            held.pop(worker, None)
 
     def begin_after(self, worker: int, before: Sequence[StatsMessage]) -> None:
         """Take what a worker's instances have counted in the runs before this one."""

@@ -7,7 +7,11 @@ processes one after the other, and a lost worker needs no order of ours.
 =========  ======================================  =============================================  =========
 worker     event                                   effect                                         next
 =========  ======================================  =============================================  =========
-ABSENT     Register                                it counts                                      PRESENT
+ABSENT     Register                                it counts; Withdraw(n) if it is not of the     PRESENT
+                                                   order n that was to bring it
+ABSENT     it is to join, and no order is under    Replace(order n)                               ABSENT
+           way, or nothing came of it
+any        it is to leave                          Withdraw(n) if one is under way                ABSENT
 PRESENT    a word of the process that counts       —                                              PRESENT
 PRESENT    Register, of the same order             it counts, a loss: Spark started it again      PRESENT
 PRESENT    Register, of another order              refused: the process that counts is there      PRESENT
@@ -56,8 +60,10 @@ class _Worker:
     heard_us: int = 0
     order: int = 0
     """That the process which counts belongs to."""
+    joins: bool = False
+    """In ABSENT: the job has begun without it, and is to have it."""
     pending: int = 0
-    """That is under way, in ORDERED."""
+    """That is under way, in ORDERED, or until it joins."""
     ordered_us: int = 0
     failed_orders: int = 0
     losses_us: deque[int] = field(default_factory=lambda: deque(maxlen=LOSSES_MAX + 1))
@@ -96,7 +102,7 @@ class Presence:
         if each.state is not State.ABSENT:
             each.losses_us.append(now_us)
         gone = {each.order, each.pending} - {0, order}
-        each.state, each.order, each.pending, each.failed_orders = State.PRESENT, order, 0, 0
+        each.state, each.order, each.pending, each.failed_orders, each.joins = State.PRESENT, order, 0, 0, False
         each.heard_us = now_us
         return True, [Withdraw(worker, former) for former in sorted(gone)]
 
@@ -110,11 +116,28 @@ class Presence:
 
     def on_order_ended(self, worker: int, order: int, now_us: int) -> bool:
         """Spark has ended an order; say whether that happens too often before a process of it speaks."""
-        each = self._workers[worker]
+        each = self._workers.get(worker, _Worker())
         if each.state is State.ORDERED and each.pending == order:
             each.state, each.pending, each.heard_us = State.PRESENT, 0, now_us
             each.failed_orders += 1
+        elif each.joins and each.pending == order:
+            each.pending = 0  # another one is ordered: a job does not fail because it cannot grow
         return each.failed_orders > ORDERS_FAILED_MAX
+
+    def enlist(self, worker: int) -> None:
+        """A worker is to join; the next tick orders it."""
+        each = self._workers.setdefault(worker, _Worker())
+        each.joins = each.state is State.ABSENT
+
+    def retire(self, worker: int) -> list[PresenceCommand]:
+        """A worker leaves, or is no longer to join."""
+        each = self._workers.pop(worker, _Worker())
+        return [Withdraw(worker, each.pending)] if each.pending else []
+
+    def silent_us(self, worker: int, now_us: int) -> int:
+        """How long a worker that has been there is not heard of; 0 if another process of it was not ordered yet."""
+        each = self._workers.get(worker)
+        return now_us - each.heard_us if each is not None and each.state is State.ORDERED else 0
 
     def forgive(self) -> None:
         """The job has started, or has committed an epoch: it gets ahead in spite of its losses."""
@@ -125,6 +148,11 @@ class Presence:
         """Order another process for each of these workers that is silent."""
         commands: list[PresenceCommand] = []
         for worker, each in self._workers.items():
+            if each.joins and (not each.pending or now_us - each.ordered_us > RENEW_SILENCES * self._silence_us):
+                commands += [Withdraw(worker, each.pending)] if each.pending else []
+                self._orders += 1
+                each.pending, each.ordered_us = self._orders, now_us
+                commands.append(Replace(worker, each.pending))
             if worker not in wanted:
                 continue
             if each.state is State.ORDERED and now_us - each.ordered_us > RENEW_SILENCES * self._silence_us:

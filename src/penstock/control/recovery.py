@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from penstock.errors import ProtocolError
 from penstock.pipeline.plan import Plan
@@ -62,6 +62,11 @@ class SnapshotChains:
                 raise ProtocolError(f"snapshot {newest.name} needs {newest.depth} before it, not {len(chain) - 1}.")
             found += chain
         return found
+
+    @property
+    def by_instance(self) -> Mapping[InstanceId, list[m.Stored]]:
+        """The chain of each instance."""
+        return self._chains
 
     def all(self) -> list[m.Stored]:
         """Snapshots that the last commit needs."""

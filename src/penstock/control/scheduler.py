@@ -23,6 +23,8 @@ recovering   Register of a known worker             a new recovery of both losse
 any live     Failed                                 Stop to all, Finish(error)                      FAILED
 any live     Tick                                   Alive to all; Replace who is silent             same
 any live     Register that does not count           Dismiss                                         same
+RUNNING      ScaleRequested                         Replace: more workers; columns move             same
+any live     Register of a worker that joins        Start with nothing to run                       same
 any live     OrderEnded, too often                  Stop to all, Finish(error)                      FAILED
 any          HostEnded                              Finish(error), or Finish in ENDING              FAILED, ENDED
 any          StopRequested                          Stop to all, Finish                             ENDED
@@ -30,14 +32,11 @@ any          StopRequested                          Stop to all, Finish         
 
 *Recovering* is no phase of its own but a generation that not everyone has confirmed: the phase before goes on after
 it. A message from an incarnation that is not the registered one is refused and counted. Which process counts, and who
-is replaced when, is in the table of `presence`; what the job waits for is told by `waits`.
+is replaced when, is in the table of `presence`; what moves between workers while they work, in that of `rescaling`;
+what the job waits for is told by `waits`.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import Enum
 
 from penstock.control.events import (
     Command,
@@ -51,67 +50,29 @@ from penstock.control.events import (
     HostEnded,
     OrderEnded,
     RecordCommit,
+    ScaleRequested,
     Send,
     StopRequested,
     TasksFailed,
     Tick,
-    Used,
 )
+from penstock.control.phases import Phase, Resumption, SchedulerView
 from penstock.control.presence import LOSSES_US, Presence
 from penstock.control.recovery import InstanceId, SnapshotChains, downstream, everything, hosted
-from penstock.control.waits import QUIET_US, Waits
+from penstock.control.rescaling import Rescaling
+from penstock.control.staff import Staff, peer_of
+from penstock.control.waits import QUIET_US, Waits, too_few
 from penstock.errors import PenstockError, SparkFailed, WorkerLost, rebuilt
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
+
+__all__ = ["Phase", "Resumption", "Scheduler", "SchedulerView"]
 
 ALIVE_US = 1_000_000
 START_DELAY_US = 100_000
 """Schedules begin so long after Start, when every worker has built its units."""
 START_FAILURES_MAX = 4
 """Tasks that may fail, for each worker that is missing, before the job has started."""
-
-
-class Phase(Enum):
-    """Where a job is in its life."""
-
-    STARTING = "starting"
-    RUNNING = "running"
-    DRAINING = "draining"
-    ENDING = "ending"
-    ENDED = "ended"
-    FAILED = "failed"
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the job has come to its end, well or not."""
-        return self in (Phase.ENDED, Phase.FAILED)
-
-
-@dataclass(frozen=True)
-class Resumption:
-    """What a job goes on from when it is started again: its last commit."""
-
-    epoch: int
-    start_us: int
-    generation: int
-    snapshots: list[m.Stored] = field(default_factory=list)
-    alternatives: Mapping[str, Used] = field(default_factory=dict)
-    """Which alternative each operation was to use."""
-
-
-@dataclass(frozen=True)
-class SchedulerView:
-    """What a scheduler waits for, to be looked at."""
-
-    phase: Phase
-    generation: int
-    begun_epoch: int
-    committed_epoch: int
-    is_recording: bool
-    waiting_epoch: frozenset[int]
-    waiting_finish: frozenset[int]
-    waiting_stop: frozenset[int]
-    waiting_rollback: frozenset[int]
 
 
 class Scheduler:
@@ -156,6 +117,8 @@ class Scheduler:
         """Workers that came back while a commit was being recorded: their recovery must know how that ends."""
         self._last_epoch: int | None = None
         """The epoch after which a job that can be resumed ends."""
+        self.rescaling = Rescaling(plan, now_us)
+        self._staff = Staff(self, self.rescaling)
 
     @property
     def recovering(self) -> bool:
@@ -180,7 +143,7 @@ class Scheduler:
         """What the job waits for."""
         live = self.phase is not Phase.ENDED
         return Waits(
-            workers=self._plan.workers,
+            workers=len(self._waiting_stop),
             missing=self._waiting_stop.difference(self.peers) if self.phase is Phase.STARTING else (),
             absent=self._presence.absences(self._waiting_stop, QUIET_US, now_us) if live else [],
             restoring=self._waiting_rollback if live else (),
@@ -189,7 +152,13 @@ class Scheduler:
             unreported=self._waiting_epoch if live else (),
             cores=self._cores,
             cores_most=self._cores_most,
+            joining=self.rescaling.joining - self.rescaling.up if live else (),
         )
+
+    @property
+    def placement(self) -> list[int]:
+        """The worker of each instance."""
+        return self._plan.placement
 
     def snapshots(self) -> list[m.Stored]:
         """Snapshots that the last commit needs."""
@@ -213,6 +182,8 @@ class Scheduler:
                 return self._stop(None) if self.phase is Phase.STARTING else []
             case StopRequested():
                 return self._stop(None)
+            case ScaleRequested(workers=workers):
+                return self._staff.scale(workers) + self._on_tick(now_us)
             case OrderEnded(worker=worker, order=order, error=error):
                 return self._on_order_ended(worker, order, error, now_us)
             case TasksFailed(count=count, error=error):
@@ -235,8 +206,9 @@ class Scheduler:
         return [Send(worker, message) for worker in sorted(self.peers) if worker in built]
 
     def _everyone(self, message: m.ToWorker) -> list[Command]:
-        """Also to those that wait for their Start."""
-        return [Send(worker, message) for worker in sorted(self.peers) if worker in self._waiting_stop]
+        """Also to those that wait for their Start, and to those that are to join."""
+        wanted = self._waiting_stop | self.rescaling.joining
+        return [Send(worker, message) for worker in sorted(self.peers) if worker in wanted]
 
     def _stop(self, error: PenstockError | None) -> list[Command]:
         commands = self._everyone(m.Stop())
@@ -272,13 +244,22 @@ class Scheduler:
             case m.EpochWanted():
                 self._epoch_soon = True
                 return self._begin_epoch(now_us)
+            case m.Pulse():
+                self.rescaling.on_pulse(message)
+            case m.Prepared():
+                self.rescaling.on_prepared(message)
+                return self._staff.move_on(now_us)
+            case m.Holding():
+                self._epoch_soon = self.rescaling.on_holding(message, now_us) or self._epoch_soon
+                return self._begin_epoch(now_us)
+            case m.Released(worker=worker, move=number) if self.rescaling.on_released(worker, number):
+                return self._recover_lost()
             case m.Failed():
                 return self._stop(_failure(message))
             case m.Stopped(worker=worker):
                 self._waiting_stop.discard(worker)
                 if not self._waiting_stop:
-                    self.phase = Phase.ENDED
-                    return [Finish(None)]
+                    return self._stop(None)  # those who were to join have nothing to finish
                 if worker in self._waiting_rollback:
                     # It had its last commit and was gone before it heard of the recovery.
                     return self._on_rolled_back(worker, self.generation, now_us)
@@ -290,14 +271,14 @@ class Scheduler:
         known = self.peers.get(message.worker)
         if known is not None and known.incarnation == message.incarnation:
             return []
+        if message.worker in self.rescaling.joining:
+            return self._staff.on_join(message, now_us)
         if message.worker not in self._waiting_stop:
             return [Dismiss(message.incarnation)]  # its work is done and committed; Spark started its task for nothing
         counts, commands = self._presence.on_register(message.worker, message.order, now_us)
         if not counts:
             return [Dismiss(message.incarnation)]
-        self.peers[message.worker] = m.Peer(
-            worker=message.worker, incarnation=message.incarnation, endpoint=message.endpoint
-        )
+        self.peers[message.worker] = peer_of(message)
         if self.phase is Phase.STARTING:
             self._came_us = now_us
             return [*commands, *(self._start(now_us) if len(self.peers) == self._plan.workers else [])]
@@ -310,7 +291,9 @@ class Scheduler:
                 )
             )
         self._lost.add(message.worker)
-        return [*commands, *([] if self._recording else self._recover_lost())]
+        self.rescaling.on_released(message.worker)
+        waits = self._recording is not None or self.rescaling.is_releasing
+        return [*commands, *([] if waits else self._recover_lost())]
 
     def _on_order_ended(self, worker: int, order: int, error: str | None, now_us: int) -> list[Command]:
         if not self._presence.on_order_ended(worker, order, now_us):
@@ -326,20 +309,34 @@ class Scheduler:
         return self._stop(SparkFailed(f"the workers cannot start: their tasks failed {count} times. {error}"))
 
     def _recover_lost(self) -> list[Command]:
+        """Recover what was lost and everything behind it; where nothing was, what moves has only to arrive."""
         lost, self._lost = self._lost, set()
-        return self._recover(downstream(self._plan, {key for w in lost for key in hosted(self._plan, w)}), lost)
+        moves = self.rescaling.instances()
+        if not lost and not self.recovering:
+            return self._recover(moves, set())
+        self.recoveries += 1
+        self.rescaling.on_recovery()
+        gone = {key for w in lost for key in hosted(self._plan, w)}
+        return self._recover(downstream(self._plan, gone | moves | self._recovering), lost)
 
     def _start(self, now_us: int) -> list[Command]:
         self.phase = Phase.RUNNING
         self._presence.forgive()
         self._epoch_us = now_us
         if self._resumed:
+            self.recoveries += 1
             return self._recover(everything(self._plan), set(self.peers))
         self.start_us = self.began_us = now_us + START_DELAY_US
-        return self._all(
-            m.Start(
-                peers=self._peers(), start_us=self.start_us, generation=self.generation, restore=None, careful=False
-            )
+        return self._all(self._started(None))
+
+    def _started(self, restore: m.Restore | None, *, careful: bool = False) -> m.Start:
+        return m.Start(
+            peers=self._peers(),
+            start_us=self.start_us,
+            generation=self.generation,
+            restore=restore,
+            careful=careful,
+            placement=self._plan.placement,
         )
 
     def _peers(self) -> list[m.Peer]:
@@ -349,7 +346,6 @@ class Scheduler:
 
     def _recover(self, concerned: set[InstanceId], new: set[int]) -> list[Command]:
         """Have everyone build what is concerned anew; what an unconfirmed recovery concerned is concerned again."""
-        self.recoveries += 1
         self.generation += 1
         self._recovering |= concerned
         restore = m.Restore(
@@ -363,22 +359,16 @@ class Scheduler:
         self._new.clear()
         self._final.clear()
         if self.phase is not Phase.ENDING:
-            self._waiting_finish = set(range(self._plan.workers))
+            self._waiting_finish = set(self._waiting_stop)
         self._unbuilt |= new
         commands: list[Command] = []
         for worker in sorted(self._waiting_rollback):
             if worker in self._unbuilt:
-                careful = self._presence.losses(worker) > 1
-                message: m.ToWorker = m.Start(
-                    peers=self._peers(),
-                    start_us=self.start_us,
-                    generation=self.generation,
-                    restore=restore,
-                    careful=careful,
-                )
-            else:
-                message = m.Rollback(peers=self._peers(), generation=self.generation, restore=restore)
-            commands.append(Send(worker, message))
+                commands.append(Send(worker, self._started(restore, careful=self._presence.losses(worker) > 1)))
+                continue
+            peers, placement = self._peers(), self._plan.placement
+            rollback = m.Rollback(peers=peers, generation=self.generation, restore=restore, placement=placement)
+            commands.append(Send(worker, rollback))
         return commands
 
     def _on_rolled_back(self, worker: int, generation: int, now_us: int) -> list[Command]:
@@ -390,20 +380,20 @@ class Scheduler:
             return []
         self._recovering.clear()
         self.began_us = self.began_us or now_us
-        commands = self._all(m.Resume(generation=self.generation))
+        commands = self._staff.settle(now_us) + self._all(m.Resume(generation=self.generation))
         if self.phase is Phase.ENDING:
             return commands + self._all(m.Commit(epoch=self.committed_epoch, final=True))
         if self.begun_epoch > self.committed_epoch and self._recording is None:
-            self._waiting_epoch = set(self.peers)
+            self._waiting_epoch = set(self._waiting_stop)
             commands += self._all(m.BeginEpoch(epoch=self.begun_epoch))
         if self.phase is Phase.DRAINING:
             commands += self._drain(now_us)
-        return commands
+        return commands + self._staff.move_on(now_us)
 
     # --- epochs -------------------------------------------------------------------------------------------------------
 
     def _begin_epoch(self, now_us: int) -> list[Command]:
-        busy = self._waiting_epoch or self.recovering or self._recording is not None
+        busy = self._waiting_epoch or self.recovering or self._recording is not None or self.rescaling.is_busy
         last = self.phase is Phase.DRAINING and self._options.durable and self._last_epoch is None
         if busy or not (self.phase is Phase.RUNNING or last):
             return []
@@ -414,7 +404,7 @@ class Scheduler:
         self._epoch_us = now_us
         self._epoch_soon = False
         self.begun_epoch += 1
-        self._waiting_epoch = set(self.peers)
+        self._waiting_epoch = set(self._waiting_stop)
         self._new.clear()
         return self._all(m.BeginEpoch(epoch=self.begun_epoch))
 
@@ -426,11 +416,11 @@ class Scheduler:
         return [] if self._waiting_epoch else self._record(epoch, final=False)
 
     def _on_finished(self, worker: int, stored: list[m.Stored]) -> list[Command]:
-        if self.recovering or self.phase is Phase.ENDING:
+        if self.recovering or self.phase is Phase.ENDING or worker not in self._waiting_stop:
             return []
         self._waiting_finish.discard(worker)
         self._final[worker] = stored
-        if self._waiting_finish or self._recording is not None:
+        if self._waiting_finish or self._recording is not None or self.rescaling.is_releasing:
             return []
         return self._end()
 
@@ -461,28 +451,25 @@ class Scheduler:
         if self._lost:
             return commands + self._recover_lost()
         if self.phase is not Phase.ENDING and not self._waiting_finish:
-            commands += self._end()
-        return commands + self._begin_epoch(now_us)
+            return commands + self._end()
+        move = self.rescaling.on_committed(epoch) if self.phase is not Phase.ENDING else None
+        if move is not None:
+            self._waiting_stop.add(move.new)
+            return [*commands, Send(move.old, m.Release(move=move.number, column=move.column))]
+        return commands + self._staff.move_on(now_us) + self._begin_epoch(now_us)
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def _on_tick(self, now_us: int) -> list[Command]:
         if self.phase is Phase.STARTING and now_us - self._came_us >= self._options.start_timeout_us:
-            return self._stop(self._too_few(now_us))
-        commands: list[Command] = list(self._presence.tick(self._waiting_stop, now_us))
+            waited_us = now_us - self._came_us
+            return self._stop(too_few(self._plan.workers, len(self.peers), waited_us, self._cores))
+        commands: list[Command] = self._staff.tick(now_us)
+        commands += self._presence.tick(self._waiting_stop, now_us)
         if now_us - self._alive_us >= ALIVE_US:
             self._alive_us = now_us
             commands += self._everyone(m.Alive())
         return commands + self._begin_epoch(now_us)
-
-    def _too_few(self, now_us: int) -> SparkFailed:
-        workers, waited_s = self._plan.workers, (now_us - self._came_us) // 1_000_000
-        what = f"{workers - len(self.peers)} of {workers} workers did not start, and none has for {waited_s} s"
-        offer = "" if self._cores is None else f": the cluster offers {self._cores} cores, {workers} are needed"
-        return SparkFailed(
-            f"{what}{offer}.",
-            hint="Every worker needs a core of the cluster for itself; lower the parallelism, or free or add cores.",
-        )
 
     def wake_us(self, now_us: int) -> int:
         """When the next Tick is useful."""

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from penstock.control.presence import Absence
+from penstock.errors import SparkFailed
 
 QUIET_US = 5_000_000
 """A worker, or an epoch, that is not heard of for longer is told as one that is waited for."""
@@ -29,6 +30,8 @@ class Waits:
         The epoch under way, how long ago it was begun, and the workers that have not reported it.
     cores, cores_most : int or None, int
         Tasks that can run side by side in the cluster, now and at the most until now; None where nobody has looked.
+    joining : collection of int
+        Workers that were ordered because the job is to have more of them, and have not come up.
     """
 
     workers: int
@@ -40,6 +43,7 @@ class Waits:
     unreported: Collection[int]
     cores: int | None
     cores_most: int
+    joining: Collection[int] = ()
 
     def lines(self) -> list[str]:
         """One line for each thing that is waited for."""
@@ -51,15 +55,27 @@ class Waits:
             lines.append(f"{_named(restoring)} to restore state")
         if self.epoch_us > QUIET_US and (unreported := set(self.unreported) - away):
             lines.append(f"{_named(unreported)} to report epoch {self.epoch}, for {self.epoch_us // 1_000_000} s")
+        if self.joining:
+            lines.append(f"{_named(self.joining)} to join")
         if self.cores is None:
             return lines
         lost = self.cores_most - self.cores
-        if self.cores < self.workers:
-            told = f"cores: {self.workers} are needed, the cluster offers {self.cores}"
+        if self.cores < self.workers + len(self.joining):
+            told = f"cores: {self.workers + len(self.joining)} are needed, the cluster offers {self.cores}"
             lines.append(f"{told}, {lost} were lost" if lost else told)
         elif lost:
             lines.append(f"cores: {lost} of {self.cores_most} were lost; the workers have theirs, slots may not")
         return lines
+
+
+def too_few(workers: int, came: int, waited_us: int, cores: int | None) -> SparkFailed:
+    """The error of a job whose workers do not all start."""
+    what = f"{workers - came} of {workers} workers did not start, and none has for {waited_us // 1_000_000} s"
+    offer = "" if cores is None else f": the cluster offers {cores} cores, {workers} are needed"
+    return SparkFailed(
+        f"{what}{offer}.",
+        hint="Every worker needs a core of the cluster for itself; lower the parallelism, or free or add cores.",
+    )
 
 
 def _named(workers: Collection[int]) -> str:

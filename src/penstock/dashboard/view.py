@@ -12,6 +12,7 @@ from rich.text import Text
 
 from penstock.control.monitor import OperationFigures, Status
 from penstock.control.replicas import ReplicasView
+from penstock.control.rescaling import MoveReport
 from penstock.control.scheduler import Phase
 from penstock.control.switches import SwitchReport
 from penstock.control.uses import AlternativesView
@@ -83,6 +84,9 @@ class Frame:
             parts += [Text(), _courses(self.history, width)]
         if status.switches or status.switch_note:
             parts += [Text(), _switches(status)]
+        parts += [_move(each) for each in reversed(status.moves)]
+        if (hidden := status.moves_total - len(status.moves)) > 0:
+            parts.append(Text(f"and {hidden} moves before", style="dim"))
         parts += [Text(each, style="dim") for each in status.actions]
         if self.note:
             parts.append(Text(self.note, style="dim"))
@@ -103,8 +107,10 @@ def _header(status: Status, age_s: float) -> Text:
 def _workers(status: Status) -> Text:
     if not status.workers:
         return Text("waiting for the workers", style="dim")
+    even = sorted(status.placement) == [each.worker for each in status.workers]
     shown = [
-        f"worker {each.worker}: {each.cpu_cores * 100:.0f}% CPU, {each.rss_mb:.0f} MB"
+        f"worker {each.worker}{_columns(status, each.worker, even=even)}: "
+        f"{each.cpu_cores * 100:.0f}% CPU, {each.rss_mb:.0f} MB"
         for each in status.workers[:WORKERS_SHOWN_MAX]
     ]
     hidden = len(status.workers) - WORKERS_SHOWN_MAX
@@ -117,6 +123,21 @@ def _workers(status: Status) -> Text:
         active = len({number for each in status.replicas for number in each.replicas})
         shown.append(f"{len(status.replica_pids)} replicas, {active} active")
     return Text("   ".join(shown), style="dim")
+
+
+def _columns(status: Status, worker: int, *, even: bool) -> str:
+    """Which instances a worker has, where it is not one for each."""
+    if even or not status.placement:
+        return ""
+    own = [str(i) for i, each in enumerate(status.placement) if each == worker]
+    return f" (instance{'s' * (len(own) > 1)} {', '.join(own)})" if own else " (no instance)"
+
+
+def _move(move: MoveReport) -> Text:
+    """A move in one line: what has moved where, and what it cost."""
+    text = Text.assemble((f"{move.at_s:.1f}s", "bold"), f"  instance {move.column}: worker {move.old} → {move.new}")
+    cost = f"pause {measure(move.pause_ms)} ms, total {measure(move.total_ms)} ms"
+    return text.append(f"   {cost}, {human(move.loaded_bytes)} bytes loaded ahead", style="dim")
 
 
 def _operations(operations: list[OperationFigures], width: int) -> Table:
@@ -192,7 +213,7 @@ def _replicas(found: ReplicasView) -> Text:
         text.append(f"   {found.wanted} wanted", style="yellow")
     if found.utilisation:
         busy = " ".join(f"{100 * used:.0f}%" for used in found.utilisation.values())
-        text.append(f"   busy {busy}   {measure(found.record_us / 1e3)} ms a record, ")
+        text.append(f"   {human(found.service_eps)}/s   busy {busy}   {measure(found.record_us / 1e3)} ms a record, ")
         text.append(f"{measure(found.cpu_us / 1e3)} ms of it computing")
     text.append(f"   {found.activations} activations", style="dim")
     return text.append(f"   {found.advice}" if found.advice else "", style="yellow")
@@ -202,6 +223,8 @@ def can_be_done(status: Status) -> str:
     """The commands that this job takes from another terminal."""
     job = status.job
     found = [f"penstock stop {job}", f"penstock switch {job} OPERATION batch|record|auto"]
+    if len(status.placement) > 1:
+        found.append(f"penstock scale {job} 1…{len(status.placement)}")
     for name, each in status.alternatives.items():
         found.append(f"penstock use {job} {name} {'|'.join([*each.names, 'auto'])}")
     return "\n".join(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,6 +22,9 @@ from penstock.operators.base import result_of
 from penstock.operators.errors import ErrorCounts, describe_error, placed, user_traceback
 from penstock.pipeline.plan import OpSpec, Plan, UnitSpec
 from penstock.types import Record, Schema
+
+if TYPE_CHECKING:
+    from penstock.engine.state.moving import Loaded
 
 ROOM_US = 5_000
 ClockNs = Callable[[], int]
@@ -106,13 +109,16 @@ class Passed(msgspec.Struct):
 class Chain:
     """Runs records through the operations of one unit instance."""
 
-    def __init__(self, unit: UnitSpec, instance: int, plan: Plan, clock_ns: ClockNs) -> None:
+    def __init__(
+        self, unit: UnitSpec, instance: int, plan: Plan, clock_ns: ClockNs, ahead: Loaded | None = None
+    ) -> None:
         self._clock_ns = clock_ns
         self._unit = unit
         self._instance = instance
         self.guard: Guard | None = None
         """Set in careful mode."""
-        self.stages = [self._stage(spec, plan) for spec in unit.ops]
+        self._ahead = ahead
+        self.stages = [ahead.stage if ahead and not i else self._stage(spec, plan) for i, spec in enumerate(unit.ops)]
         self.sinks = [s.operator for s in self.stages if isinstance(s.operator, SinkOperator)]
         first = self.stages[0].operator if self.stages else None
         self.stateful = first if isinstance(first, StatefulOperator) else None
@@ -358,7 +364,10 @@ class Chain:
                 stage.stats.records_in, stage.stats.records_out = counters.records_in, counters.records_out
                 stage.counts = ErrorCounts(counters.skipped, counters.retried, counters.dead_letters)
         if self.stateful is not None:
-            restore_state(self.stateful, [each.state for each in snapshots if each.state is not None])
+            (self._ahead.restore if self._ahead is not None else restore_state)(
+                self.stateful, [each.state for each in snapshots if each.state is not None]
+            )
+            self._ahead = None
         self.restore_sinks(last.epoch, last.sinks)
 
     def restore_sinks(self, epoch: int, held: Mapping[str, bytes | None]) -> None:

@@ -54,6 +54,13 @@ class Channels:
         self.receivers[channel] = receiver
         return receiver
 
+    def tidy(self, worker: int) -> None:
+        """Forget channels that no longer lead from or to this worker: an end of them has moved."""
+        here = self._plan.worker_of
+        for ends, own, other in ((self.senders, 1, 2), (self.receivers, 2, 1)):
+            for channel in [c for c in ends if here(c[own]) != worker or here(c[other]) == worker]:
+                del ends[channel]
+
     def look_again(self) -> None:
         """Have the next turn look at every channel: others may be sent to now."""
         self._timer_us = 0 if self.senders or self.receivers else NEVER_US

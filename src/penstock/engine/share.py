@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from penstock.dataset import ChannelId
 from penstock.engine.chain import ClockNs
 from penstock.engine.channels import Channels, PeerFrames
 from penstock.engine.delivering import deliveries
-from penstock.engine.edges import READER, EdgeInput, EdgeOutput, LocalInput, RemoteInput
+from penstock.engine.edges import EdgeOutput
 from penstock.engine.exchange import Use
 from penstock.engine.figures import edge_figures
 from penstock.engine.guard import Guard
@@ -19,7 +18,6 @@ from penstock.engine.inspect import UnitView, WorkerView
 from penstock.engine.line import Range
 from penstock.engine.samples import calibrate
 from penstock.engine.snapshot import (
-    InputState,
     InstanceId,
     Persist,
     UnitSnapshot,
@@ -27,12 +25,14 @@ from penstock.engine.snapshot import (
     encode_snapshot,
     renumbered,
 )
+from penstock.engine.state.moving import Moves
 from penstock.engine.switch import Switch
 from penstock.engine.unit import Unit
 from penstock.engine.ways.desk import Desk
 from penstock.engine.ways.pool import SlotFrames, SlotPool
-from penstock.errors import ProtocolError
+from penstock.engine.wiring import Wiring
 from penstock.metrics.stats import StatsMessage
+from penstock.metrics.times import sooner
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
@@ -59,7 +59,8 @@ class Share:
         self._storing: set[str] = set()
         self._stored: list[m.Stored] = []
         self._channels = Channels(plan, incarnation)
-        self._outputs: dict[tuple[int, int], EdgeOutput] = {}
+        self._wiring = Wiring(plan, worker, self._channels)
+        self._outputs = self._wiring.outputs
         self._units: dict[InstanceId, Unit] = {}
         self._built: dict[InstanceId, int] = {}
         """In which generation each was built."""
@@ -73,6 +74,7 @@ class Share:
         self._epoch_wanted = 0
         self._committed = 0
         self._finished = False
+        self.moves = Moves(self, plan, clock_ns)
         self._announce_at_us: int | None = None
         self._look_us = 0
         self._is_stirred = True
@@ -109,6 +111,7 @@ class Share:
         self._recovering = True
         self._finished = False
         self._epoch_pending = None
+        self.moves.call_off()
         self._rebuild(self._held, message.restore.epoch, snapshots, message.restore.renumber)
         self._tell_restored(message.restore)
 
@@ -122,11 +125,12 @@ class Share:
         """Build the instances among ``instances`` that live here, and every channel that leads into one of them."""
         self._committed = max(self._committed, epoch)
         mine = list(self._plan.instances(self.worker))
+        self._part_from({(unit.id, i) for unit, i in mine})
         concerned = [(unit, i) for unit, i in mine if (unit.id, i) in instances]
         states: dict[InstanceId, list[UnitSnapshot]] = {}
         for unit, i in concerned:
             key = (unit.id, i)
-            self._forget(key)
+            self.forget(key)
             states[key] = [decode_snapshot(packed) for packed in snapshots.get(key, ())]
             if renumber:
                 states[key] = [renumbered(each, epoch) for each in states[key]]
@@ -134,13 +138,23 @@ class Share:
             for edge in self._plan.outputs(unit.id):
                 self._outputs[edge.id, i] = EdgeOutput(edge, self._plan, i, first_id)
         for unit, i in mine:
-            self._connect_outputs(unit, i, instances, epoch)
+            self._wiring.connect_outputs(unit, i, instances, epoch)
         for unit, i in concerned:
             self._build(unit, i, states[unit.id, i], instances, epoch)
         self._units = {(unit.id, i): self._units[unit.id, i] for unit, i in mine if (unit.id, i) in self._units}
+        for key, made in self._units.items():
+            if key not in instances:
+                self._wiring.rewire(made, instances)
         self._stir()
 
-    def _forget(self, key: InstanceId) -> None:
+    def _part_from(self, mine: set[InstanceId]) -> None:
+        """Forget what has moved to another worker."""
+        for key in [key for key in self._units if key not in mine]:
+            self.forget(key)
+        self._wiring.tidy()
+
+    def forget(self, key: InstanceId) -> None:
+        """Close an instance that is built anew, here or elsewhere, with all that was to be told of it."""
         unit = self._units.pop(key, None)
         if unit is not None:
             unit.forget()
@@ -150,60 +164,22 @@ class Share:
         self._storing = {name for name in self._storing if not name.startswith(_prefix(*key))}
         self._stored = [stored for stored in self._stored if (stored.unit, stored.instance) != key]
 
-    def _connect_outputs(self, unit: UnitSpec, i: int, instances: frozenset[InstanceId], epoch: int) -> None:
-        """Make the senders of channels into ``instances``; what a producer that lives on holds is replayed."""
-        for edge in self._plan.outputs(unit.id):
-            output = self._outputs[edge.id, i]
-            for consumer, log in zip(output.consumers, output.logs, strict=True):
-                if (edge.consumer, consumer) not in instances:
-                    continue
-                if (unit.id, i) not in instances:
-                    log.seek_after_epoch(READER, epoch)
-                if self._plan.worker_of(consumer) != self.worker:
-                    channel = ChannelId(edge.id, i, consumer)
-                    self._channels.open_sender(channel, log)
-
     def _build(
         self, unit: UnitSpec, i: int, state: list[UnitSnapshot], instances: frozenset[InstanceId], epoch: int
     ) -> None:
         outputs = [self._outputs[edge.id, i] for edge in self._plan.outputs(unit.id)]
         logs = None
         if unit.source is None:
-            logs = self._inputs(unit, i, (state[-1].inputs or None) if state else None, instances)
+            logs = self._wiring.inputs(unit, i, (state[-1].inputs or None) if state else None, instances)
         self._built[unit.id, i] = self._channels.generation
-        made = self._units[unit.id, i] = Unit(unit, i, self._plan, logs, outputs, self._clock_ns, self._pool, self.desk)
+        ends, ahead = (logs, outputs, self._clock_ns, self._pool, self.desk), self.moves.claim((unit.id, i), state)
+        made = self._units[unit.id, i] = Unit(unit, i, self._plan, *ends, ahead)
         if state:
             made.restore(state)
             self._deliver(made, epoch)
         elif epoch:
             made.begin_after(epoch)
             self._deliver(made, epoch)
-
-    def _inputs(
-        self, unit: UnitSpec, instance: int, states: list[InputState] | None, instances: frozenset[InstanceId]
-    ) -> list[EdgeInput]:
-        inputs: list[EdgeInput] = []
-        for edge in self._plan.inputs(unit.id):
-            for producer in edge.producers(self._plan, instance):
-                state = states[len(inputs)] if states is not None else None
-                first_id = state.next_id if state is not None else 0
-                lanes = self._plan.lanes(edge.producer, producer)
-                if state is not None and (edge.producer, producer) in instances:
-                    # Its lanes may have woken up since: they are waited for until it says again that they are idle.
-                    state.idle_lanes = []
-                if self._plan.worker_of(producer) == self.worker:
-                    output = self._outputs[edge.id, producer]
-                    log = output.logs[output.consumers.index(instance)]
-                    if log.position(READER) != first_id:
-                        raise ProtocolError(
-                            f"log {log.name} goes on at {log.position(READER)}, its reader at {first_id}."
-                        )
-                    inputs.append(LocalInput(log, lanes, edge.delay_us, state))
-                else:
-                    channel = ChannelId(edge.id, producer, instance)
-                    receiver = self._channels.open_receiver(channel, first_id)
-                    inputs.append(RemoteInput(receiver, lanes, edge.delay_us, state))
-        return inputs
 
     @property
     def units(self) -> list[Unit]:
@@ -255,6 +231,8 @@ class Share:
                 found = self._units.get((unit_id, instance))
                 if found is not None:
                     calibrate(found, self._pool, records)
+            case m.Prepare() | m.Hold() | m.Release():
+                self.moves.on_driver(message)
             case m.GroupEnded(group=group):
                 self._pool.on_group_ended(group)
             case m.Stop():
@@ -288,6 +266,7 @@ class Share:
         Units are in the order of the plan, sources first: what a source reads passes all units of this worker in one
         step. `wake_us` tells when there is more to do that nobody brings.
         """
+        self.moves.turn(now_us)
         worked, left = self._pool.give_back_lost(), False
         held = self._held
         until_ns = now_us * 1000 + STEP_US_MAX * 1000
@@ -382,6 +361,10 @@ class Share:
 
     # --- messages out -------------------------------------------------------------------------------------------------
 
+    def tell(self, message: m.FromWorker) -> None:
+        """Have a message sent to the driver."""
+        self._to_driver.append(message)
+
     def to_driver(self) -> list[m.FromWorker]:
         """Take the messages for the driver."""
         taken, self._to_driver = self._to_driver, []
@@ -398,7 +381,7 @@ class Share:
 
     def wake_us(self, now_us: int) -> int | None:
         """When there is something to do without a message, or None."""
-        soonest: int | None = self._announce_at_us
+        soonest = sooner(self._announce_at_us, self.moves.wake_us())
         held = self._held
         for key, unit in self._units.items():
             wake = None if held and key in held else unit.wake_us(now_us)
@@ -450,7 +433,11 @@ class Share:
 
     def offsets(self) -> dict[str, dict[int, int]]:
         """Next offset of every partition that is read here, by source."""
-        return {unit.spec.name: unit.input.offsets() for unit in self._units.values() if unit.spec.source is not None}
+        found: dict[str, dict[int, int]] = {}
+        for unit in self._units.values():
+            if unit.spec.source is not None:
+                found.setdefault(unit.spec.name, {}).update(unit.input.offsets())
+        return found
 
     def inspect(self) -> WorkerView:
         """A read-only view of everything here."""

@@ -70,6 +70,24 @@ class Capture:
     before: int
     """How many of the operations are as they were then; the others have handled what came before the marker later."""
 
+    def at(
+        self,
+        epoch: int,
+        finished: bool,
+        next_id: int,
+        written: list[int],
+        operations: list[OpCounters],
+        sinks: dict[str, bytes | None],
+        lanes: list[LaneState],
+        alternatives: dict[str, str],
+    ) -> UnitSnapshot:
+        """The snapshot, with what the instance is when the marker leaves it."""
+        counted = self.operations[: self.before] + operations[self.before :]
+        return UnitSnapshot(
+            epoch, self.depth, finished, next_id, self.inputs, written, self.positions, counted, sinks, self.state,
+            lanes, alternatives,
+        )  # fmt: skip
+
 
 class UnitSnapshot(msgspec.Struct, array_like=True):
     """An instance at the marker of ``epoch``."""

@@ -35,6 +35,7 @@ from penstock.engine.samples import Tap
 from penstock.engine.shedding import Shedding
 from penstock.engine.snapshot import Capture, OpCounters, UnitSnapshot
 from penstock.engine.state import Copier
+from penstock.engine.state.moving import Loaded
 from penstock.engine.switch import Switch, Switches
 from penstock.engine.times import Times
 from penstock.engine.ways import Calls, Here, Replicas, Slots, Way
@@ -68,11 +69,12 @@ class Unit:
         clock_ns: ClockNs,
         pool: SlotPool,
         desk: Desk | None = None,
+        ahead: Loaded | None = None,
     ) -> None:
         self.spec, self.plan = spec, plan
         self.instance = instance
         self.outputs = outputs
-        self.chain = chain = Chain(spec, instance, plan, clock_ns)
+        self.chain = chain = Chain(spec, instance, plan, clock_ns, ahead)
         self.line = Line()
         self._next_id = 0  # of the next output block
         self.done_epoch = 0
@@ -119,6 +121,7 @@ class Unit:
         """How long it has waited for room in its outputs: back-pressure, not its own load."""
         self._ending = False
         """The end is in the line: nothing more is taken."""
+        self._holds = self._is_held = False
         self.tap: Tap | None = None
         """Keeps some of what comes to the unit, while a sample of it is wanted."""
         if whole := plan.whole(spec):
@@ -141,7 +144,7 @@ class Unit:
         if self.exchanges.wanted and self.exchanges.step(now_us):
             self._records_max = 1  # what it costs is found out with few
         worked = self._release(now_us) if self.line else False
-        if self._ending or self.finished:
+        if self._ending or self._is_held or self.finished:
             return worked
         if self._copier is not None and now_us >= self._copier.due_us:
             self._copier.turn(now_us)
@@ -264,8 +267,13 @@ class Unit:
         if way is not self._here:
             before = max(way.range.first, 0) + (len(self.input.counters()) if way.range.first >= 0 else 0)
         self.line.append(Marker(mark, epoch, self._capture(counters, before)))
-        self._ending = mark is Mark.END
+        self._ending, self._is_held = mark is Mark.END, self._holds
         self._release(now_us)
+
+    def hold(self, *, holds: bool) -> None:
+        """Take nothing behind the next marker, because the instance is to move; or go on after all."""
+        self._holds, self._is_held = holds, self._is_held and holds
+        self.bell.rung = True
 
     def _capture(self, counters: list[OpCounters], before: int) -> Capture:
         """Take what the marker finds."""
@@ -295,21 +303,10 @@ class Unit:
         self.snapshots.append(self._snapshot(epoch, marker))
 
     def _snapshot(self, epoch: int, marker: Marker) -> UnitSnapshot:
-        capture = marker.capture
-        return UnitSnapshot(
-            epoch,
-            capture.depth,
-            self.finished,
-            self._next_id,
-            capture.inputs,
-            [output.records_written for output in self.outputs],
-            capture.positions,
-            capture.operations[: capture.before] + self._counters()[capture.before :],
-            {sink.name: sink.writer.snapshot(epoch) for sink in self.chain.sinks},
-            capture.state,
-            self.times.state(),
-            self.exchanges.states(),
-        )
+        written = [output.records_written for output in self.outputs]
+        sinks = {sink.name: sink.writer.snapshot(epoch) for sink in self.chain.sinks}
+        rest = self.times.state(), self.exchanges.states()
+        return marker.capture.at(epoch, self.finished, self._next_id, written, self._counters(), sinks, *rest)
 
     def _counters(self) -> list[OpCounters]:
         return [*self.input.counters(), *self.chain.counters()]
@@ -430,7 +427,7 @@ class Unit:
 
     def _soonest_us(self, now_us: int) -> int | None:
         source, way = self.input, self.way
-        if self.finished or self._ending:
+        if self.finished or self._ending or self._is_held:
             return None
         if source.has_marker:
             return now_us
@@ -455,7 +452,7 @@ class Unit:
         last = snapshots[-1]
         self.chain.restore(snapshots)
         if self._copier is not None:
-            self._copier.restored(len(snapshots))
+            self._copier.restored(last.depth + 1)
         self.input.restore(snapshots)
         self.exchanges.restore(last.alternatives)
         told = self.times.restore(last)

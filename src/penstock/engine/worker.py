@@ -77,7 +77,14 @@ class ReadBack:
     careful: bool
 
 
-Chore = Connect | ReadBack | Persist | Begin | Cancel
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Read a snapshot beside the work; answer with `on_fetched`."""
+
+    snapshot: m.Stored
+
+
+Chore = Connect | ReadBack | Fetch | Persist | Begin | Cancel
 
 
 class WorkerMachine:
@@ -91,7 +98,7 @@ class WorkerMachine:
         self.failure: BaseException | None = None
         """Why it cannot go on, if it cannot."""
         self.share: Share | None = None
-        self._plan = plan
+        self.plan = plan.placed()
         self._driver = driver
         self._clock_ns = clock_ns
         self._usage = usage
@@ -139,7 +146,7 @@ class WorkerMachine:
                 self._link.tell(m.encode(m.Present(worker=who.worker, incarnation=who.incarnation)))
         except _FAILURES as error:
             self.fail(error, now_us)
-        if now_us - self._heard_us > self._plan.options.silence_us:
+        if now_us - self._heard_us > self.plan.options.silence_us:
             self.ended = True  # no process is left behind when the driver is gone
         if self._leaving_us is not None and (self._link.is_confirmed or now_us >= self._last_word_us):
             self.ended = True
@@ -154,6 +161,8 @@ class WorkerMachine:
     def _work(self, share: Share, now_us: int) -> bool:
         left = share.step(now_us)
         self._chores += share.to_store()
+        if (wanted := share.moves.wants()) is not None:
+            self._chores.append(Fetch(wanted))
         for message in share.to_driver():
             if isinstance(message, m.Stopped):
                 self._beat(share, now_us)  # the last figures go before the last word
@@ -195,9 +204,12 @@ class WorkerMachine:
                 if peer.worker != self.identity.worker and former != peer.endpoint:
                     self._chores.append(Connect(peer.endpoint, former))
             self._restoring = message
+            self.plan.placement[:] = message.placement or self.plan.placement
             stored = message.restore.snapshots if message.restore is not None else []
-            mine = tuple(s for s in stored if self._plan.worker_of(s.instance) == self.identity.worker)
-            self._chores.append(ReadBack(mine, isinstance(message, m.Start) and message.careful))
+            mine = [s for s in stored if self.plan.worker_of(s.instance) == self.identity.worker]
+            if self.share is not None and isinstance(message, m.Rollback):
+                mine = self.share.moves.missing(mine)
+            self._chores.append(ReadBack(tuple(mine), isinstance(message, m.Start) and message.careful))
         elif self.share is not None:
             self.share.on_driver(message)
 
@@ -211,7 +223,7 @@ class WorkerMachine:
     def _restore(self, snapshots: Snapshots, guard: Guard | None, now_us: int) -> None:
         message, self._restoring = self._restoring, None
         if isinstance(message, m.Start):
-            plan = replace(self._plan, start_us=message.start_us)
+            plan = replace(self.plan, start_us=message.start_us)
             self.share = Share(plan, self.identity.worker, self.identity.incarnation, self._clock_ns)
             self.share.start(message, snapshots, guard)
         elif message is not None and self.share is not None:
@@ -227,6 +239,11 @@ class WorkerMachine:
         """A snapshot is on disk."""
         if self.share is not None:
             self.share.on_stored(stored)
+
+    def on_fetched(self, snapshot: m.Stored, data: bytes | None) -> None:
+        """A snapshot was read beside the work; None: it could not be."""
+        if self.share is not None:
+            self.share.moves.on_fetched(snapshot, data)
 
     def on_called(self, done: Sequence[Called], now_us: int) -> None:
         """Calls of users' functions are over."""

@@ -58,7 +58,9 @@ class Options:
     name : str
         Name of the job, for `penstock top` and file names.
     parallelism : int
-        Workers, and instances of every keyed operation.
+        Instances of every keyed operation; the most workers that the job may have.
+    workers : int
+        Worker processes that the job begins with, which share the instances; 0: one for each instance.
     master : str
         Spark master; ``local`` embeds Spark in this process.
     epoch_us : int
@@ -82,10 +84,14 @@ class Options:
         How long the workers may take to come up.
     silence_us : int
         A worker that is silent for so long is lost; a worker without its driver ends after as long.
+    shrink_after_us : int
+        A worker that is silent for so long, though another process was ordered for it, leaves the job: the others take
+        over what it had.
     """
 
     name: Annotated[str, _NAME] = "job"
     parallelism: Annotated[int, Whole(1, PARALLELISM_MAX)] = 2
+    workers: Annotated[int, Whole(1, PARALLELISM_MAX)] = 0
     master: Annotated[str, _MASTER] = "local"
     epoch_us: Annotated[int, Duration(10_000)] = 1_000_000
     idle_us: Annotated[int, Duration()] = 2_000_000
@@ -97,6 +103,7 @@ class Options:
     state_slice: int = 1_000
     start_timeout_us: int = 120_000_000
     silence_us: int = 30_000_000
+    shrink_after_us: Annotated[int, Duration(1_000_000)] = 600_000_000
     checkpoint: str = ""
     """Directory of snapshots and commits; filled in by the job where the user named none."""
     durable: bool = False
@@ -129,6 +136,7 @@ class Options:
         *,
         name: str = "job",
         parallelism: int | None = None,
+        workers: int | None = None,
         master: str | None = None,
         epoch: str | float = "1s",
         idle: str | float = "2s",
@@ -140,6 +148,7 @@ class Options:
         slots: int | None = None,
         interval: str | float = "50ms",
         group_size: int | None = None,
+        shrink_after: str | float = "10m",
         replicas: int = 0,
         grouping: str = "load",
         replica_interval: str | float = "1s",
@@ -153,14 +162,17 @@ class Options:
             given["parallelism"] = min(os.cpu_count() or 1, 8)
         unset = {
             option
-            for option in ("master", "slots", "group_size", "event_timeout", "queue_bound")
+            for option in ("workers", "master", "slots", "group_size", "event_timeout", "queue_bound")
             if given[option] is None
         }
         checks = [(field, field.removesuffix("_us"), check) for field, check in _CHECKS.items()]
         read = {field: check.read(option, given[option]) for field, option, check in checks if option not in unset}
+        if (begin := read.get("workers", 1)) > read["parallelism"]:
+            allowed = f"1 to {read['parallelism']}, which is the parallelism"
+            raise InvalidOption(option="workers", given=begin, allowed=allowed)
         threads = re.fullmatch(r"local\[(\d+)(,\d+)?\]", master or "")
-        if threads and int(threads[1]) < read["parallelism"]:
-            allowed = f"at least {read['parallelism']} slots, one per worker"
+        if threads and int(threads[1]) < (least := read.get("workers", read["parallelism"])):
+            allowed = f"at least {least} slots, one per worker"
             raise InvalidOption(option="master", given=master, allowed=allowed)
         if replicas == 1:
             allowed = f"0, or from 2 to {REPLICAS_MAX}: one replica computes no more than the worker itself"

@@ -204,15 +204,21 @@ class Plan:
     job_id: str = ""
     """Tells this job from every other one, also of the same name; runs that go on from a checkpoint share it."""
     basis: Basis = Basis()
+    placement: list[int] = field(default_factory=list)
+    """Worker of each instance; the one thing that changes while a job runs. Empty: dealt out in turn."""
 
     @property
     def workers(self) -> int:
-        """Number of worker processes."""
-        return self.options.parallelism
+        """Number of worker processes at the start."""
+        return self.options.workers or self.options.parallelism
+
+    def placed(self) -> Plan:
+        """Return the plan with a placement of its own, which only whoever asks for it changes."""
+        return replace(self, placement=[i % self.workers for i in range(self.options.parallelism)])
 
     def worker_of(self, instance: int) -> int:
         """Worker on which an instance lives; forward neighbours share it."""
-        return instance % self.workers
+        return self.placement[instance] if self.placement else instance % self.workers
 
     def inputs(self, unit: int) -> list[EdgeSpec]:
         """Edges into a unit."""

@@ -31,7 +31,13 @@ class StopJob(msgspec.Struct, tag="stop", frozen=True, forbid_unknown_fields=Tru
     at_once: bool = False
 
 
-Command = UseAlternative | SwitchForm | StopJob
+class ScaleJob(msgspec.Struct, tag="scale", frozen=True, forbid_unknown_fields=True):
+    """Run the job on so many workers."""
+
+    workers: int
+
+
+Command = UseAlternative | SwitchForm | StopJob | ScaleJob
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -214,6 +214,33 @@ class Pulse(_Message, kw_only=True):
     """Replicas that do, by number."""
 
 
+class Prepared(_Message, kw_only=True):
+    """The state of a column that is to move here is loaded as it was at the commit of ``epoch``."""
+
+    worker: int
+    incarnation: int
+    move: int
+    epoch: int
+    loaded_bytes: int
+
+
+class Holding(_Message, kw_only=True):
+    """What is to move away takes nothing behind the marker of ``epoch``."""
+
+    worker: int
+    incarnation: int
+    move: int
+    epoch: int
+
+
+class Released(_Message, kw_only=True):
+    """What moves away is closed here: nobody writes, reads or commits in its name."""
+
+    worker: int
+    incarnation: int
+    move: int
+
+
 class Failed(_Message, kw_only=True):
     """A worker cannot go on."""
 
@@ -245,6 +272,9 @@ FromWorker = (
     | Delivered
     | Switched
     | Pulse
+    | Prepared
+    | Holding
+    | Released
     | Failed
     | Stopped
 )
@@ -281,6 +311,8 @@ class Start(_Message, kw_only=True):
     restore: Restore | None
     careful: bool
     """The worker was lost more than once since the last commit: find the record that does it."""
+    placement: list[int] = []
+    """Worker of each instance; empty: as it was."""
 
 
 class Rollback(_Message, kw_only=True):
@@ -289,6 +321,30 @@ class Rollback(_Message, kw_only=True):
     peers: list[Peer]
     generation: int
     restore: Restore
+    placement: list[int] = []
+
+
+class Prepare(_Message, kw_only=True):
+    """A column is to move here: load its state ahead, as it was at the commit of ``epoch``."""
+
+    move: int
+    epoch: int
+    snapshots: list[Stored]
+
+
+class Hold(_Message, kw_only=True):
+    """Take nothing behind the marker of ``epoch`` in a column, which comes only when this is confirmed; -1: go on."""
+
+    move: int
+    epoch: int
+    column: int
+
+
+class Release(_Message, kw_only=True):
+    """The epoch behind which a column waits is committed: close it here."""
+
+    move: int
+    column: int
 
 
 class Resume(_Message, kw_only=True):
@@ -367,7 +423,21 @@ class Alive(_Message):
 
 
 ToWorker = (
-    Start | Rollback | Resume | BeginEpoch | Commit | Drain | Switch | Use | Calibrate | GroupEnded | Stop | Alive
+    Start
+    | Rollback
+    | Resume
+    | BeginEpoch
+    | Commit
+    | Drain
+    | Switch
+    | Use
+    | Calibrate
+    | GroupEnded
+    | Prepare
+    | Hold
+    | Release
+    | Stop
+    | Alive
 )
 
 

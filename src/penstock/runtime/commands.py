@@ -19,7 +19,15 @@ from pathlib import Path
 import msgspec
 
 from penstock.control.adaptation import checked_operations
-from penstock.control.events import AlternativeChosen, DrainRequested, Event, FormsPinned, StopRequested, Wish
+from penstock.control.events import (
+    AlternativeChosen,
+    DrainRequested,
+    Event,
+    FormsPinned,
+    ScaleRequested,
+    StopRequested,
+    Wish,
+)
 from penstock.control.uses import AUTO, checked_alternative
 from penstock.errors import InvalidOption, JobNotFound, PenstockError, nearest, rebuilt
 from penstock.operators import Form
@@ -66,6 +74,16 @@ def checked(plan: Plan, command: c.Command, by: str = "") -> tuple[Event | Wish,
             if at_once:
                 return StopRequested(by), "the job ends now"
             return DrainRequested(by), "the job finishes what is under way, and ends"
+        case c.ScaleJob(workers=workers):
+            most = plan.options.parallelism
+            if not 1 <= workers <= most:
+                raise InvalidOption(
+                    option="workers",
+                    given=workers,
+                    allowed=f"1 to {most}, which is the parallelism of the job",
+                    hint="A job that is to grow is started with a higher parallelism, and fewer workers=….",
+                )
+            return ScaleRequested(workers, by), f"the job goes over to {workers} worker{'s' * (workers > 1)}"
 
 
 class Channel:

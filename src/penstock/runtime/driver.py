@@ -14,6 +14,7 @@ from penstock.control.driver import Chore, Connect, Disconnect, DriverMachine, H
 from penstock.control.events import CommitRecorded, Event, GroupJobEnded, RecordCommit, Replace, Wish, Withdraw
 from penstock.control.groups import Submit
 from penstock.control.monitor import Monitor, Status
+from penstock.control.rescaling import MoveReport
 from penstock.control.resume import anchors, outputs
 from penstock.control.scheduler import Phase, Resumption
 from penstock.errors import PenstockError, naming
@@ -34,6 +35,7 @@ STATUS_US = 500_000
 DISMISS_S = 0.1
 SWITCHES_SHOWN = 5
 ACTIONS_SHOWN = 3
+MOVES_SHOWN = 3
 NOTE_S = 5.0
 """What the switcher notes is news for so long."""
 
@@ -135,6 +137,11 @@ class Driver:
         with self._lock:
             return self._machine.adaptation()
 
+    def moves(self) -> list[MoveReport]:
+        """Moves between workers so far."""
+        with self._lock:
+            return list(self._machine.scheduler.rescaling.reports)
+
     def begin_measuring(self) -> None:
         """Cut the warm-up from the report's latencies, CPU and memory."""
         with self._lock:
@@ -182,6 +189,9 @@ class Driver:
                 switch_note=_recent(done.notes, now),
                 waiting=machine.waits(now),
                 alternatives=done.alternatives,
+                placement=list(scheduler.placement),
+                moves=scheduler.rescaling.reports[-MOVES_SHOWN:],
+                moves_total=len(scheduler.rescaling.reports),
                 replicas=done.replicas,
                 replica_pids=machine.loop.replication.pids,
                 actions=[_told(each, self._started_us) for each in done.actions[-ACTIONS_SHOWN:]],

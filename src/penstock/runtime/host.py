@@ -16,7 +16,7 @@ from pyspark import cloudpickle
 
 from penstock.engine.snapshot import Persist
 from penstock.engine.ways.desk import Begin, Cancel
-from penstock.engine.worker import HEARTBEAT_US, Chore, Connect, ReadBack, WorkerIdentity, WorkerMachine
+from penstock.engine.worker import HEARTBEAT_US, Chore, Connect, Fetch, ReadBack, WorkerIdentity, WorkerMachine
 from penstock.errors import LimitExceeded, PenstockError, WorkerFailed
 from penstock.operators.errors import describe_error
 from penstock.pipeline.plan import Plan
@@ -29,7 +29,7 @@ from penstock.runtime.connections import Connections
 from penstock.runtime.queries import QueryAssignment, offer_service
 from penstock.runtime.scratch import ScratchClient
 from penstock.runtime.sharing import look_for_sign
-from penstock.runtime.storing import SnapshotStore, SnapshotWriter
+from penstock.runtime.storing import Fetched, SnapshotStore, SnapshotWriter
 from penstock.runtime.suspects import open_guard
 from penstock.runtime.tables import TableAssignment, offer_tables
 from penstock.runtime.transport import LOOPBACK, Keys, Node
@@ -182,6 +182,8 @@ class _Host:
             for done in self._writer.done():
                 if isinstance(done, m.Stored):
                     self._machine.on_stored(done)
+                elif isinstance(done, Fetched):
+                    self._machine.on_fetched(done.stored, done.data)
                 else:
                     guard = open_guard(self._checkpoint, self._worker) if self._careful else None
                     with self._speaking():
@@ -199,6 +201,8 @@ class _Host:
             case ReadBack(snapshots=snapshots, careful=careful):
                 self._careful = careful
                 self._writer.read(snapshots)
+            case Fetch(snapshot=stored):
+                self._writer.fetch(stored)
             case Persist():
                 self._writer.submit(chore)
 

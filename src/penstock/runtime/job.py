@@ -22,6 +22,7 @@ from penstock.control.adaptation import Adaptation, checked_operations
 from penstock.control.events import GroupJobEnded, Replace, Withdraw
 from penstock.control.groups import Submit
 from penstock.control.monitor import Status
+from penstock.control.rescaling import MoveReport
 from penstock.control.resume import check_name, check_renamed
 from penstock.control.scheduler import Phase
 from penstock.durations import parse_us
@@ -31,7 +32,7 @@ from penstock.operators import DEAD_LETTERS, Form
 from penstock.pipeline.options import Options
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Plan, check_serializable
-from penstock.protocol.commands import StopJob, SwitchForm, UseAlternative
+from penstock.protocol.commands import ScaleJob, StopJob, SwitchForm, UseAlternative
 from penstock.runtime.attempts import Attempt, look
 from penstock.runtime.capture import capture
 from penstock.runtime.clock import own_clock
@@ -285,6 +286,29 @@ class Job:
         """
         self._driver.obey(UseAlternative(operation, alternative))
 
+    def scale(self, workers: int) -> None:
+        """Run the job on another number of workers; returns at once, see :meth:`moves` and :meth:`status`.
+
+        Each worker is a Spark task. New ones are ordered from Spark; instances move to them, with their key groups and
+        source partitions, one after the other while the rest works. A worker that has nothing left ends its task, so
+        that Spark can give the executor back.
+
+        Parameters
+        ----------
+        workers : int
+            1 to the job's ``parallelism``.
+
+        Examples
+        --------
+        >>> job = ps.start(pipeline, parallelism=8, workers=2)
+        >>> job.scale(6)
+        """
+        self._driver.obey(ScaleJob(workers))
+
+    def moves(self) -> list[MoveReport]:
+        """Every move of an instance between two workers, with its pause and what was loaded ahead."""
+        return self._driver.moves()
+
     def adaptation(self) -> Adaptation:
         """Switches of form with their reasons, notes on what was not switched and why, groups, costs of both forms."""
         return self._driver.adaptation()
@@ -398,7 +422,10 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
     name : str
         Name of the job, shown by ``penstock top``. Default ``"job"``.
     parallelism : int
-        Workers, and instances of keyed operations. Default: the number of cores, at most 8.
+        Instances of keyed operations, and the most workers that the job may have. Default: the number of cores, at
+        most 8.
+    workers : int
+        Workers that the job begins with; :meth:`Job.scale` changes their number. Default: ``parallelism``.
     master : str
         Spark master. Default: Spark embedded in this process.
     epoch : str
@@ -435,6 +462,9 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
         was; without it, only lost workers are recovered. On a cluster all machines must share it; a cluster whose
         machines share no directory with this one needs a URL (``"s3://…"``). Without it, the driver keeps the
         state of such workers, up to 8 GB.
+    shrink_after : str
+        A worker that Spark has not brought back for so long leaves the job, and the others take over what it had.
+        Default ``"10m"``.
     metrics : str or list of str
         Where samples of the live figures go, twice a second: ``"file:run.jsonl"``, ``"prometheus:9464"``,
         ``"influx:http://127.0.0.1:8086/mydb"``; see docs/metrics.md.

@@ -8,6 +8,7 @@ import msgspec
 
 from penstock.control.adaptation import Adaptation
 from penstock.control.monitor import Audit, OperationFigures, WorkerFigures
+from penstock.control.rescaling import MoveReport
 from penstock.control.switches import SwitchReport
 from penstock.metrics import Histogram
 from penstock.pipeline.plan import Plan
@@ -84,6 +85,8 @@ class Report(msgspec.Struct):
     began_us: int = 0
     """When this run began to read; ``start_us`` is when the first one did."""
     total: Totals | None = None
+    moves: list[MoveReport] = msgspec.field(default_factory=list)
+    """Instances that have moved from one worker to another."""
 
 
 def measured_operations(plan: Plan) -> list[str]:
@@ -132,6 +135,7 @@ def make_report(plan: Plan, driver: Driver) -> Report:
         recoveries=status.recoveries,
         components_ms=_components(driver, measured),
         adaptation=adaptation,
+        moves=driver.moves(),
         began_us=began_us,
         total=Totals(
             runs=driver.runs,

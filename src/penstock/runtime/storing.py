@@ -10,10 +10,11 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.connectors.store import OUTAGE_S
 from penstock.engine.snapshot import InstanceId, Persist
+from penstock.errors import PenstockError
 from penstock.protocol import messages as m
 
 _THREADS = 4
@@ -22,7 +23,17 @@ _CLOSE_S = 5.0
 
 Restored = dict[InstanceId, list[bytes]]
 """Snapshots that were read back, by instance, in the order that was asked for."""
-_Work = Callable[[], "m.Stored | Restored | None"]
+
+
+class Fetched(NamedTuple):
+    """A snapshot that was read beside the work; None: it is not there any more."""
+
+    stored: m.Stored
+    data: bytes | None
+
+
+Done = m.Stored | Restored | Fetched
+_Work = Callable[[], "Done | None"]
 
 
 class SnapshotStore(Protocol):
@@ -42,7 +53,7 @@ class SnapshotWriter:
         self._store = store
         store.wait_for(OUTAGE_S)
         self._todo: list[SimpleQueue[_Work | None]] = [SimpleQueue() for _ in range(_THREADS)]
-        self._done: SimpleQueue[m.Stored | Restored | Exception] = SimpleQueue()
+        self._done: SimpleQueue[Done | Exception] = SimpleQueue()
         self._read_end, self._write_end = os.pipe()
         os.set_blocking(self._read_end, False)
         self._threads = [
@@ -77,7 +88,18 @@ class SnapshotWriter:
         for at in range(len(snapshots)):
             self._todo[at % _THREADS].put(partial(read_one, at))
 
-    def done(self) -> list[m.Stored | Restored]:
+    def fetch(self, stored: m.Stored) -> None:
+        """Have a snapshot read that nobody waits for."""
+
+        def read() -> Fetched:
+            try:
+                return Fetched(stored, self._store.read_snapshot(stored))
+            except (OSError, PenstockError):
+                return Fetched(stored, None)  # whoever counts on it, in a recovery, finds out why
+
+        self._todo[-1].put(read)
+
+    def done(self) -> list[Done]:
         """Return what has been stored and read since the last call, or raise what the disk has answered."""
         if self._done.empty():
             return []
@@ -85,7 +107,7 @@ class SnapshotWriter:
             os.read(self._read_end, 4096)
         except BlockingIOError:
             pass  # what is done is told in a moment; taken now, it is not there then
-        found: list[m.Stored | Restored] = []
+        found: list[Done] = []
         while not self._done.empty():
             each = self._done.get()
             if isinstance(each, Exception):

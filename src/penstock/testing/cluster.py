@@ -13,9 +13,17 @@ from penstock.control.adaptation import Adaptation
 from penstock.control.deliveries import Deliveries
 from penstock.control.driver import Chore as DriverChore
 from penstock.control.driver import DriverMachine, Hand
-from penstock.control.events import AlternativeChosen, CommitRecorded, DrainRequested, RecordCommit, Replace
+from penstock.control.events import (
+    AlternativeChosen,
+    CommitRecorded,
+    DrainRequested,
+    RecordCommit,
+    Replace,
+    ScaleRequested,
+)
 from penstock.control.groups import Submit
 from penstock.control.replicas import Range as ReplicaRange
+from penstock.control.rescaling import MoveReport
 from penstock.control.scheduler import Resumption
 from penstock.engine.line import Range
 from penstock.engine.share import Share
@@ -23,7 +31,7 @@ from penstock.engine.slot import Identity, SlotMachine
 from penstock.engine.snapshot import InstanceId, Persist
 from penstock.engine.switch import Switch
 from penstock.engine.ways.desk import Begin, Cancel
-from penstock.engine.worker import Chore, ReadBack, WorkerIdentity, WorkerMachine
+from penstock.engine.worker import Chore, Fetch, ReadBack, WorkerIdentity, WorkerMachine
 from penstock.errors import PenstockError
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
@@ -62,9 +70,9 @@ class Cluster:
             self._start(worker)
         self._settle()
 
-    def _start(self, worker: int) -> None:
+    def _start(self, worker: int, order: int = 0) -> None:
         self._incarnations += 1
-        identity = WorkerIdentity(worker, self._incarnations, f"worker:{worker}:{self._incarnations}")
+        identity = WorkerIdentity(worker, self._incarnations, f"worker:{worker}:{self._incarnations}", order=order)
         machine = WorkerMachine(self._plan, identity, DRIVER, self._clock_ns, lambda: (0, 0), self.now_us)
         self._machines[worker] = machine
         self._calls[machine] = MadeUpCalls(lambda: self.now_us)
@@ -117,6 +125,21 @@ class Cluster:
             for each in worker.units:
                 if each.spec.id == unit:
                     each.switch(switch)
+
+    def scale(self, workers: int) -> None:
+        """Have the job run on so many workers, as the user would; it takes a few epochs."""
+        self._driver.handle(ScaleRequested(workers), self.now_us)
+        self._settle()
+
+    @property
+    def moves(self) -> list[MoveReport]:
+        """Columns that have moved from one worker to another."""
+        return self._driver.scheduler.rescaling.reports
+
+    @property
+    def placement(self) -> list[int]:
+        """The worker of each instance."""
+        return list(self._driver.scheduler.placement)
 
     def use(self, operation: str, alternative: str | None) -> None:
         """Have an operation use an alternative, as the user would; None: the job chooses."""
@@ -260,6 +283,8 @@ class Cluster:
                         crc=crc32(chore.data),
                     )
                 )
+            case Fetch(snapshot=stored):
+                machine.on_fetched(stored, self.disk.get(stored.name))
             case ReadBack(snapshots=snapshots):
                 found: dict[InstanceId, list[bytes]] = {}
                 for stored in snapshots:
@@ -278,7 +303,7 @@ class Cluster:
             case Submit(group=group, slots=slots) if group < 0:
                 for number in range(slots):
                     self.add_slot(number, group, 0)
-            case Replace():
-                raise AssertionError("no worker is ever silent here")
+            case Replace(worker=worker, order=order):
+                self._start(worker, order)  # nobody is ever silent here: one more is wanted
             case _:
                 pass

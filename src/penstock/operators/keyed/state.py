@@ -79,7 +79,7 @@ def _read_extension(code: int, packed: memoryview) -> Any:
     return Decimal(bytes(packed).decode())
 
 
-_decode = msgspec.msgpack.Decoder(Piece, ext_hook=_read_extension).decode
+decode_piece = msgspec.msgpack.Decoder(Piece, ext_hook=_read_extension).decode
 
 
 def _exact(each: Any) -> Any:
@@ -153,9 +153,9 @@ class KeyedState:
     ) -> None:
         self.spaces: dict[Name, Space] = {}
         self._operation = operation
-        self._several = several
-        self._key_of = key_of
-        self._load = load
+        self.several = several
+        self.key_of = key_of
+        self.load = load
         self._encode = msgspec.msgpack.Encoder(enc_hook=dump).encode
         self._notes_fresh = notes_fresh
         self._numbered = numbered
@@ -225,7 +225,7 @@ class KeyedState:
         else:
             if fresh is not None:
                 entries = [(each, value) for each in fresh if (value := space.get(each)) is not None]
-            groups, key_of = space.groups, self._key_of
+            groups, key_of = space.groups, self.key_of
             for each, value in entries:
                 group = key_group(each if key_of is None else key_of(name, each, value))
                 held = groups.get(group)
@@ -303,13 +303,13 @@ class KeyedState:
             ) from error
 
     def _holds_decimals(self, ids: Iterable[Any]) -> bool:
-        return Decimal in ({type(part) for each in ids for part in each} if self._several else set(map(type, ids)))
+        return Decimal in ({type(part) for each in ids for part in each} if self.several else set(map(type, ids)))
 
     def _groups(self, name: Name, space: Space) -> dict[int, dict[Any, None]]:
         """The ids of a space by key group."""
         if space.groups is None:
             groups: dict[int, dict[Any, None]] = {}
-            key_of = self._key_of
+            key_of = self.key_of
             for each, value in space.items():
                 group = key_group(each if key_of is None else key_of(name, each, value))
                 groups.setdefault(group, {})[each] = None
@@ -339,9 +339,9 @@ class KeyedState:
     def _read(self, pieces: Iterable[bytes], owned: Container[int] | None) -> dict[Name, dict[Any, Any]]:
         """The entries of one log, by space."""
         found: dict[Name, dict[Any, Any]] = {}
-        several = self._several
+        several = self.several
         for packed in pieces:
-            piece = _decode(packed)
+            piece = decode_piece(packed)
             for name in piece.gone:
                 found.pop(name, None)
             for name, ids in piece.removed:
@@ -351,7 +351,7 @@ class KeyedState:
             for name, entries in piece.entries:
                 held = found.setdefault(name, {})
                 held.update(((tuple(each), value) for each, value in entries) if several else entries)
-        key_of, load = self._key_of, self._load
+        key_of, load = self.key_of, self.load
         for name, held in found.items():
             if load is not None:
                 found[name] = held = {each: load(name, each, value) for each, value in held.items()}

@@ -8,13 +8,21 @@ from dataclasses import dataclass
 from random import Random
 
 from penstock.control.scheduler import START_DELAY_US
-from penstock.testing.simulation.faults import SLOT_ACTIONS, SWITCH_MOMENTS, USE_MOMENTS, Action, Fault, Moment
+from penstock.testing.simulation.faults import (
+    MOVE_MOMENTS,
+    SLOT_ACTIONS,
+    SWITCH_MOMENTS,
+    USE_MOMENTS,
+    Action,
+    Fault,
+    Moment,
+)
 from penstock.testing.simulation.network import Weather
 from penstock.testing.simulation.oracle import WINDOW_US, Row
 from penstock.testing.simulation.world import START_US
 
 SILENCE_US = 2_500_000
-_MOMENTS = [moment for moment in Moment if moment not in (*SWITCH_MOMENTS, *USE_MOMENTS)]
+_MOMENTS = [moment for moment in Moment if moment not in (*SWITCH_MOMENTS, *USE_MOMENTS, *MOVE_MOMENTS)]
 _OFTEN = [Moment.MARKER, Moment.STORING, Moment.STORED, Moment.EPOCH_DONE, Moment.RECORDED, Moment.COMMIT]
 _RECOVERY = [Moment.REGISTERED, Moment.RESTART, Moment.ROLLBACK, Moment.ROLLED_BACK, Moment.RESUME]
 _AT_ONE = [Action.KILL_IT, Action.KILL_IT, Action.KILL_IT, Action.KILL_OTHER, Action.KILL_TWO, Action.FREEZE]
@@ -178,6 +186,39 @@ def draw_use_faults(seed: int, random: Random, driver_dies: bool, length_us: int
     """As `draw_faults`; the first one's step goes through the steps of an exchange."""
     moments: list[Moment | None] = [USE_MOMENTS[seed % len(USE_MOMENTS)]]
     moments += random.choices([*USE_MOMENTS, *_OFTEN, None], k=random.choice([0, 1, 1, 2]))
+    faults = []
+    for n, moment in enumerate(moments):
+        action = random.choice(_AT_ONE if moment else _AT_ANY_TIME)
+        if driver_dies and (not n or random.random() < 0.4):
+            action = random.choice(_OF_DRIVER)
+        nth, at_us = random.choice([1, 1, 2, 3]), random.randrange(START_DELAY_US, START_DELAY_US + length_us)
+        faults.append(Fault(action, moment, nth, at_us, random.choice([20_000, 800_000, SILENCE_US + 500_000])))
+    return faults
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The user wants the job to have so many workers."""
+
+    at_us: int
+    workers: int
+
+
+def draw_scales(random: Random, length_us: int, most: int) -> list[Scale]:
+    """When the user wants more workers or fewer: often again before the last wish has come true."""
+    between_us = random.choice([20_000, 100_000, 400_000])
+    scales, at_us = [], START_DELAY_US + random.randrange(between_us)
+    while at_us < START_DELAY_US + length_us:
+        scales.append(Scale(at_us, random.randint(1, most)))
+        at_us += random.randrange(between_us // 4, between_us * 2)
+    return scales
+
+
+def draw_move_faults(seed: int, random: Random, driver_dies: bool, length_us: int) -> list[Fault]:
+    """As `draw_faults`; the first one's step goes through the steps of a move, and of the recovery that it is like."""
+    steps: list[Moment | None] = [*MOVE_MOMENTS, *_RECOVERY]
+    moments = [steps[seed % len(steps)]]
+    moments += random.choices([*steps, *_OFTEN, None, None], k=random.choice([0, 1, 1, 2, 3]))
     faults = []
     for n, moment in enumerate(moments):
         action = random.choice(_AT_ONE if moment else _AT_ANY_TIME)

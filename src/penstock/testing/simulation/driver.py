@@ -142,6 +142,20 @@ class DriverProcess:
             if peer.incarnation not in self._incarnations[worker][-1:] and scheduler.phase in _LIVE:
                 raise Violation(f"{peer} counts, but {self._incarnations[worker][-1]} has registered after it")
 
+        self._check_owners()
+
+    def _check_owners(self) -> None:
+        """No two processes that count have the same instance, whatever moves."""
+        owners: dict[tuple[int, int], str] = {}
+        for process in self._simulation.processes.values() if self._simulation.scenario.scales else ():
+            peer = self.machine.scheduler.peers.get(process.id)
+            if process.worker is None or process.dead or peer is None or peer.incarnation != process.incarnation:
+                continue
+            for unit in process.worker.units:
+                other = owners.setdefault((unit.spec.id, unit.instance), process.name)
+                if other != process.name:
+                    raise Violation(f"{unit.spec.name}.{unit.instance} is on {other} and on {process.name}")
+
     def _do(self, chore: Chore) -> None:
         if self.dead:
             return

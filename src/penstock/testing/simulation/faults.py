@@ -43,6 +43,12 @@ class Moment(Enum):
     USE = "a worker has got the order to use another alternative and not followed it"
     WARMING = "an alternative is being warmed up"
     USED = "a worker has reported that another alternative computes"
+    LOAD = "a worker has been told to load what is to move to it"
+    LOADED = "a worker has reported that it has loaded what is to move to it"
+    HOLD = "a worker has been told to hold behind the next marker"
+    HOLDING = "a worker has reported that it will"
+    RELEASE = "a worker has been told to close what moves away, behind the commit"
+    RELEASED = "a worker has reported that what moves away is closed"
 
 
 class Action(Enum):
@@ -86,6 +92,8 @@ SWITCH_MOMENTS = (
 """Steps of the batch path; the others are there without it too."""
 USE_MOMENTS = (Moment.USE_ORDERED, Moment.USE, Moment.WARMING, Moment.USED)
 """Steps of an exchange of alternatives."""
+MOVE_MOMENTS = (Moment.LOAD, Moment.LOADED, Moment.HOLD, Moment.HOLDING, Moment.RELEASE, Moment.RELEASED)
+"""Steps of a move between two workers."""
 SLOT_ACTIONS = (
     Action.KILL_SLOT,
     Action.KILL_SLOTS,

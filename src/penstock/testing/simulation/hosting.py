@@ -34,7 +34,8 @@ class Hosting:
         self._withdrawn: set[tuple[str, int]] = set()
         """Driver and order."""
         plan, groups = simulation.plan, 1 if simulation.scenario.tight else 3
-        self._cores_all = self.cores = plan.workers + plan.replicas + groups * (plan.options.slots or plan.workers)
+        workers = plan.options.parallelism if simulation.scenario.scales else plan.workers
+        self._cores_all = self.cores = workers + plan.replicas + groups * (plan.options.slots or workers)
 
     def is_full(self, driver: DriverProcess) -> bool:
         """Whether no core of the cluster is free."""
@@ -90,7 +91,11 @@ class Hosting:
 
     def shrink(self, lost: Sequence[Process], until_us: int) -> None:
         """Lose workers together with all cores but those of the other workers, for a while."""
-        self._resize(self._simulation.plan.workers - len(lost))
+        live = self._simulation.plan.workers
+        if self._simulation.scenario.scales:
+            driver = self._simulation.driver
+            live = sum(not each.dead and each.driver is driver for each in self._simulation.processes.values())
+        self._resize(live - len(lost))
         for each in lost:
             self._simulation.kill(each)
         self._world.at(until_us, "the cores are back", lambda: self._resize(self._cores_all))

@@ -11,7 +11,7 @@ from penstock.engine.inspect import WorkerView
 from penstock.engine.share import Share
 from penstock.engine.snapshot import InstanceId, Persist
 from penstock.engine.ways.desk import Begin, Cancel
-from penstock.engine.worker import Chore, ReadBack, WorkerIdentity, WorkerMachine
+from penstock.engine.worker import Chore, Fetch, ReadBack, WorkerIdentity, WorkerMachine
 from penstock.errors import OperationFailed
 from penstock.metrics.times import sooner
 from penstock.protocol import messages as m
@@ -174,6 +174,8 @@ class Process:
         for chore in chores:
             if isinstance(chore, ReadBack):
                 self._read_back(chore, now_us)
+            elif isinstance(chore, Fetch):
+                self._fetch(chore.snapshot)
             elif isinstance(chore, Begin | Cancel):
                 self._calls.order([chore])
         return bool(chores)
@@ -191,6 +193,14 @@ class Process:
             return
         guard = self._simulation.notes.open(self.id) if chore.careful else None
         self.machine.on_restored(found, guard, now_us)
+
+    def _fetch(self, stored: m.Stored) -> None:
+        def read() -> None:
+            if not self.dead:
+                self.machine.on_fetched(stored, self._simulation.disk.files.get(stored.name))
+                self._wake(self._world.now_us)
+
+        self._world.after(self._world.between(10, self._simulation.scenario.write_us_max), f"{self.name} reads", read)
 
     def _store(self, persist: Persist) -> None:
         stored = m.Stored(
@@ -262,7 +272,7 @@ class Process:
         before = worker.inspect()
         for message in _headers(frames[1:]):
             sends = message.producer if isinstance(message, m.Data) else message.consumer
-            sender = before.peers.get(self._simulation.plan.worker_of(sends))
+            sender = before.peers.get(self.machine.plan.worker_of(sends))
             if sender != message.incarnation:
                 self._must_not_take(message, sender, frames, now_us)
                 return
@@ -325,6 +335,9 @@ _SENT = {
     "Finished": Moment.FINISHED,
     "Stopped": Moment.STOPPED,
     "Switched": Moment.RETURNED,
+    "Prepared": Moment.LOADED,
+    "Holding": Moment.HOLDING,
+    "Released": Moment.RELEASED,
 }
 _RECEIVED = {
     "Rollback": Moment.ROLLBACK,
@@ -333,4 +346,7 @@ _RECEIVED = {
     "BeginEpoch": Moment.BEGIN,
     "Switch": Moment.SWITCH,
     "Use": Moment.USE,
+    "Prepare": Moment.LOAD,
+    "Hold": Moment.HOLD,
+    "Release": Moment.RELEASE,
 }

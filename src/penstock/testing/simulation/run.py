@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from penstock.control.events import AlternativeChosen
+from penstock.control.events import AlternativeChosen, ScaleRequested
 from penstock.errors import PenstockError, SparkFailed
 from penstock.protocol.link import Kind
 from penstock.testing.simulation.alternatives import NAMES
@@ -66,6 +66,10 @@ class Outcome:
     """Times that another alternative has taken over, in all instances."""
     warm_ups: int = 0
     """Those before which it was warmed up."""
+    moves: int = 0
+    """Columns that have moved from one worker to another."""
+    loaded: int = 0
+    """Those of them whose state was loaded ahead."""
     activations: int = 0
     """Times that a replica became active."""
 
@@ -85,7 +89,7 @@ class Simulation:
         self.processes: dict[str, Process] = {}
         self.seats: dict[str, Seat] = {}
         self.hosting = Hosting(self)
-        self.exchanges = self.warm_ups = self.activations = 0
+        self.exchanges = self.warm_ups = self.moves = self.loaded = self.activations = 0
         self.switches = self.decisions = self.slot_losses = self.killed_by_record = 0
         self.dismissed: set[int] = set()
         """Processes that have registered and never counted."""
@@ -104,6 +108,8 @@ class Simulation:
                 self.world.after(fault.at_us, f"fault {fault.action.name}", partial(self._strike, fault, None))
         for use in scenario.uses or ():
             self.world.after(use.at_us, "use", partial(self._use, use))
+        for scale in scenario.scales or ():
+            self.world.after(scale.at_us, "scale", partial(self._scale, scale.workers))
         for degree in scenario.degrees or ():
             self.world.after(degree.at_us, "degree", partial(self._want, degree))
         for pin in scenario.pins or ():
@@ -112,6 +118,9 @@ class Simulation:
 
     def _pin(self, pin: Pin) -> None:
         self.driver.pin(pin)
+
+    def _scale(self, workers: int) -> None:
+        self.driver.handle(ScaleRequested(workers))
 
     def _want(self, degree: Degree) -> None:
         self.driver.want(degree)
@@ -256,6 +265,8 @@ class Simulation:
         scheduler, switches = driver.machine.scheduler, driver.machine.loop.switches
         self.recoveries += scheduler.recoveries
         self.refused += scheduler.refused_messages
+        self.moves += len(scheduler.rescaling.reports)
+        self.loaded += sum(each.loaded_bytes > 0 for each in scheduler.rescaling.reports)
         self.switches += len(switches)
         self.activations += sum(each.activations for each in driver.machine.loop.replication.view())
         self.exchanges += sum(each.to in NAMES for each in switches)
@@ -302,6 +313,8 @@ class Simulation:
             len(self.dismissed),
             self.exchanges,
             self.warm_ups,
+            self.moves,
+            self.loaded,
             self.activations,
         )
 

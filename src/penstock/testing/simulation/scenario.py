@@ -23,12 +23,15 @@ from penstock.testing.simulation.draws import (
     SILENCE_US,
     Degree,
     Pin,
+    Scale,
     Wanted,
     draw_bursts,
     draw_degrees,
     draw_faults,
+    draw_move_faults,
     draw_partitions,
     draw_pins,
+    draw_scales,
     draw_steady,
     draw_switch_faults,
     draw_use_faults,
@@ -61,6 +64,9 @@ ALTERNATING = 6_000_000
 """Seeds from here on have an operation with alternatives, which are exchanged."""
 FUNCTIONS = 7_000_000
 """Seeds from here on have process functions with timers, and calls of a service."""
+_STATELESS = (Shape.STATELESS, Shape.KEYED, Shape.SPLIT, Shape.FANOUT)
+RESCALING = 9_000_000
+"""Seeds from here on have workers that come and go."""
 REPLICATED = 8_000_000
 """Seeds from here on have replicas, which are activated, deactivated and lost."""
 _POLICIES = ["skip", "skip", "dead_letter", "dead_letter", "fail"]
@@ -93,6 +99,8 @@ class Scenario:
     """How long Spark takes to start the last one of the first processes; 0: as long as any other."""
     uses: list[Wanted] | None = None
     """Which alternative the user wants when, if there are some."""
+    scales: list[Scale] | None = None
+    """How many workers the user wants when, if that changes."""
     degrees: list[Degree] | None = None
     """How many replicas are wanted of what when, if there are some."""
     held_up: bool = False
@@ -126,6 +134,8 @@ class Scenario:
     @staticmethod
     def of(seed: int) -> Scenario:
         """Draw a scenario; what kind it is depends on where the seed lies."""
+        if seed >= RESCALING:
+            return _rescaling(seed)
         if seed >= REPLICATED:
             return _replicated(seed)
         if seed >= FUNCTIONS:
@@ -410,6 +420,38 @@ def _alternating(seed: int) -> Scenario:
         delivered=not driver_dies and random.random() < 0.5,
         pins=base.pins[:5] if base.pins is not None else None,
         uses=draw_uses(random, length_us, NAMES),
+    )
+
+
+def _rescaling(seed: int) -> Scenario:
+    """Draw a scenario in which the user has workers join and leave, some while forms and alternatives change too."""
+    random = Random(f"rescaling {seed}")
+    base = random.choices([_of_records, _with_functions, _switching, _alternating], [6, 2, 1, 1])[0](seed)
+    length_us = random.choice([300_000, 1_000_000, 2_000_000])
+    driver_dies = random.random() < 0.2
+    if base.shape in _STATELESS and base.uses is None and random.random() < 0.7:
+        base = replace(base, shape=random.choice([Shape.RUNNING, Shape.WINDOW, Shape.LATE, Shape.DEEP]))
+    most = random.choice([2, 3, 3, 4])
+    faults = draw_move_faults(seed, random, driver_dies, length_us)
+    if random.random() < 0.15:  # cores that are gone for good, as far as this job is concerned
+        at_us = random.randrange(START_DELAY_US, START_DELAY_US + length_us)
+        faults = [Fault(Action.SHRINK, None, 1, at_us, 30 * SILENCE_US), *faults[:1]]
+    return replace(
+        base,
+        partitions=draw_partitions(random, length_us, late=base.shape is Shape.LATE),
+        options=replace(
+            base.options,
+            parallelism=most,
+            workers=random.randint(1, most),
+            epoch_us=random.choice([10_000, 30_000, 100_000]),
+            state_slice=random.choice([1, 1, 2, 2_000]),
+            shrink_after_us=random.choice([3, 8]) * SILENCE_US,
+        ),
+        faults=faults,
+        delivered=not driver_dies and random.random() < 0.5,
+        write_us_max=random.choice([100, 5_000]),
+        pins=base.pins[:5] if base.pins is not None else None,
+        scales=draw_scales(random, length_us, most),
     )
 
 

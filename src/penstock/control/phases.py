@@ -1,0 +1,53 @@
+"""The life of a job: its phases, what it may go on from, and what its scheduler waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from penstock.control.events import Used
+from penstock.protocol import messages as m
+
+
+class Phase(Enum):
+    """Where a job is in its life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    DRAINING = "draining"
+    ENDING = "ending"
+    ENDED = "ended"
+    FAILED = "failed"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job has come to its end, well or not."""
+        return self in (Phase.ENDED, Phase.FAILED)
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """What a job goes on from when it is started again: its last commit."""
+
+    epoch: int
+    start_us: int
+    generation: int
+    snapshots: list[m.Stored] = field(default_factory=list)
+    alternatives: Mapping[str, Used] = field(default_factory=dict)
+    """Which alternative each operation was to use."""
+
+
+@dataclass(frozen=True)
+class SchedulerView:
+    """What a scheduler waits for, to be looked at."""
+
+    phase: Phase
+    generation: int
+    begun_epoch: int
+    committed_epoch: int
+    is_recording: bool
+    waiting_epoch: frozenset[int]
+    waiting_finish: frozenset[int]
+    waiting_stop: frozenset[int]
+    waiting_rollback: frozenset[int]
