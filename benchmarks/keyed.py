@@ -40,7 +40,7 @@ def main() -> None:
     chosen = [each for each in sys.argv[1:] if not each.isdigit()] or list(pipelines())
     seconds = next((int(each) for each in sys.argv[1:] if each.isdigit()), 30)
     for name in chosen:
-        with ps.start(pipelines()[name], parallelism=2, name=f"bench-{name}") as job:
+        with ps.start(pipelines()[name], parallelism=1, name=f"bench-{name}") as job:
             while not job.began_us:
                 job.wait(0.1)
             until = monotonic() + seconds / 4

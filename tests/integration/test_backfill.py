@@ -85,12 +85,13 @@ def test_of_results_so_far_history_has_the_last_ones(queries: Any) -> None:
     source = queries.createDataFrame(pa.Table.from_batches([schema.to_batch([schema.record_type(**r) for r in rows])]))
     frames = ps.backfill(whole, {"events": source}, spark=queries)
     found = counted(frames, len(made))
+    streamed = {}
     for i, (keys, stream) in enumerate(made):
         last = {tuple(row.values())[:keys]: row for row in harness.rows(f"sink{i}")}
         assert len(last) < len(harness.rows(f"sink{i}"))
-        batch = stream.schema.to_batch([stream.schema.record_type(**row) for row in last.values()])
-        streamed = queries.createDataFrame(pa.Table.from_batches([batch]))
-        assert counted({"sink0": streamed}, 1)["sink0"] == found[f"sink{i}"]
+        batch = stream.schema.to_batch([stream.schema.coerce(row) for row in last.values()])
+        streamed[f"sink{i}"] = queries.createDataFrame(pa.Table.from_batches([batch]))
+    assert counted(streamed, len(made)) == found
     unordered = events.window(ps.count_window(3)).count().to(ps.memory())
     with pytest.raises(InvalidGraph, match=r"'count'.*in which order.*on="):
         ps.backfill(unordered, {"events": source}, spark=queries)
