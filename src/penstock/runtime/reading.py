@@ -67,8 +67,9 @@ class State:
         """The rows as a DataFrame of Spark's; stored keys and values as JSON text."""
         import pyarrow as pa
 
-        rows = [{**row, "key": _json(row["key"]), "value": _json(row["value"])} for row in self.rows]
-        rows = rows if self.schema is _RAW else self.rows
+        rows = self.rows
+        if self.schema is _RAW:
+            rows = [{**row, "key": _json(row["key"]), "value": _json(row["value"])} for row in rows]
         batch = self.schema.to_batch([self.schema.coerce(row) for row in rows])
         made = any_session(spark).createDataFrame(pa.Table.from_batches([batch], self.schema.arrow))
         return made.select(*(made[field.name].cast(field.dataType) for field in spark_schema(self.schema).fields))
