@@ -173,9 +173,18 @@ def _opened(value: object, header: object) -> object:
         return value
     try:
         layout, values = msgspec.msgpack.decode(value)
-        return dict(zip(header[layout], values, strict=True))  # type: ignore[index]
+        return dict(zip(_layouts(header)[layout], values, strict=True))
     except (msgspec.DecodeError, TypeError, ValueError, IndexError):
         return value
+
+
+def _layouts(header: object) -> list[list[str]]:
+    """The lists of names in what is stored beside the keys."""
+    if not isinstance(header, list | tuple):
+        return []
+    if header and all(isinstance(each, list) and all(isinstance(name, str) for name in each) for each in header):
+        return list(header)
+    return next((found for each in header if (found := _layouts(each))), [])
 
 
 def _hashable(key: object) -> object:
