@@ -29,10 +29,9 @@ def pipeline(sink: ps.connectors.Sink) -> ps.Pipeline:
     rows = [*EVENTS, At("1h")]  # and then nothing, for longer than the test takes
     events = ps.stream("events", ps.records(rows, schema="k string, at timestamp", partitions=2))
     running = events.key_by("k").count(name="running")
-    windows = (
-        events.key_by("k").window("5s", on="at").aggregate(n=ps.agg.count(), last=ps.agg.max("at"), name="windows")
-    )
-    return running.to(sink, name="a") + windows.to(ps.memory(), name="b")
+    windows = events.key_by("k").window("5s", on="at").aggregate(n=ps.agg.count(), name="windows")
+    visits = events.key_by("k").process(Visits, schema="k string", name="visits")
+    return running.to(sink, name="a") + windows.to(ps.memory(), name="b") + visits.to(ps.memory(), name="c")
 
 
 def test_the_state_of_a_checkpoint_is_read_while_the_job_runs_as_stored_and_as_results(

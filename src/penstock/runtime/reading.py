@@ -67,8 +67,9 @@ class State:
         """The rows as a DataFrame of Spark's; stored keys and values as JSON text."""
         import pyarrow as pa
 
-        rows = [{**row, "key": _json(row["key"]), "value": _json(row["value"])} for row in self.rows]
-        rows = rows if self.schema is _RAW else self.rows
+        rows = self.rows
+        if self.schema is _RAW:
+            rows = [{**row, "key": _json(row["key"]), "value": _json(row["value"])} for row in rows]
         batch = self.schema.to_batch([self.schema.coerce(row) for row in rows])
         made = any_session(spark).createDataFrame(pa.Table.from_batches([batch], self.schema.arrow))
         return made.select(*(made[field.name].cast(field.dataType) for field in spark_schema(self.schema).fields))
@@ -172,9 +173,18 @@ def _opened(value: object, header: object) -> object:
         return value
     try:
         layout, values = msgspec.msgpack.decode(value)
-        return dict(zip(header[layout], values, strict=True))  # type: ignore[index]
+        return dict(zip(_layouts(header)[layout], values, strict=True))
     except (msgspec.DecodeError, TypeError, ValueError, IndexError):
         return value
+
+
+def _layouts(header: object) -> list[list[str]]:
+    """The lists of names in what is stored beside the keys."""
+    if not isinstance(header, list | tuple):
+        return []
+    if header and all(isinstance(each, list) and all(isinstance(name, str) for name in each) for each in header):
+        return list(header)
+    return next((found for each in header if (found := _layouts(each))), [])
 
 
 def _hashable(key: object) -> object:
