@@ -22,6 +22,7 @@ from penstock.control.switches import Switches
 from penstock.engine.ways.pool import DEPTH
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.protocol import messages as m
+from penstock.protocol.pulses import ReplicaPulse, UnitPulse
 
 MOMENTS_MAX = 1_000
 """Moments that are kept; when there are more, two become one."""
@@ -92,7 +93,7 @@ class _Away:
     busy_us: int = 0
     cpu_us: int = 0
 
-    def add(self, pulse: m.ReplicaPulse) -> None:
+    def add(self, pulse: ReplicaPulse) -> None:
         self.records += pulse.records_out
         self.busy_us += pulse.busy_us
         self.cpu_us += pulse.cpu_us
@@ -122,7 +123,7 @@ class Elastic:
         self._replication = replication
         self._interval_us = plan.options.replica_interval_us
         self._replicator = Replicator(replication.size, self._interval_us)
-        self._pulses: dict[tuple[int, int], m.UnitPulse] = {}
+        self._pulses: dict[tuple[int, int], UnitPulse] = {}
         self._pulsed_us: dict[int, int] = {}
         """By worker: of which moment its last pulse is."""
         self._written: dict[tuple[int, int], int] = {}

@@ -42,6 +42,7 @@ from penstock.errors import InvalidOption
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
+from penstock.protocol.pulses import ReplicaPulse, UnitPulse
 
 DEGREE_MIN = 2
 """Fewer replicas than that are no gain."""
@@ -169,7 +170,7 @@ class Replication:
         """By worker: the replicas that it knows."""
         self._known_us: dict[int, int] = {}
         """By replica: when all workers last knew it."""
-        self._looks: dict[tuple[int, int], deque[tuple[int, m.UnitPulse]]] = {}
+        self._looks: dict[tuple[int, int], deque[tuple[int, UnitPulse]]] = {}
         for unit in plan.units:
             for chosen, (least, _) in bounds(unit).items():
                 if least >= DEGREE_MIN:
@@ -392,7 +393,7 @@ class Replication:
             found.arrival_eps += (new.records_in - old.records_in) / passed_s
             found.service_eps += (new.records_out - old.records_out) / passed_s
             if new.records_out == old.records_out:
-                old = m.ReplicaPulse(first=0, last=0, records_in=0, records_out=0, busy_us=0, cpu_us=0, utilisation={})
+                old = ReplicaPulse(first=0, last=0, records_in=0, records_out=0, busy_us=0, cpu_us=0, utilisation={})
             handled += new.records_out - old.records_out
             busy_us += new.busy_us - old.busy_us
             cpu_us += new.cpu_us - old.cpu_us
@@ -422,7 +423,7 @@ def bounds(unit: UnitSpec) -> dict[Range, tuple[int, int]]:
     return found
 
 
-def _is_other(before: m.ReplicaPulse | None, after: m.ReplicaPulse) -> bool:
+def _is_other(before: ReplicaPulse | None, after: ReplicaPulse) -> bool:
     if before is None:
         return True
     return (before.first, before.last) != (after.first, after.last) or after.records_in < before.records_in

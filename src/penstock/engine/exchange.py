@@ -34,7 +34,7 @@ from penstock.engine.stage import Stage
 from penstock.engine.ways import Calls, Slots
 from penstock.operators.alternatives import AlternativesOperator
 from penstock.operators.keyed.exchange import Case, KeyedOperator
-from penstock.protocol import messages as m
+from penstock.protocol.pulses import AlternativePulse
 
 if TYPE_CHECKING:
     from penstock.engine.unit import Unit
@@ -167,7 +167,7 @@ class Exchanges:
 
     # --- figures ------------------------------------------------------------------------------------------------------
 
-    def pulse(self, now_us: int) -> list[m.AlternativePulse]:
+    def pulse(self, now_us: int) -> list[AlternativePulse]:
         """What is active, what each alternative costs as far as that is known, and how often each has failed."""
         found = []
         for index, (stage, operator) in self._stages.items():
@@ -175,7 +175,7 @@ class Exchanges:
             if isinstance(operator, AlternativesOperator):
                 self._try(index, operator, now_us)
             found.append(
-                m.AlternativePulse(
+                AlternativePulse(
                     index=index,
                     active=operator.active,
                     costs_ns={name: cost for (at, name), cost in self._costs_ns.items() if at == index},

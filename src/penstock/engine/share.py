@@ -36,6 +36,7 @@ from penstock.metrics.times import sooner
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
+from penstock.protocol.pulses import UnitPulse
 
 STEP_US_MAX = 5_000
 """No unit begins another block when a step has taken so long: messages and heartbeats must not wait."""
@@ -407,7 +408,7 @@ class Share:
     def pulse(self, now_us: int) -> m.Pulse:
         """How busy the instances here are."""
         pulses = [
-            m.UnitPulse(
+            UnitPulse(
                 unit=unit.spec.id,
                 instance=unit.instance,
                 arrived=unit.input.arrived_records(now_us),

@@ -29,6 +29,7 @@ from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
+from penstock.protocol.pulses import UnitPulse
 
 S = 1_000_000
 START_US = 100 * S
@@ -75,7 +76,7 @@ class Play:
         while self.now_us < until_us:
             self.now_us += CONTROL_US
             for worker in range(2):
-                pulses = [m.UnitPulse(unit=unit.id, instance=worker, arrived=0, waiting=0) for unit in self.plan.units]
+                pulses = [UnitPulse(unit=unit.id, instance=worker, arrived=0, waiting=0) for unit in self.plan.units]
                 self.loop.on_worker(
                     m.Pulse(worker=worker, incarnation=70 + worker, at_us=self.now_us, units=pulses, slots=self.slots),
                     self.now_us,

@@ -19,6 +19,7 @@ from penstock.operators import Form
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
+from penstock.protocol.pulses import AlternativePulse, UnitPulse
 
 S = 1_000_000
 CALM = Load(arrival_eps=1_000, queue_records=0)
@@ -112,14 +113,14 @@ class Play:
         return self.uses.operations["score"]
 
     def pulse(self, costs_us: dict[str, float], failures: dict[str, int] | None = None) -> None:
-        told = m.AlternativePulse(
+        told = AlternativePulse(
             index=self.standing.index,
             active=self.standing.active,
             costs_ns={name: 1000 * cost for name, cost in costs_us.items()},
             failures=failures or {},
             error="ConnectionError: refused" if failures else "",
         )
-        unit = m.UnitPulse(unit=0, instance=0, arrived=0, waiting=0, alternatives=[told])
+        unit = UnitPulse(unit=0, instance=0, arrived=0, waiting=0, alternatives=[told])
         self.uses.on_pulse(m.Pulse(worker=0, incarnation=1, at_us=0, units=[unit], slots=0))
 
     def look(self, arrival_eps: float, p99_ms: float, queue: float = 0, times: int = 1) -> list[WantedUse]:

@@ -16,6 +16,7 @@ from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
+from penstock.protocol.pulses import UnitPulse
 
 S = 1_000_000
 
@@ -52,7 +53,7 @@ def pulse(measures: Measures, at_us: int, *instances: tuple[int, ...], slots: in
                 incarnation=7,
                 at_us=at_us,
                 units=[
-                    m.UnitPulse(unit=0, instance=worker, arrived=arrived, waiting=waiting, blocked_us=sum(blocked_us))
+                    UnitPulse(unit=0, instance=worker, arrived=arrived, waiting=waiting, blocked_us=sum(blocked_us))
                 ],
                 slots=slots,
             )

@@ -15,6 +15,7 @@ from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
+from penstock.protocol.pulses import ReplicaPulse, UnitPulse
 
 S = 1_000_000
 T0 = 100 * S
@@ -53,8 +54,8 @@ class Play:
     def pulse(self, worker: int, known: tuple[int, ...], **figures: Any) -> m.Pulse:
         units = []
         if figures:
-            found = m.ReplicaPulse(**{"first": 1, "last": 1, "utilisation": {0: 0.5, 1: 0.25}, **figures})
-            units = [m.UnitPulse(unit=0, instance=worker, arrived=0, waiting=3, replicas=found)]
+            found = ReplicaPulse(**{"first": 1, "last": 1, "utilisation": {0: 0.5, 1: 0.25}, **figures})
+            units = [UnitPulse(unit=0, instance=worker, arrived=0, waiting=3, replicas=found)]
         return m.Pulse(
             worker=worker, incarnation=70 + worker, at_us=self.now_us, units=units, slots=0, replicas=list(known)
         )

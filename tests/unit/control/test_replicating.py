@@ -18,6 +18,7 @@ from penstock.errors import InvalidOption
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
+from penstock.protocol.pulses import ReplicaPulse, UnitPulse
 
 S = 1_000_000
 
@@ -138,11 +139,11 @@ class Play:
         done, pulse = round(self.done), None
         if self.active:
             busy_us = round(self.away * self.execution_us)
-            pulse = m.ReplicaPulse(
+            pulse = ReplicaPulse(
                 first=0, last=0, records_in=round(self.away), records_out=round(self.away), busy_us=busy_us,
                 cpu_us=0, utilisation={},
             )  # fmt: skip
-        own = m.UnitPulse(
+        own = UnitPulse(
             unit=0, instance=0, arrived=round(self.arrived), waiting=round(self.arrived) - done, replicas=pulse
         )
         known = list(range(8))

@@ -12,6 +12,7 @@ from penstock.control.events import CommitRecorded, Dismiss, Replace, Retire, Sc
 from penstock.control.rescaling import Rescaling, Step
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
+from penstock.protocol.pulses import UnitPulse
 
 
 def plan_on(workers: int, columns: int = 2) -> Plan:
@@ -196,7 +197,7 @@ def test_columns_are_spread_evenly_and_the_busiest_go_first() -> None:
     rescaling.want(3, "", {0})
     assert rescaling.choose({0}) is None, "nobody is up"
     rescaling.on_up(2)
-    pulses = [m.UnitPulse(unit=COUNT, instance=i, arrived=arrived, waiting=0) for i, arrived in enumerate([5, 50, 7])]
+    pulses = [UnitPulse(unit=COUNT, instance=i, arrived=arrived, waiting=0) for i, arrived in enumerate([5, 50, 7])]
     rescaling.on_pulse(m.Pulse(worker=0, incarnation=1, at_us=0, units=pulses, slots=0))
     assert rescaling.choose({0}) == (1, 2)
     plan.placement[:] = [0, 2, 0]

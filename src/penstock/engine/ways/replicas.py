@@ -35,6 +35,7 @@ from penstock.engine.ways.pool import DEPTH, Known, SlotPool, Work
 from penstock.pipeline.options import Grouping
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
+from penstock.protocol.pulses import ReplicaPulse
 from penstock.types import Record
 
 if TYPE_CHECKING:
@@ -225,9 +226,9 @@ class Replicas(Way):
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    def figures(self) -> m.ReplicaPulse:
+    def figures(self) -> ReplicaPulse:
         """What has been dealt, and how busy the active replicas are."""
-        return m.ReplicaPulse(
+        return ReplicaPulse(
             first=self.range.first,
             last=self.range.last,
             records_in=self.records_in,
