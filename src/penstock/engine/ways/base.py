@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.engine.line import Result
     from penstock.engine.switch import Switch
     from penstock.engine.ways.pool import Known
-    from penstock.protocol.messages import ReplicaPulse
+    from penstock.protocol.pulses import ReplicaPulse
 
 
 class Way(ABC):
