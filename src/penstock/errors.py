@@ -408,7 +408,7 @@ class PortOccupied(PenstockError):
     code = "PORT_OCCUPIED"
 
     def __init__(self, *, address: str) -> None:
-        super().__init__(f"'{address}' is in use.", hint="Choose another port, or 0 for any free one.")
+        super().__init__(f"'{address}' is in use.", hint="Choose another port.")
 
 
 class JobNotFound(PenstockError):

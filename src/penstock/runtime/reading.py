@@ -19,7 +19,7 @@ from penstock.engine.state import StateSnapshot, restore_state
 from penstock.errors import CheckpointDamaged, CheckpointMismatch, InvalidOption, nearest
 from penstock.operators import StatefulOperator
 from penstock.operators.keyed.reduce import ReduceOperator
-from penstock.operators.keyed.state import Piece
+from penstock.operators.keyed.state import decode_piece
 from penstock.operators.keys import key_group
 from penstock.pipeline.graph import Graph
 from penstock.pipeline.options import Options
@@ -34,8 +34,6 @@ from penstock.types import Schema, nested_dict
 _TRIES = 5
 """A job that runs may remove what an older commit needs while it is read; then a newer one is there."""
 _RAW = Schema.parse("instance int, key_group int, space string, key string, value string")
-
-_decode_piece = msgspec.msgpack.Decoder(Piece).decode
 
 
 @dataclass(frozen=True)
@@ -154,7 +152,7 @@ def _logs(store: CheckpointStore, last: CommitRecord, anchor: Anchor) -> dict[in
 def _stored(log: Sequence[StateSnapshot]) -> Iterator[tuple[object, object, object]]:
     """Space, key and value of every entry that pieces give."""
     found: dict[object, dict[object, object]] = {}
-    for piece in (_decode_piece(packed) for each in log for packed in each.pieces):
+    for piece in (decode_piece(packed) for each in log for packed in each.pieces):
         for name in piece.gone:
             found.pop(name, None)
         for name, ids in piece.removed:
