@@ -28,6 +28,7 @@ from penstock.engine.share import Share
 from penstock.engine.snapshot import Persist, UnitSnapshot, encode_snapshot
 from penstock.engine.state import Copier, StateSnapshot
 from penstock.engine.unit import Unit
+from penstock.engine.wiring import Wiring
 from penstock.operators.keyed.state import KeyedState
 from penstock.protocol import messages as m
 from penstock.testing.simulation import driver as simulated_driver
@@ -281,8 +282,8 @@ def an_older_snapshot_is_restored(patch: Patch) -> None:
 
 @planted
 def positions_of_inputs_are_forgotten(patch: Patch) -> None:
-    original = Share._inputs
-    patch.setattr(Share, "_inputs", lambda self, unit, i, states, instances: original(self, unit, i, None, instances))
+    original = Wiring.inputs
+    patch.setattr(Wiring, "inputs", lambda self, unit, i, states, instances: original(self, unit, i, None, instances))
 
 
 @planted
@@ -364,13 +365,13 @@ def a_recovery_does_not_wait_for_a_commit_that_is_being_recorded(patch: Patch) -
 
 @planted
 def a_loss_during_a_recovery_forgets_the_first_one(patch: Patch) -> None:
-    original = Scheduler._recover
+    original = Scheduler._recover_lost
 
-    def recover(self: Scheduler, concerned: set[InstanceId], new: set[int]) -> list[Command]:
+    def recover_lost(self: Scheduler) -> list[Command]:
         self._recovering.clear()
-        return original(self, concerned, new)
+        return original(self)
 
-    patch.setattr(Scheduler, "_recover", recover)
+    patch.setattr(Scheduler, "_recover_lost", recover_lost)
 
 
 @planted_where(lambda s: len(s.partitions) < s.options.parallelism and s.shape in FORWARD)

@@ -73,7 +73,8 @@ def open_session(master: str, workers: int, name: str, more: Mapping[str, str] |
                 "it is one of Spark Connect, whose driver is elsewhere: take one with a master, and unset SPARK_REMOTE"
             )
             raise SessionRefused([what])
-        session = SparkSession.getActiveSession() or SparkSession._instantiatedSession
+        # Our own first: the active one may be a session for queries beside it, whose settings do for queries only.
+        session = _own or SparkSession.getActiveSession() or SparkSession._instantiatedSession
         if session is None or session.sparkContext._jsc is None:
             try:
                 # In a thread of its own: in the main one, pyspark would take Ctrl-C over.
