@@ -45,7 +45,7 @@ def test_a_trial_of_the_study_of_workers(tmp_path: Path) -> None:
 def test_a_trial_of_what_the_thesis_only_asks(
     name: str, rows: int, figures: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock_bench.studies.dynamism.find_traces", lambda: [made_up()])
+    monkeypatch.setattr("penstock_bench.studies.dynamism.find_traces", lambda at: [made_up()])
     done = CliRunner().invoke(app, ["bench", "study", name, "--quick", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
     results = msgspec.json.decode((tmp_path / f"{name}.json").read_bytes(), type=Results)

@@ -96,7 +96,8 @@ class Chooser:
     def _failing(self, standing: Standing, memory: _Memory, now_us: int) -> WantedUse | None:
         present = standing.wanted
         for name, breaker in memory.breakers.items():
-            breaker.look(standing.failed(name), name == standing.active, now_us)
+            given_up = name in standing.given_up.values()
+            breaker.look(standing.failed(name), name == standing.active, now_us, given_up=given_up)
         usable = [name for name in standing.of.prefer if not memory.breakers[name].is_out]
         if not usable:
             return None  # it fails everywhere: whoever is active says so by its error policy

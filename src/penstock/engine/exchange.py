@@ -181,6 +181,7 @@ class Exchanges:
                     costs_ns={name: cost for (at, name), cost in self._costs_ns.items() if at == index},
                     failures=dict(operator.failures) if isinstance(operator, AlternativesOperator) else {},
                     error=operator.last_error if isinstance(operator, AlternativesOperator) else "",
+                    given_up=isinstance(operator, AlternativesOperator) and operator.has_given_up,
                 )
             )
         return found

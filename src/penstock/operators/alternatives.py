@@ -203,7 +203,12 @@ class AlternativesOperator(Operator):
     def order(self) -> list[str]:
         """Whom to ask: the active one, unless it has failed too often, then the others from the best one on."""
         others = [name for name in self.of.prefer if name != self.active]
-        return [*others, self.active] if self._in_a_row >= FAILURES_MAX else [self.active, *others]
+        return [*others, self.active] if self.has_given_up else [self.active, *others]
+
+    @property
+    def has_given_up(self) -> bool:
+        """Whether the active one is asked last, because it has failed too often in a row."""
+        return self._in_a_row >= FAILURES_MAX
 
     @contextmanager
     def as_if(self, name: str) -> Iterator[None]:

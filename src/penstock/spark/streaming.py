@@ -174,12 +174,19 @@ class Spool:
 
     def _fail(self, error: object) -> None:
         if not self._stopped.is_set():
-            (self.path / ".failed-unfinished").write_text(one_line(str(error).strip().partition("\n")[0]))
+            (self.path / ".failed-unfinished").write_text(one_line(_reason(str(error).strip())))
             (self.path / ".failed-unfinished").replace(self.path / ".failed")
 
     def stop(self) -> None:
         """Take no more."""
         self._stopped.set()
+
+
+def _reason(error: str) -> str:
+    """The line of an error of Spark's that says why: that of the task that has failed, if there is one."""
+    first, *rest = error.splitlines() or [""]
+    _, found, behind = "\n".join(rest).partition("a task has failed:\n")
+    return behind.partition("\n")[0] if found else first
 
 
 class _SpoolReader(ParquetReader):

@@ -34,7 +34,7 @@ def _no_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def refuse(*_: object) -> None:
         pytest.fail("Spark must not be started")
 
-    monkeypatch.setattr(job, "open_session", refuse)
+    monkeypatch.setattr(job, "open_fitted", refuse)
     monkeypatch.setattr(sys, "path", sys.path[:])
     monkeypatch.setenv("PYTHONPATH", "")
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path / "state"))

@@ -112,13 +112,16 @@ class Play:
     def standing(self) -> Standing:
         return self.uses.operations["score"]
 
-    def pulse(self, costs_us: dict[str, float], failures: dict[str, int] | None = None) -> None:
+    def pulse(
+        self, costs_us: dict[str, float], failures: dict[str, int] | None = None, *, given_up: bool = False
+    ) -> None:
         told = AlternativePulse(
             index=self.standing.index,
             active=self.standing.active,
             costs_ns={name: 1000 * cost for name, cost in costs_us.items()},
             failures=failures or {},
             error="ConnectionError: refused" if failures else "",
+            given_up=given_up,
         )
         unit = UnitPulse(unit=0, instance=0, arrived=0, waiting=0, alternatives=[told])
         self.uses.on_pulse(m.Pulse(worker=0, incarnation=1, at_us=0, units=[unit], slots=0))
@@ -202,6 +205,18 @@ def test_an_alternative_that_fails_gives_way_and_is_tried_again() -> None:
     play.pulse({}, {"exact": 6})
     (again,) = play.look(1_000, 1.0)
     assert "it is tried again in 2s" in again.reason
+
+
+def test_one_that_instances_do_not_ask_any_more_gives_way_however_its_failures_came() -> None:
+    play = Play(latency=None)
+    play.pulse({}, {"exact": 1})
+    assert play.look(1_000, 1.0) == []
+    play.pulse({}, {"exact": 3}, given_up=True)  # it will not fail again: nobody asks it
+    (away,) = play.look(1_000, 1.0)
+    assert away.alternative == "fast"
+    play.pulse({}, {"exact": 3})
+    (back,) = play.look(1_000, 1.0, times=30)
+    assert back.alternative == "exact"
 
 
 def test_a_settled_one_that_fails_gives_way_too_and_comes_back() -> None:

@@ -5,7 +5,8 @@ state    event                                        effect                    
 =======  ===========================================  ============================================  =======
 CLOSED   failures at fewer looks than LOOKS in a row  —                                             CLOSED
 CLOSED   failures at LOOKS looks in a row, or         it is left out for the least pause            OPEN
-         FAILURES of them between two looks
+         FAILURES of them between two looks, or an
+         instance does not ask it any more
 OPEN     the pause is over                            it may be used again                          TRIED
 TRIED    a failure                                    it is left out, twice as long as before       OPEN
 TRIED    used for PROVEN_US without a failure         the pause is the least again                  CLOSED
@@ -44,7 +45,7 @@ class Breaker:
     _since_us: int | None = None
     """Since when it is in use on trial."""
 
-    def look(self, failures: int, active: bool, now_us: int) -> bool:
+    def look(self, failures: int, active: bool, now_us: int, *, given_up: bool = False) -> bool:
         """Take how often it has failed so far; say whether it is left out from now on, and was not before."""
         new = max(0, failures - self._seen)
         self._seen = failures  # of a rebuilt instance, less than before
@@ -64,7 +65,7 @@ class Breaker:
             elif now_us - self._since_us >= PROVEN_US:
                 self.state, self.pause_us = State.CLOSED, PAUSE_US_MIN
             return False
-        return self._open(now_us) if new >= FAILURES or self._in_a_row >= LOOKS else False
+        return self._open(now_us) if given_up or new >= FAILURES or self._in_a_row >= LOOKS else False
 
     def _open(self, now_us: int) -> bool:
         self.state, self.until_us, self._in_a_row = State.OPEN, now_us + self.pause_us, 0
