@@ -132,6 +132,29 @@ def test_a_partition_that_is_given_out_slowly_is_held_within_bounds(
     assert sorted(found) == sorted([*range(20), *range(20)])
 
 
+def test_a_partition_that_was_held_back_when_slots_took_over_is_fetched_again_afterwards(
+    kafka_server: Any, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "HELD_RECORDS_MAX", 8)
+    monkeypatch.setattr(hub, "PUMP_RECORDS", 3)
+    source = ps.kafka(kafka_server.servers, topic, stop="latest").source()
+    source.check()
+    reader, now_us, found = source.reader(0, 2, 0), 0, []
+    deadline = time.monotonic() + WAIT_S
+    while not source._hub or not source._hub.tracks[0].is_paused:
+        now_us += 1_000
+        if (batch := reader.poll(now_us, 1)) is not None:
+            found += [row.offset for row in batch.rows]
+        source._hub.pump(now_us)
+        assert time.monotonic() < deadline
+    while reader.due_records(now_us) < 20 - len(found):
+        now_us += 1_000
+        assert time.monotonic() < deadline
+    found += [offset for _, offset in drain(reader)]
+    reader.close()
+    assert found == list(range(20))
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 SECURED = {

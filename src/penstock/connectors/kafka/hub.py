@@ -121,6 +121,9 @@ class Hub:
         if track.is_fetched:
             track.is_fetched = track.is_whole = False
             track.held.clear()
+            if track.is_paused:  # the client would remember it, and fetch nothing when it is assigned again
+                track.is_paused = False
+                self._consumer.resume([self._at(self._topic, track.partition)])
             self._consumer.incremental_unassign([self._at(self._topic, track.partition)])
 
     def leave(self, track: Track) -> None:
