@@ -165,8 +165,14 @@ def test_operations_before_and_behind_the_call_belong_to_the_alternative() -> No
     assert (harness.count("score", "dead_letters"), harness.count("score", "skipped")) == (1, 1)
 
 
-def test_two_calls_or_state_and_a_call_in_one_alternative_are_refused() -> None:
+def test_two_calls_or_replicas_in_one_alternative_are_refused() -> None:
     call = Remote()
+    with pytest.raises(TypeMismatch, match="has replicas with"):
+        numbers().alternatives(
+            "score",
+            a=lambda s: s.map(lambda r: (r.i, "a"), schema=OUT, replicas=2),
+            b=lambda s: s.map(lambda r: (r.i, "b"), schema=OUT),
+        )
     with pytest.raises(TypeMismatch, match="calls functions twice"):
         numbers().alternatives(
             "score",

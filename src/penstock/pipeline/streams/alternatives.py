@@ -158,6 +158,8 @@ class _Made:
                 )
             if isinstance(step.node.operation, Processing) and step.node.operation.outputs:
                 raise self._refusal(f"has side outputs with '{step.node.name}'", "Only main outputs can be read.")
+            if step.node.replicas is not None:
+                raise self._refusal(f"has replicas with '{step.node.name}'", "Leave replicas= out.")
             if step.inputs[0] is not base._from and step.node.inputs[0].port != MAIN:
                 raise self._refusal(f"reads a side output with '{step.node.name}'", "Only main outputs can be read.")
             found.append(step)
