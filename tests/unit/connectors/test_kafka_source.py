@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 import penstock as ps
 from penstock.connectors.base import Run
@@ -153,6 +154,19 @@ def test_a_partition_that_was_held_back_when_slots_took_over_is_fetched_again_af
     found += [offset for _, offset in drain(reader)]
     reader.close()
     assert found == list(range(20))
+
+
+def test_a_topic_that_has_no_leader_yet_is_asked_again() -> None:
+    place, troubles, asked = access.Access.of("127.0.0.1:1", {}), access.Troubles(), 0
+
+    def question(wait_s: float) -> str:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise KafkaException(KafkaError(KafkaError._NOENT, "No leaders found"))
+        return "answered"
+
+    assert place.ask("offsets", question, place.admin(troubles), troubles) == "answered"
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

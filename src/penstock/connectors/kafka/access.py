@@ -193,6 +193,7 @@ def _is_passing(error: KafkaError) -> bool:
     passing = [kinds._TRANSPORT, kinds._TIMED_OUT, kinds._ALL_BROKERS_DOWN, kinds._WAIT_COORD, kinds._IN_PROGRESS]
     # Brokers hear of a new topic, or of a new leader, one after the other.
     passing += [kinds.NOT_LEADER_FOR_PARTITION, kinds.LEADER_NOT_AVAILABLE, kinds.UNKNOWN_TOPIC_OR_PART]
+    passing.append(kinds._NOENT)  # "No leaders found", of a topic that was just made
     return error.code() in passing or error.retriable()
 
 
