@@ -1,6 +1,6 @@
 """Queries of `transform` that are planned once and run for many micro-batches; the query service keeps them.
 
-To plan a query, and to broadcast the table of its join, takes longer than to run it on some thousand rows. So a query
+To plan a query, and to broadcast the table of its join, is work that every micro-batch would repeat. So a query
 does not say which micro-batch it is for: its tasks find that in a property of the job. It is run again where that must
 give what a new query would:
 
