@@ -323,7 +323,9 @@ def test_a_table_that_cannot_be_read_is_refused_before_anything_starts(postgres_
 # --- tables to look things up in --------------------------------------------------------------------------------------
 
 
-def test_a_table_is_looked_up_in_both_forms_and_read_again(postgres_server: Any) -> None:
+def test_a_table_is_looked_up_in_both_forms_and_read_again(
+    postgres_server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     server = postgres_server
     server.execute(
         "CREATE TABLE ads (ad int PRIMARY KEY, campaign text, since date)",
@@ -349,7 +351,9 @@ def test_a_table_is_looked_up_in_both_forms_and_read_again(postgres_server: Any)
         assert time.monotonic() < deadline
         time.sleep(0.005)
     server.execute("ALTER TABLE ads RENAME TO gone")
-    time.sleep(0.05)
+    while "could not be read again" not in caplog.text:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
     assert operator.process(rows).rows[2].campaign == "hats", "the last rows stay"
 
 

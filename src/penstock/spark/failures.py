@@ -16,12 +16,13 @@ def failures(session: Any, group: str) -> tuple[int, str]:
             info = tracker.getStageInfo(stage)
             if info is not None and info.numFailedTasks:
                 count += info.numFailedTasks
-                error = error or _error_of(session, stage, info.currentAttemptId)
+                error = error or error_of(session.sparkContext, stage, info.currentAttemptId)
     return count, error
 
 
-def _error_of(session: Any, stage: int, attempt: int) -> str:
-    tasks = session.sparkContext._jsc.sc().statusStore().taskList(stage, attempt, TASKS_LOOKED_AT_MAX).iterator()
+def error_of(context: Any, stage: int, attempt: int) -> str:
+    """What Spark says of a task of a stage that has failed; empty where it does not say."""
+    tasks = context._jsc.sc().statusStore().taskList(stage, attempt, TASKS_LOOKED_AT_MAX).iterator()
     while tasks.hasNext():
         message = tasks.next().errorMessage()
         if message.isDefined():

@@ -10,11 +10,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from penstock.spark.failures import error_of
+
 GROUP = "penstock-backfill"
 WATCH_S = 0.2
 FAILURES_MAX = 4
 """Failed tasks that end a job on a cluster, where a machine may be lost; on one machine the first one does."""
-_TASKS_LOOKED_AT_MAX = 100
 
 _lock = threading.Lock()
 _watched: set[int] = set()
@@ -55,14 +56,5 @@ def _end_failing(context: Any, failures_max: int) -> None:
         stages = [found for found in map(tracker.getStageInfo, info.stageIds) if found is not None]
         failed = [found for found in stages if found.numFailedTasks]
         if sum(found.numFailedTasks for found in failed) >= failures_max:
-            cause = _cause(context, failed[0].stageId, failed[0].currentAttemptId)
-            context._jsc.sc().cancelJob(job, f"a task has failed:\n{cause}")
-
-
-def _cause(context: Any, stage: int, attempt: int) -> str:
-    tasks = context._jsc.sc().statusStore().taskList(stage, attempt, _TASKS_LOOKED_AT_MAX).iterator()
-    while tasks.hasNext():
-        message = tasks.next().errorMessage()
-        if message.isDefined():
-            return str(message.get())
-    return "Spark does not say why"
+            cause = error_of(context, failed[0].stageId, failed[0].currentAttemptId)
+            context._jsc.sc().cancelJob(job, f"a task has failed:\n{cause or 'Spark does not say why'}")

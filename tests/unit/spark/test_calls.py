@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 from typing import Any
 
 import pytest
@@ -39,11 +39,15 @@ def test_results_keep_their_order_whenever_the_answers_come() -> None:
 
 
 def test_a_plain_function_is_called_in_threads_and_one_that_hangs_has_failed() -> None:
+    over = threading.Event()
+
     def function(r: Any) -> Any:
-        time.sleep(0.2 if r.n == 1 else 0)
+        if r.n == 1:
+            over.wait()
         return (r.n,)
 
     done = made(function, [0, 1, 2], ErrorPolicy.DEAD_LETTER, timeout="20ms")
+    over.set()
     assert [r.n for r in done.rows] == [0, 2]
     assert done.sides is not None
     assert "no answer within 0.02 s" in done.sides[DEAD_LETTERS][0].error

@@ -26,11 +26,11 @@ from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from penstock.operators.base import RecordForm, StatefulOperator
+from penstock.operators.base import RecordForm
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.bounds import UNBOUNDED_US
+from penstock.operators.keyed.held import HIGH_US, HoldingOperator
 from penstock.operators.keyed.match_once import order_source, watermark_source
-from penstock.operators.keyed.state import KeyedState, Name, read_record
 from penstock.operators.keyed.tag import Side
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
@@ -39,29 +39,17 @@ from penstock.types import Record, Schema
 if TYPE_CHECKING:
     from penstock.operators.keyed.join import Join
 
-_LOW = -(1 << 63)
-_HIGH = 1 << 63
 _TIME = itemgetter(0)
 Entry = tuple[Any, ...]
 """A record's place in the order of its side: time, columns, and its number, to which equal records come only."""
 
 
-class AsOfOperator(StatefulOperator):
-    """The state of one instance: left records that wait, and versions by key, numbered in the order of arrival.
-
-    Attributes
-    ----------
-    watermark_us : int
-        Records before this time are late.
-    next_number : int
-        Number of the next record that is held.
-    """
+class AsOfOperator(HoldingOperator):
+    """The state of one instance: left records that wait, and versions by key, numbered in the order of arrival."""
 
     def __init__(self, of: Join, left: Schema, right: Schema, schema: Schema, errors: Errors) -> None:
-        self.watermark_us = _LOW
-        self.next_number = 0
         self._of = of
-        self.state = KeyedState(errors.operation, several=False, key_of=self._key_of, load=self._load, numbered=True)
+        self.state = self._open(errors.operation)
         self._rows = self.state.open()
         self._ahead: list[Entry] = []
         self._versions: dict[Any, list[Entry]] = {}
@@ -79,14 +67,6 @@ class AsOfOperator(StatefulOperator):
     def held_records(self) -> int:
         """How many records are held: left ones that wait, and versions."""
         return len(self._rows)
-
-    def _key_of(self, name: Name, number: int, row: Record) -> Any:
-        del name, number
-        return self._key(row)
-
-    def _load(self, name: Name, number: int, values: Any) -> Record:
-        del name, number
-        return read_record(self._schema.record_type, values)
 
     def _compile(self, left: Schema, right: Schema, output: Schema, errors: Errors) -> dict[str, Any]:
         of, scope = self._of, {"T": output.record_type}
@@ -173,20 +153,14 @@ class AsOfOperator(StatefulOperator):
                 heappush(due, (versions[0][0] + tolerance_us, versions[0][-1], key))
 
     def finish(self) -> list[Record]:
-        out = self._take_before(_HIGH)
+        out = self._take_before(HIGH_US)
         self._rows.changed.update(dict.fromkeys(self._rows))
         for each in (self._rows, self._versions, self._due):
             each.clear()
         return out
 
-    def header(self) -> Any:
-        return self.watermark_us, self.late_records, self.next_number
-
     def restored(self, headers: Sequence[Any]) -> None:
-        self.watermark_us = max(watermark_us for watermark_us, _, _ in headers)
-        self.late_records = sum(late_records for _, late_records, _ in headers)
-        # Records of several instances have been numbered anew, from 0 on.
-        self.next_number = sum(number for _, _, number in headers)
+        super().restored(headers)
         entries = [(row, self._entry(number, row)) for number, row in self._rows.items()]
         self._ahead += [entry for row, entry in entries if not row._side]
         for row, entry in entries:

@@ -12,12 +12,13 @@ from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from penstock.operators.base import BatchKind, Operation, Operator, RecordForm, StatefulOperator
+from penstock.operators.base import BatchKind, Operation, Operator, RecordForm
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.asof import AsOfOperator
 from penstock.operators.keyed.bounds import Bounds
+from penstock.operators.keyed.held import LOW_US, HoldingOperator
 from penstock.operators.keyed.match_once import MatchOnceOperator, watermark_source
-from penstock.operators.keyed.state import KeyedState, Name, Space, read_record
+from penstock.operators.keyed.state import Name, Space
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
 from penstock.types import Record, Schema, attribute
@@ -29,7 +30,6 @@ BUCKETS = 8
 """Records are dropped by buckets of time, this many in the time that a record is kept for."""
 LEAVING_MIN = 500
 """Records that are let go in one call, at least: a bucket holds many, and records that come must not wait for it."""
-_LOW = -(1 << 63)
 _UNMATCHED = "unmatched"
 """Space with the numbers and keys of outer records that have no partner so far; the others are the buckets."""
 
@@ -87,29 +87,19 @@ class Match(Operation):
         return f"{self.describe()} ({self.input.ddl})"
 
 
-class MatchOperator(StatefulOperator):
-    """The state of one instance: records by side and key, numbered in the order in which they came.
-
-    Attributes
-    ----------
-    watermark_us : int
-        Records before this time are late.
-    next_number : int
-        Number of the next record that is held.
-    """
+class MatchOperator(HoldingOperator):
+    """The state of one instance: records by side and key, numbered in the order in which they came."""
 
     def __init__(self, operation: Match, schema: Schema, errors: Errors) -> None:
-        self.watermark_us = _LOW
-        self.next_number = 0
         self._of = of = operation.of
         self._outer = of.how.keeps_left, of.how.keeps_right
-        self.state = KeyedState(errors.operation, several=False, key_of=self._key_of, load=self._load, numbered=True)
+        self.state = self._open(errors.operation)
         self._sides: tuple[dict[Any, dict[int, Record]], dict[Any, dict[int, Record]]] = ({}, {})
         self._bucket_us = bucket_us(of.bounds)
         # A right record goes by the time of the first left record that it cannot be paired with, as it were.
         self._shift_us = of.bounds.low_us + of.bounds.high_us
         self._buckets: dict[int, Space] = {}
-        self._first_bucket = _LOW
+        self._first_bucket = LOW_US
         # Buckets that have expired and whose records have not all gone; the state holds them until then.
         self._leaving: deque[tuple[int, Iterator[tuple[int, Record]]]] = deque()
         self._leaving_records = 0
@@ -132,15 +122,13 @@ class MatchOperator(StatefulOperator):
         """How many records are held."""
         return sum(map(len, self._buckets.values())) + self._leaving_records
 
-    def _key_of(self, name: Name, number: int, value: Any) -> Any:
-        del number
-        return value if name == _UNMATCHED else self._key(value)
+    def _key_of(self, name: Name, number: int, row: Any) -> Any:
+        return row if name == _UNMATCHED else super()._key_of(name, number, row)
 
-    def _load(self, name: Name, number: int, value: Any) -> Any:
-        del number
+    def _load(self, name: Name, number: int, values: Any) -> Any:
         if name != _UNMATCHED:
-            return read_record(self._schema.record_type, value)
-        return tuple(value) if len(self._of.keys) > 1 else value
+            return super()._load(name, number, values)
+        return tuple(values) if len(self._of.keys) > 1 else values
 
     def open_bucket(self, bucket: int) -> Space:
         """Make room for the records of a time."""
@@ -241,14 +229,8 @@ class MatchOperator(StatefulOperator):
             each.clear()
         return out
 
-    def header(self) -> Any:
-        return self.watermark_us, self.late_records, self.next_number
-
     def restored(self, headers: Sequence[Any]) -> None:
-        self.watermark_us = max(watermark_us for watermark_us, _, _ in headers)
-        self.late_records = sum(late_records for _, late_records, _ in headers)
-        # Records of several instances have been numbered anew, from 0 on.
-        self.next_number = sum(number for _, _, number in headers)
+        super().restored(headers)
         self._buckets |= {name: space for name, space in self.state.spaces.items() if isinstance(name, int)}
         rows = [(number, row) for bucket in self._buckets.values() for number, row in bucket.items()]
         for number, row in sorted(rows, key=lambda each: each[0]):

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.operators.base import RecordForm, StatefulOperator
+from penstock.operators.base import RecordForm
 from penstock.operators.errors import Errors
-from penstock.operators.keyed.state import KeyedState, Name, read_record
+from penstock.operators.keyed.held import HIGH_US, LOW_US, HoldingOperator
 from penstock.operators.keyed.tag import Side
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
@@ -28,14 +28,12 @@ if TYPE_CHECKING:
 
 LONG_QUEUE = 64
 """A key's records wait in a list, which is small; from this length on in a deque, whose first element goes quickly."""
-_LOW = -(1 << 63)
-_HIGH = 1 << 63
 Entry = tuple[Any, ...]
 """A record's place in the order: time, side, columns, and its number, which nothing but an equal record comes to."""
 Queue = list[int] | deque[int]
 
 
-class MatchOnceOperator(StatefulOperator):
+class MatchOnceOperator(HoldingOperator):
     """The state of one instance: records ahead of the watermark in the order of time, and those that wait by key.
 
     With W the event time that every input has reached, less the lateness: a record whose time is before W when it
@@ -45,21 +43,16 @@ class MatchOnceOperator(StatefulOperator):
 
     Attributes
     ----------
-    watermark_us : int
-        Records before this time are late.
-    next_number : int
-        Number of the next record that is held.
     oldest_us : int
         No record that waits is older.
     """
 
     def __init__(self, of: Join, left: Schema, right: Schema, schema: Schema, errors: Errors) -> None:
-        self.watermark_us = self._taken_us = _LOW
-        self.next_number = 0
-        self.oldest_us = _HIGH
+        self._taken_us = LOW_US
+        self.oldest_us = HIGH_US
         self._of = of
         self._outer = of.how.keeps_left, of.how.keeps_right
-        self.state = KeyedState(errors.operation, several=False, key_of=self._key_of, load=self._load, numbered=True)
+        self.state = self._open(errors.operation)
         self._rows = self.state.open()
         # From this number on nothing has been looked at since it came.
         self._fresh_number = 0
@@ -80,14 +73,6 @@ class MatchOnceOperator(StatefulOperator):
     def held_records(self) -> int:
         """How many records are held."""
         return len(self._rows)
-
-    def _key_of(self, name: Name, number: int, row: Record) -> Any:
-        del name, number
-        return self._key(row)
-
-    def _load(self, name: Name, number: int, values: Any) -> Record:
-        del name, number
-        return read_record(self._schema.record_type, values)
 
     def _compile_arrival(self, errors: Errors) -> RecordForm:
         body = ["if r._t < watermark_us: op.late_records += 1", "else:", "    rows_held[n] = r", "    n += 1"]
@@ -181,7 +166,7 @@ class MatchOnceOperator(StatefulOperator):
                 if self._outer[row._side]:
                     out.append(self._alone[row._side](row))
             aging.popleft()
-        self.oldest_us = _HIGH
+        self.oldest_us = HIGH_US
 
     def advance(self, watermark_us: int) -> list[Record]:
         watermark_us -= self._of.lateness_us
@@ -198,20 +183,18 @@ class MatchOnceOperator(StatefulOperator):
         return self._take(due)
 
     def finish(self) -> list[Record]:
-        out = self._take_before(_HIGH)
-        self.expire(_HIGH, out)
+        out = self._take_before(HIGH_US)
+        self.expire(HIGH_US, out)
         return out
 
     def header(self) -> Any:
         return self.watermark_us, self._taken_us, self.late_records, self.next_number
 
     def restored(self, headers: Sequence[Any]) -> None:
-        self.watermark_us = max(watermark_us for watermark_us, _, _, _ in headers)
+        super().restored([(watermark_us, late, number) for watermark_us, _, late, number in headers])
         # Records that one instance had not come to are taken next; so are some that wait, again: that changes nothing.
-        self._taken_us = min(taken_us for _, taken_us, _, _ in headers)
-        self.late_records = sum(late_records for _, _, late_records, _ in headers)
-        # Those of several instances have been numbered anew, from 0 on.
-        self.next_number = self._fresh_number = sum(number for _, _, _, number in headers)
+        self._taken_us = min(taken_us for _, taken_us, *_ in headers)
+        self._fresh_number = self.next_number
         self._place()
 
     def _place(self) -> None:
