@@ -10,7 +10,6 @@ import pandas as pd  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.streaming.tws_tester import TwsTester
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import penstock as ps
@@ -78,7 +77,8 @@ def results(stream: Any) -> list[tuple[Any, ...]]:
 
 
 def test_a_processor_gives_what_sparks_own_tester_gives() -> None:
-    tester = TwsTester(Pages())
+    tws_tester = pytest.importorskip("pyspark.sql.streaming.tws_tester", reason="this PySpark has no tester")
+    tester = tws_tester.TwsTester(Pages())
     expected = []
     for user, at, page in ROWS:
         row = Row(user=user, at=datetime.utcfromtimestamp(at / S), page=page)
