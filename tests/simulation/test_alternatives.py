@@ -255,6 +255,25 @@ def timers_are_not_converted(patch: Patch) -> None:
     patch.setattr(Table, "take_converted", take_converted)
 
 
+@planted_where(lambda scenario: scenario.shape is Shape.WINDOWING)
+def what_a_failed_alternative_has_begun_is_not_undone(patch: Patch) -> None:
+    patch.setattr(ProcessOperator, "undo", lambda self: True)
+
+
+@planted_where(lambda scenario: scenario.shape is Shape.WINDOWING)
+def timers_that_have_fired_are_not_put_back(patch: Patch) -> None:
+    original = ProcessOperator.undo
+
+    def undo(self: ProcessOperator) -> bool:
+        held = {key: set(times) for key, times in self.table.timers.held.items()}
+        done = original(self)
+        for key in list(self.table.timers.held):
+            self.table.timers.put(key, held.get(key, ()))
+        return done
+
+    patch.setattr(ProcessOperator, "undo", undo)
+
+
 @planted_where(lambda scenario: scenario.seed == ALTERNATING + 757)
 def orders_are_repeated_to_nobody_before_the_first_look(patch: Patch) -> None:
     original = ControlLoop.on_resumed

@@ -79,8 +79,8 @@ class Standing:
     costs_ns: dict[int, dict[str, float]] = field(default_factory=dict)
     """By instance."""
     failures: dict[int, dict[str, int]] = field(default_factory=dict)
-    given_up: dict[int, str | None] = field(default_factory=dict)
-    """By instance: the one that it uses and does not ask any more."""
+    given_up: dict[int, str] = field(default_factory=dict)
+    """By instance: the one that it should use and does not ask any more; empty: there is none."""
     error: str = ""
 
     def cost_ns(self, name: str) -> float | None:
@@ -183,7 +183,7 @@ class Uses:
                     if (standing.unit, standing.index) == (unit.unit, each.index):
                         standing.costs_ns[unit.instance] = each.costs_ns
                         standing.failures[unit.instance] = each.failures
-                        standing.given_up[unit.instance] = each.active if each.given_up else None
+                        standing.given_up[unit.instance] = each.given_up
                         standing.error = each.error or standing.error
 
     def view(self) -> dict[str, AlternativesView]:

@@ -99,7 +99,7 @@ class Exchanges:
         left_us, before, case, moved, warm_us = self._clock_ns() // 1000, operator.active, Case.EQUAL, 0, 0
         if isinstance(operator, KeyedOperator):
             number, since_us = self._warming_us.get(use.index, (0, now_us))
-            if number != use.number:
+            if number != use.number or (use.name not in (operator.active, operator.target) and not operator.given_up):
                 if operator.target != use.name or operator.active == use.name:
                     operator.use(use.name)
                     since_us = now_us
@@ -179,9 +179,9 @@ class Exchanges:
                     index=index,
                     active=operator.active,
                     costs_ns={name: cost for (at, name), cost in self._costs_ns.items() if at == index},
-                    failures=dict(operator.failures) if isinstance(operator, AlternativesOperator) else {},
-                    error=operator.last_error if isinstance(operator, AlternativesOperator) else "",
-                    given_up=isinstance(operator, AlternativesOperator) and operator.has_given_up,
+                    failures=dict(operator.failures),
+                    error=operator.last_error,
+                    given_up=operator.given_up,
                 )
             )
         return found
