@@ -6,6 +6,7 @@ settles a form goes through one door: an operation is pinned to record form, pin
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -102,7 +103,9 @@ class ControlLoop:
         self._plan = plan
         self._options = options
         self._pins = settled_pins(plan)
-        self._measures = Measures(plan, cores, self._pins)
+        self._calling: dict[str, Form] = {}
+        """Operations that are in record form whatever is settled, because their alternative calls a function."""
+        self._measures = Measures(plan, cores, ChainMap(self._calling, self._pins))
         self._switcher = Switcher()
         self._chooser = Chooser(cores)
         numbers = count(1)
@@ -252,6 +255,10 @@ class ControlLoop:
             reason = f"wanted by {by}" if by else "wanted by the user"
             self._uses.order(operation, alternative, reason, {}, (now_us - self._began_us) / 1e6, now_us)
 
+    def may_call(self, unit: int) -> bool:
+        """Whether a unit has an alternative that calls a function, and uses it now or soon."""
+        return any(each.may_call for each in self._uses.operations.values() if each.unit == unit)
+
     def used(self) -> dict[str, Used]:
         """Which alternative each operation is to use, for the commit record."""
         return self._uses.used()
@@ -303,6 +310,8 @@ class ControlLoop:
             return commands + self._carry_out(now_us)
         self._control_us = now_us
         self._measures.widths = self._elastic.widths()
+        self._calling.clear()
+        self._calling.update({name: Form.RECORD for name, each in self._uses.operations.items() if each.may_call})
         units = self._measures.units(self._groups.up or self._groups.slots, self._options.interval_us, now_us)
         for decision in self._switcher.decide(now_us, units):
             self._take(decision, now_us)
@@ -378,7 +387,7 @@ class ControlLoop:
         self._advice += self.replication.order(at_s, now_us, advise=self._options.advise)
         switches, failed = self._switches.tick(everywhere, self._options.interval_us, now_us)
         self._settle(failed, now_us)
-        orders: list[m.ToWorker] = [*switches, *self._uses.tick()]
+        orders: list[m.ToWorker] = [*switches, *self._uses.tick(self._switches.is_here)]
         return [Send(peer.worker, order) for order in orders for peer in self._peers]
 
     def _settle(self, settled: Sequence[SwitchEnded], now_us: int) -> None:

@@ -172,6 +172,11 @@ class Switches:
             for unit, state in self._units.items()
         }
 
+    def is_here(self, unit: int) -> bool:
+        """Whether all of a unit is computed by its own instances, and no order says otherwise."""
+        first, last = self.range(unit)
+        return first > last and not self.busy(unit)
+
     def busy(self, unit: int) -> bool:
         """Whether a switch of the unit is under way."""
         return self._units[unit].pending is not None

@@ -223,6 +223,13 @@ class StatefulOperator(Operator):
         self.restored([other.header()])
         return False
 
+    def begin(self, *, undoable: bool) -> None:
+        """What comes next may have to be undone, or need not be."""
+
+    def undo(self) -> bool:
+        """Undo everything since `begin`, which an error of a user's function has ended; say whether that can be."""
+        return False
+
     def take_converted(self, other: StatefulOperator, convert: Callable[[Any, Any], Any]) -> None:
         """Take the state of another operation, of each key what a function makes of it."""
         raise NotImplementedError(f"{type(self).__name__} takes no state of {type(other).__name__} by {convert}")

@@ -16,8 +16,8 @@ class AlternativePulse(msgspec.Struct, array_like=True, frozen=True, kw_only=Tru
     """Blocks that each has failed on so far."""
     error: str = ""
     """What the last of these failures was."""
-    given_up: bool = False
-    """Whether the instance asks others before the active one, which has failed too often."""
+    given_up: str = ""
+    """The one that the instance should use, and does not ask first any more, because it has failed."""
 
 
 class ReplicaPulse(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

@@ -147,6 +147,10 @@ class Cluster:
         self._driver.tick(self.now_us)
         self._settle()
 
+    def may_call(self, unit: int) -> bool:
+        """Whether a unit may call a function, so that it must be in record form."""
+        return self._driver.loop.may_call(unit)
+
     @property
     def adaptation(self) -> Adaptation:
         """What the control loop has done."""

@@ -149,6 +149,8 @@ class Table:
         self._decoders: list[tuple[list[str], Any]] = []
         self._number = 0
         self._unchecked = CHECKED_MAX
+        self.journal: dict[Any, Saved] | None = None
+        """Keys as they were, of all that were changed since; None: nothing will have to be undone."""
 
     def make(self, key: Any) -> Any:
         """Make a key's object, with defaults."""
@@ -199,6 +201,17 @@ class Table:
         values = None if held is None else _encode(self._values(held))
         timers, clocks = self.timers.held.get(key, ()), self.clock_timers.held.get(key, ())
         return Saved(key, values, set(timers), set(clocks), self.seen.get(key))
+
+    def note(self, key: Any) -> None:
+        """Take a key down as it is before it is changed for the first time, where all of that may have to be undone."""
+        if self.journal is not None and key not in self.journal:
+            self.journal[key] = self.save(key)
+
+    def undo(self) -> None:
+        """Undo what was done to all keys since the journal was begun."""
+        for saved in (self.journal or {}).values():
+            self.put_back(saved)
+        self.journal = None
 
     def put_back(self, saved: Saved) -> None:
         """Undo what was done to a key since."""
