@@ -55,8 +55,12 @@ SHAPES: dict[str, Callable[[], ps.Stream]] = {
     "expiring": lambda: events().key_by("k").count(emit="every", ttl="4ms", on="at"),
     "joins": joined,
     "outer joins": lambda: joined(how="full"),
+    "as of": lambda: events().join_asof(
+        events("views").select("k", v=ps.col("n"), seen=ps.col("at")), on="k", left_time="at", right_time="seen",
+        tolerance="6ms",
+    ),
     "timers": alarms,
-}
+}  # fmt: skip
 
 
 class Half:
