@@ -22,6 +22,7 @@ from penstock.control.laws.group_size import IntervalBounds, interval_us
 from penstock.control.measures import Measures
 from penstock.control.monitor import OperationFigures
 from penstock.control.replicas import ReplicasView, Replication
+from penstock.control.staffing import StaffingView
 from penstock.control.switches import FormView, SwitchEnded, Switches, SwitchReport
 from penstock.control.uses import AlternativesView, Uses
 from penstock.errors import InvalidOption, WorkerFailed, nearest
@@ -90,6 +91,8 @@ class Adaptation(msgspec.Struct):
     """By range that may have some."""
     elastic: ElasticReport | None = None
     """Replicas over the run, if the job has some."""
+    workers: StaffingView | None = None
+    """How many workers there are to be, and why; what the job has decided by itself."""
 
 
 class ControlLoop:
@@ -134,6 +137,21 @@ class ControlLoop:
     def switches(self) -> list[SwitchReport]:
         """Switches that are done."""
         return self._switches.switches
+
+    @property
+    def is_switching(self) -> bool:
+        """Whether some range changes form or replicas."""
+        return self._switches.is_busy
+
+    @property
+    def is_in_batch(self) -> bool:
+        """Whether some range is in batch form, or on its way there."""
+        return self._switches.is_away
+
+    def advise(self, report: SwitchReport) -> None:
+        """Take what somebody else would do, had the user not wanted advice alone."""
+        self._advice.append(report)
+        del self._advice[:-ADVICE_MAX]
 
     def inspect(self) -> dict[int, FormView]:
         """The form that each unit is to have; a read-only view."""
@@ -334,10 +352,9 @@ class ControlLoop:
         at_s = (now_us - self._began_us) / 1e6
         if self._options.advise:
             names = list(decision.operations)
-            self._advice.append(
+            self.advise(
                 SwitchReport(round(at_s, 3), names, decision.to.value, 0.0, 0.0, 0, decision.reason, decision.inputs)
             )
-            del self._advice[:-ADVICE_MAX]
             return
         unit, first, last = self._plan.units[decision.unit], decision.first, decision.last
         replicas: tuple[int, ...] = ()
@@ -349,10 +366,7 @@ class ControlLoop:
         at_s = (now_us - self._began_us) / 1e6
         if self._options.advise:
             names, reason = [wanted.operation], wanted.reason
-            self._advice.append(
-                SwitchReport(round(at_s, 3), names, wanted.alternative, 0.0, 0.0, 0, reason, wanted.inputs)
-            )
-            del self._advice[:-ADVICE_MAX]
+            self.advise(SwitchReport(round(at_s, 3), names, wanted.alternative, 0.0, 0.0, 0, reason, wanted.inputs))
             return
         self._uses.order(wanted.operation, wanted.alternative, wanted.reason, wanted.inputs, at_s, now_us)
 

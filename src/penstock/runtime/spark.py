@@ -93,7 +93,8 @@ def open_session(master: str, workers: int, name: str, more: Mapping[str, str] |
 def open_fitted(plan: Plan) -> tuple[SparkSession, Plan]:
     """Return the Spark session, and the plan as it can host it."""
     options = plan.options
-    session = open_session(options.master, plan.workers + plan.replicas, options.name, spark_settings(options))
+    most = max(plan.workers, options.workers_most)
+    session = open_session(options.master, most + plan.replicas, options.name, spark_settings(options))
     if is_own(session):
         return session, plan
     try:
