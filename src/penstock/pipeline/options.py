@@ -128,6 +128,8 @@ class Options:
     """Least time that a micro-batch gathers."""
     group_size: Annotated[int, Whole(1, 1000)] = 0
     """Micro-batches of a group's task; 0: tuned."""
+    calm_us: int = 30_000_000
+    """Slots that have had no work for so long end, all but one."""
     driver_address: str = ""
     """Where the processes of a cluster reach the driver; empty: where Spark's own do."""
     bind_address: str = ""
