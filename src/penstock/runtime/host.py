@@ -173,6 +173,9 @@ class _Host:
                 wake_us, caller = machine.wake_us(now), self._caller
                 if caller.is_calling:
                     wake_us = min(wake_us, caller.wake_us() or wake_us)
+                elif machine.rests(wake_us, now):
+                    node.rest(wake_us - now_us())
+                    continue
                 node.wait(wake_us - now_us(), self._writer.fileno, *caller.filenos)
 
     def _do_chores(self, now: int) -> bool:
