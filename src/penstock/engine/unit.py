@@ -83,10 +83,9 @@ class Unit:
         self.finished = False
         self.snapshots: list[UnitSnapshot] = []
         """Taken and not yet handed over to be stored."""
-        self._reads: Readers | None = None
         self.input: Input
         if logs is None:
-            self.input = self._reads = Readers(spec, instance, plan)
+            self.input = Readers(spec, instance, plan)
         else:
             self.input = Logs(logs, spec.schema, keeps_state=chain.stateful is not None)
         self.times = Times(plan, spec, instance, chain, self.input)
@@ -102,9 +101,10 @@ class Unit:
         for each in logs or ():
             each.rings(self.bell)
         self._here = Here(len(spec.ops), self._leave)
-        self.way: Way = self._here
+        self._base: Way = self._here
         if spec.ops and spec.ops[0].waits:
-            self.way = Calls(spec, chain, self.times, self.line, desk or Desk(), self.bell, self._leave)
+            self._base = Calls(spec, chain, self.times, self.line, desk or Desk(), self.bell, self._leave)
+        self.way: Way = self._base
         self.switches = Switches()
         self.exchanges = Exchanges(self, clock_ns)
         self._pool = pool
@@ -139,11 +139,10 @@ class Unit:
         self.input.wake_up(now_us)
         if self.way is not self._here:
             self.way.look(now_us)
-        switches = self.switches
-        if switches.ordered is not None:
-            self._get_ready(switches.ordered, now_us)
-        if switches.wanted is not None:
-            self._switch(switches.wanted, now_us)
+        if self.switches.ordered is not None:
+            self._get_ready(self.switches.ordered, now_us)
+        if self.switches.wanted is not None:
+            self._switch(self.switches.wanted, now_us)
         if self.exchanges.wanted and self.exchanges.step(now_us):
             self._records_max = 1  # what it costs is found out with few
         worked = self._release(now_us) if self.line.entries else False
@@ -155,7 +154,7 @@ class Unit:
         if marker is not None:
             self._take_marker(*marker, now_us)
             return True
-        if switches.wanted is not None and self.chain.guard is None:
+        if self.switches.wanted is not None and self.chain.guard is None:
             self.way.flush(now_us)  # the way before finishes what it has
             return self._release(now_us) or worked
         self.bell.blocked = not self.has_room
@@ -200,9 +199,9 @@ class Unit:
         """Run a portion through the operations before the range, and hand it to the way."""
         way, rows = self.way, taken.rows
         count = len(rows)
-        if self._reads is not None:
+        if self.spec.source is not None and isinstance(self.input, Readers):
             read_ns = self._clock_ns()
-            self._reads.count_read(count, read_ns - before_ns, taken.due_us, read_ns // 1000)
+            self.input.count_read(count, read_ns - before_ns, taken.due_us, read_ns // 1000)
         if self.tap is not None:
             self.tap.add(rows)
         for passed, origin in self.times.enter(taken, way.until):
@@ -385,12 +384,13 @@ class Unit:
         chosen = switch.range
         what, using = (self.spec.id, self.instance, chosen), self.exchanges.using(chosen)
         ready = not chosen or self._pool.is_ready_for(what, now_us, using, switch.replicas)
+        ready &= not (isinstance(self.way, Calls) and self.way.is_calling)
         if ready or self.switches.has_waited(now_us):
             self.switches.ordered, self.switches.wanted = None, switch
 
     def _switch(self, switch: Switch, now_us: int) -> None:
         """Have the new way take over, if it can now; in careful mode everything stays here."""
-        if self.chain.guard is not None:
+        if self.chain.guard is not None or self.exchanges.calls_in(switch.range):
             return
         if self.way.adapt(switch):
             pass
@@ -398,7 +398,7 @@ class Unit:
             self.way.recall()
             return
         else:
-            self.way = self._here
+            self.way = self._base
             if switch.replicas:
                 self.way = Replicas(self, switch, self._pool, self._leave, self._let_item_out)
             elif switch.range:
