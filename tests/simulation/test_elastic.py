@@ -15,7 +15,7 @@ from penstock.testing.simulation import simulate
 from penstock.testing.simulation.faults import Action, Fault
 from penstock.testing.simulation.scenario import ELASTIC, HOUR_US, Scenario
 
-SEEDS = range(ELASTIC, ELASTIC + 8)
+SEEDS = range(ELASTIC, ELASTIC + 5)
 
 
 def test_seeds() -> None:
