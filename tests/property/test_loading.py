@@ -51,6 +51,7 @@ def alarms() -> ps.Stream:
 SHAPES: dict[str, Callable[[], ps.Stream]] = {
     "counts": lambda: events().key_by("k").count(emit="every"),
     "sessions": lambda: events().key_by("k").window(ps.session("4ms", on="at")).count(),
+    "by number": lambda: events().key_by("k").window(ps.count_window(3, on="at")).aggregate(s=ps.agg.sum("n")),
     "distinct": lambda: events().drop_duplicates("k", on="at", within="4ms"),
     "expiring": lambda: events().key_by("k").count(emit="every", ttl="4ms", on="at"),
     "joins": joined,
