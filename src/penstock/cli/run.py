@@ -10,11 +10,13 @@ import typer
 from penstock.cli.foreground import execute
 from penstock.cli.load import load
 from penstock.cli.outcome import Exit, JsonOut, told
-from penstock.connectors import files
+from penstock.connectors import files as directory
 from penstock.dashboard.summary import last_lines
 from penstock.durations import parse_us
 from penstock.errors import InvalidOption
 from penstock.operators import DEAD_LETTER_SCHEMA
+from penstock.pipeline.options import read_paths
+from penstock.runtime.shipping import check_paths, make_importable
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE.py", help="A Python file with one or more pipelines.")]
 ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Drain and end after this time: 30s, 5m.")]
@@ -90,6 +92,20 @@ MetricsOption = Annotated[
 ]
 
 
+PyFilesOption = Annotated[
+    list[str] | None,
+    typer.Option("--py-files", metavar="A.zip,B.py", help="Modules, packages, archives of them; may be repeated."),
+]
+FilesOption = Annotated[
+    list[str] | None,
+    typer.Option("--files", metavar="A,B", help="Files for the workers, found with pyspark.SparkFiles.get."),
+]
+EnvironmentOption = Annotated[
+    Path | None,
+    typer.Option("--environment", metavar="ARCHIVE", help="The Python of a cluster's workers; see penstock pack."),
+]
+
+
 def run(
     file: FileArgument,
     duration: ForOption = None,
@@ -126,6 +142,9 @@ def run(
     ports: Annotated[
         str | None, typer.Option(metavar="FIRST-LAST", help="Ports that the job's processes listen at.")
     ] = None,
+    py_files: PyFilesOption = None,
+    files: FilesOption = None,
+    environment: EnvironmentOption = None,
     replicas: ReplicasOption = None,
     replica_interval: ReplicaIntervalOption = None,
     grouping: GroupingOption = None,
@@ -144,13 +163,14 @@ def run(
     with told(Exit.REFUSED):
         out = JsonOut(json)
         pins = read_pins(pin or [])
+        sent = shipped(py_files, files)
         with out.aside():
             loaded = load(file)
         wanted = duration if duration is not None else loaded.duration
         seconds = None if wanted is None else parse_us(wanted, option="--for") / 1e6
         sink = None
         if dead_letters is not None:
-            sink = files(str(dead_letters), existing="append")
+            sink = directory(str(dead_letters), existing="append")
             sink.check(DEAD_LETTER_SCHEMA)
         plan = loaded.plan(
             dead_letters=sink,
@@ -170,6 +190,8 @@ def run(
             driver_address=driver_address,
             bind_address=bind_address,
             ports=ports,
+            **sent,
+            environment=environment,
             replicas=replicas,
             replica_interval=replica_interval,
             grouping=grouping,
@@ -184,6 +206,15 @@ def run(
             report = execute(plan, seconds, view=top)
         out.write(report)
         typer.echo("\n".join(last_lines(report)), err=out.standard)
+
+
+def shipped(py_files: list[str] | None, files: list[str] | None) -> dict[str, tuple[str, ...]]:
+    """Read what `--py-files` and `--files` were given, and let the program import the former."""
+    given = {"py_files": py_files, "files": files}
+    sent = {name: read_paths(f"--{name.replace('_', '-')}", ",".join(each)) for name, each in given.items() if each}
+    check_paths(**sent)
+    make_importable(sent.get("py_files", ()))
+    return sent
 
 
 def read_pins(given: list[str]) -> dict[str, str]:

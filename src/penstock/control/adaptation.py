@@ -113,7 +113,7 @@ class ControlLoop:
         self._uses = Uses(plan, numbers, self._switches.switches, used)
         self.replication = Replication(plan, self._switches)
         self._elastic = Elastic(plan, cores, self._switches, self.replication)
-        self._groups = Groups(options.slots or plan.workers, options.group_size or None)
+        self._groups = Groups(options.slots or plan.workers, options.group_size or None, options.calm_us)
         self._advice: list[SwitchReport] = []
         self._notes: list[str] = []
         self._control_us = 0
@@ -290,7 +290,8 @@ class ControlLoop:
             commands += self._groups.know(view.peers, view.start_us)
             commands += self.replication.know(view.peers, view.start_us)
         busy = self._switches.wants_slots
-        self._groups.want(2 if busy else 1 if self._may_switch else 0)
+        settled = not self._options.advise and Form.BATCH in self._pins.values()
+        self._groups.want(2 if busy else 1 if self._may_switch else 0, all_slots=settled)
         commands += self._groups.tick(now_us)
         commands += self.replication.tick(self._options.silence_us, now_us)
         if now_us - self._alive_us >= ALIVE_US:
@@ -299,7 +300,7 @@ class ControlLoop:
         if not view.running:
             self._slotless_us = None
             return commands  # while workers start the first slots do so too; in a recovery nothing changes form
-        wanted = not self._options.advise and (busy or Form.BATCH in self._pins.values())
+        wanted = settled or (busy and not self._options.advise)
         if not wanted or self._groups.up or self._groups.given_up is not None:
             self._unserved_us = None
         elif self._unserved_us is None:
@@ -312,11 +313,11 @@ class ControlLoop:
         self._measures.widths = self._elastic.widths()
         self._calling.clear()
         self._calling.update({name: Form.RECORD for name, each in self._uses.operations.items() if each.may_call})
-        units = self._measures.units(self._groups.up or self._groups.slots, self._options.interval_us, now_us)
+        units = self._measures.units(self._groups.offered or self._groups.slots, self._options.interval_us, now_us)
         for decision in self._switcher.decide(now_us, units):
             self._take(decision, now_us)
         standings, known = list(self._uses.operations.values()), self._measures.figures
-        for choice in self._chooser.decide(standings, units, known, self._groups.up, now_us):
+        for choice in self._chooser.decide(standings, units, known, self._groups.offered, now_us):
             self._take_use(choice, now_us)
         costs_ns, at_s = self._measures.calibrated(Form.RECORD), (now_us - self._began_us) / 1e6
         self._elastic.tick(units, costs_ns, known, at_s, now_us)

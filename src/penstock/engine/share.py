@@ -14,7 +14,7 @@ from penstock.engine.exchange import Use
 from penstock.engine.figures import edge_figures
 from penstock.engine.guard import Guard
 from penstock.engine.inputs import Readers
-from penstock.engine.inspect import UnitView, WorkerView
+from penstock.engine.inspect import WorkerView
 from penstock.engine.line import Range
 from penstock.engine.samples import calibrate
 from penstock.engine.snapshot import (
@@ -445,20 +445,8 @@ class Share:
 
     def inspect(self) -> WorkerView:
         """A read-only view of everything here."""
-        receivers, senders = self._channels.inspect()
-        return WorkerView(
-            self._channels.generation,
-            self._channels.peers,
-            self._epoch_pending,
-            sorted(self._storing),
-            sorted(self._held),
-            [UnitView.of(unit) for unit in self._units.values()],
-            self._pool.inspect(),
-            self._pool.unsent,
-            self._pool.refused_results,
-            receivers,
-            senders,
-        )
+        units = self._units.values()
+        return WorkerView(self._channels, self._pool, units, self._epoch_pending, self._storing, self._held)
 
     def close(self) -> None:
         """Free sinks and sources."""

@@ -128,12 +128,20 @@ class Options:
     """Least time that a micro-batch gathers."""
     group_size: Annotated[int, Whole(1, 1000)] = 0
     """Micro-batches of a group's task; 0: tuned."""
+    calm_us: int = 30_000_000
+    """Slots that have had no work for so long end, all but one."""
     driver_address: str = ""
     """Where the processes of a cluster reach the driver; empty: where Spark's own do."""
     bind_address: str = ""
     """Where the driver listens; empty: at its address."""
     ports: tuple[int, int] = (0, 0)
     """First and last of the ports that a job's processes listen at; (0, 0): any."""
+    py_files: tuple[str, ...] = ()
+    """Modules, packages and archives of them that the workers import."""
+    files: tuple[str, ...] = ()
+    """Files that the workers open."""
+    environment: str = ""
+    """An archive with the Python that the workers of a cluster run."""
     replicas: Annotated[int, Whole(0, REPLICAS_MAX)] = 0
     """Processes that stand by to compute operations in record form; 0: as many as operations ask for."""
     grouping: Annotated[Grouping, OneOf(Grouping)] = Grouping.LOAD
@@ -168,6 +176,9 @@ class Options:
         driver_address: str | None = None,
         bind_address: str | None = None,
         ports: str | None = None,
+        py_files: str | Sequence[str | os.PathLike[str]] = (),
+        files: str | Sequence[str | os.PathLike[str]] = (),
+        environment: str | os.PathLike[str] | None = None,
         shrink_after: str | float = "10m",
         replicas: int = 0,
         grouping: str = "load",
@@ -211,6 +222,9 @@ class Options:
             driver_address=_address("driver_address", driver_address, master),
             bind_address=_address("bind_address", bind_address, master),
             ports=_ports(ports),
+            py_files=read_paths("py_files", py_files),
+            files=read_paths("files", files),
+            environment=os.fspath(environment) if environment is not None else "",
             metrics=read_outlets(metrics),
         )
 
@@ -255,6 +269,14 @@ def read_workers(given: object) -> tuple[int, int]:
         allowed = f"a whole number from 1 to {PARALLELISM_MAX}, or the least and the most of them: (2, 6)"
         raise InvalidOption(option="workers", given=given, allowed=allowed)
     return pair[0], pair[1] if len(pair) == 2 else 0
+
+
+def read_paths(option: str, given: object) -> tuple[str, ...]:
+    """Read paths: a list of them, or a text with commas in between."""
+    each = given.split(",") if isinstance(given, str) else given
+    if not isinstance(each, list | tuple) or not all(isinstance(path, str | os.PathLike) for path in each):
+        raise InvalidOption(option=option, given=given, allowed="paths, as a list or with commas in between")
+    return tuple(dict.fromkeys(os.fspath(path) for path in each if path != ""))
 
 
 def read_replicas(given: int | tuple[int, int], operation: str) -> tuple[int, int]:

@@ -30,6 +30,7 @@ from penstock.runtime.connections import Connections
 from penstock.runtime.queries import QueryAssignment, offer_service
 from penstock.runtime.scratch import ScratchClient
 from penstock.runtime.sharing import Directory, inside, look_for_sign
+from penstock.runtime.shipping import stay_findable
 from penstock.runtime.storing import Fetched, SnapshotStore, SnapshotWriter
 from penstock.runtime.suspects import open_guard
 from penstock.runtime.tables import TableAssignment, offer_tables
@@ -77,7 +78,7 @@ def run_worker(packed: bytes, worker: int, assignment: Assignment, order: int) -
     try:
         plan = open_plan(packed)
     except Exception as error:
-        hint = "Modules that the pipeline imports must be installed, or lie beside the program, on every machine."
+        hint = "Modules must lie beside the program, or be named by py_files, or be installed (see penstock pack)."
         what = f"a worker cannot open the pipeline: {describe_error(error)}."
         _tell_why(assignment, worker, incarnation, WorkerFailed(what, hint=hint))
         return
@@ -104,6 +105,7 @@ def run_worker(packed: bytes, worker: int, assignment: Assignment, order: int) -
 
 def open_plan(packed: bytes) -> Plan:
     """Open the plan that Spark's own closure has brought; nothing that comes from a socket is opened like this."""
+    stay_findable()
     plan: Plan = cloudpickle.loads(packed)
     return plan
 

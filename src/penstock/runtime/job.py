@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.connectors.base import Sink, Source
 from penstock.connectors.store import is_url
@@ -40,19 +40,17 @@ from penstock.runtime.host import Assignment
 from penstock.runtime.interrupts import Acknowledge, taken_interrupts
 from penstock.runtime.metrics_out.exporter import Exporter
 from penstock.runtime.metrics_out.samples import OutletFigures
+from penstock.runtime.packing import check_sent
 from penstock.runtime.progress import WATCH_S, Progress, screen
 from penstock.runtime.queries import open_service
 from penstock.runtime.report import Report, make_report
 from penstock.runtime.scratch import ScratchServer, shares_nothing
 from penstock.runtime.sessions import check_master
 from penstock.runtime.sharing import leave_sign, own_directory, remove_sign
-from penstock.runtime.shipping import ship_program
+from penstock.runtime.shipping import ship
 from penstock.runtime.spark import GroupJobs, Hosting, close_session, open_fitted
 from penstock.runtime.tables import TableService, open_tables
 from penstock.runtime.transport import Keys, Node
-
-if TYPE_CHECKING:
-    pass
 
 END_S = 20.0
 """How long Spark may take to see its tasks end."""
@@ -77,6 +75,7 @@ def plan_of(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: A
         if name not in known:
             raise InvalidOption(option=name, given=value, allowed=", ".join(known), hint=nearest(name, known))
     checked = Options.of(**options)
+    check_sent(checked)
     last, basis = look(checked)
     sinks = None
     if last is not None:
@@ -135,7 +134,7 @@ class Job:
             for end in self._ends:
                 end.claim()
             resumption = restart.resumption() if restart is not None else None
-            ship_program(self._session)
+            ship(self._session, plan.options)
             host = driver_place(self._session, plan.options)
             self._sign = leave_sign(self._plan.options.checkpoint)
             self._node = Node(self._keys, host)
@@ -429,8 +428,7 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
     interval : str
         Least time that a micro-batch gathers. Default ``"50ms"``.
     slots, group_size : int
-        Tasks that run micro-batches side by side (default: as many as workers), and how many each of them runs before
-        its Spark job ends (default: tuned to a scheduling overhead of 5 to 10 %).
+        Tasks that run micro-batches side by side (default: as many as workers), and how many each runs (tuned).
     replicas : int
         Processes that stand by, so that operations with a slow function can be computed by several of them side by
         side; 0, the default: as many as operations ask for with their own ``replicas=``. See docs/replicas.md.
@@ -451,11 +449,13 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
         What `ps.bootstrap` has written: the job begins with that state, and at that position, unless its checkpoint
         has gone further already.
     driver_address, bind_address, ports : str
-        On a cluster: where executors reach this process, what it listens at if that is another address, and at which
-        ports the job's processes listen, ``"40000-40200"``.
+        Where executors reach this process, what it listens at if that differs; ports of all processes, ``"4000-4200"``.
+    py_files, files : list of str
+        Modules, packages and archives that workers import, and files that they open; see docs/cluster.md.
+    environment : path
+        On a cluster: the Python that workers run, as ``penstock pack`` has packed it.
     shrink_after : str
-        A worker that Spark has not brought back for so long leaves the job, and the others take over what it had.
-        Default ``"10m"``.
+        A worker that Spark has not brought back for so long leaves the job to the others. Default ``"10m"``.
     metrics : str or list of str
         Where samples of the live figures go, twice a second, as in ``"prometheus:9464"``; see docs/metrics.md.
     """

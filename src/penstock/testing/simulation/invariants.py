@@ -44,14 +44,14 @@ class Audit:
         seen, next_id = self._seen.get(view.log, (base, blocks[0].first if blocks else view.next_id))
         for block in blocks[max(seen - base, 0) :]:
             if block.first != next_id or block.last < block.first:
-                raise Violation(f"log {view.name}: block {block.first}..{block.last} follows {next_id - 1}")
+                raise Violation(f"log {view.log.name}: block {block.first}..{block.last} follows {next_id - 1}")
             next_id = block.last + 1
         if end < seen or next_id != view.next_id:
-            raise Violation(f"log {view.name} ends at {next_id}, and says {view.next_id}")
+            raise Violation(f"log {view.log.name} ends at {next_id}, and says {view.next_id}")
         self._seen[view.log] = end, next_id
         for consumed, following in view.cursors:
             if not base <= consumed <= following <= end:
-                raise Violation(f"log {view.name}: cursor {consumed}, {following} is not within {base}..{end}")
+                raise Violation(f"log {view.log.name}: cursor {consumed}, {following} is not within {base}..{end}")
 
 
 class StaffingAudit:

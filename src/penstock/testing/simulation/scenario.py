@@ -249,6 +249,7 @@ def _switching(seed: int) -> Scenario:
         slots=random.choice([1, 2, 3]),
         group_size=random.choice([1, 3, 50]),
         interval_us=random.choice([1_000, 5_000, 50_000]),
+        calm_us=Random(f"calm {seed}").choice([0, 50_000, 500_000, 30_000_000]),
     )
     weather = base.weather
     if often:
