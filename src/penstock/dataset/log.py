@@ -28,14 +28,11 @@ class Cursor:
     consumed_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LogView:
     """A log, to be looked at: what it keeps, and where its readers stand."""
 
     log: Log
-    name: str
-    has_room: bool
-    retained_bytes: int
     base: int
     """Index of the first block in the whole sequence."""
     blocks: Sequence[Block]
@@ -126,9 +123,7 @@ class Log:
     def inspect(self) -> LogView:
         """A read-only view."""
         cursors = [(each.consumed, each.next) for each in self._cursors.values()]
-        return LogView(
-            self, self.name, self.has_room, self.retained_bytes, self._base, self._blocks, self._next_id, cursors
-        )
+        return LogView(self, self._base, self._blocks, self._next_id, cursors)
 
     @property
     def committed_epoch(self) -> int:
@@ -144,7 +139,14 @@ class Log:
         """Whether a producer may append; markers may always be appended."""
         if self._weight_in - self._weight_out >= self._retained_max:
             return False
-        return self._bytes_in - self._bytes_out < self._retained_bytes_max and self.has_queue_room
+        if self._bytes_in - self._bytes_out >= self._retained_bytes_max:
+            return False
+        weight = self._weight_in - self._unread_max
+        size_bytes = self._bytes_in - self._unread_bytes_max
+        for cursor in self._cursors.values():  # as in has_queue_room: asked at every step, so without a call
+            if cursor.consumed_weight <= weight or cursor.consumed_bytes <= size_bytes:
+                return False
+        return True
 
     @property
     def has_queue_room(self) -> bool:

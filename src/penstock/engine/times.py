@@ -39,7 +39,8 @@ class Times:
         self._spec = spec
         self._input = source
         self._state = source if chain.stateful is not None and isinstance(source, Logs) else None
-        self._clocked = chain.stateful if chain.stateful is not None and chain.stateful.follows_clock else None
+        self.clocked = chain.stateful if chain.stateful is not None and chain.stateful.follows_clock else None
+        """The state, where it waits for times of the clock."""
         self._own_lane = spec.lane + instance
         self._reached_us: int | None = None
         self._reading = Reading(spec.timing) if spec.timing is not None else None
@@ -70,8 +71,8 @@ class Times:
         if rows:
             if origin.straggler_us is not None:
                 chain.stateful.straggler_us = origin.straggler_us - state.logs[origin.input].delay_us
-            if self._clocked is not None:
-                self._clocked.now_us = chain.now_us
+            if self.clocked is not None:
+                self.clocked.now_us = chain.now_us
             head = chain.push(rows, taken.due_us, 0, stop)
             chain.stateful.straggler_us = None
         reached_us = state.enter(origin)
@@ -86,7 +87,7 @@ class Times:
     @property
     def wake_us(self) -> int | None:
         """When the state is to be told the time, if it waits for that."""
-        return self._clocked.wake_us if self._clocked is not None else None
+        return self.clocked.wake_us if self.clocked is not None else None
 
     def fire(self, now_us: int, until: int | None) -> Pieces:
         """The clock has come to what the state waited for; return what came of it."""

@@ -45,8 +45,8 @@ LAST_WORD_US = 2_000_000
 _FAILURES = (Exception, SystemExit)
 """A function that calls sys.exit has failed like one that raises; it must not look like a lost process."""
 
-Usage = Callable[[], tuple[int, int]]
-"""Memory in bytes and processor time in microseconds of this process."""
+Usage = Callable[[], tuple[int, int, int]]
+"""Memory in bytes, processor time and time at work in microseconds of this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,18 +306,28 @@ class WorkerMachine:
         again_us = self._link.wake_us()
         return wake_us if again_us is None else min(wake_us, again_us)
 
+    def rests(self, wake_us: int, now_us: int) -> bool:
+        """Whether messages may wait until ``wake_us``, which `wake_us` has said: what they bring then shares a turn.
+
+        A turn costs more than what it does. Where sources have something all the time a worker takes as many turns as
+        they need, however many others send to it. It listens at once where it waits for others: for results, for room,
+        or because its sources are slow.
+        """
+        return wake_us - now_us <= 2 * self.plan.options.linger_us and self.share is not None and self.share.is_calm
+
     def _tell_figures(self, share: Share, now_us: int) -> None:
         # What waits may grow although nothing can be done: every heartbeat is a pulse too.
         if now_us - self._pulse_us >= (PULSE_US if self._stirred else HEARTBEAT_US):
             self._pulse_us = now_us
             self._stirred = False
-            self._link.tell(m.encode(share.pulse(now_us)))
+            _, cpu_us, busy_us = self._usage()
+            self._link.tell(m.encode(share.pulse(now_us, busy_us, cpu_us)))
         if now_us - self._beat_us >= HEARTBEAT_US:
             self._beat(share, now_us)
 
     def _beat(self, share: Share, now_us: int) -> None:
         self._beat_us = now_us
-        rss_bytes, cpu_us = self._usage()
+        rss_bytes, cpu_us, _ = self._usage()
         self._link.tell(
             m.encode(
                 m.Heartbeat(
