@@ -167,10 +167,11 @@ class Unit:
     def _take(self, now_us: int) -> bool:
         """Take the next portion of the input."""
         way, source, worked = self.way, self.input, False
-        if (due_us := self.times.wake_us) is not None and due_us <= now_us:
+        if (wake_us := self.times.wake_us(way)) is not None and wake_us <= now_us:
             worked = True
-            for passed, own in self.times.fire(now_us, way.until):
-                way.take(Taken([], now_us, own), passed, now_us)
+            due_us, pieces = self.times.fire(now_us, way.until)
+            for passed, own in pieces:
+                way.take(Taken([], due_us, own), passed, now_us)
         records_max, open_blocks = self._records_max, True
         if way is self._here:
             source.unblock(now_us)
@@ -437,8 +438,8 @@ class Unit:
             self.blocked.begin()
             return self.chain.room_us(now_us)
         if way is self._here:
-            return sooner(sooner(source.wake_us(now_us, None), source.idle_us(now_us)), self.times.wake_us)
-        wake_us = sooner(way.wake_us(), self.times.wake_us)
+            return sooner(sooner(source.wake_us(now_us, None), source.idle_us(now_us)), self.times.wake_us(way))
+        wake_us = sooner(way.wake_us(), self.times.wake_us(way))
         if way.has_room:
             interval_us = way.pace_us if isinstance(way, Slots) and way.range.first < 0 else None
             wake_us = sooner(wake_us, source.wake_us(now_us, interval_us))
