@@ -169,10 +169,11 @@ class Unit:
     def _take(self, now_us: int) -> bool:
         """Take the next portion of the input."""
         way, source, worked = self.way, self.input, False
-        if self.times.clocked is not None and (due_us := self.times.wake_us) is not None and due_us <= now_us:
+        if self.times.waits and (wake_us := self.times.wake_us(way)) is not None and wake_us <= now_us:
             worked = True
-            for passed, own in self.times.fire(now_us, way.until):
-                way.take(Taken([], now_us, own), passed, now_us)
+            due_us, pieces = self.times.fire(now_us, way.until)
+            for passed, own in pieces:
+                way.take(Taken([], due_us, own), passed, now_us)
         records_max, open_blocks, is_full = self._records_max, True, None
         if way is self._here:
             source.unblock(now_us)
@@ -441,8 +442,8 @@ class Unit:
             return self.chain.room_us(now_us)
         if way is self._here:
             wake_us = source.wake_us(now_us, None)
-            return wake_us if self.times.clocked is None else sooner(wake_us, self.times.wake_us)
-        wake_us = sooner(way.wake_us(), self.times.wake_us)
+            return sooner(wake_us, self.times.wake_us(way)) if self.times.waits else wake_us
+        wake_us = sooner(way.wake_us(), self.times.wake_us(way))
         if way.has_room:
             interval_us = way.pace_us if isinstance(way, Slots) and way.range.first < 0 else None
             wake_us = sooner(wake_us, source.wake_us(now_us, interval_us))
