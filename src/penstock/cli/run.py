@@ -50,9 +50,37 @@ GroupSizeOption = Annotated[
     int | None,
     typer.Option("--group-size", metavar="N", help="Micro-batches of a task in one Spark job. Default: tuned."),
 ]
+WorkersOption = Annotated[
+    str | None,
+    typer.Option("--workers", metavar="N|LEAST-MOST", help="Workers: at the start, or within which the job chooses."),
+]
 ReplicasOption = Annotated[
     int | None,
     typer.Option("--replicas", metavar="N", help="Processes that stand by to compute slow operations side by side."),
+]
+ReplicaIntervalOption = Annotated[
+    str | None,
+    typer.Option("--replica-interval", metavar="TIME", help="How often replicas are decided on. Default: 1s."),
+]
+GroupingOption = Annotated[
+    str | None,
+    typer.Option("--grouping", metavar="WHO", help="Which replica is next: load, the least busy one; or shuffle."),
+]
+EventTimeoutOption = Annotated[
+    str | None,
+    typer.Option("--event-timeout", metavar="TIME", help="Drop what has waited for so long at its source, and count."),
+]
+QueueBoundOption = Annotated[
+    int | None,
+    typer.Option("--queue-bound", metavar="N", help="Drop the oldest where more wait at a source, and count them."),
+]
+WorkerIntervalOption = Annotated[
+    str | None,
+    typer.Option("--worker-interval", metavar="TIME", help="How often workers are decided on. Default: 1s."),
+]
+ShrinkAfterOption = Annotated[
+    str | None,
+    typer.Option("--shrink-after", metavar="TIME", help="Go on without a worker that is away so long. Default: 10m."),
 ]
 MetricsOption = Annotated[
     list[str] | None,
@@ -83,9 +111,7 @@ def run(
     duration: ForOption = None,
     master: Annotated[str | None, typer.Option(metavar="URL", help="Spark master. Default: embedded.")] = None,
     parallelism: ParallelismOption = None,
-    workers: Annotated[
-        int | None, typer.Option(metavar="N", help="Workers at the start; see penstock scale. Default: parallelism.")
-    ] = None,
+    workers: WorkersOption = None,
     json: JsonOption = None,
     name: Annotated[str | None, typer.Option(help="Name of the job. Default: the file's.")] = None,
     epoch: Annotated[str | None, typer.Option(metavar="TIME", help="Time between commits. Default: 1s.")] = None,
@@ -120,6 +146,12 @@ def run(
     files: FilesOption = None,
     environment: EnvironmentOption = None,
     replicas: ReplicasOption = None,
+    replica_interval: ReplicaIntervalOption = None,
+    grouping: GroupingOption = None,
+    event_timeout: EventTimeoutOption = None,
+    queue_bound: QueueBoundOption = None,
+    worker_interval: WorkerIntervalOption = None,
+    shrink_after: ShrinkAfterOption = None,
     metrics: MetricsOption = None,
     top: TopOption = True,
 ) -> None:
@@ -161,6 +193,12 @@ def run(
             **sent,
             environment=environment,
             replicas=replicas,
+            replica_interval=replica_interval,
+            grouping=grouping,
+            event_timeout=event_timeout,
+            queue_bound=queue_bound,
+            worker_interval=worker_interval,
+            shrink_after=shrink_after,
             metrics=metrics or None,
         )
     with told(Exit.FAILED):

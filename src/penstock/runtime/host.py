@@ -152,7 +152,8 @@ class _Host:
         if any(op.waits for unit in plan.units for op in unit.ops):
             self._caller.warm_up()
         identity = WorkerIdentity(worker, incarnation, self._node.endpoint, os.getpid(), order)
-        self._machine = WorkerMachine(plan, identity, assignment.driver, now_ns, _usage, now_us())
+        self._began_ns, self._slept_ns = now_ns(), 0
+        self._machine = WorkerMachine(plan, identity, assignment.driver, now_ns, self._usage, now_us())
 
     def serve(self) -> None:
         """Run until told to stop, or until the driver is gone."""
@@ -175,7 +176,14 @@ class _Host:
                 wake_us, caller = machine.wake_us(now), self._caller
                 if caller.is_calling:
                     wake_us = min(wake_us, caller.wake_us() or wake_us)
-                node.wait(wake_us - now_us(), self._writer.fileno, *caller.filenos)
+                before_ns = now_ns()
+                node.wait(wake_us - before_ns // 1000, self._writer.fileno, *caller.filenos)
+                self._slept_ns += now_ns() - before_ns
+
+    def _usage(self) -> tuple[int, int, int]:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        busy_ns = now_ns() - self._began_ns - self._slept_ns
+        return _rss_bytes(), int((usage.ru_utime + usage.ru_stime) * 1e6), busy_ns // 1000
 
     def _do_chores(self, now: int) -> bool:
         worked = False
@@ -246,11 +254,6 @@ class _Host:
         if isinstance(self._store, ScratchClient):
             self._store.close()
         self._node.close()
-
-
-def _usage() -> tuple[int, int]:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return _rss_bytes(), int((usage.ru_utime + usage.ru_stime) * 1e6)
 
 
 def own_place(assignment: Assignment) -> Address:

@@ -294,7 +294,7 @@ class Job:
         """
         self._driver.obey(UseAlternative(operation, alternative))
 
-    def scale(self, workers: int) -> None:
+    def scale(self, workers: int | str) -> None:
         """Run the job on another number of workers; returns at once, see :meth:`moves` and :meth:`status`.
 
         Each worker is a Spark task. New ones are ordered from Spark; instances move to them, with their key groups and
@@ -303,8 +303,8 @@ class Job:
 
         Parameters
         ----------
-        workers : int
-            1 to the job's ``parallelism``.
+        workers : int or "auto"
+            1 to the job's ``parallelism``; "auto": the job chooses, within ``workers=(2, 6)`` if that was given.
 
         Examples
         --------
@@ -404,10 +404,13 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
     name : str
         Name of the job, shown by ``penstock top``. Default ``"job"``.
     parallelism : int
-        Instances of keyed operations, and the most workers that the job may have. Default: the number of cores, at
-        most 8.
-    workers : int
-        Workers that the job begins with; :meth:`Job.scale` changes their number. Default: ``parallelism``.
+        Instances of keyed operations, and the most workers that the job may have. Default: the most that ``workers=``
+        says, else the number of cores, at most 8.
+    workers : int or (int, int)
+        Workers that the job begins with; :meth:`Job.scale` changes their number. Default: ``parallelism``. The least
+        and the most, ``(2, 6)``: it begins with the least, and has as many as the load needs (see docs/scaling.md).
+    worker_interval : str
+        How often the number of workers is decided, where that is left to the job. Default ``"1s"``.
     master : str
         Spark master. Default: Spark embedded in this process.
     epoch : str
@@ -439,15 +442,15 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
         Of more records than this that wait at a source instance, drop the oldest. Default: none are dropped. What
         either drops goes to the dead letters of its chain, or is counted as skipped at the source.
     checkpoint : path
-        Directory, or URL (``"s3://…"``), for snapshots and commits. A job that is started again with it goes on
-        where the last commit was; without it, only lost workers are recovered. All machines must reach it.
+        Directory for snapshots and commits. A job that is started again with it goes on where the last commit
+        was; without it, only lost workers are recovered. Machines that share no directory with this one need a
+        URL (``"s3://…"``), else the driver keeps the state of their workers, up to 8 GB.
     bootstrap : path
         What `ps.bootstrap` has written: the job begins with that state, and at that position, unless its checkpoint
         has gone further already.
-    driver_address, bind_address : str
-        On a cluster: where executors reach this process, and what it listens at if that is another address.
-    ports : str
-        Ports that the processes of the job listen at, ``"40000-40200"``. Default: any free ones.
+    driver_address, bind_address, ports : str
+        On a cluster: where executors reach this process, what it listens at if that is another address, and at which
+        ports the job's processes listen, ``"40000-40200"``.
     py_files, files : list of str
         Modules, packages and archives that workers import, and files that they open; see docs/cluster.md.
     environment : path
@@ -456,8 +459,7 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
         A worker that Spark has not brought back for so long leaves the job, and the others take over what it had.
         Default ``"10m"``.
     metrics : str or list of str
-        Where samples of the live figures go, twice a second: ``"file:run.jsonl"``, ``"prometheus:9464"``,
-        ``"influx:http://127.0.0.1:8086/mydb"``; see docs/metrics.md.
+        Where samples of the live figures go, twice a second, as in ``"prometheus:9464"``; see docs/metrics.md.
     """
     capture(pipelines, dead_letters, None, options)
     return Job(plan_of(*pipelines, dead_letters=dead_letters, **options))

@@ -94,8 +94,9 @@ def open_session(master: str, workers: int, name: str, more: Mapping[str, str] |
 def open_fitted(plan: Plan) -> tuple[SparkSession, Plan]:
     """Return the Spark session, and the plan as it can host it."""
     options = plan.options
+    most = max(plan.workers, options.workers_most)
     settings = {**spark_settings(options), **environment_settings(options)}
-    session = open_session(options.master, plan.workers + plan.replicas, options.name, settings)
+    session = open_session(options.master, most + plan.replicas, options.name, settings)
     try:
         check_unpacked(session, options)
         if is_own(session):
