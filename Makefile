@@ -1,6 +1,6 @@
 # One way to run each chore. Every target makes and uses .venv; afterwards .venv/bin/penstock works.
 PYTHON ?= python3
-PROCESSES ?= 3
+PROCESSES ?= 4
 BIN := .venv/bin
 STAMP := .venv/.installed
 

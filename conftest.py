@@ -7,25 +7,45 @@ from typing import Any
 
 import pytest
 
-PROGRAMS = ("test_cli.py", "test_cluster.py", "test_network.py")
+PROGRAMS = ("test_cli.py", "test_cluster.py", "test_network.py", "test_sessions.py")
 """Tests on real Spark that start programs, each with a Spark of its own."""
+FIRST = ("spark", "more spark", "programs", "tests/simulation/test_seeds.py", "kafka", "tests/simulation/")
+"""What takes longest begins first. Lanes that wait much begin together, beside one that computes."""
+
+
+def lane(nodeid: str) -> str:
+    """What a test runs in one process with: its file; or all that share a broker, or one of two embedded Sparks."""
+    path = nodeid.partition("::")[0]
+    if "kafka" in path:
+        return "kafka"
+    if "/integration/" not in path:
+        return path
+    if path.endswith(PROGRAMS):
+        return "programs"
+    return "spark" if path < "tests/integration/test_n" and path.startswith("tests/") else "more spark"
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    """In several processes, run a file in one, and all that use the embedded Spark in one, beside those of programs."""
+    """Give lanes to the processes, the next one to whichever is done with its own."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):  # xdist's own groups by mark do nothing with pytest 9
         def _split_scope(self, nodeid: str) -> str:
-            path = nodeid.partition("::")[0]
-            if "kafka" in path:
-                return "kafka"  # one broker serves them all
-            if "/integration/" not in path:
-                return path
-            return "programs" if path.endswith(PROGRAMS) else "spark"
+            return lane(nodeid)
 
     return Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put lanes into the order in which several processes take them."""
+
+    def rank(item: pytest.Item) -> int:
+        found = lane(item.nodeid)
+        return next((at for at, name in enumerate(FIRST) if found.startswith(name)), len(FIRST))
+
+    if hasattr(config, "workerinput"):
+        items.sort(key=rank)
 
 
 @pytest.fixture(scope="session")

@@ -9,64 +9,26 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from states import restore, snapshot
 
+from joining import Joining, Row
 from penstock.errors import InvalidOption
-from penstock.operators import Errors, JoinHow, Match, Side, Tag, join_asof
+from penstock.operators import JoinHow, Side, join_asof
 from penstock.operators.keyed.asof import AsOfOperator
 from penstock.types import Schema, record_dict
 
 LEFT = Schema.parse("a bigint, k string, t timestamp")
 RIGHT = Schema.parse("k string, b string, u timestamp")
-Row = tuple[Any, ...]
 HOWS = pytest.mark.parametrize("how", [JoinHow.LEFT, JoinHow.INNER])
 
 
-class AsOf:
-    """The parts of one join, and the snapshots that it has taken."""
-
-    def __init__(
-        self, how: JoinHow, tolerance_us: int | None, lateness_us: int = 0, left: Schema = LEFT, right: Schema = RIGHT
-    ) -> None:
-        tolerance = None if tolerance_us is None else f"{tolerance_us}us"
-        self.of = of = join_asof(
-            "k", tolerance=tolerance, left_time="t", right_time="u", lateness=f"{lateness_us}us", how=how.value
-        )
-        self.schemas = {Side.LEFT: left, Side.RIGHT: right}
-        self.tags = {side: Tag(of, left, right, side).build(self.schemas[side], Errors("join")) for side in Side}
-        self.match = self.new()
-        self.chain = [snapshot(self.match, True)]
-        self.out: list[Row] = []
-
-    def new(self) -> AsOfOperator:
-        left, right = self.schemas.values()
-        match = Match(self.of, left, right).build(self.of.tagged(left, right), Errors("join"))
-        assert isinstance(match, AsOfOperator)
-        return match
-
-    def add(self, side: Side, rows: list[Row]) -> None:
-        records = [self.schemas[side].record_type(*row) for row in rows]
-        assert self.match.process(self.tags[side].process(records).rows).rows == []
-
-    def advance(self, event_time_us: int) -> None:
-        self.keep(self.match.advance(event_time_us))
-
-    def finish(self) -> list[Row]:
-        self.keep(self.match.finish())
-        assert self.match.held_records == 0
-        return self.out
-
-    def keep(self, rows: list[Any]) -> None:
-        self.out += [tuple(record_dict(row).values()) for row in rows]
-
-    def restart(self, full: bool) -> None:
-        """Go on with what was just stored."""
-        packed = snapshot(self.match, full)
-        self.chain = [packed] if full else [*self.chain, packed]
-        again = self.new()
-        restore(again, self.chain)
-        assert again.held_records == self.match.held_records
-        self.match = again
+def as_of(
+    how: JoinHow, tolerance_us: int | None, lateness_us: int = 0, left: Schema = LEFT, right: Schema = RIGHT
+) -> Joining:
+    tolerance = None if tolerance_us is None else f"{tolerance_us}us"
+    times = {"left_time": "t", "right_time": "u", "lateness": f"{lateness_us}us"}
+    asof = Joining(join_asof("k", tolerance=tolerance, how=how.value, **times), left, right)
+    assert isinstance(asof.match, AsOfOperator)
+    return asof
 
 
 def recomputed(lefts: list[Row], rights: list[Row], tolerance_us: int | None, how: JoinHow) -> Counter[Row]:
@@ -105,7 +67,7 @@ MOVES = st.one_of(
 def test_the_result_is_that_of_all_that_is_not_late(
     how: JoinHow, moves: list[Any], tolerance_us: int | None, lateness_us: int
 ) -> None:
-    asof = AsOf(how, tolerance_us, lateness_us)
+    asof = as_of(how, tolerance_us, lateness_us)
     accepted: dict[Side, list[Row]] = {Side.LEFT: [], Side.RIGHT: []}
     watermark_us, late = -1000, 0
     for move, what in moves:
@@ -125,7 +87,9 @@ def test_the_result_is_that_of_all_that_is_not_late(
             case "restart":
                 asof.restart(what)
             case Side():
+                before = len(asof.out)
                 asof.add(move, what)
+                assert len(asof.out) == before, "results come when event time has passed"
                 key = 1 if move is Side.LEFT else 0
                 for row in what:
                     if row[key] is None and not how.keeps(move):
@@ -145,7 +109,7 @@ def test_values_of_every_type_survive_a_restart() -> None:
     right = Schema.parse(
         "k string, u timestamp, p decimal(10,2), s struct<a: int, b: array<string>>, m map<string,int>"
     )
-    asof = AsOf(JoinHow.LEFT, None, right=right)
+    asof = as_of(JoinHow.LEFT, None, right=right)
     (said,) = [right.coerce(("x", 1, Decimal("1.50"), {"a": 1, "b": ["y", None]}, {"z": 2}))]
     asof.add(Side.RIGHT, [tuple(record_dict(said).values())])
     asof.add(Side.LEFT, [(1, "x", 2)])

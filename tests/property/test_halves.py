@@ -118,6 +118,7 @@ def agree_on_partials(operation: Combine, rows: list[Record], policy: ErrorPolic
 
 
 @pytest.mark.parametrize("name", AGGREGATES)
+@settings(max_examples=40)
 @given(rows=GROUPED_ROWS, keys=KEYS, window=st.sampled_from(WINDOWS), policy=POLICIES)
 def test_each_aggregate_combines(
     name: str, rows: list[Record], keys: tuple[str, ...], window: Any, policy: ErrorPolicy

@@ -8,64 +8,22 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from states import restore, snapshot
 
-from penstock.operators import Errors, JoinHow, Match, Side, Tag, join
+from joining import Joining, Row
+from penstock.operators import JoinHow, Side, join
 from penstock.operators.keyed.match_once import MatchOnceOperator
-from penstock.types import Schema, record_dict
+from penstock.types import Schema
 
 LEFT = Schema.parse("a bigint, k string, t timestamp, s string")
 RIGHT = Schema.parse("k string, b string, u timestamp")
-Row = tuple[Any, ...]
 HOWS = pytest.mark.parametrize("how", list(JoinHow))
 
 
-class Once:
-    """The parts of one join, and the snapshots that it has taken."""
-
-    def __init__(
-        self, within_us: int, lateness_us: int, how: JoinHow, left: Schema = LEFT, right: Schema = RIGHT
-    ) -> None:
-        within, lateness = f"{within_us}us", f"{lateness_us}us"
-        times = {"left_time": "t", "right_time": "u"}
-        self.of = of = join("k", within=within, lateness=lateness, how=how.value, match="once", **times)
-        self.schemas = {Side.LEFT: left, Side.RIGHT: right}
-        self.tags = {side: Tag(of, left, right, side).build(self.schemas[side], Errors("join")) for side in Side}
-        self.match = self.new()
-        self.chain = [snapshot(self.match, True)]
-        self.out: list[Row] = []
-
-    def new(self) -> MatchOnceOperator:
-        left, right = self.schemas.values()
-        match = Match(self.of, left, right).build(self.of.tagged(left, right), Errors("join"))
-        assert isinstance(match, MatchOnceOperator)
-        return match
-
-    def add(self, side: Side, rows: list[Row]) -> None:
-        records = [self.schemas[side].record_type(*row) for row in rows]
-        self.keep(self.match.process(self.tags[side].process(records).rows).rows)
-
-    def advance(self, event_time_us: int) -> None:
-        self.keep(self.match.advance(event_time_us))
-
-    def finish(self) -> list[Row]:
-        self.keep(self.match.finish())
-        assert self.match.held_records == 0
-        return self.out
-
-    def keep(self, rows: list[Any]) -> None:
-        self.out += [tuple(record_dict(row).values()) for row in rows]
-
-    def snapshot(self, full: bool) -> None:
-        packed = snapshot(self.match, full)
-        self.chain = [packed] if full else [*self.chain, packed]
-
-    def replace(self) -> None:
-        """Go on with what was last stored, as after a crash right behind it."""
-        again = self.new()
-        restore(again, self.chain)
-        assert again.held_records == self.match.held_records
-        self.match = again
+def joined_once(within_us: int, lateness_us: int, how: JoinHow, left: Schema = LEFT, right: Schema = RIGHT) -> Joining:
+    times = {"left_time": "t", "right_time": "u", "lateness": f"{lateness_us}us"}
+    once = Joining(join("k", within=f"{within_us}us", how=how.value, match="once", **times), left, right)
+    assert isinstance(once.match, MatchOnceOperator)
+    return once
 
 
 def recomputed(lefts: list[Row], rights: list[Row], within_us: int, how: JoinHow) -> Counter[Row]:
@@ -114,7 +72,7 @@ MOVES = st.one_of(
 def test_the_result_is_that_of_taking_what_is_not_late_in_order(
     how: JoinHow, moves: list[Any], within_us: int, lateness_us: int
 ) -> None:
-    once = Once(within_us, lateness_us, how)
+    once = joined_once(within_us, lateness_us, how)
     accepted: dict[Side, list[Row]] = {Side.LEFT: [], Side.RIGHT: []}
     watermark_us, late = -1000, 0
     for move, what in moves:
@@ -125,8 +83,7 @@ def test_the_result_is_that_of_taking_what_is_not_late_in_order(
             case "snapshot":
                 once.snapshot(what)
             case "restore":
-                once.snapshot(what)
-                once.replace()
+                once.restart(what)
             case Side():
                 once.add(move, what)
                 key = 1 if move is Side.LEFT else 0
@@ -151,7 +108,7 @@ def test_partitions_blocks_and_restarts_make_no_difference(
     how: JoinHow, data: st.DataObject, lefts: list[Row], rights: list[Row], within_us: int, lateness_us: int
 ) -> None:
     """Each side in two partitions that are in order but for the lateness, each read in blocks of its own sizes."""
-    once = Once(within_us, lateness_us, how)
+    once = joined_once(within_us, lateness_us, how)
     inputs: list[tuple[Side, list[Row]]] = []
     for side, rows in ((Side.LEFT, lefts), (Side.RIGHT, rights)):
         jitter = data.draw(st.lists(st.integers(0, lateness_us), min_size=len(rows), max_size=len(rows)))
@@ -169,8 +126,7 @@ def test_partitions_blocks_and_restarts_make_no_difference(
         if open_inputs and min(open_inputs) >= 0:
             once.advance(min(open_inputs))
         if data.draw(st.integers(0, 4)) == 0:
-            once.snapshot(data.draw(st.booleans()))
-            once.replace()
+            once.restart(data.draw(st.booleans()))
     assert once.match.late_records == 0
     assert Counter(once.finish()) == recomputed(lefts, rights, within_us, how)
 
@@ -181,7 +137,7 @@ def test_partitions_blocks_and_restarts_make_no_difference(
 def test_a_restored_state_gives_the_same_rows_in_the_same_order(
     how: JoinHow, before: list[Any], after: list[Any]
 ) -> None:
-    original, again = Once(16, 3, how), Once(16, 3, how)
+    original, again = joined_once(16, 3, how), joined_once(16, 3, how)
     for once, restores in ((original, False), (again, True)):
         for move, what in [*before, ("restore", False), *after]:
             match move:
@@ -190,8 +146,7 @@ def test_a_restored_state_gives_the_same_rows_in_the_same_order(
                 case "snapshot":
                     once.snapshot(what)
                 case "restore" if restores:
-                    once.snapshot(what)
-                    once.replace()
+                    once.restart(what)
                 case Side():
                     once.add(move, what)
         once.finish()
@@ -202,7 +157,7 @@ def test_a_restored_state_gives_the_same_rows_in_the_same_order(
 @given(moves=st.lists(MOVES, max_size=20), within_us=st.integers(0, 30))
 def test_pairs_come_in_the_order_of_time(moves: list[Any], within_us: int) -> None:
     """By the later of the two times, so that a window over them waits for nothing."""
-    once = Once(within_us, 0, JoinHow.INNER)
+    once = joined_once(within_us, 0, JoinHow.INNER)
     for move, what in moves:
         if move == "advance":
             once.advance(what)
@@ -241,7 +196,7 @@ def test_every_value_has_its_place_in_the_order(
     rows = [(Side.LEFT, row) for row in lefts] + [(Side.RIGHT, row) for row in rights]
     results = []
     for arrival in (rows, data.draw(st.permutations(rows))):
-        once = Once(1, 0, how, ODD_LEFT, ODD_RIGHT)
+        once = joined_once(1, 0, how, ODD_LEFT, ODD_RIGHT)
         for side, row in arrival:
             once.add(side, [row])
         results.append(Counter(map(repr, once.finish())))

@@ -231,6 +231,18 @@ class Kept(set[str]):
         pass
 
 
+@planted_where(lambda scenario: called(scenario) and scenario.has_slots)
+def slots_are_told_to_call(patch: Patch) -> None:
+    patch.setattr("penstock.engine.exchange._calls", lambda operator, name: False)
+
+
+@planted_where(lambda scenario: called(scenario) and scenario.has_slots)
+def an_order_to_call_does_not_wait_for_the_record_form(patch: Patch) -> None:
+    slots_are_told_to_call(patch)
+    original = Uses.tick
+    patch.setattr(Uses, "tick", lambda self, here: original(self, lambda unit: True))
+
+
 @planted_where(lambda scenario: scenario.shape in (Shape.WINDOWING, Shape.BUFFERING))
 def timers_are_not_handed_over(patch: Patch) -> None:
     original = ProcessOperator.take_over
@@ -253,6 +265,25 @@ def timers_are_not_converted(patch: Patch) -> None:
         self.timers.heap.clear()
 
     patch.setattr(Table, "take_converted", take_converted)
+
+
+@planted_where(lambda scenario: scenario.shape is Shape.WINDOWING)
+def what_a_failed_alternative_has_begun_is_not_undone(patch: Patch) -> None:
+    patch.setattr(ProcessOperator, "undo", lambda self: True)
+
+
+@planted_where(lambda scenario: scenario.shape is Shape.WINDOWING)
+def timers_that_have_fired_are_not_put_back(patch: Patch) -> None:
+    original = ProcessOperator.undo
+
+    def undo(self: ProcessOperator) -> bool:
+        held = {key: set(times) for key, times in self.table.timers.held.items()}
+        done = original(self)
+        for key in list(self.table.timers.held):
+            self.table.timers.put(key, held.get(key, ()))
+        return done
+
+    patch.setattr(ProcessOperator, "undo", undo)
 
 
 @planted_where(lambda scenario: scenario.seed == ALTERNATING + 757)

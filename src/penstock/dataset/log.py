@@ -28,14 +28,11 @@ class Cursor:
     consumed_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LogView:
     """A log, to be looked at: what it keeps, and where its readers stand."""
 
     log: Log
-    name: str
-    has_room: bool
-    retained_bytes: int
     base: int
     """Index of the first block in the whole sequence."""
     blocks: Sequence[Block]
@@ -126,9 +123,7 @@ class Log:
     def inspect(self) -> LogView:
         """A read-only view."""
         cursors = [(each.consumed, each.next) for each in self._cursors.values()]
-        return LogView(
-            self, self.name, self.has_room, self.retained_bytes, self._base, self._blocks, self._next_id, cursors
-        )
+        return LogView(self, self._base, self._blocks, self._next_id, cursors)
 
     @property
     def committed_epoch(self) -> int:

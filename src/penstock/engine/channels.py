@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from penstock.dataset import NEVER_US, Ack, ChannelId, Log, Receiver, ReceiverView, Sender, SenderView
+from penstock.dataset import NEVER_US, Ack, ChannelId, Log, Receiver, Sender
 from penstock.dataset.channel import ACK_DELAY_US, RESEND_US_MIN
 from penstock.engine.edges import READER
 from penstock.engine.snapshot import InstanceId
@@ -173,8 +173,3 @@ class Channels:
     def wake_us(self) -> int:
         """When something is to be sent without a message."""
         return 0 if self._left else self._timer_us
-
-    def inspect(self) -> tuple[dict[ChannelId, ReceiverView], dict[ChannelId, SenderView]]:
-        """Read-only views of both ends."""
-        receivers = {channel: each.inspect() for channel, each in self.receivers.items()}
-        return receivers, {channel: each.inspect() for channel, each in self.senders.items()}

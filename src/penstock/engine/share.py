@@ -14,7 +14,7 @@ from penstock.engine.exchange import Use
 from penstock.engine.figures import edge_figures
 from penstock.engine.guard import Guard
 from penstock.engine.inputs import Readers
-from penstock.engine.inspect import UnitView, WorkerView
+from penstock.engine.inspect import WorkerView
 from penstock.engine.line import Range
 from penstock.engine.samples import calibrate
 from penstock.engine.snapshot import (
@@ -405,8 +405,8 @@ class Share:
             for each in unit.figures()
         ]
 
-    def pulse(self, now_us: int) -> m.Pulse:
-        """How busy the instances here are."""
+    def pulse(self, now_us: int, busy_us: int = 0, cpu_us: int = 0) -> m.Pulse:
+        """How busy the instances here are, and the process."""
         pulses = [
             UnitPulse(
                 unit=unit.spec.id,
@@ -416,6 +416,7 @@ class Share:
                 blocked_us=unit.blocked.total_us,
                 alternatives=unit.exchanges.pulse(now_us),
                 replicas=unit.way.figures(),
+                busy_us=unit.chain.busy_us,
             )
             for unit in self._units.values()
         ]
@@ -426,6 +427,8 @@ class Share:
             units=pulses,
             slots=self._pool.slots,
             replicas=self._pool.replica_numbers,
+            busy_us=busy_us,
+            cpu_us=cpu_us,
         )
 
     def edge_figures(self) -> list[m.EdgeFigures]:
@@ -442,20 +445,8 @@ class Share:
 
     def inspect(self) -> WorkerView:
         """A read-only view of everything here."""
-        receivers, senders = self._channels.inspect()
-        return WorkerView(
-            self._channels.generation,
-            self._channels.peers,
-            self._epoch_pending,
-            sorted(self._storing),
-            sorted(self._held),
-            [UnitView.of(unit) for unit in self._units.values()],
-            self._pool.inspect(),
-            self._pool.unsent,
-            self._pool.refused_results,
-            receivers,
-            senders,
-        )
+        units = self._units.values()
+        return WorkerView(self._channels, self._pool, units, self._epoch_pending, self._storing, self._held)
 
     def close(self) -> None:
         """Free sinks and sources."""

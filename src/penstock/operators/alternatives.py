@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.operators.base import BatchKind, BatchResult, Expansion, Lateness, Operation, Operator, Result
-from penstock.operators.errors import Errors
+from penstock.operators.errors import Errors, Passing
 from penstock.operators.members import Alternative, Member, Process
 from penstock.types import Record, Schema
 
@@ -91,9 +91,10 @@ class Alternatives(Operation):
 
     @property
     def batch_kind(self) -> BatchKind:  # type: ignore[override]
-        kinds = {step.operation.batch_kind for each in self.alternatives for step in each.steps}
-        if self.stateful or self.waits:
+        computing = [each for each in self.alternatives if each.calls is None]
+        if self.stateful or not computing:
             return BatchKind.NONE
+        kinds = {step.operation.batch_kind for each in computing for step in each.steps}
         return BatchKind.LOOP if BatchKind.LOOP in kinds else BatchKind.VECTORISED
 
     @property
@@ -178,6 +179,7 @@ class AlternativesOperator(Operator):
         self._input = schema
         self._operation = errors.operation
         self._in_a_row = 0
+        self._passing = Passing(of.falls_back_on) if of.prefer else None
         self._seen: list[Record] = []
         """What came last; a trial takes copies of it."""
         super().__init__(self._refuse, schema=schema, output=of.output)
@@ -197,7 +199,8 @@ class AlternativesOperator(Operator):
     def _member(self, name: str) -> Member:
         found = self._members.get(name)
         if found is None:
-            found = self._members[name] = Member(self.of.alternative(name), self._input, self.of.output)
+            alternative = self.of.alternative(name)
+            found = self._members[name] = Member(alternative, self._input, self.of.output, self._passing)
         return found
 
     def order(self) -> list[str]:
@@ -209,6 +212,11 @@ class AlternativesOperator(Operator):
     def has_given_up(self) -> bool:
         """Whether the active one is asked last, because it has failed too often in a row."""
         return self._in_a_row >= FAILURES_MAX
+
+    @property
+    def given_up(self) -> str:
+        """The alternative that should compute and is not asked first any more; empty: there is none."""
+        return self.active if self.has_given_up else ""
 
     @contextmanager
     def as_if(self, name: str) -> Iterator[None]:
@@ -265,7 +273,9 @@ class AlternativesOperator(Operator):
 
     def _ask(self, call: Callable[[Member], Any]) -> Any:
         order = [name for name in self.order() if self.of.alternative(name).calls is None]
+        assert self._passing is not None
         for name in order:
+            self._passing.on = name != order[-1]  # what nobody can compute follows the policy of its operation
             try:
                 result = call(self._member(name))
             except Exception as error:

@@ -63,6 +63,18 @@ class Failure(NamedTuple):
     record: Record
 
 
+@dataclass(slots=True)
+class Passing:
+    """Errors by which an alternative fails, and not a record: while ``on`` they are raised, whatever the policy is."""
+
+    kinds: tuple[type[BaseException], ...]
+    on: bool = True
+
+    def takes(self, error: BaseException) -> bool:
+        """Whether the error is one of these, now."""
+        return self.on and isinstance(error, self.kinds)
+
+
 @dataclass(frozen=True, slots=True)
 class Errors:
     """What one operation does with the records that it raises on; keeps nothing."""
@@ -71,6 +83,7 @@ class Errors:
     policy: ErrorPolicy = ErrorPolicy.FAIL
     can_choose: bool = True
     """Whether users can give it another policy; sinks have none."""
+    passing: Passing | None = None
 
     @property
     def advice(self) -> str:
@@ -117,7 +130,9 @@ class Failures:
         OperationFailed
             When the policy is to fail, or when every retry has failed.
         """
-        operation, policy = self._errors.operation, self._errors.policy
+        operation, policy, passing = self._errors.operation, self._errors.policy, self._errors.passing
+        if passing is not None and policy is not ErrorPolicy.RETRY and passing.takes(error):
+            policy = ErrorPolicy.FAIL
         if policy is ErrorPolicy.SKIP:
             self.counts.skipped += 1
             return False

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.errors import OperationFailed
 from penstock.operators.base import BatchResult, Operation, Operator, Result, StatefulOperator
-from penstock.operators.errors import DEAD_LETTERS, ErrorPolicy, Errors, Failure, Failures
+from penstock.operators.errors import DEAD_LETTERS, ErrorPolicy, Errors, Failure, Failures, Passing
 from penstock.types import Record, Schema
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -83,27 +83,38 @@ class Member:
         The record form of all of them. Of a single operation it is that operation's own: nothing is in between.
     state : StatefulOperator or None
         The one among them that keeps state.
+    reached_state : bool
+        Whether what came last has reached the state, and may have changed it.
+    left : Result or None
+        What the state has given and the operations behind it have not taken, where one of them has failed.
     """
 
-    def __init__(self, alternative: Alternative, schema: Schema, output: Schema) -> None:
+    def __init__(
+        self, alternative: Alternative, schema: Schema, output: Schema, passing: Passing | None = None
+    ) -> None:
         self._output = output
         self.name = alternative.name
         self._schema = schema
         self._errors = Errors(alternative.name)
+        self._passing = passing
         self._steps: list[Operator] = [
-            step.operation.build(step.schema, Errors(step.name, step.on_error)) for step in alternative.steps
+            step.operation.build(step.schema, Errors(step.name, step.on_error, passing=passing))
+            for step in alternative.steps
         ]
         states = [index for index, step in enumerate(self._steps) if isinstance(step, StatefulOperator)]
         self._state_at = states[0] if states else -1
         found = self._steps[states[0]] if states else None
         self.state = found if isinstance(found, StatefulOperator) else None
+        self.reached_state = False
+        self.left: Result | None = None
         self.process: Process = self._steps[0].process if len(self._steps) == 1 else self._process
 
     def _process(self, rows: list[Record]) -> Result:
         entered, sides, failures = rows, None, None
-        for index, step in enumerate(self._steps):
+        for index, step in enumerate(self._steps if self.state is None else self._steps[: self._state_at + 1]):
             if not rows:
                 break
+            self.reached_state = index == self._state_at
             try:
                 result = step.process(rows)
             except OperationFailed as error:
@@ -112,7 +123,8 @@ class Member:
             rows = result.rows
             if result.sides is not None:
                 sides, failures = self._aside(result, index, entered, sides, failures)
-        return Result(rows, sides, failures)
+        made = Result(rows, sides, failures)
+        return made if self.state is None else self.behind(made)
 
     def process_batch(self, batch: pa.RecordBatch) -> BatchResult:
         """The batch form of all of them."""
@@ -158,7 +170,10 @@ class Member:
 
     def _place(self, error: OperationFailed, index: int, entered: list[Record]) -> None:
         """Have an error speak of the record that entered, not of what operations before have made of it."""
-        if index and error.at_index is not None:
+        passed = self._passing is not None and error.__cause__ is not None and self._passing.takes(error.__cause__)
+        if passed:
+            error.at_index = None  # whoever takes over computes all of them
+        elif index and error.at_index is not None:
             number, *_ = self._numbers(index, [Failure(error.at_index, error.on_record)], entered)
             error.at_index = number if number >= 0 else None
 
@@ -171,23 +186,33 @@ class Member:
 
     def advance(self, watermark_us: int) -> Result:
         """Let the state reach a watermark; return what came of that."""
-        return self._behind(self.state.advance(watermark_us)) if self.state is not None else Result([])
+        return self._timed(lambda state: state.advance(watermark_us))
 
     def fire(self, now_us: int) -> Result:
         """Let the state reach a time of the clock; return what came of that."""
-        return self._behind(self.state.fire(now_us)) if self.state is not None else Result([])
+        return self._timed(lambda state: state.fire(now_us))
 
     def finish(self) -> Result:
         """The input has ended: return what the state still had."""
-        return self._behind(self.state.finish()) if self.state is not None else Result([])
+        return self._timed(lambda state: state.finish())
 
-    def _behind(self, came: list[Record] | Result) -> Result:
+    def _timed(self, call: Callable[[StatefulOperator], list[Record] | Result]) -> Result:
+        self.reached_state = True
+        return self.behind(call(self.state)) if self.state is not None else Result([])
+
+    def behind(self, came: list[Record] | Result) -> Result:
+        """Have the operations behind the state take what it has given."""
         result = came if isinstance(came, Result) else Result(came)
-        rows = result.rows
+        rows, self.left = result.rows, result
         for step in self._steps[self._state_at + 1 :]:
             if not rows:
                 break
-            rows = step.process(rows).rows  # which put nothing aside: their policy is to fail
+            try:
+                rows = step.process(rows).rows  # which put nothing aside: their policy is to fail
+            except OperationFailed as error:
+                error.at_index = None  # of the records that entered, any number may be in one result
+                raise
+        self.left = None
         return Result(rows, result.sides, result.failures)
 
 

@@ -16,8 +16,8 @@ class AlternativePulse(msgspec.Struct, array_like=True, frozen=True, kw_only=Tru
     """Blocks that each has failed on so far."""
     error: str = ""
     """What the last of these failures was."""
-    given_up: bool = False
-    """Whether the instance asks others before the active one, which has failed too often."""
+    given_up: str = ""
+    """The one that the instance should use, and does not ask first any more, because it has failed."""
 
 
 class ReplicaPulse(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
@@ -37,6 +37,15 @@ class ReplicaPulse(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """U of each active replica, by its number."""
 
 
+class GroupHeat(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """A key group of an edge, and how many of the samples were of it."""
+
+    group: int
+    samples: int
+    key: str
+    """One of its keys, for people."""
+
+
 class UnitPulse(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """How busy an instance is."""
 
@@ -50,3 +59,5 @@ class UnitPulse(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     alternatives: list[AlternativePulse] = []
     replicas: ReplicaPulse | None = None
     """If a range of it is in replicas."""
+    busy_us: int = 0
+    """How long its operations have taken so far, wherever they ran."""

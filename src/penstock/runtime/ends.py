@@ -17,13 +17,9 @@ class Ends:
         self._ends: list[Source | Sink] = [*plan.sinks.values(), *sources]
 
     def reserve(self, *, is_local: bool) -> None:
-        """Take what others must not have meanwhile; if something is taken already, give back what is held."""
-        try:
-            for end in self._ends:
-                end.reserve(is_local=is_local)
-        except BaseException:
-            self.release()
-            raise
+        """Take what others must not have meanwhile; after an error, `release` gives back what was taken."""
+        for end in self._ends:
+            end.reserve(is_local=is_local)
 
     def claim(self) -> None:
         """Begin what sources and sinks need in the driver."""

@@ -8,7 +8,8 @@ CLOSED   failures at LOOKS looks in a row, or         it is left out for the lea
          FAILURES of them between two looks, or an
          instance does not ask it any more
 OPEN     the pause is over                            it may be used again                          TRIED
-TRIED    a failure                                    it is left out, twice as long as before       OPEN
+TRIED    a failure, or an instance does not ask it    it is left out, twice as long as before       OPEN
+         any more
 TRIED    used for PROVEN_US without a failure         the pause is the least again                  CLOSED
 =======  ===========================================  ============================================  =======
 """
@@ -55,7 +56,7 @@ class Breaker:
             return False
         self._in_a_row = self._in_a_row + 1 if new else 0
         if self.state is State.TRIED:
-            if new:
+            if new or given_up:
                 self.pause_us = min(2 * self.pause_us, PAUSE_US_MAX)
                 return self._open(now_us)
             if not active:

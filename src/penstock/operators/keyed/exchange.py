@@ -16,8 +16,17 @@ WARMING    use the active one                  the other one is forgotten       
 WARMING    use a third one                     the other one is forgotten; as from SETTLED         any
 WARMING    a marker                            the snapshot has the active one's state             WARMING
 WARMING    the end                             the active one finishes                             SETTLED
+any        the active one fails                what it has begun is undone. The next best one that  SETTLED
+                                               can be given the state takes it, computes the block
+                                               again, and stays: it is for the driver to try again
+WARMING    the other one fails                 it is forgotten                                     SETTLED
 any        restored                            the one that was active at the marker               SETTLED
 =========  ==================================  ==================================================  =========
+
+An alternative fails by the errors that ``falls_back_on`` names, where there is an order of preference. If an operation
+before the state fails, nothing has changed. A process function undoes what its handlers have done since the block
+began. What the state has given to operations behind it that fail, those of the next one take. Where nobody can take
+over, errors follow their policy; an aggregate of the user's own that fails in the middle of a block fails the job.
 
 Δt_m follows from the windows: every window that held a record when the warm-up began must have closed, so that the
 other one's open windows are complete. Both have then closed the same windows, and none is sent twice.
@@ -25,8 +34,8 @@ other one's open windows are complete. Both have then closed the same windows, a
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
@@ -35,7 +44,7 @@ from typing import Any, NamedTuple
 from penstock.errors import PenstockError
 from penstock.operators.alternatives import Alternatives
 from penstock.operators.base import BatchKind, BatchResult, Operation, Operator, Result, StatefulOperator
-from penstock.operators.errors import Errors
+from penstock.operators.errors import Errors, Passing
 from penstock.operators.members import Member
 from penstock.types import Record, Schema
 
@@ -125,14 +134,29 @@ Entry = Came | Fired | int
 
 
 class KeyedOperator(StatefulOperator):
-    """The active alternative of one instance, and for a while the one that is to take over from it."""
+    """The active alternative of one instance, and for a while the one that is to take over from it.
+
+    Attributes
+    ----------
+    failures : Counter
+        Blocks that each alternative has failed on.
+    given_up : str
+        The one that should compute and does not, because it has failed; empty: there is none.
+    """
 
     def __init__(self, of: Alternatives, schema: Schema, errors: Errors) -> None:
         self.of = of
         self.follows_clock = any(each.state.operation.follows_clock for each in of.alternatives if each.state)
         self._input = schema
         self._operation = errors.operation
+        self._passing = Passing(of.falls_back_on) if of.prefer else None
+        self.failures: Counter[str] = Counter()
+        self.last_error = self.given_up = ""
+        self._failed: set[str] = set()
+        """Those that have failed since the last order."""
         self._become(self._built(of.active))
+        self._loads = False
+        """Whether state is being loaded into the active one, which a header has named."""
         self._before_late = 0
         self._target: Member | None = None
         self._entries: deque[Entry] = deque()
@@ -151,7 +175,7 @@ class KeyedOperator(StatefulOperator):
         super().__init__(self._process, schema=schema, output=of.output)
 
     def _built(self, name: str) -> Member:
-        return Member(self.of.alternative(name), self._input, self.of.output)
+        return Member(self.of.alternative(name), self._input, self.of.output, self._passing)
 
     def _hands_over(self, before: str, after: str) -> bool:
         """Whether the state of one can be given to the other."""
@@ -186,19 +210,14 @@ class KeyedOperator(StatefulOperator):
             times = [time for time in map(self._time_of, rows) if time is not None]
             if times and (self._newest_us is None or max(times) > self._newest_us):
                 self._newest_us = max(times)
-        state = self._active.state
-        assert state is not None
-        state.straggler_us, state.now_us = self.straggler_us, self.now_us
-        result = self._active.process(rows)
-        state.straggler_us = None
+        result = self._ask(lambda member: self._fed(member, Came(rows, self.straggler_us, self.now_us)))
         if self._target is not None:
             self._add(Came(rows, self.straggler_us, self.now_us), len(rows))
         return result
 
     def advance(self, watermark_us: int) -> Result:
         self._watermark_us = watermark_us
-        self._tell_time()
-        result = self._active.advance(watermark_us)
+        result = self._ask(lambda member: member.advance(watermark_us))
         if self._target is not None:
             self._add(watermark_us, 0)
         return result
@@ -209,20 +228,23 @@ class KeyedOperator(StatefulOperator):
         return state.wake_us if state is not None else None
 
     def fire(self, now_us: int) -> Result:
-        self._tell_time()
-        result = self._active.fire(now_us)
+        result = self._ask(lambda member: member.fire(now_us))
         if self._target is not None:
             self._add(Fired(now_us), 0)
         return result
 
     def finish(self) -> Result:
         self._forget_target()
-        self._tell_time()
-        return self._active.finish()
+        return self._ask(lambda member: member.finish())
 
-    def _tell_time(self) -> None:
-        assert self._active.state is not None
-        self._active.state.now_us = self.now_us
+    @staticmethod
+    def _fed(member: Member, came: Came) -> Result:
+        assert member.state is not None
+        member.state.straggler_us, member.state.now_us = came.straggler_us, came.now_us
+        try:
+            return member.process(came.rows)
+        finally:
+            member.state.straggler_us = None
 
     def close(self) -> None:
         for member in (self._active, self._target):
@@ -236,11 +258,61 @@ class KeyedOperator(StatefulOperator):
         while self._behind_records > BEHIND_RECORDS_MAX:
             self.catch_up(1)
 
+    # --- failures -----------------------------------------------------------------------------------------------------
+
+    def _ask(self, call: Callable[[Member], Result]) -> Result:
+        """Have the active one compute something; where it fails, the next best that can take over from it."""
+        while True:
+            member = self._active
+            assert member.state is not None
+            member.state.now_us = self.now_us
+            if self._passing is None:
+                return call(member)
+            heir = self._heir()
+            self._passing.on = heir is not None
+            member.state.begin(undoable=heir is not None)
+            try:
+                return call(member)
+            except Exception as error:
+                cause = error.__cause__ or error
+                if heir is None or not self._passing.takes(cause):
+                    raise
+                left, member.left = member.left, None
+                if left is not None:
+                    if self._given(heir) != self._given(self.active):
+                        raise
+                    call = _taking(left)
+                elif member.reached_state and not member.state.undo():
+                    raise
+                self._on_failure(self.active, cause)
+                target = self._built(heir)
+                self._give_state(target)
+                self._settle(target)
+
+    def _heir(self) -> str | None:
+        """Who takes over if the active one fails: the best of those that have not, and can be given the state."""
+        others = (name for name in self.of.prefer if name != self.active and name not in self._failed)
+        return next((name for name in others if self._hands_over(self.active, name)), None)
+
+    def _given(self, name: str) -> Schema | None:
+        """What the state of an alternative gives to the operations behind it."""
+        state = self.of.alternative(name).state
+        return state.output if state is not None else None
+
+    def _on_failure(self, name: str, error: BaseException) -> None:
+        self.failures[name] += 1
+        self.last_error = f"{type(error).__name__}: {error}"[:200]
+        self.given_up = name
+        self._failed.add(name)
+        self._forget_target()
+
     # --- exchange -----------------------------------------------------------------------------------------------------
 
     def use(self, name: str) -> None:
         """Have another alternative take over, at once or when it is warm; see the table."""
         self._forget_target()
+        self._failed.clear()
+        self.given_up = ""
         if name == self.active:
             return
         target = self._built(name)
@@ -281,7 +353,7 @@ class KeyedOperator(StatefulOperator):
 
     def _become(self, member: Member) -> None:
         assert member.state is not None
-        self._active, self.state = member, member.state.state
+        self._active, self.state, self.hears_loading = member, member.state.state, member.state.hears_loading
 
     def _forget_target(self) -> None:
         self._target, self._ready_us = None, None
@@ -291,23 +363,33 @@ class KeyedOperator(StatefulOperator):
     def catch_up(self, entries: int) -> bool:
         """Have the target do some of what it is behind by; say whether there was any."""
         target, worked = self._target, False
+        if target is not None and self._passing is not None:
+            self._passing.on = True
         while target is not None and self._entries and entries > 0:
             entry = self._entries.popleft()
             entries, worked = entries - 1, True
             self._head += 1
-            assert target.state is not None
-            match entry:
-                case Came(rows, straggler_us, now_us):
-                    self._behind_records -= len(rows)
-                    target.state.straggler_us, target.state.now_us = straggler_us, now_us
-                    target.process(rows)
-                    target.state.straggler_us = None
-                case Fired(now_us):
-                    target.state.now_us = now_us
-                    target.fire(now_us)
-                case watermark_us:
-                    target.advance(watermark_us)
+            try:
+                self._feed(target, entry)
+            except Exception as error:
+                cause = error.__cause__ or error
+                if self._passing is None or not self._passing.takes(cause):
+                    raise
+                self._on_failure(target.name, cause)
+                break
         return worked
+
+    def _feed(self, target: Member, entry: Entry) -> None:
+        assert target.state is not None
+        match entry:
+            case Came(rows, _, _):
+                self._behind_records -= len(rows)
+                self._fed(target, entry)
+            case Fired(now_us):
+                target.state.now_us = now_us
+                target.fire(now_us)
+            case watermark_us:
+                target.advance(watermark_us)
 
     def is_warm(self, warm_us: int) -> bool:
         """Whether the target, which has been fed for ``warm_us``, has all that its results are made of."""
@@ -322,10 +404,11 @@ class KeyedOperator(StatefulOperator):
         assert self._target is not None
         case = Case.of(self._head + 1, self._taken)
         self.catch_up(len(self._entries))
-        self.wants_whole = True
         target = self._target
-        self._settle(target)
-        self._forget_target()
+        if target is not None:  # else it has failed
+            self.wants_whole = True
+            self._settle(target)
+            self._forget_target()
         return case
 
     # --- snapshots ----------------------------------------------------------------------------------------------------
@@ -337,16 +420,51 @@ class KeyedOperator(StatefulOperator):
     def prepare(self, headers: Sequence[Any]) -> None:
         self._forget_target()
         names = {active for active, *_ in headers}
-        if len(names) > 1:
+        if len({self.of.alternative(name).state_signature for name in names}) > 1:
             raise PenstockError(
                 f"its instances used different alternatives: {', '.join(sorted(names))}.", operation=self._operation
             )
-        self._become(self._built(names.pop()))
+        self._become(self._built(min(names)))  # of several with the same type of state, any will do
+
+    def prepare_next(self, header: Any) -> None:
+        active, inner, *_ = header
+        before = self._active.state
+        if not self._loads:
+            self.prepare([header])
+            self._loads = True
+        elif active != self.active and before is not None:
+            # The other one has taken the very same state over, or a snapshot of all of it would have followed.
+            target = self._built(active)
+            assert target.state is not None
+            target.state.take_over(before)
+            self._become(target)
+            before.close()
+            self.state.place()
+        assert self._active.state is not None
+        self._active.state.prepare_next(inner)
+
+    def on_loaded(self, name: Any, each: Any, value: Any, before: Any) -> None:
+        assert self._active.state is not None
+        self._active.state.on_loaded(name, each, value, before)
+
+    def caught_up(self, header: Any) -> None:
+        assert self._active.state is not None
+        self._active.state.caught_up(header[1])
+        self._take_headers([header])
 
     def restored(self, headers: Sequence[Any]) -> None:
         assert self._active.state is not None
         self._active.state.restored([inner for _, inner, *_ in headers])
+        self._take_headers(headers)
+
+    def _take_headers(self, headers: Sequence[Any]) -> None:
+        self._loads = False
         self._before_late = sum(late for _, _, late, _, _ in headers)
         newest = [newest_us for *_, newest_us, _ in headers if newest_us is not None]
         reached = [watermark_us for *_, watermark_us in headers if watermark_us is not None]
         self._newest_us, self._watermark_us = max(newest, default=None), max(reached, default=None)
+
+
+def _taking(left: Result) -> Callable[[Member], Result]:
+    """Have the operations behind a state take what another one's has given."""
+    return lambda member: member.behind(left)

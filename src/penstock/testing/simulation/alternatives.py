@@ -23,9 +23,28 @@ SHAPES = (
     Shape.WINDOWING,
     Shape.BUFFERING,
 )
+_AWAY_US = 40_000
+"""How long the service of `Failing` is away at a time, and half as long as it is there."""
 _KEPT = ("key", "n", "total")
 _KEPT_WINDOW = ("key", "window_start", "window_end", "n", "total")
 _PAIRS = [("one", "three"), ("two", "three"), ("three", "one"), ("three", "two")]
+
+
+class Failing(Windowing):
+    """As `Windowing`, with a service that is away for some of the time, after the state has been changed."""
+
+    def on_record(self, record: Any, ctx: Any) -> None:
+        super().on_record(record, ctx)
+        _ask(ctx.now_us)
+
+    def on_timer(self, at_us: int, ctx: Any) -> Any:
+        yield from super().on_timer(at_us, ctx)
+        _ask(ctx.now_us)
+
+
+def _ask(now_us: int) -> None:
+    if now_us // _AWAY_US % 3 == 0:
+        raise ConnectionError("away")
 
 
 class Totalling(Process):
@@ -92,9 +111,10 @@ def with_alternatives(shape: Shape, records: Stream) -> Stream:
         case Shape.WINDOWING:
             return records.key_by("key").alternatives(
                 "either",
-                one=lambda s: s.process(Windowing, schema=WINDOWS, time="at"),
+                one=lambda s: s.process(Failing, schema=WINDOWS, time="at"),
                 two=lambda s: s.filter(col("seq") >= 0).key_by("key").process(Windowing, schema=WINDOWS, time="at"),
                 three=lambda s: s.process(Totalling, schema=WINDOWS, time="at"),
+                prefer=["one", "two", "three"],
                 convert={
                     **dict.fromkeys([("one", "three"), ("two", "three")], Totalling.of_windowing),
                     **dict.fromkeys([("three", "one"), ("three", "two")], Totalling.to_windowing),

@@ -42,7 +42,7 @@ def _worker(worker: WorkerView) -> list[str]:
         f"held {worker.held}"
     ]
     for unit in worker.units:
-        full = [log.name for log in unit.logs if not log.has_room]
+        full = [view.log.name for view in unit.logs if not view.log.has_room]
         inputs = [_input(each) for each in unit.inputs]
         lines.append(
             f"  {unit.name}.{unit.key[1]}: epoch {unit.done_epoch} done{', finished' if unit.finished else ''}; "

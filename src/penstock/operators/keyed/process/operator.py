@@ -10,6 +10,7 @@ W                     before W have their turn among them; then keys whose time 
 the clock comes to T  clock timers up to T fire, in order; then the same where there is no event time
 a handler raises      policy *fail*: the job fails. Else what it has done to its key and sent is undone, and the policy
                       has the record (or the timer, as a record of key and time)
+an alternative fails  everything is undone since its records, event time or the clock came
 the input has ended   all timers fire: those of event time, in order, then those of the clock; nothing is kept
 a marker comes        states, timers and the watermark are stored: what has fired before it is in, what has not is out
 ====================  =================================================================================================
@@ -76,6 +77,7 @@ class ProcessOperator(StatefulOperator):
         self._on_record = _handler(kind, "on_record")
         self._on_batch: Callable[..., Any] | None = _handler(kind, "on_batch")
         self._fails = errors.policy is ErrorPolicy.FAIL
+        self._before_block = self.watermark_us, 0
         self._fired: dict[Any, int] = {}
         """How many timers each key has fired since the end."""
         self._times: Callable[[Record], int] | None = None
@@ -83,6 +85,7 @@ class ProcessOperator(StatefulOperator):
             self._times = attrgetter(of.time)
         self._key: Callable[[Record], Any] = attrgetter(*of.keys)
         self._waiting = Waiting(of.time, of.keys, schema, self.table.waiting) if of.time and of.by_time else None
+        self.hears_loading = self._waiting is None
         super().__init__(self._compiled(), schema=schema, output=of.output)
 
     def _compiled(self) -> RecordForm:
@@ -107,7 +110,20 @@ class ProcessOperator(StatefulOperator):
             self.table.take_converted(other.table, convert)
         self.watermark_us, self.late_records = other.watermark_us, other.late_records
         if self._waiting is not None:
-            self._waiting.restored()
+            self._waiting.arrange()
+
+    def begin(self, *, undoable: bool) -> None:
+        self.table.journal = {} if undoable else None
+        self._before_block = self.watermark_us, self.late_records
+        if self._waiting is not None:
+            self._waiting.begin(undoable=undoable)
+
+    def undo(self) -> bool:
+        self.table.undo()
+        self.watermark_us, self.late_records = self._before_block
+        if self._waiting is not None:
+            self._waiting.undo()
+        return True
 
     # --- records ------------------------------------------------------------------------------------------------------
 
@@ -117,6 +133,8 @@ class ProcessOperator(StatefulOperator):
         if table.layout.ttls_us:
             body.append(f"touch(k, o, {'t' if of.time is not None else 'ctx.now_us'})")
         body += ["changed[k] = None", "ctx.key = k"]
+        if errors.passing is not None:
+            body.insert(len(self._arrival()), "note(k)")
         if errors.policy is not ErrorPolicy.FAIL:
             body = [*self._arrival(), "attempt(k, r)"]
         elif inspect.isgeneratorfunction(self._on_record):
@@ -157,6 +175,7 @@ class ProcessOperator(StatefulOperator):
             "make": table.make,
             "changed": table.objects.changed,
             "touch": table.touch,
+            "note": table.note,
             "attempt": self._attempt,
             "take": self._take,
         }
@@ -249,6 +268,8 @@ class ProcessOperator(StatefulOperator):
 
     def _call(self, key: Any, handler: Any, argument: Any, time_us: int) -> None:
         table = self.table
+        if table.journal is not None:
+            table.note(key)
         held = table.objects.get(key)
         if held is None:
             held = table.make(key)
@@ -337,8 +358,12 @@ class ProcessOperator(StatefulOperator):
         return failures
 
     def _fire_one(self, at_us: int, key: Any, handler: Any, failures: Failures | None) -> Failures | None:
-        ctx = self.ctx
+        ctx, table = self.ctx, self.table
         ctx.at_us = at_us if handler is self._on_timer else None
+        if table.journal is not None and key not in table.journal:
+            table.note(key)
+            saved = table.journal[key]
+            (saved.timers if handler is self._on_timer else saved.clock_timers).add(at_us)  # it was waiting for this
         if ctx.ending:
             fired = self._fired[key] = self._fired.get(key, 0) + 1
             if fired > ENDING_TIMERS_MAX:
@@ -373,6 +398,17 @@ class ProcessOperator(StatefulOperator):
 
     def header(self) -> Any:
         return self.watermark_us, self.late_records, self.table.header()
+
+    def prepare_next(self, header: Any) -> None:
+        _, _, layouts = header
+        self.table.prepare([layouts])
+
+    def on_loaded(self, name: Any, each: Any, value: Any, before: Any) -> None:
+        self.table.loaded(name, each, value, before)
+
+    def caught_up(self, header: Any) -> None:
+        self.watermark_us, self.late_records, layouts = header
+        self.table.prepare([layouts])
 
     def restored(self, headers: Sequence[Any]) -> None:
         self.watermark_us = max(watermark_us for watermark_us, _, _ in headers)

@@ -27,6 +27,8 @@ class Waiting:
         self._held = held
         self._heap: list[tuple[Any, ...]] = []
         self._number = 0
+        self._taken: list[tuple[Any, ...]] | None = None
+        """What was taken since `begin`, where that may have to be undone."""
         scope: dict[str, Any] = {}
         columns = order_source([(f"r.{each.name}", each.type) for each in schema.fields if each.name != time], scope)
         source = f"def entry(n, r): return (r.{time}, {columns}n, r)"
@@ -51,7 +53,10 @@ class Waiting:
 
     def pop(self) -> Record:
         """Take the first record."""
-        record: Record = heappop(self._heap)[-1]
+        entry = heappop(self._heap)
+        if self._taken is not None:
+            self._taken.append(entry)
+        record: Record = entry[-1]
         key = self._key(record)
         held = self._held[key]
         held.remove(record)
@@ -60,10 +65,26 @@ class Waiting:
             del self._held[key]
         return record
 
+    def begin(self, *, undoable: bool) -> None:
+        """What is taken from now on may have to be put back, or need not be."""
+        self._taken = [] if undoable else None
+
+    def undo(self) -> None:
+        """Put back what was taken since."""
+        for entry in self._taken or ():
+            heappush(self._heap, entry)
+            key = self._key(entry[-1])
+            self._held.setdefault(key, []).append(entry[-1])
+            self._held.changed[key] = None
+
     def restored(self) -> None:
         """The records have been read back: put them in order."""
         for key, rows in self._held.items():
             self._held[key] = [self._record_type(*row) for row in rows]
+        self.arrange()
+
+    def arrange(self) -> None:
+        """Other records are held than before: put them in order."""
         records = [each for rows in self._held.values() for each in rows]
         self._heap = [self._entry(i, each) for i, each in enumerate(records)]
         self._number = len(records)
