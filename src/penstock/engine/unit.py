@@ -210,7 +210,8 @@ class Unit:
             way.take(taken, passed, now_us)
             taken.place = None
         if count:
-            self._records_max = fit_records(self._records_max, count, self._clock_ns() - before_ns, self._work_us)
+            took_ns = self._clock_ns() - before_ns - self.chain.waited_ns()
+            self._records_max = fit_records(self._records_max, count, took_ns, self._work_us)
             if self.spec.source is not None:
                 self._records_max = self._scale.fit(self._records_max, rows, self._block_bytes)
 
