@@ -70,6 +70,36 @@ def test_from_calls_to_a_function_that_computes_and_back() -> None:
     assert found[-20:] == ["remote"] * 20
 
 
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 400), st.sampled_from(["batch", "record", "local", "remote", "crash"]))))
+def test_one_that_computes_has_a_batch_form_beside_one_that_calls(acts: list[tuple[int, str]]) -> None:
+    harness = Harness(scored(Remote(), numbers(60)).to(ps.memory()), epoch="50ms")
+    for after_ms, act in acts[:6]:
+        if not harness.ended:
+            harness.advance(after_ms / 1000)
+        if not harness.ended:
+            match act:
+                case "batch" | "record":
+                    harness.switch(act)
+                case "crash":
+                    harness.crash()
+                case _:
+                    harness.use("score", act)
+    harness.run()
+    assert len(by(harness)) == 60
+
+
+def test_micro_batches_are_computed_and_what_is_called_for_is_not() -> None:
+    harness = Harness(scored(Remote(), active="local").to(ps.memory()))
+    harness.switch("batch")
+    harness.advance("400ms")
+    (worker,) = harness._cluster.workers
+    assert [each.form for each in worker.figures() if each.operation == "score"] == ["batch"]
+    harness.use("score", "remote")
+    harness.run()
+    assert by(harness)[-40:] == ["remote"] * 40
+
+
 def test_what_nobody_has_begun_goes_to_the_one_that_takes_over() -> None:
     remote = Remote(delay_s=1.0)
     harness = Harness(scored(remote, numbers(10), capacity=2).to(ps.memory()))

@@ -233,6 +233,25 @@ def test_what_does_not_fit_is_a_bad_record_in_both_forms(redis_server: Any, monk
         Lookup(table, "id").build(schema, Errors("lookup")).process([schema.record_type(each) for each in (1, 2)])
 
 
+def test_a_refusal_or_a_restart_leaves_no_answer_to_the_next_question(redis_server: Any) -> None:
+    client = redis_server.client
+    client.set("mixed:1", "a string")
+    for i in (2, 3):
+        client.hset(f"mixed:{i}", mapping={"n": i})
+    table = ps.redis_table(redis_server.url, schema="id int, n int", key="id", prefix="mixed")
+    schema = Schema.parse("id int")
+    operator = Lookup(table, "id").build(schema, Errors("lookup"))
+
+    def asked(*ids: int) -> list[int]:
+        return [row.n for row in operator.process([schema.record_type(each) for each in ids]).rows]
+
+    with pytest.raises(OperationFailed, match="WRONGTYPE"):
+        asked(1, 2)
+    assert asked(3, 2) == [3, 2]
+    client.client_kill_filter(_type="normal", skipme=True)
+    assert asked(2, 3) == [2, 3], "a connection that was lost is opened again"
+
+
 def test_the_cache_is_bounded_and_forgets_in_time() -> None:
     now = [0.0]
     cache = Cache(2, 10.0, lambda: now[0])

@@ -1,4 +1,4 @@
-"""A real standalone cluster with several executors, started from the installed pyspark: one of them is lost.
+"""A real standalone cluster with several executors, each in a network of its own where that is allowed: one is lost.
 
 The job runs in a process of its own, because this one's Spark is the embedded one. It tells how it is in lines of JSON,
 and in batch form it reads until it is told to drain: nothing ends before the loss has been seen and made good.
@@ -8,30 +8,26 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
-import threading
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import psutil
-import pyspark
 import pytest
 
+from penstock.runtime.packing import pack_environment
 from penstock_bench.meter.job import read_rows
 from penstock_bench.workloads import WORKLOADS, replay
+from standalone import WAIT_S, Cluster, standalone
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 RATE, SECONDS = 2_000, 12
-WAIT_S = 120.0
-JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""Seven JVMs start here, and do little afterwards: none should compile much."""
 PROGRAM = """
 import sys, threading
 import msgspec, penstock as ps
@@ -62,70 +58,10 @@ Told = dict[str, Any]
 """What the program says of its job."""
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """A master's address, and the environment of whoever uses it."""
-
-    master: str
-    environment: dict[str, str]
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = monotonic() + WAIT_S
-    while not condition():
-        assert monotonic() < deadline, "the cluster did not come up"
-        threading.Event().wait(0.05)
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A master and two workers of two slots each."""
-    tmp_path = tmp_path_factory.mktemp("cluster")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    address = f"spark://127.0.0.1:{port}"
-    launcher = Path(pyspark.__file__).parent / "bin" / "spark-class"
-    settings = [f"spark.{each}.extraJavaOptions {JVM}" for each in ("driver", "executor")]
-    (tmp_path / "spark-defaults.conf").write_text("\n".join(settings))
-    environment = {
-        **os.environ,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "PENSTOCK_SPARK_UNAUTHENTICATED": "1",
-        "SPARK_CONF_DIR": str(tmp_path),
-        "SPARK_DAEMON_JAVA_OPTS": JVM,
-    }
-    log = tmp_path / "cluster.log"
-    deploy = "org.apache.spark.deploy"
-    commands = [[f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]]
-    worker = [
-        "--cores",
-        "2",
-        "--memory",
-        "1g",
-        "--host",
-        "127.0.0.1",
-        "--webui-port",
-        "0",
-        "-d",
-        str(tmp_path / "work"),
-    ]
-    commands += [[f"{deploy}.worker.Worker", *worker, address]] * 2
-    processes = []
-    with log.open("wb") as out:
-        try:
-            for command in commands:
-                started = subprocess.Popen([str(launcher), *command], stdout=out, stderr=out, env=environment)
-                processes.append(started)
-                if len(processes) == 1:
-                    wait_for(lambda: "I have been elected leader" in log.read_text())
-            wait_for(lambda: log.read_text().count("Registering worker") >= 2)
-            yield Cluster(address, environment)
-        finally:
-            for process in processes:
-                process.terminate()
-            for process in processes:
-                process.wait(30)
+    with standalone(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
 
 
 def executor_of(pid: int) -> psutil.Process:
@@ -190,10 +126,14 @@ def test_fewer_cores_than_workers_are_said_before_the_start(cluster: Cluster, tm
 
 
 def test_an_executor_is_lost_and_nothing_else(cluster: Cluster, tmp_path: Path) -> None:
+    """The driver listens everywhere, and is found at the address that is given."""
     workload, parallelism = WORKLOADS["yahoo"], 3
-    with running(cluster, "yahoo", tmp_path, str(SECONDS), parallelism=parallelism) as job:
+    first = 20_000 + os.getpid() % 20_000
+    addresses = {"driver_address": cluster.address, "bind_address": "0.0.0.0", "ports": f"{first}-{first + 200}"}
+    with running(cluster, "yahoo", tmp_path, str(SECONDS), parallelism=parallelism, **addresses) as job:
         told = said(job)
         ready = until(told, lambda now: now["epoch"] >= 2 and len(now["workers"]) == parallelism, "two epochs")
+        networks = {Path(f"/proc/{pid}/ns/net").readlink() for pid in ready["workers"]}
         executor_of(ready["workers"][0]).kill()
         report = list(told)[-1]["report"]
         assert job.wait(60) == 0
@@ -202,6 +142,59 @@ def test_an_executor_is_lost_and_nothing_else(cluster: Cluster, tmp_path: Path) 
     assert workload.compare(exact, read_rows(tmp_path / "out"), parallelism).exact
     assert report["events_in"] == RATE * SECONDS
     assert (report["lost"], report["duplicated"], report["reordered"], report["late"]) == (0, 0, 0, 0)
+    if cluster.alone:
+        pytest.skip(f"exact, but on one address: {cluster.alone}")
+    assert len(networks) == 2
+    assert Path("/proc/self/ns/net").readlink() not in networks
+
+
+SHIPPED = """
+import sys
+import penstock as ps
+from beside import factor       # a package beside the program, with a data file
+from inside import twice        # of an archive
+from single import once
+def compute(row):
+    import late                 # imported by a worker alone, when it has gone to the program's directory
+    from pyspark import SparkFiles
+    with open(SparkFiles.get("add.txt")) as file:
+        added = int(file.read())
+    return factor() * twice(once(row.n)) + added + late.ZERO, sys.prefix
+numbers = ps.stream("numbers", ps.records([(n,) for n in range(50)], schema="n bigint"))
+pipeline = numbers.map(compute, schema="n bigint, prefix string").to(ps.files(sys.path[0] + "/out"))
+"""
+
+
+def test_modules_files_and_a_packed_environment_reach_the_executors(cluster: Cluster, tmp_path: Path) -> None:
+    """The workers run an unpacked Python, whose path has nothing of the user's but what was sent."""
+    program = tmp_path / "program"
+    for path, text in {
+        "program/job.py": SHIPPED,
+        "program/beside/__init__.py": "from pathlib import Path\nfactor = lambda: "
+        "int((Path(__file__).parent / 'deep' / 'factor.txt').read_text())",
+        "program/beside/deep/factor.txt": "7",
+        "program/late.py": "ZERO = 0",
+        "single.py": "once = lambda n: n",
+        "add.txt": "5",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    with zipfile.ZipFile(tmp_path / "inside.zip", "w") as packed:
+        packed.writestr("inside/__init__.py", "from inside.deep import twice")
+        packed.writestr("inside/deep.py", "twice = lambda n: 2 * n")
+    penstock = str(Path(sys.executable).with_name("penstock"))
+    archive = tmp_path / "environment.tar.gz"
+    pack_environment(archive, only=["penstock"], level=0)
+    sent = ["--py-files", f"{tmp_path}/inside.zip,{tmp_path}/single.py", "--files", f"{tmp_path}/add.txt"]
+    options = ["--master", cluster.master, "--parallelism", "1", "--forms", "record", "--environment", archive]
+    command = [penstock, "run", program / "job.py", *options, *sent]
+    done = subprocess.run(command, env=cluster.environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = read_rows(program / "out")
+    assert sorted(row["n"] for row in rows) == [14 * n + 5 for n in range(50)]
+    (prefix,) = {row["prefix"] for row in rows}
+    assert Path(prefix).is_relative_to(cluster.work)
+    assert Path(prefix).name == "environment"
 
 
 def test_an_executor_with_a_worker_and_a_slot_is_lost_in_batch_form(cluster: Cluster, tmp_path: Path) -> None:

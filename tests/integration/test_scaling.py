@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -57,5 +59,36 @@ def test_workers_come_and_go_while_one_dies(tmp_path: Path, eventually: Eventual
     assert report is not None
     assert (report.lost, report.duplicated, report.reordered) == (0, 0, 0)
     assert len(report.moves) >= 4
+    rows = Counter((row["k"], row["count"]) for row in read_rows(out))
+    assert rows == Counter((k, n + 1) for k, count in expected(report.offsets["in"]).items() for n in range(count))
+
+
+def test_workers_follow_the_load_by_themselves(tmp_path: Path, eventually: Eventually) -> None:
+    out, slow = tmp_path / "out", tmp_path / "slow"
+
+    def wait(record: Any) -> Any:
+        if slow.exists():
+            time.sleep(0.004)
+        return record
+
+    # While it waits, 300 records each second keep more than one worker busy.
+    load = ps.generator({"n": ps.fields.sequence()}, rate=300, format="columns", partitions=2)
+    numbers = ps.stream("in", load).map(wait, schema="n bigint")
+    counts = numbers.with_columns(k=ps.col("n") % KEYS).key_by("k").count(emit="every")
+    options = {"workers": (1, 2), "worker_interval": "100ms", "epoch": "100ms", "forms": "record"}
+    with ps.start(counts.to(ps.files(out)), name="elastic", **options) as job:
+        eventually(lambda: job.status().epoch >= 1)
+        slow.touch()
+        eventually(lambda: len(set(job.status().placement)) == 2)
+        slow.unlink()
+        eventually(lambda: len(set(job.status().placement)) == 1)
+        job.drain()
+        report = job.wait(60)
+    assert report is not None
+    assert (report.lost, report.duplicated, report.reordered) == (0, 0, 0)
+    assert report.adaptation is not None
+    assert report.adaptation.workers is not None
+    first, *_, last = [(each.before, each.workers) for each in report.adaptation.workers.decisions]
+    assert (first, last) == ((1, 2), (2, 1))
     rows = Counter((row["k"], row["count"]) for row in read_rows(out))
     assert rows == Counter((k, n + 1) for k, count in expected(report.offsets["in"]).items() for n in range(count))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 import penstock as ps
 from penstock.errors import OperationFailed, SourceFailed, TypeMismatch
@@ -38,6 +39,7 @@ def write(df, epoch):
 numbers = ps.stream("numbers", ps.generator({"n": ps.fields.sequence()}, rate=400, total=total, format="columns"))
 kept = numbers.filter("n % 3 = 0")
 job = kept.to(ps.spark_sink(write), name="spark") + kept.to(ps.parquet(f"{out}.parquet", every="1s"), name="files")
+job += kept.to(ps.delta(f"{out}.delta"), name="delta")
 ps.run(job, parallelism=2, name="ends", epoch="300ms", checkpoint=checkpoint)
 """
 
@@ -57,9 +59,10 @@ def test_a_driver_that_dies_in_the_function_calls_it_again_with_the_same_rows(tm
     wanted = list(range(0, total, 3))
     assert sorted(n for _, rows in dict(calls).items() for n in rows) == wanted
     assert sorted(row.n for row in queries.read.parquet(f"{out}.parquet").collect()) == wanted
+    assert sorted(DeltaTable(f"{out}.delta").to_pyarrow_table()["n"].to_pylist()) == wanted
 
 
-def test_the_parquet_sink_is_exact_and_readable_while_a_worker_is_killed(
+def test_parquet_and_delta_are_exact_and_readable_while_a_worker_is_killed(
     tmp_path: Path, queries: Any, eventually: Callable[[Callable[[], object]], None]
 ) -> None:
     out = tmp_path / "out"
@@ -73,7 +76,8 @@ def test_the_parquet_sink_is_exact_and_readable_while_a_worker_is_killed(
         return rows
 
     sink = ps.parquet(out, partition_by="part", every="500ms")
-    with ps.start(parts.to(sink), parallelism=2, epoch="200ms", name="parquet") as job:
+    table = parts.to(ps.delta(tmp_path / "table", partition_by="part", compact="500ms"), name="table")
+    with ps.start(parts.to(sink) + table, parallelism=2, epoch="200ms", name="parquet") as job:
         eventually(seen)
         os.kill(job.status().workers[0].pid, signal.SIGKILL)
         before = len(seen())
@@ -83,6 +87,8 @@ def test_the_parquet_sink_is_exact_and_readable_while_a_worker_is_killed(
     assert report is not None
     read = [offset * 2 + part for part, count in enumerate(report.offsets["numbers"]) for offset in range(count)]
     assert Counter(seen()) == Counter((n, n % 3) for n in read)
+    added = DeltaTable(tmp_path / "table").to_pyarrow_table().to_pylist()
+    assert Counter((row["n"], row["part"]) for row in added) == Counter(seen())
 
 
 def test_a_function_of_a_spark_sink_that_fails_ends_the_job_with_its_traceback(queries: Any) -> None:

@@ -96,7 +96,7 @@ class Log:
         at = self.chain.index(self.loaded) + 1 if self.loaded in self.chain[:-1] else 0
         for each in self.chain[at:]:
             for piece in msgspec.msgpack.decode(each, type=StateSnapshot).pieces:
-                Loading(self.ahead.state).apply(piece)
+                Loading(self.ahead).apply(piece)
         self.loaded = self.chain[-1]
         assert self.ahead.contents == self.kept.contents
         for space in self.ahead.state.spaces.values():

@@ -231,6 +231,18 @@ class Kept(set[str]):
         pass
 
 
+@planted_where(lambda scenario: called(scenario) and scenario.has_slots)
+def slots_are_told_to_call(patch: Patch) -> None:
+    patch.setattr("penstock.engine.exchange._calls", lambda operator, name: False)
+
+
+@planted_where(lambda scenario: called(scenario) and scenario.has_slots)
+def an_order_to_call_does_not_wait_for_the_record_form(patch: Patch) -> None:
+    slots_are_told_to_call(patch)
+    original = Uses.tick
+    patch.setattr(Uses, "tick", lambda self, here: original(self, lambda unit: True))
+
+
 @planted_where(lambda scenario: scenario.shape in (Shape.WINDOWING, Shape.BUFFERING))
 def timers_are_not_handed_over(patch: Patch) -> None:
     original = ProcessOperator.take_over

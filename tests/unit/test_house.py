@@ -16,11 +16,11 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "penstock"
 BENCH = ROOT / "bench" / "penstock_bench"
 PUBLIC = """
-    Job PenstockError Pipeline Process Stream agg avro backfill bootstrap coalesce col console count_window csv_files
-    expr fields files foreach from_iterator functions generator global_window http infer interval json_files kafka lit
-    memory op parquet parquet_files postgres protobuf rates read_state records redis redis_table register retry run
-    session spark_sink spark_source sql sqlite sse start state stream table tcp_lines testing tumbling udp_lines
-    webhook when
+    Job PenstockError Pipeline Process Stream agg avro backfill bootstrap coalesce col console count_window
+    csv_files delta expr fields files foreach from_iterator functions generator global_window http infer interval
+    json_files kafka lit memory op parquet parquet_files postgres protobuf rates read_state records redis
+    redis_table register retry run session spark_sink spark_source sql sqlite sse start state stream table tcp_lines
+    testing tumbling udp_lines webhook when
 """.split()
 # Lower rooms first; a module may import its own room and those above it in this list.
 ROOMS = ["errors", "durations", "checks", "types", "expr", "metrics", "dataset", "operators", "connectors"]

@@ -18,6 +18,7 @@ from penstock.cli.demo import demo
 from penstock.cli.explain import explain
 from penstock.cli.new import new
 from penstock.cli.outcome import Exit
+from penstock.cli.pack import pack
 from penstock.cli.run import run
 from penstock.cli.top import top
 
@@ -42,6 +43,7 @@ COMMANDS: dict[Callable[..., None], str] = {
     scale: "Run a running job on more workers or fewer.",
     stop: "End a running job; it commits what it has.",
     explain: "Show what a file would run, and how; starts nothing.",
+    pack: "Pack this Python and its packages for a cluster.",
     new: "Begin a package of your own: a connector, with its tests.",
 }
 for command, line in COMMANDS.items():

@@ -37,10 +37,10 @@ def switch(
 
 def scale(
     job: _Job,
-    workers: Annotated[int, typer.Argument(help="How many workers; at most the job's parallelism.")],
+    workers: Annotated[str, typer.Argument(help="How many; at most the job's parallelism. auto: the job chooses.")],
 ) -> None:
     """Run a running job on more workers or fewer: instances move with their state, one after the other."""
-    _send(job, ScaleJob(workers))
+    _send(job, ScaleJob(int(workers) if workers.isdecimal() else workers))
 
 
 def stop(

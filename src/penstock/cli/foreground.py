@@ -88,7 +88,9 @@ def kept_spark(plan: Plan, *, view: bool) -> Iterator[None]:
     console = Console(highlight=False)
     shown = console.status("starting Spark…") if view and console.is_terminal else nullcontext()
     with shown:
-        open_session(plan.options.master, plan.workers + plan.replicas, plan.options.name)
+        open_session(
+            plan.options.master, max(plan.workers, plan.options.workers_most) + plan.replicas, plan.options.name
+        )
     try:
         yield
     finally:

@@ -10,11 +10,13 @@ import typer
 from penstock.cli.foreground import execute
 from penstock.cli.load import load
 from penstock.cli.outcome import Exit, JsonOut, told
-from penstock.connectors import files
+from penstock.connectors import files as directory
 from penstock.dashboard.summary import last_lines
 from penstock.durations import parse_us
 from penstock.errors import InvalidOption
 from penstock.operators import DEAD_LETTER_SCHEMA
+from penstock.pipeline.options import read_paths
+from penstock.runtime.shipping import check_paths, make_importable
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE.py", help="A Python file with one or more pipelines.")]
 ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Drain and end after this time: 30s, 5m.")]
@@ -48,9 +50,37 @@ GroupSizeOption = Annotated[
     int | None,
     typer.Option("--group-size", metavar="N", help="Micro-batches of a task in one Spark job. Default: tuned."),
 ]
+WorkersOption = Annotated[
+    str | None,
+    typer.Option("--workers", metavar="N|LEAST-MOST", help="Workers: at the start, or within which the job chooses."),
+]
 ReplicasOption = Annotated[
     int | None,
     typer.Option("--replicas", metavar="N", help="Processes that stand by to compute slow operations side by side."),
+]
+ReplicaIntervalOption = Annotated[
+    str | None,
+    typer.Option("--replica-interval", metavar="TIME", help="How often replicas are decided on. Default: 1s."),
+]
+GroupingOption = Annotated[
+    str | None,
+    typer.Option("--grouping", metavar="WHO", help="Which replica is next: load, the least busy one; or shuffle."),
+]
+EventTimeoutOption = Annotated[
+    str | None,
+    typer.Option("--event-timeout", metavar="TIME", help="Drop what has waited for so long at its source, and count."),
+]
+QueueBoundOption = Annotated[
+    int | None,
+    typer.Option("--queue-bound", metavar="N", help="Drop the oldest where more wait at a source, and count them."),
+]
+WorkerIntervalOption = Annotated[
+    str | None,
+    typer.Option("--worker-interval", metavar="TIME", help="How often workers are decided on. Default: 1s."),
+]
+ShrinkAfterOption = Annotated[
+    str | None,
+    typer.Option("--shrink-after", metavar="TIME", help="Go on without a worker that is away so long. Default: 10m."),
 ]
 MetricsOption = Annotated[
     list[str] | None,
@@ -62,14 +92,26 @@ MetricsOption = Annotated[
 ]
 
 
+PyFilesOption = Annotated[
+    list[str] | None,
+    typer.Option("--py-files", metavar="A.zip,B.py", help="Modules, packages, archives of them; may be repeated."),
+]
+FilesOption = Annotated[
+    list[str] | None,
+    typer.Option("--files", metavar="A,B", help="Files for the workers, found with pyspark.SparkFiles.get."),
+]
+EnvironmentOption = Annotated[
+    Path | None,
+    typer.Option("--environment", metavar="ARCHIVE", help="The Python of a cluster's workers; see penstock pack."),
+]
+
+
 def run(
     file: FileArgument,
     duration: ForOption = None,
     master: Annotated[str | None, typer.Option(metavar="URL", help="Spark master. Default: embedded.")] = None,
     parallelism: ParallelismOption = None,
-    workers: Annotated[
-        int | None, typer.Option(metavar="N", help="Workers at the start; see penstock scale. Default: parallelism.")
-    ] = None,
+    workers: WorkersOption = None,
     json: JsonOption = None,
     name: Annotated[str | None, typer.Option(help="Name of the job. Default: the file's.")] = None,
     epoch: Annotated[str | None, typer.Option(metavar="TIME", help="Time between commits. Default: 1s.")] = None,
@@ -100,7 +142,16 @@ def run(
     ports: Annotated[
         str | None, typer.Option(metavar="FIRST-LAST", help="Ports that the job's processes listen at.")
     ] = None,
+    py_files: PyFilesOption = None,
+    files: FilesOption = None,
+    environment: EnvironmentOption = None,
     replicas: ReplicasOption = None,
+    replica_interval: ReplicaIntervalOption = None,
+    grouping: GroupingOption = None,
+    event_timeout: EventTimeoutOption = None,
+    queue_bound: QueueBoundOption = None,
+    worker_interval: WorkerIntervalOption = None,
+    shrink_after: ShrinkAfterOption = None,
     metrics: MetricsOption = None,
     top: TopOption = True,
 ) -> None:
@@ -112,13 +163,14 @@ def run(
     with told(Exit.REFUSED):
         out = JsonOut(json)
         pins = read_pins(pin or [])
+        sent = shipped(py_files, files)
         with out.aside():
             loaded = load(file)
         wanted = duration if duration is not None else loaded.duration
         seconds = None if wanted is None else parse_us(wanted, option="--for") / 1e6
         sink = None
         if dead_letters is not None:
-            sink = files(str(dead_letters), existing="append")
+            sink = directory(str(dead_letters), existing="append")
             sink.check(DEAD_LETTER_SCHEMA)
         plan = loaded.plan(
             dead_letters=sink,
@@ -138,7 +190,15 @@ def run(
             driver_address=driver_address,
             bind_address=bind_address,
             ports=ports,
+            **sent,
+            environment=environment,
             replicas=replicas,
+            replica_interval=replica_interval,
+            grouping=grouping,
+            event_timeout=event_timeout,
+            queue_bound=queue_bound,
+            worker_interval=worker_interval,
+            shrink_after=shrink_after,
             metrics=metrics or None,
         )
     with told(Exit.FAILED):
@@ -146,6 +206,15 @@ def run(
             report = execute(plan, seconds, view=top)
         out.write(report)
         typer.echo("\n".join(last_lines(report)), err=out.standard)
+
+
+def shipped(py_files: list[str] | None, files: list[str] | None) -> dict[str, tuple[str, ...]]:
+    """Read what `--py-files` and `--files` were given, and let the program import the former."""
+    given = {"py_files": py_files, "files": files}
+    sent = {name: read_paths(f"--{name.replace('_', '-')}", ",".join(each)) for name, each in given.items() if each}
+    check_paths(**sent)
+    make_importable(sent.get("py_files", ()))
+    return sent
 
 
 def read_pins(given: list[str]) -> dict[str, str]:

@@ -19,7 +19,9 @@ from penstock.connectors.base import (
 from penstock.connectors.buffered import BufferedWriter
 from penstock.connectors.console import console
 from penstock.connectors.csv_files import csv_files
+from penstock.connectors.delta import delta
 from penstock.connectors.files import files
+from penstock.connectors.following import FollowingSink
 from penstock.connectors.foreach import foreach
 from penstock.connectors.formats.avro import avro
 from penstock.connectors.formats.protobuf import protobuf
@@ -47,6 +49,7 @@ __all__ = [
     "BufferedWriter",
     "End",
     "Finder",
+    "FollowingSink",
     "LookupTable",
     "OnceReader",
     "Position",
@@ -65,6 +68,7 @@ __all__ = [
     "avro",
     "console",
     "csv_files",
+    "delta",
     "fields",
     "files",
     "foreach",

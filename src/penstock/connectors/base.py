@@ -449,6 +449,10 @@ class Sink(ABC):
         del schema, operation
         return lambda batch: batch.serialize().to_pybytes()
 
+    def delivered(self, schema: Schema) -> Schema:
+        """What writers hand to the driver with a commit is of this schema: that of the records, or one of the sink."""
+        return schema
+
     def deliver(self, rows: list[Record], schema: Schema) -> None:
         """Take committed records in the driver process (memory and console sinks)."""
 

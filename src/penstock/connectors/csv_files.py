@@ -12,7 +12,7 @@ import msgspec
 from penstock.checks import Flag, local_path
 from penstock.connectors.base import Run, SourceBatch
 from penstock.connectors.json_files import JsonFiles
-from penstock.connectors.lines import Content
+from penstock.connectors.lines import HEADER_BYTES, Content
 from penstock.connectors.lines_reader import At, LinesReader
 from penstock.connectors.texts import reader_of
 from penstock.connectors.tracking import PACKED, Entry
@@ -20,7 +20,6 @@ from penstock.errors import BadRecord, InvalidOption, SourceFailed, TypeMismatch
 from penstock.types import Record, Schema, TypeKind
 
 SUFFIXES = tuple(suffix + packed for suffix in (".csv", ".tsv") for packed in ("", *PACKED))
-_HEADER_BYTES = 64 * 1024
 _LINE_END = b"\r\n"
 _decode_at = msgspec.msgpack.Decoder(At).decode
 
@@ -92,7 +91,7 @@ class CsvReader(LinesReader):
         *,
         follow: bool,
     ) -> None:
-        super().__init__(look, owned, follow=follow, spaces=_LINE_END)
+        super().__init__(look, owned, follow=follow, spaces=_LINE_END, header=header)
         self._schema = schema
         self._header = header
         self._delimiter = delimiter
@@ -185,8 +184,8 @@ def _first_line(path: str) -> bytes:
         data = b""
         while (
             b"\n" not in data.lstrip(_LINE_END)
-            and len(data) < _HEADER_BYTES
-            and (more := content.read(_HEADER_BYTES - len(data)))
+            and len(data) < HEADER_BYTES
+            and (more := content.read(HEADER_BYTES - len(data)))
         ):
             data += more
         return data.lstrip(_LINE_END).partition(b"\n")[0].strip(_LINE_END)
@@ -224,8 +223,8 @@ def csv_files(
     Notes
     -----
     Times are in ISO form or microseconds since the epoch, dates in ISO form, arrays JSON. A line that does not fit
-    fails the job, and is named. Files belong to a partition by their first line: those with the same header are read
-    by one instance, one after the other.
+    fails the job, and is named. Files are dealt out to the instances. A file is known by its header and its first row,
+    so one without a row is not looked at.
 
     Examples
     --------

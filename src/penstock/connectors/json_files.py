@@ -28,6 +28,8 @@ class JsonFiles(Source):
 
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
     """Of the files that are read of a directory."""
+    _header: bool = False
+    """Whether files begin with a header, by which they cannot be told apart."""
 
     def __init__(self, path: str, *, follow: bool = False) -> None:
         self._path = path
@@ -67,7 +69,8 @@ class JsonFiles(Source):
         found = entries(self._path, self.suffixes)
         if not found and not (self._follow and self._may_come()):
             raise SourceMissing(path=self._path)
-        return [replace(each, key=head_of(each.path, whole=not self._follow)) for each in found]
+        whole, header = not self._follow, self._header
+        return [replace(each, key=head_of(each.path, whole=whole, header=header)) for each in found]
 
     def paths(self) -> list[str]:
         """The files that are there, for those who read them by other means; copies that are being made left out."""
@@ -93,6 +96,11 @@ class JsonFiles(Source):
             raise CheckpointMismatch(
                 "the checkpoint counts lines, and does not say in which files.",
                 hint="It is of an earlier version: start anew with another checkpoint directory.",
+            )
+        if any(file.header != self._header for position in positions.values() for file in files_in(position)):
+            raise CheckpointMismatch(
+                "the checkpoint knows files with a header by another part of them.",
+                hint="It is of an earlier version, or of another header=: use another checkpoint directory.",
             )
         source = copy.copy(self)
         source._kept = {file.key: each for each, position in positions.items() for file in files_in(position)}

@@ -16,6 +16,8 @@ from penstock.errors import SourceMissing, SourceUnreadable
 
 HEAD_BYTES = 1024
 """The first line of a file, up to here, says which file it is."""
+HEADER_BYTES = 64 * 1024
+"""The longest header."""
 TAIL_BYTES = 256
 """So many bytes before a position are compared before a file is read on from there."""
 READ_BYTES = 256 * 1024
@@ -138,22 +140,34 @@ class Content:
             if data:
                 return data
 
-    def head(self, *, whole: bool) -> int | None:
+    def head(self, *, whole: bool, header: bool = False) -> int | None:
         """Which file it is, by its first line: a fingerprint; None where there is no whole one yet.
 
         Parameters
         ----------
         whole : bool
             The file is as it will be: a line without a break at the end is one too.
+        header : bool
+            The first line is like that of other files: the one behind it counts too.
         """
         self.move(0)
-        data = b""
-        while len(data) < HEAD_BYTES and b"\n" not in data and (more := self.read(HEAD_BYTES - len(data))):
-            data += more
-        line, broken, _ = data.partition(b"\n")
-        if not broken and len(data) < HEAD_BYTES and (not data or not whole):
+        data, begin = b"", 0
+        if header:
+            data = self._some(b"", 1, HEADER_BYTES)
+            begin = data.find(b"\n") + 1 or len(data)
+            if begin < HEADER_BYTES and not data.endswith(b"\n", 0, begin):
+                return None
+        data = self._some(data, 1 + header, begin + HEAD_BYTES)
+        line, broken, _ = data[begin:].partition(b"\n")
+        if not broken and len(line) < HEAD_BYTES and (not line or not whole):
             return None
-        return fingerprint(line)
+        return fingerprint(data[:begin] + line[:HEAD_BYTES])
+
+    def _some(self, data: bytes, lines: int, size: int) -> bytes:
+        """Read on until so many lines are there, or bytes."""
+        while len(data) < size and data.count(b"\n") < lines and (more := self.read(min(size - len(data), HEAD_BYTES))):
+            data += more
+        return data
 
     def tail(self, byte: int) -> bytes:
         """Read the bytes before a position, up to it; shorter than they were where the file has become so."""

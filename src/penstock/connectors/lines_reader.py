@@ -43,10 +43,11 @@ class At(msgspec.Struct, array_like=True, frozen=True):
     """So many bytes hold its lines, or the first of them where other runs have joined it."""
     tail: int
     """Fingerprint of the end of those bytes."""
+    header: bool = False
 
     def state(self) -> FileState:
         """That of a file of which these lines were read."""
-        return FileState(self.path, self.inode, self.key, self.byte + self.size, tail=self.tail)
+        return FileState(self.path, self.inode, self.key, self.byte + self.size, tail=self.tail, header=self.header)
 
     def joined(self, other: At) -> At:
         """Both, where the other follows."""
@@ -109,7 +110,7 @@ class _Stream:
                 content.close()
                 raise SourceMissing(path=state.path)
             self.content, self._ready, self._rest, self.turn_bytes = content, False, b"", 0
-            if self.byte and content.head(whole=True) != state.key:
+            if self.byte and content.head(whole=True, header=state.header) != state.key:
                 raise SourceChanged(path=state.path, problem="its first line has changed")
         if not self._ready:
             if not self.content.move(max(0, self.byte - TAIL_BYTES), _MOVE_BYTES):
@@ -165,15 +166,23 @@ class LinesReader(SourceReader):
         Go on for ever: look for new files and for what was appended. Only whole lines are read then.
     spaces : bytes
         What is left out around a line.
+    header : bool
+        Files begin with a header.
     """
 
     def __init__(
-        self, look: Callable[[], list[Entry]], owned: Callable[[int], bool], *, follow: bool, spaces: bytes = SPACES
+        self,
+        look: Callable[[], list[Entry]],
+        owned: Callable[[int], bool],
+        *,
+        follow: bool,
+        spaces: bytes = SPACES,
+        header: bool = False,
     ) -> None:
         self._look = look
         self._follow = follow
         self._spaces = spaces
-        self._tracker = Tracker(owned, self._loaded, whole=not follow)
+        self._tracker = Tracker(owned, self._loaded, whole=not follow, header=header)
         self._record_bytes = float(_RECORD_BYTES)
         self._read_bytes = self._read_records = 0
         self._again: Content | None = None
@@ -247,7 +256,7 @@ class LinesReader(SourceReader):
         stream, block = self._held[0]
         state, last = stream.state, self._last
         byte, end = block.byte, block.byte_of(block.given + count)
-        at = At(state.path, state.inode, state.key, byte, block.line, end - byte, block.tail(end))
+        at = At(state.path, state.inode, state.key, byte, block.line, end - byte, block.tail(end), state.header)
         follows = last is not None and (last.path, last.byte + last.size) == (at.path, byte)
         if last is None or not follows or self._last_records > _AHEAD_RECORDS:
             self._last, self._last_records = at, 0
@@ -280,7 +289,7 @@ class LinesReader(SourceReader):
         stream = self._streams.get(id(state))
         if stream is None:
             return None
-        return FileState(state.path, state.inode, state.key, stream.byte, stream.line, stream.tail)
+        return structs.replace(state, byte=stream.byte, line=stream.line, tail=stream.tail, ended=False)
 
     def _note_tail(self) -> None:
         """Bring the only state up to date whose block is given out in part."""

@@ -140,8 +140,15 @@ def remove(path: Path) -> None:
 
 def partitioned(table: pa.Table, by: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
     """The rows of each directory, as Spark lays them out: in their order, without the columns that it tells."""
+    rest = [name for name in table.column_names if name not in by]
+    for values, rows in parted(table, by):
+        yield "/".join(f"{_escaped(name)}={_text(value)}" for name, value in values.items()), rows.select(rest)
+
+
+def parted(table: pa.Table, by: Sequence[str]) -> Iterator[tuple[dict[str, object], pa.Table]]:
+    """The rows of each combination of values of some columns, in their order."""
     if not by:
-        yield "", table
+        yield {}, table
         return
     numbers = None
     for name in by:
@@ -151,11 +158,9 @@ def partitioned(table: pa.Table, by: Sequence[str]) -> Iterator[tuple[str, pa.Ta
     distinct = pc.unique(numbers)
     if len(distinct) > PARTITIONS_MAX:
         raise OSError(None, f"{len(distinct)} directories for one file are more than {PARTITIONS_MAX}")
-    rest = [name for name in table.column_names if name not in by]
     for number in distinct:
         rows = table.filter(pc.equal(numbers, number))
-        values = [(name, rows.column(name)[0].as_py()) for name in by]
-        yield "/".join(f"{_escaped(name)}={_text(value)}" for name, value in values), rows.select(rest)
+        yield {name: rows.column(name)[0].as_py() for name in by}, rows
 
 
 def _text(value: object) -> str:

@@ -38,6 +38,7 @@ import pyarrow as pa
 
 from penstock.checks import OneOf, Whole, local_path
 from penstock.connectors.base import RESUME_ONCE, Sink, SinkWriter, WriterContext
+from penstock.connectors.buffered import ColumnarWriter
 from penstock.connectors.file_formats import Existing
 from penstock.connectors.files import claimed, disk, listed, sync_directory, writable
 from penstock.connectors.merging import PART, PENDING, Merger, remove
@@ -48,7 +49,6 @@ from penstock.types import Record, Schema, TypeKind
 _LEFT = re.compile(r"(.+\.([0-9a-f]{16}|local)-(\d{4,}))-(?:open|closed-\d+|ready-\d+)")
 _SCRATCH = "scratch-"
 """What names in `.pending` begin with, of a job that cannot be resumed."""
-_ROWS = 16 * 1024
 FILE_BYTES = 64 << 20
 WAITING_MAX = 8
 """Merges of an instance that wait; beyond that its input waits."""
@@ -179,16 +179,13 @@ def _parts(path: Path) -> dict[Path, re.Match[str]]:
     return dict(sorted(found.items()))
 
 
-class _ParquetWriter(SinkWriter):
+class _ParquetWriter(ColumnarWriter):
     def __init__(self, merger: Merger, schema: Schema, file_bytes: int, every_s: float) -> None:
+        super().__init__(schema)
         self._merger = merger
-        self._schema = schema
         self._file_bytes = file_bytes
         self._every_s = every_s
         self._token = os.urandom(4).hex()
-        self._rows: list[Record] = []
-        self._batches: list[pa.RecordBatch] = []
-        self._open_bytes = 0
         self._prepared: dict[int, str] = {}
         self._held_bytes = 0
         self._since_s: float | None = None
@@ -198,28 +195,6 @@ class _ParquetWriter(SinkWriter):
             # Only what is here now may go later: what comes is of a writer that replaces this one.
             self._left = merger.left()
 
-    # --- rows ---------------------------------------------------------------------------------------------------------
-
-    def write(self, rows: list[Record]) -> None:
-        self._rows += rows
-        if len(self._rows) >= _ROWS:
-            self._flush()
-
-    def write_batch(self, batch: pa.RecordBatch, schema: Schema) -> None:
-        del schema
-        if batch.num_rows:
-            self._flush()
-            self._hold(batch)
-
-    def _flush(self) -> None:
-        if self._rows:
-            rows, self._rows = self._rows, []
-            self._hold(self._schema.to_batch(rows))
-
-    def _hold(self, batch: pa.RecordBatch) -> None:
-        self._batches.append(batch)
-        self._open_bytes += batch.nbytes
-
     @property
     def is_full(self) -> bool:
         return self._open_bytes > self._file_bytes or len(self._merging) > WAITING_MAX
@@ -227,20 +202,19 @@ class _ParquetWriter(SinkWriter):
     # --- epochs -------------------------------------------------------------------------------------------------------
 
     def prepare(self, epoch: int) -> None:
-        self._flush()
-        if not self._batches:
+        batches = self._taken()
+        if not batches:
             return
         merger = self._merger
         path = merger.pending / f"{merger.name}-{epoch:08d}-{self._token}.arrow"
         with disk(path, merger.operation):
             with path.open("wb") as file:
                 with pa.ipc.new_file(file, self._schema.arrow) as writer:
-                    for batch in self._batches:
+                    for batch in batches:
                         writer.write_batch(batch)
                 file.flush()
                 os.fsync(file.fileno())
             sync_directory(merger.pending)
-        self._batches, self._open_bytes = [], 0
         self._prepared[epoch] = path.name
 
     def commit(self, epoch: int) -> list[Record] | None:

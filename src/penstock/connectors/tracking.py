@@ -1,7 +1,8 @@
 """Which files there are, and which of them were read how far: files that grow, are added, renamed or compressed.
 
-A file is known by its first line: a fingerprint of it, its *key*, never changes while the file only grows, and stays
-when it is renamed or compressed. How far it was read is a byte, with a fingerprint of the bytes before it.
+A file is known by its first line, or by the first two where the first is a header: a fingerprint of that, its *key*,
+never changes while the file only grows, and stays when it is renamed or compressed. How far it was read is a byte, with
+a fingerprint of the bytes before it.
 
 ==========================================  =====================================================================
 what is found for a file that was read      effect
@@ -65,10 +66,15 @@ class FileState(msgspec.Struct, array_like=True):
     ended: bool = False
     """All that was seen of it was read."""
     gone: bool = False
+    header: bool = False
+    """It begins with a header, as others do: its key is that of its first two lines."""
 
     def follows(self, content: Content) -> bool:
         """Whether a file has the bytes that were read of this one."""
-        return content.head(whole=True) == self.key and fingerprint(content.tail(self.byte)) == self.tail
+        return (
+            content.head(whole=True, header=self.header) == self.key
+            and fingerprint(content.tail(self.byte)) == self.tail
+        )
 
 
 class _Read(Protocol):
@@ -127,14 +133,14 @@ def _is_file(mode: int) -> bool:
     return mode & 0o170000 == 0o100000
 
 
-def head_of(path: str, *, whole: bool) -> int | None:
+def head_of(path: str, *, whole: bool, header: bool = False) -> int | None:
     """The key of a file, if it has one and is there."""
     try:
         content = Content(path)
     except SourceMissing:
         return None
     try:
-        key = content.head(whole=whole)
+        key = content.head(whole=whole, header=header)
         if key is None and whole and content.is_cut_off:
             raise SourceUnreadable(path=path, cause="it ends within its packed data")
         return key
@@ -153,14 +159,22 @@ class Tracker:
         Returns a state that is further than a given one, where lines of the file were read and not given out yet.
     whole : bool
         Files are as they will be while they are read: the last line needs no line break.
+    header : bool
+        They begin with a header, which may be the same in all.
     """
 
     def __init__(
-        self, owned: Callable[[int], bool], held: Callable[[FileState], FileState | None], *, whole: bool
+        self,
+        owned: Callable[[int], bool],
+        held: Callable[[FileState], FileState | None],
+        *,
+        whole: bool,
+        header: bool = False,
     ) -> None:
         self._owned = owned
         self._held = held
         self._whole = whole
+        self._header = header
         self.states: dict[str, FileState] = {}
         """By path: the files that are there."""
         self.gone: list[FileState] = []
@@ -237,16 +251,19 @@ class Tracker:
     def _new(self, entry: Entry, at: dict[str, Entry]) -> FileState | None:
         if self._foreign.get(entry.path) == entry:
             return None
-        key = entry.key if entry.key is not None else head_of(entry.path, whole=self._whole)
+        key = entry.key if entry.key is not None else self._key(entry.path)
         if key is None or not self._owned(key):
             self._foreign[entry.path] = entry
             return None
-        return None if self._is_copy(entry, key, at) else FileState(entry.path, entry.inode, key)
+        return None if self._is_copy(entry, key, at) else FileState(entry.path, entry.inode, key, header=self._header)
+
+    def _key(self, path: str) -> int | None:
+        return head_of(path, whole=self._whole, header=self._header)
 
     def _is_copy(self, entry: Entry, key: int, at: dict[str, Entry]) -> bool:
         packed = next((each for each in PACKED if entry.path.endswith(each)), None)
         original = at.get(entry.path.removesuffix(packed)) if packed is not None else None
-        return original is not None and (original.key or head_of(original.path, whole=self._whole)) == key
+        return original is not None and (original.key or self._key(original.path)) == key
 
 
 class _Elsewhere:

@@ -6,6 +6,7 @@ settles a form goes through one door: an operation is pinned to record form, pin
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -21,6 +22,7 @@ from penstock.control.laws.group_size import IntervalBounds, interval_us
 from penstock.control.measures import Measures
 from penstock.control.monitor import OperationFigures
 from penstock.control.replicas import ReplicasView, Replication
+from penstock.control.staffing import StaffingView
 from penstock.control.switches import FormView, SwitchEnded, Switches, SwitchReport
 from penstock.control.uses import AlternativesView, Uses
 from penstock.errors import InvalidOption, WorkerFailed, nearest
@@ -89,6 +91,8 @@ class Adaptation(msgspec.Struct):
     """By range that may have some."""
     elastic: ElasticReport | None = None
     """Replicas over the run, if the job has some."""
+    workers: StaffingView | None = None
+    """How many workers there are to be, and why; what the job has decided by itself."""
 
 
 class ControlLoop:
@@ -99,7 +103,9 @@ class ControlLoop:
         self._plan = plan
         self._options = options
         self._pins = settled_pins(plan)
-        self._measures = Measures(plan, cores, self._pins)
+        self._calling: dict[str, Form] = {}
+        """Operations that are in record form whatever is settled, because their alternative calls a function."""
+        self._measures = Measures(plan, cores, ChainMap(self._calling, self._pins))
         self._switcher = Switcher()
         self._chooser = Chooser(cores)
         numbers = count(1)
@@ -107,7 +113,7 @@ class ControlLoop:
         self._uses = Uses(plan, numbers, self._switches.switches, used)
         self.replication = Replication(plan, self._switches)
         self._elastic = Elastic(plan, cores, self._switches, self.replication)
-        self._groups = Groups(options.slots or plan.workers, options.group_size or None)
+        self._groups = Groups(options.slots or plan.workers, options.group_size or None, options.calm_us)
         self._advice: list[SwitchReport] = []
         self._notes: list[str] = []
         self._control_us = 0
@@ -131,6 +137,21 @@ class ControlLoop:
     def switches(self) -> list[SwitchReport]:
         """Switches that are done."""
         return self._switches.switches
+
+    @property
+    def is_switching(self) -> bool:
+        """Whether some range changes form or replicas."""
+        return self._switches.is_busy
+
+    @property
+    def is_in_batch(self) -> bool:
+        """Whether some range is in batch form, or on its way there."""
+        return self._switches.is_away
+
+    def advise(self, report: SwitchReport) -> None:
+        """Take what somebody else would do, had the user not wanted advice alone."""
+        self._advice.append(report)
+        del self._advice[:-ADVICE_MAX]
 
     def inspect(self) -> dict[int, FormView]:
         """The form that each unit is to have; a read-only view."""
@@ -234,6 +255,10 @@ class ControlLoop:
             reason = f"wanted by {by}" if by else "wanted by the user"
             self._uses.order(operation, alternative, reason, {}, (now_us - self._began_us) / 1e6, now_us)
 
+    def may_call(self, unit: int) -> bool:
+        """Whether a unit has an alternative that calls a function, and uses it now or soon."""
+        return any(each.may_call for each in self._uses.operations.values() if each.unit == unit)
+
     def used(self) -> dict[str, Used]:
         """Which alternative each operation is to use, for the commit record."""
         return self._uses.used()
@@ -265,7 +290,8 @@ class ControlLoop:
             commands += self._groups.know(view.peers, view.start_us)
             commands += self.replication.know(view.peers, view.start_us)
         busy = self._switches.wants_slots
-        self._groups.want(2 if busy else 1 if self._may_switch else 0)
+        settled = not self._options.advise and Form.BATCH in self._pins.values()
+        self._groups.want(2 if busy else 1 if self._may_switch else 0, all_slots=settled)
         commands += self._groups.tick(now_us)
         commands += self.replication.tick(self._options.silence_us, now_us)
         if now_us - self._alive_us >= ALIVE_US:
@@ -274,7 +300,7 @@ class ControlLoop:
         if not view.running:
             self._slotless_us = None
             return commands  # while workers start the first slots do so too; in a recovery nothing changes form
-        wanted = not self._options.advise and (busy or Form.BATCH in self._pins.values())
+        wanted = settled or (busy and not self._options.advise)
         if not wanted or self._groups.up or self._groups.given_up is not None:
             self._unserved_us = None
         elif self._unserved_us is None:
@@ -285,11 +311,13 @@ class ControlLoop:
             return commands + self._carry_out(now_us)
         self._control_us = now_us
         self._measures.widths = self._elastic.widths()
-        units = self._measures.units(self._groups.up or self._groups.slots, self._options.interval_us, now_us)
+        self._calling.clear()
+        self._calling.update({name: Form.RECORD for name, each in self._uses.operations.items() if each.may_call})
+        units = self._measures.units(self._groups.offered or self._groups.slots, self._options.interval_us, now_us)
         for decision in self._switcher.decide(now_us, units):
             self._take(decision, now_us)
         standings, known = list(self._uses.operations.values()), self._measures.figures
-        for choice in self._chooser.decide(standings, units, known, self._groups.up, now_us):
+        for choice in self._chooser.decide(standings, units, known, self._groups.offered, now_us):
             self._take_use(choice, now_us)
         costs_ns, at_s = self._measures.calibrated(Form.RECORD), (now_us - self._began_us) / 1e6
         self._elastic.tick(units, costs_ns, known, at_s, now_us)
@@ -325,10 +353,9 @@ class ControlLoop:
         at_s = (now_us - self._began_us) / 1e6
         if self._options.advise:
             names = list(decision.operations)
-            self._advice.append(
+            self.advise(
                 SwitchReport(round(at_s, 3), names, decision.to.value, 0.0, 0.0, 0, decision.reason, decision.inputs)
             )
-            del self._advice[:-ADVICE_MAX]
             return
         unit, first, last = self._plan.units[decision.unit], decision.first, decision.last
         replicas: tuple[int, ...] = ()
@@ -340,10 +367,7 @@ class ControlLoop:
         at_s = (now_us - self._began_us) / 1e6
         if self._options.advise:
             names, reason = [wanted.operation], wanted.reason
-            self._advice.append(
-                SwitchReport(round(at_s, 3), names, wanted.alternative, 0.0, 0.0, 0, reason, wanted.inputs)
-            )
-            del self._advice[:-ADVICE_MAX]
+            self.advise(SwitchReport(round(at_s, 3), names, wanted.alternative, 0.0, 0.0, 0, reason, wanted.inputs))
             return
         self._uses.order(wanted.operation, wanted.alternative, wanted.reason, wanted.inputs, at_s, now_us)
 
@@ -364,7 +388,7 @@ class ControlLoop:
         self._advice += self.replication.order(at_s, now_us, advise=self._options.advise)
         switches, failed = self._switches.tick(everywhere, self._options.interval_us, now_us)
         self._settle(failed, now_us)
-        orders: list[m.ToWorker] = [*switches, *self._uses.tick()]
+        orders: list[m.ToWorker] = [*switches, *self._uses.tick(self._switches.is_here)]
         return [Send(peer.worker, order) for order in orders for peer in self._peers]
 
     def _settle(self, settled: Sequence[SwitchEnded], now_us: int) -> None:

@@ -39,7 +39,8 @@ class Deliveries:
         for unit in plan.units:
             for spec in unit.ops:
                 if isinstance(spec.operation, Sink):
-                    decoder = msgspec.msgpack.Decoder(list[spec.schema.record_type])  # type: ignore[name-defined]
+                    handed = spec.operation.delivered(spec.schema)
+                    decoder = msgspec.msgpack.Decoder(list[handed.record_type])  # type: ignore[name-defined]
                     self._sinks[spec.name] = spec.operation, decoder, spec.schema
                     self._told[spec.name] = [0] * unit.instances
 

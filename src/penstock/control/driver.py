@@ -45,9 +45,12 @@ from penstock.control.events import (
     Withdraw,
 )
 from penstock.control.groups import Submit, TellSlot
+from penstock.control.hot_groups import HotGroups
 from penstock.control.limits import Limits
 from penstock.control.monitor import Monitor
 from penstock.control.scheduler import Phase, Resumption, Scheduler
+from penstock.control.staffing import Staffing, Standing
+from penstock.control.switches import SwitchReport
 from penstock.errors import PenstockError
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
@@ -57,6 +60,8 @@ from penstock.protocol.link import Kind, Link, Outgoing, decode_header
 PARTED_MAX = 64
 """Replaced workers whose links are kept: one that wakes up hears that it is to stop."""
 SLOT_LINKS_MAX = 1_024
+STAFF_US = 100_000
+"""Between two looks at whether there should be more or fewer workers."""
 ACTIONS_MAX = 1_000
 """What users have wanted of the job: as many of these are kept."""
 
@@ -113,6 +118,9 @@ class DriverMachine:
         self.scheduler = Scheduler(plan, now_us, resumption)
         self.monitor = Monitor(plan, resumed=resumption is not None)
         self.loop = ControlLoop(plan, cores, resumption.alternatives if resumption is not None else None)
+        self.staffing = Staffing(plan, cores, self.scheduler.rescaling.loads)
+        self._staffed_us = 0
+        self._hot = HotGroups(plan)
         self._limits = Limits(plan)
         self.ended = False
         self.error: PenstockError | None = None
@@ -126,6 +134,7 @@ class DriverMachine:
         self._beaten = False
         """A heartbeat has come since the control loop last looked."""
         self._actions: list[Action] = []
+        self._advise = plan.options.advise
         self._cores: int | None = None
         """Of the cluster, when they were last looked at."""
 
@@ -162,6 +171,10 @@ class DriverMachine:
                 if self._cores is not None and cores < self._cores:
                     self._obey(self.loop.on_replaced(now_us, cores))  # a worker may have been lost with its core
                 self._cores = cores
+            case ScaleRequested(workers=workers):
+                self.staffing.settle(workers)
+                if workers:
+                    self._schedule(event, now_us)
             case _:
                 self._schedule(event, now_us)
 
@@ -173,7 +186,7 @@ class DriverMachine:
             case AlternativeChosen(operation=operation, alternative=alternative):
                 what = f"{operation}: use {alternative or 'auto'}"
             case ScaleRequested(workers=workers):
-                what = f"{workers} workers"
+                what = f"{workers} workers" if workers else "as many workers as the job chooses"
             case DrainRequested():
                 what = "finish and end"
             case StopRequested():
@@ -202,6 +215,32 @@ class DriverMachine:
             self._obey(self.loop.tick(view, figures, now_us))
         except PenstockError as error:
             self.fail(error)
+        if now_us - self._staffed_us >= STAFF_US and not self.ended:
+            self._staffed_us = now_us
+            self._staff(running, now_us)
+
+    def _staff(self, running: bool, now_us: int) -> None:
+        """Have the job get more workers, or fewer, if it should; the control loop's ways to carry the load go first."""
+        scheduler, loop = self.scheduler, self.loop
+        rescaling, at_s = scheduler.rescaling, (now_us - scheduler.began_us) / 1e6
+        standing = Standing(
+            members=scheduler.members,
+            wanted=len(rescaling.wanted),
+            joining=bool(rescaling.joining - rescaling.up),
+            moving=rescaling.move is not None or bool(rescaling.up) or bool(scheduler.members - rescaling.wanted),
+            running=running and scheduler.phase is Phase.RUNNING,
+            switching=loop.is_switching,
+            in_batch=loop.is_in_batch,
+            replicas_left=loop.replication.is_left,
+        )
+        found = self.staffing.tick(standing, at_s, now_us)
+        if found is None:
+            return
+        if self._advise:
+            told = f"{found.workers} workers"
+            loop.advise(SwitchReport(found.at_s, ["the job"], told, 0.0, 0.0, 0, found.reason, found.inputs))
+            return
+        self._schedule(ScaleRequested(found.workers, reason=found.reason), now_us)
 
     def fail(self, error: PenstockError) -> None:
         """End the job: nothing more is committed."""
@@ -229,6 +268,7 @@ class DriverMachine:
         match message:
             case m.Heartbeat() if counts:
                 self.monitor.on_heartbeat(message)
+                self._hot.on_heartbeat(message)
                 self._limits.on_figures(message.stats)
                 self._beaten = True
             case m.RolledBack(worker=worker, before=before) if counts and before is not None:
@@ -274,12 +314,16 @@ class DriverMachine:
                     self._chores.append(command)
                 case Dismiss(incarnation=incarnation):
                     self._tell(self._workers.get(incarnation), m.Stop())
-                case Replace():
+                case Replace(worker=worker):
                     self._chores.append(command)
-                    self._obey(self.loop.on_replaced(now_us, self._cores))
+                    if worker in self.scheduler.members or self.staffing.is_wanted:
+                        # A job that grows by itself does not take the places of what it has.
+                        self._obey(self.loop.on_replaced(now_us, self._cores))
                 case Retire(worker=worker):
                     self.pids.pop(worker, None)
                     self.monitor.retire(worker)
+                    self.scheduler.rescaling.loads.forget(worker)
+                    self._hot.forget(worker)
                 case Finish(error=error):
                     self._finish(error)
         if resumed:
@@ -358,6 +402,8 @@ class DriverMachine:
 
     def adaptation(self) -> Adaptation:
         """What the control loop has done, and what users have wanted of it."""
-        report = self.loop.report()
+        report, scheduler = self.loop.report(), self.scheduler
+        report.workers = self.staffing.view(scheduler.members, len(scheduler.rescaling.wanted))
+        report.workers.hot = self._hot.found()
         report.actions = list(self._actions)
         return report

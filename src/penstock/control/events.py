@@ -103,10 +103,12 @@ class FormsPinned:
 
 @dataclass(frozen=True, slots=True)
 class ScaleRequested:
-    """The user wants the job to have so many workers."""
+    """The user, or the job itself, wants the job to have so many workers; 0: the job is to choose."""
 
     workers: int
     by: str = ""
+    reason: str = ""
+    """Why the job itself wants it."""
 
 
 Wish = FormsPinned | AlternativeChosen

@@ -3,19 +3,24 @@
 ===========  =============================================  =====================================================
 group        event                                          effect
 ===========  =============================================  =====================================================
-—            slots are wanted, fewer groups live than       Submit the next group
-             wanted, and none of them is coming up
+—            slots are wanted, fewer groups live than       Submit the next group: of one slot in calm weather, of
+             wanted, and none of them is coming up          all slots otherwise
 COMING UP    SlotUp from its tasks                          when all are up: UP; scheduling took so long
 COMING UP    too long                                       gives up on the rest: UP with those that are there
 UP           its Spark job ends                             the size of the next is tuned; workers forget its slots;
                                                             End to older groups: workers have given up on them
+UP, small    a group of all slots is up                     End to its task
+any, not     no work for `calm_us`                          End to its tasks
+small
 any          its Spark job fails                            as above; the next one is submitted later, and later
 —            so many in a row failed before a task began    given up: no group is submitted any more
 any          slots are no longer wanted, or a worker        End to its tasks
              needs a place
 ===========  =============================================  =====================================================
 
-One group is kept up in calm weather, so that a burst finds its slots ready; while work is done, one more stands by.
+In calm weather one slot stands by, for samples, and so that a burst finds one ready: a calm job holds one core besides
+its workers'. A burst begins with that slot while a group of all slots comes up; while work is done, one more group
+stands by. Where a job's forms are settled to batch, every group has all slots.
 """
 
 from __future__ import annotations
@@ -35,6 +40,8 @@ FAILURES_MAX = 4
 """Groups in a row of which no task could begin; the next one would fail alike."""
 FIGURES_MAX = 1_000
 """Groups that are remembered for reports."""
+CALM_SLOTS = 1
+"""Slots that stand by in calm weather."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +96,9 @@ class _Group:
 class Groups:
     """Keeps as many groups up as are wanted."""
 
-    def __init__(self, slots: int, size: int | None = None) -> None:
+    def __init__(self, slots: int, size: int | None = None, calm_us: int = 0) -> None:
         self.slots = slots
+        """Of a group that works."""
         self.finished: list[GroupFigures] = []
         self.error: str | None = None
         """Why the last group's job failed, or some of its tasks did; None after one that did not."""
@@ -102,6 +110,10 @@ class Groups:
         self._groups: dict[int, _Group] = {}
         self._next = 1
         self._wanted = 0
+        self._all_slots = False
+        self._calm_us = calm_us
+        self._worked_us: int | None = None
+        """When there was work last."""
         self._retry_at_us = 0
         self._retry_us = RETRY_US_MIN
         self._peers: list[m.Peer] = []
@@ -127,9 +139,21 @@ class Groups:
         """Process of every slot."""
         return {(g.number, up.slot): up.pid for g in self._groups.values() for up in g.live.values()}
 
-    def want(self, groups: int) -> None:
-        """Say how many groups shall be up: none, one that waits, or one at work and one that stands by."""
-        self._wanted = groups
+    @property
+    def offered(self) -> int:
+        """Slots that work would have now, or soon; 0: none is up."""
+        up = [each for each in self._groups.values() if each.up_us is not None and not each.ending]
+        return max((len(each.live) for each in up if not self._is_small(each)), default=self.slots if self.up else 0)
+
+    def want(self, groups: int, *, all_slots: bool = False) -> None:
+        """Say how many groups shall be up: none, one that waits, or one at work and one that stands by.
+
+        With ``all_slots`` the one that waits has all of them, as there will be work for it.
+        """
+        self._wanted, self._all_slots = groups, all_slots
+
+    def _is_small(self, group: _Group) -> bool:
+        return group.slots < self.slots
 
     def know(self, peers: list[m.Peer], start_us: int) -> list[GroupCommand]:
         """Take note of who the workers are; slots that are up hear it too."""
@@ -222,11 +246,22 @@ class Groups:
         for group in self._groups.values():
             if group.up_us is None and now_us - group.submitted_us > UP_US_MAX:
                 group.up_us = now_us
+        if self._wanted > 1:
+            self._worked_us = now_us
+        is_calm = not self._all_slots and (self._worked_us is None or now_us - self._worked_us > self._calm_us)
         live = [each for each in self._groups.values() if not each.ending]
         if not self._wanted or self.given_up is not None:
-            commands += self._end(live)
-        elif len(live) < self._wanted and now_us >= self._retry_at_us and all(g.up_us is not None for g in live):
-            group = _Group(self._next, self.slots, self.size, now_us)
+            return commands + self._end(live)
+        small = [each for each in live if self._is_small(each)]
+        whole = [each for each in live if not self._is_small(each)]
+        if is_calm:
+            commands += self._end(whole if self.slots > CALM_SLOTS else [])
+        elif any(each.up_us is not None for each in whole):
+            commands += self._end(small)
+        live = [each for each in live if not each.ending]
+        if len(live) < self._wanted and now_us >= self._retry_at_us and all(g.up_us is not None for g in live):
+            slots = min(CALM_SLOTS, self.slots) if is_calm else self.slots
+            group = _Group(self._next, slots, self.size, now_us)
             self._groups[group.number] = group
             self._next += 1
             commands.append(Submit(group.number, group.slots, group.size))

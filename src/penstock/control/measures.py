@@ -111,7 +111,7 @@ class _Arrivals:
 class Measures:
     """Keeps what was measured and puts it together, unit by unit."""
 
-    def __init__(self, plan: Plan, cores: int, pins: dict[str, Form]) -> None:
+    def __init__(self, plan: Plan, cores: int, pins: Mapping[str, Form]) -> None:
         self._plan = plan
         self._cores = cores
         self._pins = pins

@@ -10,6 +10,7 @@ import msgspec
 from penstock.control.course import Course
 from penstock.control.replicas import ReplicasView
 from penstock.control.rescaling import MoveReport
+from penstock.control.staffing import StaffingView
 from penstock.control.switches import SwitchReport
 from penstock.control.uses import AlternativesView
 from penstock.metrics import Histogram
@@ -136,12 +137,14 @@ class Status(msgspec.Struct):
     moves: list[MoveReport] = msgspec.field(default_factory=list)
     """The last moves of instances between workers."""
     moves_total: int = 0
+    staffing: StaffingView | None = None
+    """How many workers there are to be, how busy they are, and why."""
     actions: list[str] = msgspec.field(default_factory=list)
+    """What users have wanted of the job, the last of it: when, who, what."""
     replicas: list[ReplicasView] = msgspec.field(default_factory=list)
     """The ranges that may have some."""
     replica_pids: list[int] = msgspec.field(default_factory=list)
     """Processes of the pool, active or not."""
-    """What users have wanted of the job, the last of it: when, who, what."""
 
 
 class _Totals:

@@ -212,6 +212,12 @@ class Replication:
             return 1, max(1, self.size)
         return max(least for least, _ in asked), min(self.size, max(most for _, most in asked))
 
+    @property
+    def is_left(self) -> bool:
+        """Whether some replicas of the pool compute nothing."""
+        active = {number for unit in self._plan.units for number in self._switches.replicas(unit.id)[2]}
+        return self.given_up is None and len(active) < self.size
+
     def degree(self, unit: int) -> int:
         """How many replicas compute the unit's range now; 0: the worker does."""
         return len(self._switches.replicas(unit)[2])

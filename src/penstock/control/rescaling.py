@@ -43,6 +43,8 @@ from enum import Enum
 
 import msgspec
 
+from penstock.control.loads import Loads
+from penstock.control.placing import host_of, next_move, spread, taken_over
 from penstock.control.recovery import InstanceId
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
@@ -124,7 +126,9 @@ class Rescaling:
         self._plan = plan
         self._began_us = began_us
         self._number = 0
-        self._arrived: dict[InstanceId, int] = {}
+        self.loads = Loads(plan)
+        self._hosts: dict[int, str] = {}
+        """Machine of each worker."""
 
     # --- what is wanted -----------------------------------------------------------------------------------------------
 
@@ -156,10 +160,15 @@ class Rescaling:
             return []
         return [(move.old, m.Hold(move=move.number, epoch=0, column=-1))]
 
-    def on_pulse(self, pulse: m.Pulse) -> None:
-        """Note how much comes to each instance."""
-        for each in pulse.units:
-            self._arrived[each.unit, each.instance] = each.arrived
+    def know(self, peer: m.Peer) -> None:
+        """A worker is somewhere."""
+        self._hosts[peer.worker] = host_of(peer.endpoint)
+
+    def spread(self, peers: Collection[int]) -> None:
+        """Lay the columns out over the machines, before anybody has one."""
+        hosts = {worker: self._hosts[worker] for worker in peers}
+        if self._plan.placement:
+            self._plan.placement[:] = spread(hosts, self._plan.options.parallelism)
 
     # --- a move -------------------------------------------------------------------------------------------------------
 
@@ -184,26 +193,10 @@ class Rescaling:
         return {(unit.id, column) for unit in self._plan.units if column < unit.instances}
 
     def choose(self, members: Collection[int]) -> tuple[int, int] | None:
-        """Which column moves next, and where to: away from who leaves, then to who has few; the busiest first."""
-        columns: dict[int, list[int]] = {}
-        for column, worker in enumerate(self._plan.placement):
-            columns.setdefault(worker, []).append(column)
-        ready = sorted(self.wanted & (set(members) | self.up))
-        if not ready:
-            return None
-        heat = self._heat()
-        new = min(ready, key=lambda each: (len(columns.get(each, ())), sum(heat[c] for c in columns.get(each, ()))))
-        leaving = sorted(set(columns) - self.wanted)
-        old = leaving[0] if leaving else max(ready, key=lambda each: len(columns.get(each, ())))
-        if not leaving and len(columns.get(old, ())) - len(columns.get(new, ())) < 2:
-            return None
-        return max(columns[old], key=lambda each: (heat[each], -each)), new
-
-    def _heat(self) -> list[int]:
-        heat = [0] * len(self._plan.placement)
-        for (_, instance), arrived in self._arrived.items():
-            heat[instance] += arrived
-        return heat
+        """Which column moves next, and where to; by load, unless the user only wants advice."""
+        ready = self.wanted & (set(members) | self.up)
+        loads = {} if self._plan.options.advise else self.loads.columns
+        return next_move(self._plan.placement, self.wanted, ready, loads, self._hosts)
 
     def advance(
         self,
@@ -313,12 +306,7 @@ class Rescaling:
         others = sorted(set(members) - {worker})
         if not others:
             return False
-        placement = self._plan.placement
-        counts = {each: placement.count(each) for each in others}
-        for column, owner in enumerate(placement):
-            if owner == worker:
-                placement[column] = min(others, key=lambda each: (counts[each], each))
-                counts[placement[column]] += 1
+        taken_over(self._plan.placement, worker, others, self._hosts)
         self.wanted.discard(worker)
         self.wanted |= set() if self.wanted else set(others)
         self.move = None

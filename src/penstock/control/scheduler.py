@@ -60,7 +60,7 @@ from penstock.control.phases import Phase, Resumption, SchedulerView
 from penstock.control.presence import LOSSES_US, Presence
 from penstock.control.recovery import InstanceId, SnapshotChains, downstream, everything, hosted
 from penstock.control.rescaling import Rescaling
-from penstock.control.staff import Staff, peer_of
+from penstock.control.staff import Staff
 from penstock.control.waits import QUIET_US, Waits, too_few
 from penstock.errors import PenstockError, SparkFailed, WorkerLost, rebuilt
 from penstock.pipeline.plan import Plan
@@ -156,6 +156,11 @@ class Scheduler:
         )
 
     @property
+    def members(self) -> frozenset[int]:
+        """Workers that have something to do, and have not ended."""
+        return frozenset(self._waiting_stop)
+
+    @property
     def placement(self) -> list[int]:
         """The worker of each instance."""
         return self._plan.placement
@@ -182,8 +187,8 @@ class Scheduler:
                 return self._stop(None) if self.phase is Phase.STARTING else []
             case StopRequested():
                 return self._stop(None)
-            case ScaleRequested(workers=workers):
-                return self._staff.scale(workers) + self._on_tick(now_us)
+            case ScaleRequested(workers=workers, reason=reason):
+                return self._staff.scale(workers, reason) + self._on_tick(now_us)
             case OrderEnded(worker=worker, order=order, error=error):
                 return self._on_order_ended(worker, order, error, now_us)
             case TasksFailed(count=count, error=error):
@@ -245,7 +250,7 @@ class Scheduler:
                 self._epoch_soon = True
                 return self._begin_epoch(now_us)
             case m.Pulse():
-                self.rescaling.on_pulse(message)
+                self.rescaling.loads.on_pulse(message)
             case m.Prepared():
                 self.rescaling.on_prepared(message)
                 return self._staff.move_on(now_us)
@@ -278,7 +283,7 @@ class Scheduler:
         counts, commands = self._presence.on_register(message.worker, message.order, now_us)
         if not counts:
             return [Dismiss(message.incarnation)]
-        self.peers[message.worker] = peer_of(message)
+        self._staff.meet(message)
         if self.phase is Phase.STARTING:
             self._came_us = now_us
             return [*commands, *(self._start(now_us) if len(self.peers) == self._plan.workers else [])]
@@ -321,6 +326,7 @@ class Scheduler:
 
     def _start(self, now_us: int) -> list[Command]:
         self.phase = Phase.RUNNING
+        self.rescaling.spread(self.peers)
         self._presence.forgive()
         self._epoch_us = now_us
         if self._resumed:

@@ -16,6 +16,10 @@ from penstock.protocol import messages as m
 if TYPE_CHECKING:
     from penstock.control.scheduler import Scheduler
 
+SHORT_SILENCES = 2
+"""Where the cluster has too few cores, and the job chooses its workers, one that is silent leaves after so many times
+the time after which it counts as silent."""
+
 
 class Staff:
     """Lets workers join and leave; friend of its scheduler, whose books it keeps."""
@@ -32,13 +36,14 @@ class Staff:
         commands = self.scale(later) if later is not None else []
         return commands + (self.shrink(now_us) or self.move_on(now_us))
 
-    def scale(self, workers: int) -> list[Command]:
+    def scale(self, workers: int, reason: str = "") -> list[Command]:
         """Aim at so many workers; the next tick orders those that are missing."""
         of = self._scheduler
         if of.phase is Phase.STARTING:
             self._later = workers
             return []
-        new, given_up = self.rescaling.want(workers, f"{workers} workers are wanted", of._waiting_stop)
+        reason = reason or f"{workers} workers are wanted"
+        new, given_up = self.rescaling.want(workers, reason, of._waiting_stop)
         commands: list[Command] = []
         for worker in sorted(given_up):
             commands += [Send(old, order) for old, order in self.rescaling.call_off(worker)]
@@ -53,10 +58,15 @@ class Staff:
         counts, commands = of._presence.on_register(message.worker, message.order, now_us)
         if not counts:
             return [Dismiss(message.incarnation)]
-        of.peers[message.worker] = peer_of(message)
+        self.meet(message)
         nothing = m.Restore(epoch=of.committed_epoch, instances=[], snapshots=[], renumber=False)
         orders = [Send(worker, order) for worker, order in self.rescaling.on_up(message.worker)]
         return [*commands, Send(message.worker, of._started(nothing)), *orders, *self.move_on(now_us)]
+
+    def meet(self, message: m.Register) -> None:
+        """Take note of where a worker is that counts."""
+        self._scheduler.peers[message.worker] = peer = peer_of(message)
+        self.rescaling.know(peer)
 
     def move_on(self, now_us: int) -> list[Command]:
         """Take the next step of a move, if one can be taken."""
@@ -80,7 +90,7 @@ class Staff:
         """Go on without a worker that Spark cannot bring back: others get its columns, as in a recovery."""
         of = self._scheduler
         members = of._waiting_stop
-        silent = [w for w in members if of._presence.silent_us(w, now_us) > of._plan.options.shrink_after_us]
+        silent = [w for w in members if of._presence.silent_us(w, now_us) > self._patience_us]
         waits = of._recording is not None or of.phase not in (Phase.RUNNING, Phase.DRAINING) or len(members) < 2
         if not silent or waits or (self.rescaling.is_releasing and not self.rescaling.on_released(silent[0])):
             return []
@@ -91,6 +101,15 @@ class Staff:
         lost, of._lost = of._lost, set()
         gone |= {key for worker in lost for key in hosted(of._plan, worker)}
         return parting + of._recover(downstream(of._plan, gone), lost)
+
+    @property
+    def _patience_us(self) -> int:
+        """How long a worker may be away: not for long where its core is gone and another worker joins by itself."""
+        of, options = self._scheduler, self._scheduler._plan.options
+        short = of._cores is not None and of._cores < len(of._waiting_stop)
+        if short and options.workers_most and len(of._waiting_stop) > 1:
+            return min(options.shrink_after_us, SHORT_SILENCES * options.silence_us)
+        return options.shrink_after_us
 
     def _part(self, worker: int) -> list[Command]:
         of = self._scheduler

@@ -144,6 +144,11 @@ class Switches:
         """Whether some range is in batch form, or on its way there."""
         return any(first <= last for first, last in (state.batch for state in self._units.values()))
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a switch of any unit is under way."""
+        return any(state.pending is not None for state in self._units.values())
+
     def range(self, unit: int) -> tuple[int, int]:
         """What is in batch form now: first and last operation, both included."""
         return self._units[unit].batch
@@ -166,6 +171,11 @@ class Switches:
             )
             for unit, state in self._units.items()
         }
+
+    def is_here(self, unit: int) -> bool:
+        """Whether all of a unit is computed by its own instances, and no order says otherwise."""
+        first, last = self.range(unit)
+        return first > last and not self.busy(unit)
 
     def busy(self, unit: int) -> bool:
         """Whether a switch of the unit is under way."""

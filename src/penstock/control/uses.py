@@ -3,7 +3,8 @@
 =========  ========================================  =============================================  =========
 operation  event                                     effect                                         next
 =========  ========================================  =============================================  =========
-SETTLED    ordered: another alternative              Use to all                                     EXCHANGING
+SETTLED    ordered: another alternative              Use to all; to one that calls a function when  EXCHANGING
+                                                     the unit is in record form, which is seen to
 EXCHANGING ordered: a third one, or back             Use to all, under a new number                 EXCHANGING
 EXCHANGING Switched by every instance                the exchange is done, and measured             SETTLED
 any        ordered: the one that was ordered last    nothing                                        same
@@ -19,7 +20,7 @@ over by then, because it was still warmed up, begins to be warmed up again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -88,6 +89,16 @@ class Standing:
         known = [costs[name] for costs in self.costs_ns.values() if name in costs]
         return max(known) if known else None
 
+    @property
+    def will_call(self) -> bool:
+        """Whether the alternative that is wanted calls a function."""
+        return self.of.alternative(self.wanted).calls is not None
+
+    @property
+    def may_call(self) -> bool:
+        """Whether some instance may use an alternative that calls a function, now or soon."""
+        return self.will_call or self.of.alternative(self.active).calls is not None
+
     def failed(self, name: str) -> int:
         """Blocks that an alternative has failed on, in all instances."""
         return sum(each.get(name, 0) for each in self.failures.values())
@@ -138,12 +149,15 @@ class Uses:
         standing.pending = _Pending(now_us, record, set(range(standing.instances)), standing.active)
         return True
 
-    def tick(self) -> list[m.Use]:
-        """Return the orders to be sent to all workers now."""
-        found = [self._message(each) for each in self.operations.values() if each.due]
-        for each in self.operations.values():
+    def tick(self, here: Callable[[int], bool]) -> list[m.Use]:
+        """Return the orders to be sent to all workers now.
+
+        One to call a function waits until its unit computes everything ``here``: slots cannot call.
+        """
+        due = [each for each in self.operations.values() if each.due and (not each.will_call or here(each.unit))]
+        for each in due:
             each.due = False
-        return found
+        return [self._message(each) for each in due]
 
     def repeat(self) -> list[m.Use]:
         """The standing orders, for instances that were built anew."""

@@ -14,6 +14,7 @@ from penstock.control.monitor import OperationFigures, Status
 from penstock.control.replicas import ReplicasView
 from penstock.control.rescaling import MoveReport
 from penstock.control.scheduler import Phase
+from penstock.control.staffing import StaffingView
 from penstock.control.switches import SwitchReport
 from penstock.control.uses import AlternativesView
 from penstock.dashboard.history import History, blocks
@@ -25,6 +26,7 @@ QUIET_S = 3.0
 QUEUE_HIGH = 10_000
 """From here on a queue stands out."""
 WORKERS_SHOWN_MAX = 8
+HOT_SHOWN_MAX = 2
 SWITCHES_SHOWN_MAX = 3
 WIDE = 100
 """From so many columns on every operation shows where its latency comes from."""
@@ -74,6 +76,7 @@ class Frame:
         status, width = self.status, options.max_width
         parts: list[RenderableType] = [Text(self.heading, style="bold")] if self.heading else []
         parts += [_header(status, self.age_s), _workers(status)]
+        parts += [line for line in (_staffing(status.staffing),) if line.plain]
         parts += [Text(f"waits for {each}", style="yellow") for each in status.waiting]
         parts.append(_operations(status.operations, width))
         parts += [_alternatives(name, each) for name, each in status.alternatives.items()]
@@ -123,6 +126,23 @@ def _workers(status: Status) -> Text:
         active = len({number for each in status.replicas for number in each.replicas})
         shown.append(f"{len(status.replica_pids)} replicas, {active} active")
     return Text("   ".join(shown), style="dim")
+
+
+def _staffing(found: StaffingView | None) -> Text:
+    """How many workers there are to be, by whose word and why, where that is not settled once and for all."""
+    text = Text()
+    if found is None:
+        return text
+    if found.least != found.most:
+        text.append(f"{found.present} of {found.least} to {found.most} workers", style="bold")
+        text.append("   settled by the user" if found.pinned else "", style="dim")
+        text.append(f"   {found.wanted} wanted" if found.wanted != found.present else "", style="yellow")
+        if found.utilisation:
+            text.append(f"   busy {' '.join(f'{used:.0%}' for used in found.utilisation.values())}")
+        text.append(f"   {found.reason}" if found.reason else "", style="dim")
+    for note in [found.note, *map(str, found.hot[:HOT_SHOWN_MAX])]:
+        text.append(f"{'   ' * bool(text.plain)}{note}" if note else "", style="yellow")
+    return text
 
 
 def _columns(status: Status, worker: int, *, even: bool) -> str:
@@ -224,7 +244,7 @@ def can_be_done(status: Status) -> str:
     job = status.job
     found = [f"penstock stop {job}", f"penstock switch {job} OPERATION batch|record|auto"]
     if len(status.placement) > 1:
-        found.append(f"penstock scale {job} 1…{len(status.placement)}")
+        found.append(f"penstock scale {job} 1…{len(status.placement)}|auto")
     for name, each in status.alternatives.items():
         found.append(f"penstock use {job} {name} {'|'.join([*each.names, 'auto'])}")
     return "\n".join(found)

@@ -326,6 +326,11 @@ class Chain:
         came = stages[0].records_in if stages else 0
         return sum(each.busy_ns for each in stages) / came if came else 0.0
 
+    @property
+    def busy_us(self) -> int:
+        """How long its operations have taken so far."""
+        return sum(each.stats.busy_ns for each in self.stages) // 1000
+
     def figures(self) -> list[StatsMessage]:
         """The figures of every operation."""
         return [

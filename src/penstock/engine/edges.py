@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from penstock.dataset import Bell, Block, Log, Mark, Receiver, Scale
 from penstock.engine.event_time import Origin
+from penstock.engine.heat import SAMPLE_RECORDS, Heat
 from penstock.engine.snapshot import InputState
 from penstock.metrics.times import later
 from penstock.operators.keys import Partitioner
@@ -61,6 +62,7 @@ class EdgeOutput:
             for consumer in self.consumers
         ]
         self._partitioner = Partitioner(edge.keys, len(self.consumers)) if edge.mode is Mode.SHUFFLE else None
+        self.heat = Heat(edge.keys) if edge.mode is Mode.SHUFFLE and len(self.consumers) > 1 else None
         self._event_time: list[int | None] = [None] * len(self.logs)
         self._next_id = first_id
         self._epoch = 1
@@ -85,7 +87,10 @@ class EdgeOutput:
         """Write the records of a span, dealt out to the logs of their owners."""
         self._epoch = span.epoch
         if rows:
-            self.records_written += len(rows)
+            written = self.records_written
+            self.records_written = now = written + len(rows)
+            if self.heat is not None and written // SAMPLE_RECORDS != now // SAMPLE_RECORDS:
+                self.heat.add(rows[written % len(rows)])
             self._scale.add(rows)
         if self._partitioner is None or len(self.logs) == 1:
             self._write(0, span, rows)

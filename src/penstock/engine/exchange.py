@@ -10,6 +10,7 @@ operation  event                                              effect
 =========  =================================================  ======================================================
 SETTLED    Use, no state                                      what comes next is for the new one; micro-batches that
                                                               no slot has go to it too
+SETTLED    Use, it calls a function, and slots compute        waits until the operation is in record form
 SETTLED    Use, state that can be given                       it is given, at this place
 SETTLED    Use, state that has to be built                    WARMING; see `operators/keyed/exchange.py`
 WARMING    a turn                                             the new one does some of what it is behind by
@@ -96,6 +97,8 @@ class Exchanges:
 
     def _carry_out(self, use: Use, now_us: int) -> bool:
         unit, (stage, operator) = self._unit, self._stages[use.index]
+        if isinstance(unit.way, Slots) and use.index in unit.way.range and _calls(operator, use.name):
+            return False  # which slots cannot: it waits for the record form, that the driver orders too
         left_us, before, case, moved, warm_us = self._clock_ns() // 1000, operator.active, Case.EQUAL, 0, 0
         if isinstance(operator, KeyedOperator):
             number, since_us = self._warming_us.get(use.index, (0, now_us))
@@ -137,6 +140,10 @@ class Exchanges:
     def using(self, operations: Range) -> dict[int, str]:
         """The active alternatives of a range of operations, by index."""
         return {index: each.active for index, (_, each) in self._stages.items() if index in operations}
+
+    def calls_in(self, operations: Range) -> bool:
+        """Whether an active alternative of a range calls a function, which slots cannot."""
+        return any(_calls(each, each.active) for index, (_, each) in self._stages.items() if index in operations)
 
     @contextmanager
     def as_in(self, using: Mapping[int, str]) -> Iterator[None]:
@@ -210,3 +217,7 @@ class Exchanges:
                 if cost_ns is not None:
                     self._costs_ns[index, name] = cost_ns
                     return
+
+
+def _calls(operator: AlternativesOperator | KeyedOperator, name: str) -> bool:
+    return operator.of.alternative(name).calls is not None

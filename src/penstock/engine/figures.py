@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.dataset import ChannelId, Sender
 from penstock.engine.chain import Chain, ClockNs, SinkOperator
 from penstock.engine.edges import EdgeOutput, RemoteInput
+from penstock.engine.heat import together
 from penstock.engine.inputs import Input, Logs, Readers
 from penstock.engine.line import Item, Range
 from penstock.operators import Form
@@ -100,6 +101,9 @@ def edge_figures(
     totals = {edge.id: m.EdgeFigures(edge=edge.id) for edge in plan.edges}
     for (edge_id, _), output in outputs.items():
         totals[edge_id].records_written += output.records_written
+        if output.heat is not None:
+            totals[edge_id].samples += output.heat.samples
+            totals[edge_id].hottest = together([*totals[edge_id].hottest, *output.heat.hottest()])
     for unit in units:
         if not isinstance(unit.input, Logs):
             continue

@@ -405,8 +405,8 @@ class Share:
             for each in unit.figures()
         ]
 
-    def pulse(self, now_us: int) -> m.Pulse:
-        """How busy the instances here are."""
+    def pulse(self, now_us: int, busy_us: int = 0, cpu_us: int = 0) -> m.Pulse:
+        """How busy the instances here are, and the process."""
         pulses = [
             UnitPulse(
                 unit=unit.spec.id,
@@ -416,6 +416,7 @@ class Share:
                 blocked_us=unit.blocked.total_us,
                 alternatives=unit.exchanges.pulse(now_us),
                 replicas=unit.way.figures(),
+                busy_us=unit.chain.busy_us,
             )
             for unit in self._units.values()
         ]
@@ -426,6 +427,8 @@ class Share:
             units=pulses,
             slots=self._pool.slots,
             replicas=self._pool.replica_numbers,
+            busy_us=busy_us,
+            cpu_us=cpu_us,
         )
 
     def edge_figures(self) -> list[m.EdgeFigures]:

@@ -101,9 +101,10 @@ class Unit:
         for each in logs or ():
             each.rings(self.bell)
         self._here = Here(len(spec.ops), self._leave)
-        self.way: Way = self._here
+        self._base: Way = self._here
         if spec.ops and spec.ops[0].waits:
-            self.way = Calls(spec, chain, self.times, self.line, desk or Desk(), self.bell, self._leave)
+            self._base = Calls(spec, chain, self.times, self.line, desk or Desk(), self.bell, self._leave)
+        self.way: Way = self._base
         self.switches = Switches()
         self.exchanges = Exchanges(self, clock_ns)
         self._pool = pool
@@ -382,12 +383,13 @@ class Unit:
         chosen = switch.range
         what, using = (self.spec.id, self.instance, chosen), self.exchanges.using(chosen)
         ready = not chosen or self._pool.is_ready_for(what, now_us, using, switch.replicas)
+        ready &= not (isinstance(self.way, Calls) and self.way.is_calling)
         if ready or self.switches.has_waited(now_us):
             self.switches.ordered, self.switches.wanted = None, switch
 
     def _switch(self, switch: Switch, now_us: int) -> None:
         """Have the new way take over, if it can now; in careful mode everything stays here."""
-        if self.chain.guard is not None:
+        if self.chain.guard is not None or self.exchanges.calls_in(switch.range):
             return
         if self.way.adapt(switch):
             pass
@@ -395,7 +397,7 @@ class Unit:
             self.way.recall()
             return
         else:
-            self.way = self._here
+            self.way = self._base
             if switch.replicas:
                 self.way = Replicas(self, switch, self._pool, self._leave, self._let_item_out)
             elif switch.range:

@@ -45,8 +45,8 @@ LAST_WORD_US = 2_000_000
 _FAILURES = (Exception, SystemExit)
 """A function that calls sys.exit has failed like one that raises; it must not look like a lost process."""
 
-Usage = Callable[[], tuple[int, int]]
-"""Memory in bytes and processor time in microseconds of this process."""
+Usage = Callable[[], tuple[int, int, int]]
+"""Memory in bytes, processor time and time at work in microseconds of this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,13 +311,14 @@ class WorkerMachine:
         if now_us - self._pulse_us >= (PULSE_US if self._stirred else HEARTBEAT_US):
             self._pulse_us = now_us
             self._stirred = False
-            self._link.tell(m.encode(share.pulse(now_us)))
+            _, cpu_us, busy_us = self._usage()
+            self._link.tell(m.encode(share.pulse(now_us, busy_us, cpu_us)))
         if now_us - self._beat_us >= HEARTBEAT_US:
             self._beat(share, now_us)
 
     def _beat(self, share: Share, now_us: int) -> None:
         self._beat_us = now_us
-        rss_bytes, cpu_us = self._usage()
+        rss_bytes, cpu_us, _ = self._usage()
         self._link.tell(
             m.encode(
                 m.Heartbeat(

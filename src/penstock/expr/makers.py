@@ -31,6 +31,14 @@ _UNFIT = {
         ("current_timestamp", "now", "current_date", "localtimestamp", "curdate"),
         "results would depend on when they are computed. Use a time column of the records.",
     ),
+    **dict.fromkeys(
+        ("udf", "pandas_udf", "udtf", "arrow_udf"),
+        "functions of yours are verbs. Use stream.map(…), with a batch form where you have one.",
+    ),
+    **dict.fromkeys(
+        ("row_number", "rank", "dense_rank", "lag", "lead", "ntile", "percent_rank", "cume_dist", "nth_value"),
+        "a stream has no end to sort up to. Use stream.key_by(…).process(…), which sees a key's records in order.",
+    ),
 }
 
 

@@ -192,7 +192,19 @@ class _Writer:
         function = cast(Function, node.payload)
         if function.source is not None:
             return function.source.format(*operands)
+        # Python assigns nothing within what a comprehension goes through.
+        if function.name in ("transform", "filter") and ":=" not in operands[0]:
+            return self._elements(node, operands[0])
         return f"{self._constant(function.helper_of(node))}({', '.join(operands)})"
+
+    def _elements(self, node: Typed, values: str) -> str:
+        """``transform`` and ``filter`` in place: a call for each element would cost as much as what it computes."""
+        function = node.args[1]
+        element, *place = (f"_v_{name}" for name in cast(tuple[str, ...], function.payload))
+        through = f"{', '.join([*place, element])} in {f'enumerate({values})' if place else values}"
+        if cast(Function, node.payload).name == "filter":
+            return f"[{element} for {through} if {self.truth(function.args[0], True)}]"
+        return f"[{self.value(function.args[0])} for {through}]"
 
     def _equal_or_null(self, node: Typed) -> str:
         left, right = (_closed(self.value(arg)) for arg in node.args)

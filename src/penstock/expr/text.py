@@ -150,7 +150,8 @@ class _Reader:
             return call(_CALLS[kind], self.read(node.this), self.read(node.expression))
         method = getattr(self, f"_{kind.lower()}", None)
         if method is None:
-            raise fail(node, self._text, f"{node.sql('spark')!r} is not supported")
+            why = ": a stream has no end to sort up to; use ps.agg.top(…) or process(…)" if kind == "Window" else ""
+            raise fail(node, self._text, f"{node.sql('spark')!r} is not supported{why}")
         made: Column = method(node)
         return made
 

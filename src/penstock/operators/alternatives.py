@@ -91,9 +91,10 @@ class Alternatives(Operation):
 
     @property
     def batch_kind(self) -> BatchKind:  # type: ignore[override]
-        kinds = {step.operation.batch_kind for each in self.alternatives for step in each.steps}
-        if self.stateful or self.waits:
+        computing = [each for each in self.alternatives if each.calls is None]
+        if self.stateful or not computing:
             return BatchKind.NONE
+        kinds = {step.operation.batch_kind for each in computing for step in each.steps}
         return BatchKind.LOOP if BatchKind.LOOP in kinds else BatchKind.VECTORISED
 
     @property

@@ -204,6 +204,19 @@ class StatefulOperator(Operator):
     def prepare(self, headers: Sequence[Any]) -> None:
         """State will be read back that was written with these headers; before ``state`` is asked for."""
 
+    hears_loading: bool = False
+    """Whether it makes what follows from its state as that is loaded, beside other work: then `on_loaded` hears of each
+    entry, and `caught_up` takes the place of `restored`."""
+
+    def prepare_next(self, header: Any) -> None:
+        """More of the state will be loaded, which was written before this header."""
+
+    def on_loaded(self, name: Any, each: Any, value: Any, before: Any) -> None:
+        """An entry of a space has come in the place of another one; None where there is none."""
+
+    def caught_up(self, header: Any) -> None:
+        """All of the state has come: take the header that was written with it."""
+
     def take_over(self, other: StatefulOperator) -> bool:
         """Take the state of another operation whose state is of the same type; say whether it is the very same."""
         self.state.restore([other.state.whole()])

@@ -39,7 +39,8 @@ class _Explanation:
 
     def lines(self) -> list[str]:
         options = self._plan.options
-        workers = _count(self._plan.workers, "worker")
+        workers, most = _count(self._plan.workers, "worker"), self._plan.options.workers_most
+        workers = f"{self._plan.workers} to {most} workers, by load" if most else workers
         found = [f"{options.name}: {workers}, a commit every {format_us(options.epoch_us)}, Spark on {options.master}"]
         if self._plan.replicas:
             found.append(f"{self._plan.replicas} replicas stand by for operations that workers cannot carry alone.")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 from penstock.checks import Check, Duration, Flag, OneOf, Text, Whole, local_path
 from penstock.dataset.sizes import BLOCK_BYTES, QUEUE_BYTES
@@ -63,6 +63,8 @@ class Options:
         Instances of every keyed operation; the most workers that the job may have.
     workers : int
         Worker processes that the job begins with, which share the instances; 0: one for each instance.
+    workers_most : int
+        The most that the job may give itself as the load grows, ``workers`` being the least; 0: it stays as it is.
     master : str
         Spark master; ``local`` embeds Spark in this process.
     epoch_us : int
@@ -93,7 +95,10 @@ class Options:
 
     name: Annotated[str, _NAME] = "job"
     parallelism: Annotated[int, Whole(1, PARALLELISM_MAX)] = 2
-    workers: Annotated[int, Whole(1, PARALLELISM_MAX)] = 0
+    workers: int = 0
+    workers_most: int = 0
+    worker_interval_us: Annotated[int, Duration(100_000, 3_600_000_000)] = 1_000_000
+    """How often it is decided how many workers there are to be, where that is left to the job."""
     master: Annotated[str, _MASTER] = "local"
     epoch_us: Annotated[int, Duration(10_000)] = 1_000_000
     idle_us: Annotated[int, Duration()] = 2_000_000
@@ -123,12 +128,20 @@ class Options:
     """Least time that a micro-batch gathers."""
     group_size: Annotated[int, Whole(1, 1000)] = 0
     """Micro-batches of a group's task; 0: tuned."""
+    calm_us: int = 30_000_000
+    """Slots that have had no work for so long end, all but one."""
     driver_address: str = ""
     """Where the processes of a cluster reach the driver; empty: where Spark's own do."""
     bind_address: str = ""
     """Where the driver listens; empty: at its address."""
     ports: tuple[int, int] = (0, 0)
     """First and last of the ports that a job's processes listen at; (0, 0): any."""
+    py_files: tuple[str, ...] = ()
+    """Modules, packages and archives of them that the workers import."""
+    files: tuple[str, ...] = ()
+    """Files that the workers open."""
+    environment: str = ""
+    """An archive with the Python that the workers of a cluster run."""
     replicas: Annotated[int, Whole(0, REPLICAS_MAX)] = 0
     """Processes that stand by to compute operations in record form; 0: as many as operations ask for."""
     grouping: Annotated[Grouping, OneOf(Grouping)] = Grouping.LOAD
@@ -146,7 +159,8 @@ class Options:
         *,
         name: str = "job",
         parallelism: int | None = None,
-        workers: int | None = None,
+        workers: int | tuple[int, int] | str | None = None,
+        worker_interval: str | float = "1s",
         master: str | None = None,
         epoch: str | float = "1s",
         idle: str | float = "2s",
@@ -162,6 +176,9 @@ class Options:
         driver_address: str | None = None,
         bind_address: str | None = None,
         ports: str | None = None,
+        py_files: str | Sequence[str | os.PathLike[str]] = (),
+        files: str | Sequence[str | os.PathLike[str]] = (),
+        environment: str | os.PathLike[str] | None = None,
         shrink_after: str | float = "10m",
         replicas: int = 0,
         grouping: str = "load",
@@ -172,21 +189,22 @@ class Options:
     ) -> Options:
         """Check the options as users give them."""
         given = dict(locals())
+        least, most = read_workers(workers)
         if parallelism is None:
-            given["parallelism"] = min(os.cpu_count() or 1, 8)
+            given["parallelism"] = most or min(os.cpu_count() or 1, 8)
         unset = {
             option
-            for option in ("workers", "master", "slots", "group_size", "event_timeout", "queue_bound")
+            for option in ("master", "slots", "group_size", "event_timeout", "queue_bound")
             if given[option] is None
         }
         checks = [(field, field.removesuffix("_us"), check) for field, check in _CHECKS.items()]
         read = {field: check.read(option, given[option]) for field, option, check in checks if option not in unset}
-        if (begin := read.get("workers", 1)) > read["parallelism"]:
+        if max(least, most) > read["parallelism"]:
             allowed = f"1 to {read['parallelism']}, which is the parallelism"
-            raise InvalidOption(option="workers", given=begin, allowed=allowed)
+            raise InvalidOption(option="workers", given=workers, allowed=allowed)
         threads = re.fullmatch(r"local\[(\d+)(,\d+)?\]", master or "")
-        if threads and int(threads[1]) < (least := read.get("workers", read["parallelism"])):
-            allowed = f"at least {least} slots, one per worker"
+        if threads and int(threads[1]) < (needed := most or least or read["parallelism"]):
+            allowed = f"at least {needed} slots, one per worker"
             raise InvalidOption(option="master", given=master, allowed=allowed)
         if replicas == 1:
             allowed = f"0, or from 2 to {REPLICAS_MAX}: one replica computes no more than the worker itself"
@@ -195,6 +213,8 @@ class Options:
             raise InvalidOption(option="pin", given=pin, allowed="a dictionary from operations to forms")
         return Options(
             **read,
+            workers=least,
+            workers_most=most,
             checkpoint=_place(os.fspath(checkpoint)) if checkpoint is not None else "",
             durable=checkpoint is not None,
             bootstrap=_place(os.fspath(bootstrap)) if bootstrap is not None else "",
@@ -202,6 +222,9 @@ class Options:
             driver_address=_address("driver_address", driver_address, master),
             bind_address=_address("bind_address", bind_address, master),
             ports=_ports(ports),
+            py_files=read_paths("py_files", py_files),
+            files=read_paths("files", files),
+            environment=os.fspath(environment) if environment is not None else "",
             metrics=read_outlets(metrics),
         )
 
@@ -223,6 +246,37 @@ def _ports(given: object) -> tuple[int, int]:
     if not 1024 <= first < last <= 65_535:
         raise InvalidOption(option="ports", given=given, allowed="FIRST-LAST, from 1024 to 65535, as in 40000-40200")
     return first, last
+
+
+def read_workers(given: object) -> tuple[int, int]:
+    """Read what ``workers=`` was given: a number, or the least and the most; also as text, ``"4"`` or ``"2-6"``.
+
+    Returns the least, or the number, and the most; 0 for what is not said.
+
+    Examples
+    --------
+    >>> read_workers(4), read_workers((2, 6)), read_workers("2-6")
+    ((4, 0), (2, 6), (2, 6))
+    """
+    if given is None:
+        return 0, 0
+    found = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", given) if isinstance(given, str) else None
+    pair: list[Any] = list(given) if isinstance(given, tuple | list) else [given]
+    if found:
+        pair = [int(each) for each in found.groups() if each is not None]
+    whole = all(isinstance(each, int) and not isinstance(each, bool) for each in pair)
+    if not whole or len(pair) not in (1, 2) or not 1 <= pair[0] <= pair[-1] <= PARALLELISM_MAX:
+        allowed = f"a whole number from 1 to {PARALLELISM_MAX}, or the least and the most of them: (2, 6)"
+        raise InvalidOption(option="workers", given=given, allowed=allowed)
+    return pair[0], pair[1] if len(pair) == 2 else 0
+
+
+def read_paths(option: str, given: object) -> tuple[str, ...]:
+    """Read paths: a list of them, or a text with commas in between."""
+    each = given.split(",") if isinstance(given, str) else given
+    if not isinstance(each, list | tuple) or not all(isinstance(path, str | os.PathLike) for path in each):
+        raise InvalidOption(option=option, given=given, allowed="paths, as a list or with commas in between")
+    return tuple(dict.fromkeys(os.fspath(path) for path in each if path != ""))
 
 
 def read_replicas(given: int | tuple[int, int], operation: str) -> tuple[int, int]:

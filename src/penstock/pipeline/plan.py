@@ -10,6 +10,7 @@ from penstock.connectors.base import Sink, Source
 from penstock.errors import InvalidGraph, InvalidOption, NotSerializable
 from penstock.operators import DEAD_LETTER_SCHEMA, DEAD_LETTERS, MAIN, ErrorPolicy, Expansion, Operation, Watermark
 from penstock.operators.alternatives import Alternatives
+from penstock.operators.base import BatchKind
 from penstock.pipeline.event_time import EventTimes, Timing
 from penstock.pipeline.graph import Graph, Input, Node, same_place
 from penstock.pipeline.options import Forms, Options
@@ -134,13 +135,11 @@ class UnitSpec:
 
     @property
     def movable(self) -> range:
-        """Indexes of the operations that can be run in slots: no state, no sink that has to be called in order.
-
-        The source (-1) is among them if slots can read it.
-        """
+        """Indexes of operations that slots can run (-1, the source, too): no state, no sink that is called in order."""
         first = -1 if self.source is not None and self.source.is_split else 0
         if self.ops and self.ops[0].waits:
-            return range(0)  # what it waits for is not processor time: slots would wait as long
+            # What it waits for is not processor time: slots would wait as long. Some of its alternatives may compute.
+            return range(int(self.ops[0].operation.batch_kind is not BatchKind.NONE))
         if self.is_stateful:
             first = 1
         sink = self.ops[-1].sink if self.ops else None

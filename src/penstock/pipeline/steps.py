@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -78,7 +78,7 @@ def settle(sinks: tuple[Step, ...]) -> list[Node]:
     ]
 
 
-def named_columns(columns: tuple[str | Column, ...], named: Mapping[str, Any], operation: str) -> tuple[Column, ...]:
+def named_columns(columns: Sequence[str | Column], named: Mapping[str, Any], operation: str) -> tuple[Column, ...]:
     """The columns that `select` or `with_columns` is given, named ones last."""
 
     def column(value: object) -> Column:

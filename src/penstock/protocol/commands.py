@@ -32,9 +32,9 @@ class StopJob(msgspec.Struct, tag="stop", frozen=True, forbid_unknown_fields=Tru
 
 
 class ScaleJob(msgspec.Struct, tag="scale", frozen=True, forbid_unknown_fields=True):
-    """Run the job on so many workers."""
+    """Run the job on so many workers; ``auto``: as many as it chooses."""
 
-    workers: int
+    workers: int | str
 
 
 Command = UseAlternative | SwitchForm | StopJob | ScaleJob

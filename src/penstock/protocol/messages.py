@@ -6,7 +6,7 @@ import msgspec
 
 from penstock.errors import LimitExceeded
 from penstock.metrics.stats import StatsMessage
-from penstock.protocol.pulses import UnitPulse
+from penstock.protocol.pulses import GroupHeat, UnitPulse
 
 MESSAGE_BYTES_MAX = 64 << 20
 """The most that one frame of a message may weigh: an inbox closes the connection on more. Records are cut far below it;
@@ -53,6 +53,9 @@ class EdgeFigures(msgspec.Struct, array_like=True, kw_only=True):
     blocks_refused: int = 0
     """Refused by a receiver because one before them was missing."""
     blocks_resent: int = 0
+    samples: int = 0
+    """Records written that were looked at for their key groups, of late, and the groups with most of them."""
+    hottest: list[GroupHeat] = []
 
 
 class Heartbeat(_Message, kw_only=True):
@@ -168,6 +171,10 @@ class Pulse(_Message, kw_only=True):
     """Slots that take work from this worker."""
     replicas: list[int] = []
     """Replicas that do, by number."""
+    busy_us: int = 0
+    """How long the process has been at work so far: it did not sleep, whether it computed or waited in a function."""
+    cpu_us: int = 0
+    """Processor time of that, its other threads included."""
 
 
 class Prepared(_Message, kw_only=True):

@@ -37,6 +37,15 @@ class ReplicaPulse(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """U of each active replica, by its number."""
 
 
+class GroupHeat(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """A key group of an edge, and how many of the samples were of it."""
+
+    group: int
+    samples: int
+    key: str
+    """One of its keys, for people."""
+
+
 class UnitPulse(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """How busy an instance is."""
 
@@ -50,3 +59,5 @@ class UnitPulse(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     alternatives: list[AlternativePulse] = []
     replicas: ReplicaPulse | None = None
     """If a range of it is in replicas."""
+    busy_us: int = 0
+    """How long its operations have taken so far, wherever they ran."""

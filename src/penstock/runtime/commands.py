@@ -76,11 +76,13 @@ def checked(plan: Plan, command: c.Command, by: str = "") -> tuple[Event | Wish,
             return DrainRequested(by), "the job finishes what is under way, and ends"
         case c.ScaleJob(workers=workers):
             most = plan.options.parallelism
-            if not 1 <= workers <= most:
+            if workers == AUTO:
+                return ScaleRequested(0, by), "the job chooses how many workers it has"
+            if not isinstance(workers, int) or not 1 <= workers <= most:
                 raise InvalidOption(
                     option="workers",
                     given=workers,
-                    allowed=f"1 to {most}, which is the parallelism of the job",
+                    allowed=f"1 to {most}, which is the parallelism of the job, or {AUTO}",
                     hint="A job that is to grow is started with a higher parallelism, and fewer workers=….",
                 )
             return ScaleRequested(workers, by), f"the job goes over to {workers} worker{'s' * (workers > 1)}"

@@ -194,6 +194,7 @@ class Driver:
                 moves_total=len(scheduler.rescaling.reports),
                 replicas=done.replicas,
                 replica_pids=machine.loop.replication.pids,
+                staffing=done.workers,
                 actions=[_told(each, self._started_us) for each in done.actions[-ACTIONS_SHOWN:]],
             )
 

@@ -30,6 +30,7 @@ from penstock.runtime.connections import Connections
 from penstock.runtime.queries import QueryAssignment, offer_service
 from penstock.runtime.scratch import ScratchClient
 from penstock.runtime.sharing import Directory, inside, look_for_sign
+from penstock.runtime.shipping import stay_findable
 from penstock.runtime.storing import Fetched, SnapshotStore, SnapshotWriter
 from penstock.runtime.suspects import open_guard
 from penstock.runtime.tables import TableAssignment, offer_tables
@@ -77,7 +78,7 @@ def run_worker(packed: bytes, worker: int, assignment: Assignment, order: int) -
     try:
         plan = open_plan(packed)
     except Exception as error:
-        hint = "Modules that the pipeline imports must be installed, or lie beside the program, on every machine."
+        hint = "Modules must lie beside the program, or be named by py_files, or be installed (see penstock pack)."
         what = f"a worker cannot open the pipeline: {describe_error(error)}."
         _tell_why(assignment, worker, incarnation, WorkerFailed(what, hint=hint))
         return
@@ -104,6 +105,7 @@ def run_worker(packed: bytes, worker: int, assignment: Assignment, order: int) -
 
 def open_plan(packed: bytes) -> Plan:
     """Open the plan that Spark's own closure has brought; nothing that comes from a socket is opened like this."""
+    stay_findable()
     plan: Plan = cloudpickle.loads(packed)
     return plan
 
@@ -150,7 +152,8 @@ class _Host:
         if any(op.waits for unit in plan.units for op in unit.ops):
             self._caller.warm_up()
         identity = WorkerIdentity(worker, incarnation, self._node.endpoint, os.getpid(), order)
-        self._machine = WorkerMachine(plan, identity, assignment.driver, now_ns, _usage, now_us())
+        self._began_ns, self._slept_ns = now_ns(), 0
+        self._machine = WorkerMachine(plan, identity, assignment.driver, now_ns, self._usage, now_us())
 
     def serve(self) -> None:
         """Run until told to stop, or until the driver is gone."""
@@ -173,7 +176,14 @@ class _Host:
                 wake_us, caller = machine.wake_us(now), self._caller
                 if caller.is_calling:
                     wake_us = min(wake_us, caller.wake_us() or wake_us)
-                node.wait(wake_us - now_us(), self._writer.fileno, *caller.filenos)
+                before_ns = now_ns()
+                node.wait(wake_us - before_ns // 1000, self._writer.fileno, *caller.filenos)
+                self._slept_ns += now_ns() - before_ns
+
+    def _usage(self) -> tuple[int, int, int]:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        busy_ns = now_ns() - self._began_ns - self._slept_ns
+        return _rss_bytes(), int((usage.ru_utime + usage.ru_stime) * 1e6), busy_ns // 1000
 
     def _do_chores(self, now: int) -> bool:
         worked = False
@@ -245,11 +255,6 @@ class _Host:
         if isinstance(self._store, ScratchClient):
             self._store.close()
         self._node.close()
-
-
-def _usage() -> tuple[int, int]:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return _rss_bytes(), int((usage.ru_utime + usage.ru_stime) * 1e6)
 
 
 def own_place(assignment: Assignment) -> Address:

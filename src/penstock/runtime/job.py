@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.connectors.base import Sink, Source
 from penstock.connectors.store import is_url
@@ -40,19 +40,17 @@ from penstock.runtime.host import Assignment
 from penstock.runtime.interrupts import Acknowledge, taken_interrupts
 from penstock.runtime.metrics_out.exporter import Exporter
 from penstock.runtime.metrics_out.samples import OutletFigures
+from penstock.runtime.packing import check_sent
 from penstock.runtime.progress import WATCH_S, Progress, screen
 from penstock.runtime.queries import open_service
 from penstock.runtime.report import Report, make_report
 from penstock.runtime.scratch import ScratchServer, shares_nothing
 from penstock.runtime.sessions import check_master
 from penstock.runtime.sharing import leave_sign, own_directory, remove_sign
-from penstock.runtime.shipping import ship_program
+from penstock.runtime.shipping import ship
 from penstock.runtime.spark import GroupJobs, Hosting, close_session, open_fitted
 from penstock.runtime.tables import TableService, open_tables
 from penstock.runtime.transport import Keys, Node
-
-if TYPE_CHECKING:
-    pass
 
 END_S = 20.0
 """How long Spark may take to see its tasks end."""
@@ -77,6 +75,7 @@ def plan_of(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: A
         if name not in known:
             raise InvalidOption(option=name, given=value, allowed=", ".join(known), hint=nearest(name, known))
     checked = Options.of(**options)
+    check_sent(checked)
     last, basis = look(checked)
     sinks = None
     if last is not None:
@@ -135,7 +134,7 @@ class Job:
             for end in self._ends:
                 end.claim()
             resumption = restart.resumption() if restart is not None else None
-            ship_program(self._session)
+            ship(self._session, plan.options)
             host = driver_place(self._session, plan.options)
             self._sign = leave_sign(self._plan.options.checkpoint)
             self._node = Node(self._keys, host)
@@ -295,7 +294,7 @@ class Job:
         """
         self._driver.obey(UseAlternative(operation, alternative))
 
-    def scale(self, workers: int) -> None:
+    def scale(self, workers: int | str) -> None:
         """Run the job on another number of workers; returns at once, see :meth:`moves` and :meth:`status`.
 
         Each worker is a Spark task. New ones are ordered from Spark; instances move to them, with their key groups and
@@ -304,8 +303,8 @@ class Job:
 
         Parameters
         ----------
-        workers : int
-            1 to the job's ``parallelism``.
+        workers : int or "auto"
+            1 to the job's ``parallelism``; "auto": the job chooses, within ``workers=(2, 6)`` if that was given.
 
         Examples
         --------
@@ -405,10 +404,13 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
     name : str
         Name of the job, shown by ``penstock top``. Default ``"job"``.
     parallelism : int
-        Instances of keyed operations, and the most workers that the job may have. Default: the number of cores, at
-        most 8.
-    workers : int
-        Workers that the job begins with; :meth:`Job.scale` changes their number. Default: ``parallelism``.
+        Instances of keyed operations, and the most workers that the job may have. Default: the most that ``workers=``
+        says, else the number of cores, at most 8.
+    workers : int or (int, int)
+        Workers that the job begins with; :meth:`Job.scale` changes their number. Default: ``parallelism``. The least
+        and the most, ``(2, 6)``: it begins with the least, and has as many as the load needs (see docs/scaling.md).
+    worker_interval : str
+        How often the number of workers is decided, where that is left to the job. Default ``"1s"``.
     master : str
         Spark master. Default: Spark embedded in this process.
     epoch : str
@@ -426,8 +428,7 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
     interval : str
         Least time that a micro-batch gathers. Default ``"50ms"``.
     slots, group_size : int
-        Tasks that run micro-batches side by side (default: as many as workers), and how many each of them runs before
-        its Spark job ends (default: tuned to a scheduling overhead of 5 to 10 %).
+        Tasks that run micro-batches side by side (default: as many as workers), and how many each runs (tuned).
     replicas : int
         Processes that stand by, so that operations with a slow function can be computed by several of them side by
         side; 0, the default: as many as operations ask for with their own ``replicas=``. See docs/replicas.md.
@@ -442,22 +443,23 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
         either drops goes to the dead letters of its chain, or is counted as skipped at the source.
     checkpoint : path
         Directory for snapshots and commits. A job that is started again with it goes on where the last commit
-        was; without it, only lost workers are recovered. On a cluster all machines must share it; a cluster whose
-        machines share no directory with this one needs a URL (``"s3://…"``). Without it, the driver keeps the
-        state of such workers, up to 8 GB.
+        was; without it, only lost workers are recovered. Machines that share no directory with this one need a
+        URL (``"s3://…"``), else the driver keeps the state of their workers, up to 8 GB.
     bootstrap : path
         What `ps.bootstrap` has written: the job begins with that state, and at that position, unless its checkpoint
         has gone further already.
-    driver_address, bind_address : str
-        On a cluster: where executors reach this process, and what it listens at if that is another address.
-    ports : str
-        Ports that the processes of the job listen at, ``"40000-40200"``. Default: any free ones.
+    driver_address, bind_address, ports : str
+        On a cluster: where executors reach this process, what it listens at if that is another address, and at which
+        ports the job's processes listen, ``"40000-40200"``.
+    py_files, files : list of str
+        Modules, packages and archives that workers import, and files that they open; see docs/cluster.md.
+    environment : path
+        On a cluster: the Python that workers run, as ``penstock pack`` has packed it.
     shrink_after : str
         A worker that Spark has not brought back for so long leaves the job, and the others take over what it had.
         Default ``"10m"``.
     metrics : str or list of str
-        Where samples of the live figures go, twice a second: ``"file:run.jsonl"``, ``"prometheus:9464"``,
-        ``"influx:http://127.0.0.1:8086/mydb"``; see docs/metrics.md.
+        Where samples of the live figures go, twice a second, as in ``"prometheus:9464"``; see docs/metrics.md.
     """
     capture(pipelines, dead_letters, None, options)
     return Job(plan_of(*pipelines, dead_letters=dead_letters, **options))

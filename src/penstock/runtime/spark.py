@@ -23,6 +23,7 @@ from penstock.runtime.addresses import spark_settings
 from penstock.runtime.host import Assignment, run_worker
 from penstock.runtime.interrupts import ending_interrupts
 from penstock.runtime.java import check_java, end_jvm
+from penstock.runtime.packing import check_unpacked, environment_settings, python_of
 from penstock.runtime.quiet import quiet_start
 from penstock.runtime.sessions import (
     SECRET_VARIABLE,
@@ -93,10 +94,13 @@ def open_session(master: str, workers: int, name: str, more: Mapping[str, str] |
 def open_fitted(plan: Plan) -> tuple[SparkSession, Plan]:
     """Return the Spark session, and the plan as it can host it."""
     options = plan.options
-    session = open_session(options.master, plan.workers + plan.replicas, options.name, spark_settings(options))
-    if is_own(session):
-        return session, plan
+    most = max(plan.workers, options.workers_most)
+    settings = {**spark_settings(options), **environment_settings(options)}
+    session = open_session(options.master, most + plan.replicas, options.name, settings)
     try:
+        check_unpacked(session, options)
+        if is_own(session):
+            return session, plan
         plan, note = fitted(plan, session)
     except BaseException:
         close_session()
@@ -162,7 +166,7 @@ def _start(builder: Any, master: str, workers: int, name: str, more: Mapping[str
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        with quiet_start():
+        with quiet_start(), python_of(more):
             session: SparkSession = builder.getOrCreate()
     except Exception as error:
         hint = "Check that the master is reachable and that Java works: 'java -version'."

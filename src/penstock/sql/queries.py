@@ -20,7 +20,6 @@ _REFUSED = {
     "order": "ORDER BY: a stream has no end to sort up to",
     "qualify": "QUALIFY",
     "laterals": "LATERAL VIEW; use stream.explode(…)",
-    "with_": "WITH; query a stream that another query made",
     "windows": "WINDOW",
     "sort": "SORT BY",
     "cluster": "CLUSTER BY",
@@ -34,8 +33,8 @@ def sql(text: str, **streams: Stream) -> Stream:
 
     The dialect is Spark's. There are SELECT (DISTINCT), FROM streams and queries, JOIN (INNER, LEFT, RIGHT, FULL) ON
     equal keys and bounds on the times of both sides, WHERE, GROUP BY with ``window(time, '10 seconds')`` or
-    ``session_window(time, '5 minutes')``, HAVING, LIMIT and UNION ALL; results are those of the verbs that they stand
-    for.
+    ``session_window(time, '5 minutes')``, HAVING, LIMIT, UNION ALL and WITH; results are those of the verbs that they
+    stand for.
 
     Parameters
     ----------
@@ -65,6 +64,8 @@ class _Query:
         self._streams = streams
 
     def read(self, node: Any) -> Stream:
+        if node.args.get("with_"):
+            return self._with(node)
         kind = type(node).__name__
         if kind == "Subquery":
             return self.read(node.this)
@@ -80,6 +81,19 @@ class _Query:
             if error.code == "INVALID_TEXT":
                 raise
             raise error.at("sql") from None
+
+    def _with(self, node: Any) -> Stream:
+        """A query that names others before: each may read those before it."""
+        clause = node.args["with_"]
+        if clause.args.get("recursive"):
+            raise fail(node, self._text, "there is no WITH RECURSIVE")
+        streams = dict(self._streams)
+        for each in clause.expressions:
+            if each.args["alias"].columns:
+                raise fail(each, self._text, "columns are named in the query itself: WITH t AS (SELECT a AS b …)")
+            streams[each.alias] = _Query(self._text, streams).read(each.this)
+        node.set("with_", None)
+        return _Query(self._text, streams).read(node)
 
     def _union(self, node: Any) -> Stream:
         """Both sides, with the names of the left one's columns."""

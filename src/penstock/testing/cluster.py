@@ -73,7 +73,7 @@ class Cluster:
     def _start(self, worker: int, order: int = 0) -> None:
         self._incarnations += 1
         identity = WorkerIdentity(worker, self._incarnations, f"worker:{worker}:{self._incarnations}", order=order)
-        machine = WorkerMachine(self._plan, identity, DRIVER, self._clock_ns, lambda: (0, 0), self.now_us)
+        machine = WorkerMachine(self._plan, identity, DRIVER, self._clock_ns, lambda: (0, 0, 0), self.now_us)
         self._machines[worker] = machine
         self._calls[machine] = MadeUpCalls(lambda: self.now_us)
 
@@ -146,6 +146,10 @@ class Cluster:
         self._driver.handle(AlternativeChosen(operation, alternative), self.now_us)
         self._driver.tick(self.now_us)
         self._settle()
+
+    def may_call(self, unit: int) -> bool:
+        """Whether a unit may call a function, so that it must be in record form."""
+        return self._driver.loop.may_call(unit)
 
     @property
     def adaptation(self) -> Adaptation:

@@ -199,13 +199,16 @@ class Harness:
             self._cluster.add_slot(0)
         for unit in self._plan.units if batch or always else ():
             if unit.movable:
-                first, last = (unit.movable[0], unit.movable[-1]) if batch else (0, -1)
+                away = batch and not self._cluster.may_call(unit.id)
+                first, last = (unit.movable[0], unit.movable[-1]) if away else (0, -1)
                 self._cluster.switch(unit.id, first, last, _INTERVAL_US)
 
     def use(self, operation: str, alternative: str) -> None:
         """Have an operation use one of its alternatives from here on."""
         checked_alternative(self._plan, operation, alternative)
         self._cluster.use(operation, None if alternative == AUTO else alternative)
+        if self._form is Form.BATCH:
+            self._apply_form(always=True)  # slots cannot call a function, if that is what it does
 
     def drain(self) -> None:
         """Stop the sources and finish, as Ctrl-C does."""

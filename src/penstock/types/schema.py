@@ -144,14 +144,17 @@ class Schema:
         return _checker(self)
 
     def coerce(self, value: object) -> Record:
-        """Build a checked record from a dict, a dataclass, a tuple or list in column order, or a record of this schema.
+        """Build a checked record from a dict, a dataclass, a tuple or list in column order, or a record of any schema.
 
-        A single-column schema also takes the bare value.
+        Of a record of another schema the columns are taken by their names. A single-column schema also takes the bare
+        value.
         """
         record_type = self.record_type
         if type(value) is record_type:
             return self.check(value)
         try:
+            if isinstance(value, Record) and (len(self.fields) != 1 or value._columns == self.names):
+                value = record_dict(value)
             if isinstance(value, dict):
                 record = record_type(**{attribute(str(name)): item for name, item in value.items()})
             elif isinstance(value, (tuple, list)):

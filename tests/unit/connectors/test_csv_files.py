@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.connectors.base import Run
-from penstock.errors import InvalidOption, SourceFailed, SourceMissing, SourceUnreadable, TypeMismatch
+from penstock.errors import (
+    CheckpointMismatch,
+    InvalidOption,
+    SourceFailed,
+    SourceMissing,
+    SourceUnreadable,
+    TypeMismatch,
+)
 from penstock.types import record_dict
 
 SCHEMA = "id bigint, name string, price double, at timestamp, day date, ok boolean, tags array<int>"
@@ -162,3 +169,46 @@ def test_wrong_options_and_damaged_files(tmp_path: Path) -> None:
     for now_us in range(10**6, 10**7, 10**6):
         found += read_all(followed, now_us, 100_000)
     assert [row.a for row in found] == numbers, "a file that is still being written is gone on with"
+
+
+def shares(source: Any, partitions: int) -> list[list[int]]:
+    return [sorted(row.id for row in read_all(source.reader(part, partitions, 0))) for part in range(partitions)]
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_files_with_one_header_are_dealt_out(tmp_path: Path, follow: bool) -> None:
+    for number in range(4):
+        (tmp_path / f"{number}.csv").write_text(f"id,name\n{number},x\n{number + 10},y\n")
+    source = ps.csv_files(tmp_path, schema="id bigint", follow=follow)
+    source.check()
+    assert shares(source, 4) == [[number, number + 10] for number in range(4)]
+
+
+def test_a_file_of_a_header_only_is_known_when_it_has_a_row(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text("id\n")
+    source = ps.csv_files(tmp_path, schema="id bigint", follow=True)
+    source.check()
+    reader = source.reader(0, 1, 0)
+    assert read_all(reader) == []
+    for number, name in enumerate("ab"):
+        with (tmp_path / f"{name}.csv").open("a") as file:
+            file.write(f"{number}\n")
+    assert sorted(row.id for row in read_all(reader, now_us=1_000_000)) == [0, 1]
+
+
+def test_a_header_may_be_longer_than_what_tells_other_files_apart(tmp_path: Path) -> None:
+    header = ",".join(["id", *(f"column_{number}" for number in range(300))])
+    for number in range(2):
+        (tmp_path / f"{number}.csv").write_text(f"{header}\n{number}{',' * 300}\n")
+    source = ps.csv_files(tmp_path, schema="id bigint")
+    source.check()
+    assert shares(source, 2) == [[0], [1]]
+
+
+def test_a_checkpoint_that_knows_files_by_their_header_alone_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    reader = ps.csv_files(tmp_path, schema="id bigint", header=False, null="id").reader(0, 1, 0)
+    read_all(reader)
+    with pytest.raises(CheckpointMismatch, match="another checkpoint"):
+        ps.csv_files(tmp_path, schema="id bigint").resumed({0: reader.position()})

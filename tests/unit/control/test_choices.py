@@ -16,6 +16,7 @@ from penstock.control.monitor import OperationFigures
 from penstock.control.switches import SwitchReport
 from penstock.control.uses import Standing, Uses
 from penstock.operators import Form
+from penstock.pipeline.graph import Graph
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
@@ -112,9 +113,7 @@ class Play:
     def standing(self) -> Standing:
         return self.uses.operations["score"]
 
-    def pulse(
-        self, costs_us: dict[str, float], failures: dict[str, int] | None = None, *, given_up: bool = False
-    ) -> None:
+    def pulse(self, costs_us: dict[str, float], failures: dict[str, int] | None = None, *, given_up: str = "") -> None:
         told = AlternativePulse(
             index=self.standing.index,
             active=self.standing.active,
@@ -142,7 +141,7 @@ class Play:
             if found:
                 for each in found:
                     self.uses.order(each.operation, each.alternative, each.reason, each.inputs, 0.0, self.now_us)
-                self.uses.tick()
+                self.uses.tick(lambda unit: True)
                 number = self.standing.number
                 switched = m.Switched(
                     worker=0, incarnation=1, switch=number, unit=0, instance=0, pause_us=0, carried_records=0
@@ -211,7 +210,7 @@ def test_one_that_instances_do_not_ask_any_more_gives_way_however_its_failures_c
     play = Play(latency=None)
     play.pulse({}, {"exact": 1})
     assert play.look(1_000, 1.0) == []
-    play.pulse({}, {"exact": 3}, given_up=True)  # it will not fail again: nobody asks it
+    play.pulse({}, {"exact": 3}, given_up="exact")  # it will not fail again: nobody asks it
     (away,) = play.look(1_000, 1.0)
     assert away.alternative == "fast"
     play.pulse({}, {"exact": 3})
@@ -232,3 +231,23 @@ def test_where_all_fail_nothing_is_changed() -> None:
     play = Play(latency=None)
     play.pulse({}, {"exact": 5, "fast": 5})
     assert play.look(1_000, 1.0, times=5) == []
+
+
+def test_an_order_to_call_waits_until_the_unit_is_in_record_form() -> None:
+    async def ask(record: object) -> object:
+        return record
+
+    events = ps.stream("in", ps.records([], schema="i bigint"))
+    stream = events.alternatives(
+        "score",
+        local=lambda s: s.map(lambda r: r, schema="i bigint"),
+        remote=lambda s: s.map_async(ask, schema="i bigint"),
+    )
+    plan = Plan.of(Graph.check(stream.to(ps.memory()).nodes()), Options.of())
+    uses = Uses(plan, count(1), [])
+    uses.order("score", "remote", "wanted", {}, 0.0, 0)
+    assert uses.tick(lambda unit: False) == []
+    (order,) = uses.tick(lambda unit: True)
+    assert order.alternative == "remote"
+    uses.order("score", "local", "wanted", {}, 0.0, 0)
+    assert len(uses.tick(lambda unit: False)) == 1

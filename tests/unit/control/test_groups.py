@@ -25,8 +25,8 @@ PEERS = [m.Peer(worker=0, incarnation=77, endpoint="tcp://w0"), m.Peer(worker=1,
 class Play:
     """Groups, and the Spark that they are submitted to."""
 
-    def __init__(self, slots: int = 2, size: int | None = None) -> None:
-        self.groups = Groups(slots, size)
+    def __init__(self, slots: int = 2, size: int | None = None, calm_us: int = 0) -> None:
+        self.groups = Groups(slots, size, calm_us)
         self.now_us = 10 * S
         self.told: list[TellSlot] = []
         self.submitted: list[Submit] = []
@@ -89,10 +89,76 @@ class Play:
 def test_nothing_is_submitted_before_slots_are_wanted() -> None:
     play = Play()
     assert play.tick(S) == []
-    play.groups.want(1)
+    play.groups.want(1, all_slots=True)
     assert play.tick() == [1]
     assert play.submitted == [Submit(1, 2, FIRST_SIZE)]
     assert play.tick(S) == [], "one is on its way"
+
+
+def submitted(play: Play) -> list[tuple[int, int]]:
+    """Groups with their slots, in the order of their submission."""
+    return [(each.group, each.slots) for each in play.submitted]
+
+
+def test_in_calm_weather_one_slot_stands_by_and_a_burst_has_all_of_them() -> None:
+    play = Play(slots=3, calm_us=30 * S)
+    play.groups.want(1)
+    play.tick()
+    play.up(1, 0)
+    assert play.tick(3600 * S) == []
+    assert (play.groups.up, play.groups.offered) == (1, 3), "decisions count with those that a burst would have"
+    play.groups.want(2)
+    assert play.tick() == [2]
+    play.up(2, 0)
+    play.up(2, 1)
+    assert play.tick() == []
+    play.told.clear()
+    play.up(2, 2)
+    assert play.tick() == [3], "the small group has done its duty, and the next one stands by"
+    assert play.heard(s.End) == ["tcp://100"]
+    assert submitted(play) == [(1, 1), (2, 3), (3, 3)]
+
+
+def test_after_a_long_calm_all_slots_but_one_end() -> None:
+    play = Play(calm_us=30 * S)
+    both_up(play)
+    play.groups.want(1)
+    assert play.tick(30 * S) == []
+    assert play.heard(s.End) == [], "the next burst may come soon"
+    assert play.tick(1) == [3]
+    assert play.heard(s.End) == ["tcp://100", "tcp://101", "tcp://200", "tcp://201"]
+    assert play.submitted[-1].slots == 1
+    play.up(3, 0)
+    for group in (1, 2):
+        play.ended(group)
+    assert play.tick(3600 * S) == []
+    assert list(play.groups.pids) == [(3, 0)]
+
+
+def test_a_slot_that_is_the_only_one_stays_in_calm_weather() -> None:
+    play = Play(slots=1)
+    play.groups.want(2)
+    play.tick()
+    play.up(1, 0)
+    play.tick()
+    play.up(2, 0)
+    play.groups.want(1)
+    play.told.clear()
+    assert play.tick(3600 * S) == []
+    assert play.heard(s.End) == []
+
+
+def test_slots_that_a_full_cluster_has_no_core_for_do_not_keep_the_small_group() -> None:
+    play = Play(slots=3)
+    play.groups.want(1)
+    play.tick()
+    play.up(1, 0)
+    play.groups.want(2)
+    assert play.tick() == [2]
+    play.told.clear()
+    assert play.tick(UP_US_MAX + 1) == [3]
+    assert play.heard(s.End) == ["tcp://100"], "its core is for one of them"
+    assert play.groups.offered == 0
 
 
 def test_the_next_group_waits_until_the_one_before_is_up() -> None:
@@ -227,7 +293,7 @@ def test_tasks_that_end_before_they_begin_are_a_failure() -> None:
 def test_sizes_follow_the_overhead_and_stay_where_they_are_fixed() -> None:
     tuned, fixed = Play(), Play(size=8)
     for play in (tuned, fixed):
-        play.groups.want(1)
+        play.groups.want(1, all_slots=True)
         play.tick()
         play.run(1, 8, 900 * MS, 100 * MS)  # the first comes up with Spark itself: no measure
         assert play.groups.size == 8

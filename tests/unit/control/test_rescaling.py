@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from scheduling import COUNT, OPTIONS, READ, Driver, all_stored, plan_for, sent, without_alive
 
-from penstock.control.events import CommitRecorded, Dismiss, Replace, Retire, ScaleRequested, Tick
+from penstock.control.events import CommitRecorded, CoresSeen, Dismiss, Replace, Retire, ScaleRequested, Tick
 from penstock.control.rescaling import Rescaling, Step
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
@@ -190,6 +190,33 @@ def test_a_worker_that_spark_cannot_bring_back_leaves_and_others_take_over() -> 
     assert driver.register(1, incarnation=9) == [Dismiss(9)]
 
 
+@pytest.mark.parametrize(("most", "cores", "within_s"), [(2, 1, 100), (2, 2, 700), (0, 1, 700)])
+def test_a_job_that_chooses_its_workers_does_not_wait_for_a_core_that_is_gone(
+    most: int, cores: int, within_s: int
+) -> None:
+    plan = plan_on(2)
+    plan = replace(plan, options=replace(plan.options, workers_most=most))
+    driver = Driver.running(2, plan=plan)
+    driver.commit_one()
+    driver.hear(CoresSeen(cores))
+    begin_us = driver.now_us
+    while not any(isinstance(each, Retire) for each in driver.hear(Tick(), 5_000_000)):
+        driver.worker(m.Present(worker=0, incarnation=1))
+    took_s = (driver.now_us - begin_us) / 1e6
+    assert within_s - 100 < took_s < within_s
+    assert plan.placement == [0, 0]
+
+
+def test_columns_are_laid_out_over_machines() -> None:
+    plan = plan_on(3, 4)
+    driver = Driver(3, plan=plan)
+    for worker, host in enumerate(["a", "a", "b"]):
+        endpoint = f"tcp://{host}:{worker}"
+        commands = driver.worker(m.Register(worker=worker, incarnation=1, endpoint=endpoint, pid=1))
+    assert plan.placement == [0, 2, 1, 0]
+    assert {repr(message.placement) for _, message in sent(commands)} == {repr([0, 2, 1, 0])}
+
+
 def test_columns_are_spread_evenly_and_the_busiest_go_first() -> None:
     plan = plan_on(1, 3)
     rescaling = Rescaling(plan)
@@ -197,8 +224,11 @@ def test_columns_are_spread_evenly_and_the_busiest_go_first() -> None:
     rescaling.want(3, "", {0})
     assert rescaling.choose({0}) is None, "nobody is up"
     rescaling.on_up(2)
-    pulses = [UnitPulse(unit=COUNT, instance=i, arrived=arrived, waiting=0) for i, arrived in enumerate([5, 50, 7])]
-    rescaling.on_pulse(m.Pulse(worker=0, incarnation=1, at_us=0, units=pulses, slots=0))
+    for at_us, busy_us in ((0, [0, 0, 0]), (1_000, [5, 50, 7])):
+        pulses = [UnitPulse(unit=COUNT, instance=i, arrived=0, waiting=0, busy_us=us) for i, us in enumerate(busy_us)]
+        busy = m.Pulse(worker=0, incarnation=1, at_us=at_us, units=pulses, slots=0, busy_us=62 * at_us // 1_000)
+        rescaling.loads.on_pulse(busy)
+        rescaling.loads.look({0})
     assert rescaling.choose({0}) == (1, 2)
     plan.placement[:] = [0, 2, 0]
     assert rescaling.choose({0, 2}) is None, "two and one are even"

@@ -33,7 +33,7 @@ class Play:
         self.now_us = T0
         identity = WorkerIdentity(0, OWN, "tcp://w0", 4321)
         self.machine = WorkerMachine(
-            self.plan, identity, "tcp://driver", lambda: self.now_us * 1000, lambda: (5, 6), self.now_us
+            self.plan, identity, "tcp://driver", lambda: self.now_us * 1000, lambda: (5, 6, 7), self.now_us
         )
         self.link = Link(OWN)
         self.peers = [m.Peer(worker=i, incarnation=OWN + i, endpoint=f"tcp://w{i}") for i in (0, 1)]

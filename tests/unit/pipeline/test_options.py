@@ -17,6 +17,17 @@ def test_good_options() -> None:
     assert 1 <= Options.of().parallelism <= 8
 
 
+def test_workers_are_a_number_or_the_least_and_the_most() -> None:
+    fixed, bounds = Options.of(workers=2, parallelism=4), Options.of(workers=(2, 6))
+    assert (fixed.workers, fixed.workers_most, fixed.parallelism) == (2, 0, 4)
+    assert (bounds.workers, bounds.workers_most, bounds.parallelism) == (2, 6, 6)
+    assert Options.of(workers="2-6", parallelism=8) == Options.of(workers=(2, 6), parallelism=8)
+    with pytest.raises(InvalidOption, match="1 to 4, which is the parallelism"):
+        Options.of(workers=(2, 6), parallelism=4)
+    with pytest.raises(InvalidOption, match="at least 6 slots"):
+        Options.of(workers=(2, 6), master="local[5]")
+
+
 def test_forms_and_what_belongs_to_them() -> None:
     options = Options.of(
         forms="record", pin={"score": "batch", "parse": "record"}, advise=True, interval="1ms", slots=3, group_size=20
@@ -61,6 +72,11 @@ def test_a_local_master_needs_a_slot_for_every_worker() -> None:
         *(("interval", value) for value in (0, "0.9ms", "11s", "often", None, True)),
         *(("slots", value) for value in (0, -1, 1001, 2.0, "2", True)),
         *(("group_size", value) for value in (0, -1, 1001, 2.0, "2", True)),
+        *(
+            ("workers", value)
+            for value in (0, -1, 129, 1.5, True, "", "x", "6-2", "0-2", (2,) * 3, (), (6, 2), (1, "2"))
+        ),
+        *(("worker_interval", value) for value in (0, "99ms", "2h", "often", None)),
     ],
 )
 def test_bad_options(option: str, value: Any) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.control.events import AlternativeChosen, DrainRequested, FormsPinned, StopRequested
+from penstock.control.events import AlternativeChosen, DrainRequested, FormsPinned, ScaleRequested, StopRequested
 from penstock.errors import InvalidOption, JobNotFound
 from penstock.operators import Form
 from penstock.pipeline.options import Options
@@ -121,3 +121,12 @@ def test_commands_become_events(plan: Plan) -> None:
         checked(plan, c.SwitchForm(["score"], "fast"))
     with pytest.raises(InvalidOption, match="Allowed: score"):
         checked(plan, c.UseAlternative("in", "fast"))
+
+
+def test_a_number_of_workers_or_the_jobs_own(plan: Plan) -> None:
+    most = plan.options.parallelism
+    assert checked(plan, c.ScaleJob(most), "me")[0] == ScaleRequested(most, "me")
+    assert checked(plan, c.ScaleJob("auto"), "me")[0] == ScaleRequested(0, "me")
+    for bad in (0, most + 1, "many"):
+        with pytest.raises(InvalidOption, match="or auto"):
+            checked(plan, c.ScaleJob(bad))

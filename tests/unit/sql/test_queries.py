@@ -210,3 +210,31 @@ def test_sessions_are_sparks() -> None:
 def test_structs_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     ads().select_expr("struct(ad, at) AS both").show(1)
     assert "{'ad': 'a', 'at': '1970-01-01T00:00:01" in capsys.readouterr().out
+
+
+def test_queries_are_named_before_they_are_read() -> None:
+    text = """
+        WITH big AS (SELECT k, n, CASE WHEN n > 2 THEN 'many' ELSE 'few' END AS band FROM t WHERE n > 1),
+             named AS (SELECT band, n FROM big)
+        SELECT band, sum(n) AS total FROM named GROUP BY band HAVING count(*) > 0
+        UNION ALL SELECT k, n FROM big
+    """
+    rows = [("a", 1), ("b", 2), ("c", 3), ("d", 4)]
+    stream = ps.stream("t", ps.records(rows, schema="k string, n bigint"))
+    found = ps.sql(text, t=stream).take()
+    last = {row["band"]: row["total"] for row in found}
+    assert last == {"few": 2, "many": 7, "b": 2, "c": 3, "d": 4}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("WITH RECURSIVE a AS (SELECT k FROM t) SELECT k FROM a", "no WITH RECURSIVE"),
+        ("SELECT row_number() OVER (ORDER BY k) AS n FROM t", "no end to sort up to; use ps.agg.top"),
+        ("WITH a(x) AS (SELECT k FROM t) SELECT x FROM a", "named in the query itself"),
+        ("WITH a AS (SELECT k FROM b), b AS (SELECT k FROM t) SELECT k FROM a", "no stream 'b'"),
+    ],
+)
+def test_what_is_refused_says_why(text: str, told: str) -> None:
+    with pytest.raises(PenstockError, match=told):
+        ps.sql(text, t=ps.stream("t", ps.records([("a",)], schema="k string")))

@@ -66,11 +66,12 @@ class Place:
         """An error of the driver on one line, without credentials."""
         return one_line(error, *self._secrets)
 
-    def client(self) -> Any:
+    def client(self, **more: Any) -> Any:
         """Open a client; it tries nothing again by itself, because not everything may be done twice."""
         redis = driver()
         retry = redis.retry.Retry(redis.backoff.NoBackoff(), 0)
-        return redis.Redis.from_url(self.url, socket_connect_timeout=CONNECT_S, socket_timeout=ANSWER_S, retry=retry)
+        times = {"socket_connect_timeout": CONNECT_S, "socket_timeout": ANSWER_S}
+        return redis.Redis.from_url(self.url, retry=retry, **times, **more)
 
     def check(self, kind: type[SinkFailed] | type[SourceFailed]) -> Any:
         """Return a client that the server has answered."""

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from penstock.connectors.redis.asking import Line, get_fields, get_many
 from penstock.connectors.redis.link import Place, driver
 from penstock.connectors.texts import plain_reader, reader_of, text_of
 from penstock.errors import BadRecord, InvalidOption, SourceFailed
@@ -57,26 +58,26 @@ class RedisTable(LookupTable):
     def finder(self) -> Finder:
         return _Server(self).finder()
 
-    def name_of(self, key: object) -> bytes:
-        """The name in Redis of the row with a key."""
-        text = text_of(key, self.schema.field(self.key).type)
-        return self._prefix + (text if isinstance(text, bytes) else text.encode())
+    def names(self) -> Callable[[Sequence[Any]], list[bytes]]:
+        """What makes the names in Redis of the rows with some keys."""
+        prefix, kind = self._prefix, self.schema.field(self.key).type
+        if kind.is_integer:
+            return lambda keys: [b"%b%d" % (prefix, key) for key in keys]
+        if kind.kind is TypeKind.STRING:
+            return lambda keys: [prefix + key.encode() for key in keys]
 
-    def asks(self) -> Callable[[Any, Sequence[bytes]], list[Any]]:
+        def names(keys: Sequence[Any]) -> list[bytes]:
+            found = [text_of(key, kind) for key in keys]
+            return [prefix + (text if isinstance(text, bytes) else text.encode()) for text in found]
+
+        return names
+
+    def asks(self) -> Callable[[Line, Sequence[bytes]], list[Any]]:
         """What asks a server for names: one command for strings, one message of many commands for hashes."""
-        if self._layout is not Values.HASH:
-            return lambda client, names: client.mget(names)
-        fields = [each.name for each in self._rest]
-
-        def ask(client: Any, names: Sequence[bytes]) -> list[Any]:
-            if len(names) == 1:
-                return [client.hmget(names[0], fields)]
-            pipe = client.pipeline(transaction=False)
-            for name in names:
-                pipe.hmget(name, fields)
-            return list(pipe.execute())
-
-        return ask
+        if self._layout is Values.HASH:
+            fields = get_fields([each.name for each in self._rest])
+            return lambda line, names: line.ask(*fields(names))
+        return lambda line, names: line.ask(*get_many(names))[0]  # type: ignore[return-value]  # a list of values
 
     def reads(self) -> Callable[[object, Any], Record | None]:
         """What makes the row of a key from an answer; None where the server has nothing."""
@@ -169,7 +170,8 @@ class _Server:
         self._ask = table.asks()
         self._read = table.reads()
         self._cache = table.cache()
-        self._client: Any = None
+        self._names = table.names()
+        self._line = Line(table.place)
 
     def finder(self) -> Finder:
         return Finder(self.get, self.columns, self.many)
@@ -219,15 +221,13 @@ class _Server:
         return known
 
     def _asked(self, keys: Sequence[object]) -> dict[object, Record | None]:
-        place, name_of, found = self._table.place, self._table.name_of, dict[object, Record | None]()
+        place, found = self._table.place, dict[object, Record | None]()
         redis = driver()
-        if self._client is None:
-            self._client = place.client()
         for first in range(0, len(keys), _ASK_KEYS):
             part = keys[first : first + _ASK_KEYS]
-            names = [name_of(key) for key in part]
+            names = self._names(part)
             try:
-                answers = place.patiently(lambda names=names: self._ask(self._client, names))  # type: ignore[misc]
+                answers = place.patiently(lambda names=names: self._ask(self._line, names))  # type: ignore[misc]
             except redis.RedisError as error:
                 raise place.error(SourceFailed, place.shown_error(error)) from None
             found.update(zip(part, map(self._read, part, answers), strict=True))

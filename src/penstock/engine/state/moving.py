@@ -56,7 +56,11 @@ class Loaded:
         self.last = ""
         """Name of the last file."""
         self.loaded_bytes = 0
-        self._loading = Loading(operator.state)
+        self._loading = Loading(operator)
+
+    def begin(self, state: StateSnapshot) -> None:
+        """Pieces of another file come."""
+        self._loading.begin(state.header)
 
     def apply(self, piece: bytes) -> None:
         """Load a piece."""
@@ -65,22 +69,22 @@ class Loaded:
 
     def restore(self, operator: StatefulOperator, rest: Sequence[StateSnapshot]) -> None:
         """Bring in what was written after what is loaded, and have the operator go on."""
+        del operator  # which is the one that it was loaded into
         for each in rest:
+            self._loading.begin(each.header)
             for piece in each.pieces:
                 self._loading.apply(piece)
-        operator.restored([rest[-1].header])
+        self._loading.end(rest[-1].header)
 
 
 def _load_into(plan: Plan, key: InstanceId) -> Loaded | None:
-    """Where the state of an instance can be loaded; None: it has none, or says only at the end what it consists of."""
+    """Where the state of an instance can be loaded; None: it has none."""
     unit = plan.units[key[0]]
     if not unit.is_stateful:
         return None
     stage = Stage.of(unit.ops[0])
     operator = stage.operator
-    if not isinstance(operator, StatefulOperator) or type(operator).prepare is not StatefulOperator.prepare:
-        return None
-    return Loaded(stage, operator)
+    return Loaded(stage, operator) if isinstance(operator, StatefulOperator) else None
 
 
 class Moves:
@@ -178,8 +182,11 @@ class Moves:
             self._todo = deque(each for each in self._todo if (each.unit, each.instance) != self._of)
             return
         snapshot = decode_snapshot(data)
-        self._pieces.extend(snapshot.state.pieces if snapshot.state is not None else ())
-        self._loaded[self._of].last = stored.name
+        loaded = self._loaded[self._of]
+        if snapshot.state is not None:
+            loaded.begin(snapshot.state)
+            self._pieces.extend(snapshot.state.pieces)
+        loaded.last = stored.name
 
     def missing(self, snapshots: Sequence[m.Stored]) -> list[m.Stored]:
         """Those that have to be read back to build what has moved here."""

@@ -122,6 +122,11 @@ class Calls(Way):
         return Range(0, -1)  # whoever is called, the operation is here
 
     @property
+    def is_calling(self) -> bool:
+        """Whether portions of records are on their way."""
+        return bool(self._portions)
+
+    @property
     def _name(self) -> str:
         """Whose turn it is: the active alternative's, unless it has failed too often."""
         return self._choice.order()[0] if self._choice is not None else ""

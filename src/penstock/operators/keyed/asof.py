@@ -20,7 +20,7 @@ by their other columns counts, nulls first: an order of arrival would be another
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 from operator import itemgetter
@@ -31,6 +31,7 @@ from penstock.operators.errors import Errors
 from penstock.operators.keyed.bounds import UNBOUNDED_US
 from penstock.operators.keyed.held import HIGH_US, HoldingOperator
 from penstock.operators.keyed.match_once import order_source, watermark_source
+from penstock.operators.keyed.state import Name
 from penstock.operators.keyed.tag import Side
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
@@ -46,6 +47,8 @@ Entry = tuple[Any, ...]
 
 class AsOfOperator(HoldingOperator):
     """The state of one instance: left records that wait, and versions by key, numbered in the order of arrival."""
+
+    hears_loading = True
 
     def __init__(self, of: Join, left: Schema, right: Schema, schema: Schema, errors: Errors) -> None:
         self._of = of
@@ -116,7 +119,9 @@ class AsOfOperator(HoldingOperator):
         out: list[Record] = []
         while ahead and ahead[0][0] < time_us:
             at_us, *_, number = heappop(ahead)
-            row = rows.pop(number)
+            row = rows.pop(number, None)
+            if row is None:
+                continue  # of a state that was loaded, and has changed since
             changed[number] = None
             versions = versions_of.get(self._key(row))
             if versions:
@@ -158,6 +163,21 @@ class AsOfOperator(HoldingOperator):
         for each in (self._rows, self._versions, self._due):
             each.clear()
         return out
+
+    def on_loaded(self, name: Name, number: int, row: Any, before: Any) -> None:
+        del name
+        if row is not None and before is None:
+            if row._side:
+                self._add_version(number, row)
+            else:
+                heappush(self._ahead, self._entry(number, row))
+        elif row is None and before._side and (versions := self._versions.get(key := self._key(before))):
+            del versions[bisect_left(versions, self._entry(number, before))]
+            if not versions:
+                del self._versions[key]
+
+    def caught_up(self, header: Any) -> None:
+        super().restored([header])
 
     def restored(self, headers: Sequence[Any]) -> None:
         super().restored(headers)

@@ -134,6 +134,8 @@ class DistinctOperator(StatefulOperator):
         Records before this time are late.
     """
 
+    hears_loading = True
+
     def __init__(self, of: DropDuplicates, schema: Schema, errors: Errors) -> None:
         self.watermark_us = _LOW
         self._of = of
@@ -185,7 +187,9 @@ class DistinctOperator(StatefulOperator):
         ages, before_us = self._ages, self.watermark_us - self._of.within_us
         while ages and ages[0][0] < before_us:
             time_us, _, key = heappop(ages)
-            held = self._times[key]
+            held = self._times.get(key)
+            if held is None or time_us not in ((held,) if isinstance(held, int) else held):
+                continue  # of a state that was loaded, and has changed since
             self._times.changed[key] = None
             if isinstance(held, int):
                 del self._times[key]
@@ -199,6 +203,18 @@ class DistinctOperator(StatefulOperator):
 
     def header(self) -> Any:
         return self.watermark_us, self.late_records
+
+    def on_loaded(self, name: Name, key: Any, held: Passed | None, before: Passed | None) -> None:
+        del name
+        if self._of.on is not None and held is not None and held != before:
+            known = () if before is None else (before,) if isinstance(before, int) else before
+            for time_us in (held,) if isinstance(held, int) else held:
+                if time_us not in known:
+                    self._number += 1
+                    heappush(self._ages, (time_us, self._number, key))
+
+    def caught_up(self, header: Any) -> None:
+        self.watermark_us, self.late_records = header
 
     def restored(self, headers: Sequence[Any]) -> None:
         self.watermark_us = max(watermark_us for watermark_us, _ in headers)

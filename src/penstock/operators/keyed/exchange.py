@@ -155,6 +155,8 @@ class KeyedOperator(StatefulOperator):
         self._failed: set[str] = set()
         """Those that have failed since the last order."""
         self._become(self._built(of.active))
+        self._loads = False
+        """Whether state is being loaded into the active one, which a header has named."""
         self._before_late = 0
         self._target: Member | None = None
         self._entries: deque[Entry] = deque()
@@ -351,7 +353,7 @@ class KeyedOperator(StatefulOperator):
 
     def _become(self, member: Member) -> None:
         assert member.state is not None
-        self._active, self.state = member, member.state.state
+        self._active, self.state, self.hears_loading = member, member.state.state, member.state.hears_loading
 
     def _forget_target(self) -> None:
         self._target, self._ready_us = None, None
@@ -424,9 +426,39 @@ class KeyedOperator(StatefulOperator):
             )
         self._become(self._built(min(names)))  # of several with the same type of state, any will do
 
+    def prepare_next(self, header: Any) -> None:
+        active, inner, *_ = header
+        before = self._active.state
+        if not self._loads:
+            self.prepare([header])
+            self._loads = True
+        elif active != self.active and before is not None:
+            # The other one has taken the very same state over, or a snapshot of all of it would have followed.
+            target = self._built(active)
+            assert target.state is not None
+            target.state.take_over(before)
+            self._become(target)
+            before.close()
+            self.state.place()
+        assert self._active.state is not None
+        self._active.state.prepare_next(inner)
+
+    def on_loaded(self, name: Any, each: Any, value: Any, before: Any) -> None:
+        assert self._active.state is not None
+        self._active.state.on_loaded(name, each, value, before)
+
+    def caught_up(self, header: Any) -> None:
+        assert self._active.state is not None
+        self._active.state.caught_up(header[1])
+        self._take_headers([header])
+
     def restored(self, headers: Sequence[Any]) -> None:
         assert self._active.state is not None
         self._active.state.restored([inner for _, inner, *_ in headers])
+        self._take_headers(headers)
+
+    def _take_headers(self, headers: Sequence[Any]) -> None:
+        self._loads = False
         self._before_late = sum(late for _, _, late, _, _ in headers)
         newest = [newest_us for *_, newest_us, _ in headers if newest_us is not None]
         reached = [watermark_us for *_, watermark_us in headers if watermark_us is not None]

@@ -56,6 +56,8 @@ class ExpiringOperator(StatefulOperator):
         Records before this time are late.
     """
 
+    hears_loading = True
+
     def __init__(self, of: Aggregation, ttl: TimeToLive, schema: Schema, errors: Errors) -> None:
         self.watermark_us = _LOW
         self._of = of
@@ -128,6 +130,8 @@ class ExpiringOperator(StatefulOperator):
             if not waiting:
                 del buckets[oldest]
             for key in looked_at:
+                if key not in held:
+                    continue  # of a state that was loaded, and has changed since
                 newest_us = held[key].t
                 if newest_us < expired_us:
                     del held[key]
@@ -140,6 +144,14 @@ class ExpiringOperator(StatefulOperator):
 
     def header(self) -> Any:
         return self.watermark_us, self.late_records
+
+    def on_loaded(self, name: Name, key: Any, held: Any, before: Any) -> None:
+        del name
+        if held is not None and before is None:
+            self._buckets.setdefault(held.t // self._bucket_us, []).append(key)
+
+    def caught_up(self, header: Any) -> None:
+        self.watermark_us, self.late_records = header
 
     def restored(self, headers: Sequence[Any]) -> None:
         self.watermark_us = max(watermark_us for watermark_us, _ in headers)

@@ -90,6 +90,8 @@ class Match(Operation):
 class MatchOperator(HoldingOperator):
     """The state of one instance: records by side and key, numbered in the order in which they came."""
 
+    hears_loading = True
+
     def __init__(self, operation: Match, schema: Schema, errors: Errors) -> None:
         self._of = of = operation.of
         self._outer = of.how.keeps_left, of.how.keeps_right
@@ -105,6 +107,8 @@ class MatchOperator(HoldingOperator):
         self._leaving_records = 0
         self._at_leisure = not any(self._outer) and of.bounds.low_us <= 0 <= of.bounds.high_us
         self._unmatched = self.state.open(_UNMATCHED)
+        # Keys whose records have not been loaded in the order in which they came.
+        self._disordered: set[tuple[bool, Any]] = set()
         output = operation.bind(schema)
         pair, alone, other = of.output_source(operation.left, operation.right)
         key = key_source(of.tagged_keys)
@@ -228,6 +232,32 @@ class MatchOperator(HoldingOperator):
         for each in (self._unmatched, *self._sides, self._buckets):
             each.clear()
         return out
+
+    def on_loaded(self, name: Name, number: int, row: Any, before: Any) -> None:
+        if name == _UNMATCHED:
+            return
+        known = row if row is not None else before
+        side, key = self._sides[known._side], self._key(known)
+        held = side.get(key)
+        if row is None:
+            if held is not None and held.pop(number, None) is not None and not held:
+                del side[key]
+            return
+        if held is None:
+            held = side[key] = {}
+        elif next(reversed(held)) > number:
+            self._disordered.add((known._side, key))
+        held[number] = row
+
+    def caught_up(self, header: Any) -> None:
+        super().restored([header])
+        self._buckets |= {name: space for name, space in self.state.spaces.items() if isinstance(name, int)}
+        for side, key in self._disordered:
+            if (held := self._sides[side].get(key)) is not None:
+                rows = sorted(held.items())
+                held.clear()
+                held.update(rows)
+        self._disordered.clear()
 
     def restored(self, headers: Sequence[Any]) -> None:
         super().restored(headers)

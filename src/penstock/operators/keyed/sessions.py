@@ -17,7 +17,7 @@ from penstock.operators.errors import Errors
 from penstock.operators.keyed.aggregates import Custom
 from penstock.operators.keyed.match_once import watermark_source
 from penstock.operators.keyed.panes import no_time, pane_source
-from penstock.operators.keyed.state import KeyedState, making_results
+from penstock.operators.keyed.state import KeyedState, Name, making_results
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
 from penstock.types import Record, Schema
@@ -41,6 +41,8 @@ class SessionOperator(StatefulOperator):
     watermark_us : int
         Records before this time are late.
     """
+
+    hears_loading = True
 
     def __init__(self, of: Aggregation, schema: Schema, errors: Errors, late_port: str) -> None:
         assert of.window is not None
@@ -156,6 +158,16 @@ class SessionOperator(StatefulOperator):
 
     def header(self) -> Any:
         return self.watermark_us, self.late_records
+
+    def on_loaded(self, name: Name, key: Any, held: list[Session] | None, before: list[Session] | None) -> None:
+        del name
+        for session in before or ():
+            session.clear()
+        for session in held or ():
+            self.opened(key, session)
+
+    def caught_up(self, header: Any) -> None:
+        self.watermark_us, self.late_records = header
 
     def restored(self, headers: Sequence[Any]) -> None:
         self.watermark_us = max(watermark_us for watermark_us, _ in headers)

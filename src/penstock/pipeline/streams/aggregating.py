@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock.errors import PenstockError, TypeMismatch
 from penstock.expr import Column, Interval, col, infer, lit
-from penstock.expr.aggregation import AggregateCall, Gap, has_aggregate
+from penstock.expr.aggregation import FUNCTIONS, AggregateCall, Gap, has_aggregate
 from penstock.expr.column import Op
 from penstock.expr.text import expr
 from penstock.operators import Aggregation, Emit, Project, Window, session, sliding, tumbling
 from penstock.operators.keyed.calls import aggregate_of
+from penstock.pipeline.streams.hints import missing
 from penstock.pipeline.streams.stream import Stream
 from penstock.types import quoted
 
@@ -83,6 +84,34 @@ class GroupedStream:
         from penstock.expr.aggregation import count
 
         return self.agg(count("*").alias("count"))
+
+    def sum(self, *columns: str) -> Stream:
+        """Sums of columns, each named as in Spark: ``sum(price)``."""
+        return self._each("sum", columns)
+
+    def avg(self, *columns: str) -> Stream:
+        """Means of columns, as ``avg(price)``."""
+        return self._each("avg", columns)
+
+    mean = avg
+
+    def min(self, *columns: str) -> Stream:
+        """Smallest values of columns, as ``min(price)``."""
+        return self._each("min", columns)
+
+    def max(self, *columns: str) -> Stream:
+        """Largest values of columns, as ``max(price)``."""
+        return self._each("max", columns)
+
+    def _each(self, word: str, columns: Sequence[str]) -> Stream:
+        if not columns or not all(isinstance(each, str) for each in columns):
+            raise TypeMismatch(what=f"{word} takes names of columns.", operation=word, hint=f'Write .{word}("price").')
+        return self.agg(*(FUNCTIONS[word](each) for each in columns))
+
+    if not TYPE_CHECKING:  # to which any name would be there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing(self, name)
 
 
 def _output(given: object) -> Column:

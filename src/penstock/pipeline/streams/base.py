@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import PenstockError
 from penstock.operators import MAIN, Operation
 from penstock.pipeline.graph import Input
 from penstock.pipeline.options import read_replicas
 from penstock.pipeline.steps import Step, make_step
+from penstock.pipeline.streams.hints import missing
 from penstock.types import Schema
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ class Builder:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._from.node.name}: {self.schema.ddl})"
+
+    if not TYPE_CHECKING:  # to which any name would be there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing(self, name, self.__dict__["schema"].names if "schema" in self.__dict__ else ())
 
     @property
     def _edge(self) -> tuple[Step, Input]:

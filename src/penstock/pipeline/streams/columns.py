@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from penstock.checks import OneOf
 from penstock.connectors.formats.base import Format, Parse
 from penstock.errors import InvalidOption, TypeMismatch
-from penstock.expr import Column
+from penstock.expr import Column, col, infer
+from penstock.expr.column import Op
 from penstock.expr.text import expr
 from penstock.operators import Filter, ParseJson, Project, TimeUnit
 from penstock.pipeline.steps import named_columns
 from penstock.pipeline.streams.base import Builder
-from penstock.types import Schema
+from penstock.types import Schema, TypeKind, quoted
 
 if TYPE_CHECKING:
     from penstock.pipeline.streams.stream import Stream
@@ -39,14 +40,43 @@ class ColumnVerbs(Builder):
     def select(
         self, *columns: str | Column, name: str | None = None, on_error: str = "fail", **named: Column
     ) -> Stream:
-        """Keep or compute columns, in this order; ``total=ps.col("a") + 1`` names a computed one."""
-        return self._then(Project(named_columns(columns, named, name or "select")), name, on_error)
+        """Keep or compute columns, in this order; ``total=ps.col("a") + 1`` names a computed one.
+
+        ``"*"`` stands for all columns, ``"s.*"`` for the members of the struct ``s``.
+        """
+        given = [each for column in columns for each in self._meant(column)]
+        return self._then(Project(named_columns(given, named, name or "select")), name, on_error)
+
+    def _meant(self, column: object) -> list[Any]:
+        """The columns that one stands for."""
+        written = column.payload if isinstance(column, Column) and column.op is Op.REF else column
+        if not isinstance(written, str) or not written.endswith("*"):
+            return [column]
+        place = written.removesuffix("*").removesuffix(".")
+        if not place:
+            return [col(quoted(each)) for each in self.schema.names]
+        held = infer(col(place), self.schema).type
+        if held.kind is not TypeKind.STRUCT:
+            raise TypeMismatch(what=f"'{written}': '{place}' is {held.ddl}, no struct.", operation="select")
+        return [col(f"{place}.{quoted(each.name)}") for each in held.fields]
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns; their types are in ``schema``."""
+        return list(self.schema.names)
 
     def with_columns(
-        self, *columns: Column, name: str | None = None, on_error: str = "fail", **named: Column
+        self,
+        *columns: Column | Mapping[str, Column],
+        name: str | None = None,
+        on_error: str = "fail",
+        **named: Column,
     ) -> Stream:
-        """Add computed columns, or replace those of the same name."""
-        return self._then(Project(named_columns(columns, named, name or "with_columns"), keep=True), name, on_error)
+        """Add computed columns, or replace those of the same name; also given as a dict."""
+        given = [column for column in columns if not isinstance(column, Mapping)]
+        for each in columns:
+            named = {**each, **named} if isinstance(each, Mapping) else named
+        return self._then(Project(named_columns(given, named, name or "with_columns"), keep=True), name, on_error)
 
     def parse(
         self,

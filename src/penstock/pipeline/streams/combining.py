@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.checks import OneOf
 from penstock.errors import InvalidGraph, PenstockError, TypeMismatch
-from penstock.expr import Column
-from penstock.operators import MAIN, REST, How, Join, Lookup, LookupTable, Split, join, join_asof
+from penstock.expr import Column, call, col
+from penstock.operators import MAIN, REST, How, Join, Lookup, LookupTable, Project, Split, join, join_asof
 from penstock.pipeline.steps import make_step
 from penstock.pipeline.streams.base import Builder
+from penstock.types import Schema, quoted
 
 if TYPE_CHECKING:
     from penstock.pipeline.streams.stream import Stream
@@ -52,23 +54,34 @@ class CombiningVerbs(Builder):
         return _Branches({port: self._stream(step, port, self.schema) for port in (*branches, REST)})
 
     def merge(self, *others: Stream, name: str | None = None) -> Stream:
-        """Join streams of the same schema into one; each keeps its own order."""
-        inputs = (self._edge, *(each._edge for each in others))
-        step = make_step(None, inputs, name, "merge")
+        """Join streams of the same columns into one; each keeps its own order. What may be null in one is so in all."""
         for other in others:
-            if other.schema != self.schema:
+            if [(each.name, each.type) for each in other.schema] != [(each.name, each.type) for each in self.schema]:
                 raise TypeMismatch(
                     what=f"({other.schema.ddl}) cannot be merged with ({self.schema.ddl}).",
-                    operation=step.node.name,
+                    operation=name or "merge",
                     hint="Use select() first.",
                 )
-        return self._stream(step, MAIN, self.schema)
+        sides = (self, *others)
+        loose = {field.name for side in sides for field in side.schema if field.nullable}
+        inputs = [side._loosened(loose)._edge for side in sides]
+        step = make_step(None, tuple(inputs), name, "merge")
+        schema = Schema(tuple(replace(each, nullable=each.name in loose) for each in self.schema))
+        return self._stream(step, MAIN, schema)
+
+    def _loosened(self, names: Collection[str]) -> Builder:
+        """The stream with columns that may be null."""
+        if all(field.nullable for field in self.schema if field.name in names):
+            return self
+        columns = {name: col(quoted(name)) for name in self.schema.names}
+        made = (call("nvl", each, each).alias(name) if name in names else each for name, each in columns.items())
+        return self._then(Project(tuple(made)), None)
 
     def join(
         self,
         other: Stream,
-        *,
         on: str | Sequence[str],
+        *,
         within: str | float | Column,
         time: str | None = None,
         left_time: str | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import PenstockError, TypeMismatch
 from penstock.operators import LATE, MAIN, Aggregation, Emit, Window
@@ -12,6 +13,7 @@ from penstock.operators.keyed.calls import fitting
 from penstock.operators.keyed.counting import CountWindow
 from penstock.operators.keyed.expiring import TimeToLive
 from penstock.pipeline.steps import Step
+from penstock.pipeline.streams.hints import missing
 from penstock.pipeline.streams.processing import ProcessVerbs
 from penstock.pipeline.streams.stream import Stream
 from penstock.types import Schema
@@ -83,36 +85,42 @@ class Grouped:
         made = self._stream._then(operation, name, on_error)
         return Aggregated(made._from, MAIN, made.schema, late_schema=self._stream.schema if self._window else None)
 
-    def _one(self, word: str, aggregate: Aggregate, on_error: str) -> Aggregated:
-        return self._aggregate(None, on_error, {word: aggregate})._named(word)
+    def _one(self, word: str, aggregate: Aggregate, name: str | None, on_error: str) -> Aggregated:
+        made = self._aggregate(name, on_error, {word: aggregate})
+        return made if name else made._named(word)
 
-    def count(self, *, on_error: str = "fail") -> Aggregated:
+    def count(self, *, name: str | None = None, on_error: str = "fail") -> Aggregated:
         """Number of records."""
-        return self._one("count", agg.count(), on_error)
+        return self._one("count", agg.count(), name, on_error)
 
-    def sum(self, column: str, *, on_error: str = "fail") -> Aggregated:
+    def sum(self, column: str, *, name: str | None = None, on_error: str = "fail") -> Aggregated:
         """Sum of a column."""
-        return self._one("sum", agg.sum(column), on_error)
+        return self._one("sum", agg.sum(column), name, on_error)
 
-    def min(self, column: str, *, on_error: str = "fail") -> Aggregated:
+    def min(self, column: str, *, name: str | None = None, on_error: str = "fail") -> Aggregated:
         """Smallest value of a column."""
-        return self._one("min", agg.min(column), on_error)
+        return self._one("min", agg.min(column), name, on_error)
 
-    def max(self, column: str, *, on_error: str = "fail") -> Aggregated:
+    def max(self, column: str, *, name: str | None = None, on_error: str = "fail") -> Aggregated:
         """Largest value of a column."""
-        return self._one("max", agg.max(column), on_error)
+        return self._one("max", agg.max(column), name, on_error)
 
-    def mean(self, column: str, *, on_error: str = "fail") -> Aggregated:
+    def mean(self, column: str, *, name: str | None = None, on_error: str = "fail") -> Aggregated:
         """Mean of a column."""
-        return self._one("mean", agg.mean(column), on_error)
+        return self._one("mean", agg.mean(column), name, on_error)
 
-    def first(self, column: str, *, on_error: str = "fail") -> Aggregated:
+    def first(self, column: str, *, name: str | None = None, on_error: str = "fail") -> Aggregated:
         """First value of a column to arrive."""
-        return self._one("first", agg.first(column), on_error)
+        return self._one("first", agg.first(column), name, on_error)
 
-    def last(self, column: str, *, on_error: str = "fail") -> Aggregated:
+    def last(self, column: str, *, name: str | None = None, on_error: str = "fail") -> Aggregated:
         """Last value of a column to arrive."""
-        return self._one("last", agg.last(column), on_error)
+        return self._one("last", agg.last(column), name, on_error)
+
+    if not TYPE_CHECKING:  # to which any name would be there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing(self, name)
 
 
 class Aggregated(Stream):

@@ -67,6 +67,7 @@ METRICS = tuple(
         (JOB, "group_micro_batches", "micro-batches", "Micro-batches that each task of the next group runs."),
         (JOB, "scheduling_overhead_ratio", "ratio", "Share of scheduling in the time of a group, averaged."),
         (JOB, "workers", "processes", "Workers that have been heard of."),
+        (JOB, "workers_wanted", "processes", "Workers that the job is to have."),
         (JOB, "slots", "processes", "Processes that run micro-batches, or stand by for them."),
         (JOB, "replicas", "processes", "Processes that compute operations side by side, or stand by for that."),
         (JOB_COMPONENT, "mean_seconds", "s", "A component of mean end-to-end latency, at the moment."),

@@ -181,6 +181,7 @@ class Sampler:
             "recoveries_total": float(status.recoveries),
             "group_micro_batches": float(status.group_size),
             "workers": float(len(status.workers)),
+            "workers_wanted": float(status.staffing.wanted if status.staffing is not None else len(status.workers)),
             "slots": float(len(status.slots)),
             "replicas": float(len(status.replica_pids)),
         }

@@ -47,6 +47,8 @@ class Run:
         self.snapshots: dict[tuple[int, int], bytes | None] = {}
         self._told: set[tuple[int, int]] = set()
         """Instances and epochs that were delivered."""
+        self._come = [0] * instances
+        """How far each instance has come."""
         if resumed is None:
             self.sink.ports([schema], None)
         else:
@@ -99,7 +101,10 @@ class Run:
             rows = writer.commit(each)
             if rows and (instance, each) not in self._told:
                 self._told.add((instance, each))
-                self.sink.deliver(rows, self.schema)
+                self.sink.deliver_epoch(each, rows, self.schema)
+        self._come[instance] = epoch
+        if writer.is_followed and min(self._come) == epoch:
+            self.sink.reached(epoch, self.schema)
 
     def epoch(self, epoch: int, rows: Sequence[Record] = ()) -> None:
         """Go through a whole epoch."""
@@ -120,6 +125,7 @@ class Run:
         for writer in self.writers:
             writer.finish()
             writer.close()
+        self.sink.finish()
         self.sink.release()
 
     def die(self) -> None:

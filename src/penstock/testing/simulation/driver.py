@@ -30,6 +30,7 @@ from penstock.protocol.link import Kind
 from penstock.testing.simulation.draws import Degree, Pin
 from penstock.testing.simulation.faults import Moment
 from penstock.testing.simulation.forms import FormAudit
+from penstock.testing.simulation.invariants import StaffingAudit
 from penstock.testing.simulation.seats import SparkGroups
 from penstock.testing.simulation.world import Violation
 
@@ -57,7 +58,8 @@ class DriverProcess:
         if last is not None:
             snapshots = moved(last.snapshots, match(anchors(plan), plan, "the simulated disk"))
             resumption = Resumption(last.epoch, last.start_us, last.generation, snapshots, last.alternatives)
-        self.machine = DriverMachine(plan, self._world.now_us, plan.workers, resumption)
+        cores = max(plan.workers, plan.options.workers_most)
+        self.machine = DriverMachine(plan, self._world.now_us, cores, resumption)
         self._deliveries = Deliveries(plan)
         self._incarnations: dict[int, list[int]] = {}
         """By worker: all that have come to count, the present one last."""
@@ -67,6 +69,7 @@ class DriverProcess:
         self._tick_us: int | None = None
         self.spark = SparkGroups(simulation, self)
         self._forms = FormAudit(simulation)
+        self._staffing = StaffingAudit()
         self._tick()
 
     @property
@@ -143,11 +146,13 @@ class DriverProcess:
                 raise Violation(f"{peer} counts, but {self._incarnations[worker][-1]} has registered after it")
 
         self._check_owners()
+        if self._simulation.scenario.is_elastic:
+            self._staffing.check(self.machine, self._world.now_us)
 
     def _check_owners(self) -> None:
         """No two processes that count have the same instance, whatever moves."""
         owners: dict[tuple[int, int], str] = {}
-        for process in self._simulation.processes.values() if self._simulation.scenario.scales else ():
+        for process in self._simulation.processes.values() if self._simulation.scenario.moves else ():
             peer = self.machine.scheduler.peers.get(process.id)
             if process.worker is None or process.dead or peer is None or peer.incarnation != process.incarnation:
                 continue

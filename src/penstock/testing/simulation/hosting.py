@@ -34,7 +34,7 @@ class Hosting:
         self._withdrawn: set[tuple[str, int]] = set()
         """Driver and order."""
         plan, groups = simulation.plan, 1 if simulation.scenario.tight else 3
-        workers = plan.options.parallelism if simulation.scenario.scales else plan.workers
+        workers = plan.options.parallelism if simulation.scenario.moves else plan.workers
         self._cores_all = self.cores = workers + plan.replicas + groups * (plan.options.slots or workers)
 
     def is_full(self, driver: DriverProcess) -> bool:
@@ -92,7 +92,7 @@ class Hosting:
     def shrink(self, lost: Sequence[Process], until_us: int) -> None:
         """Lose workers together with all cores but those of the other workers, for a while."""
         live = self._simulation.plan.workers
-        if self._simulation.scenario.scales:
+        if self._simulation.scenario.moves:
             driver = self._simulation.driver
             live = sum(not each.dead and each.driver is driver for each in self._simulation.processes.values())
         self._resize(live - len(lost))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from penstock.control.driver import DriverMachine
+from penstock.control.scheduler import Phase
 from penstock.dataset import Log, LogView
 from penstock.engine.inspect import WorkerView
 from penstock.pipeline.plan import Plan
@@ -50,3 +52,33 @@ class Audit:
         for consumed, following in view.cursors:
             if not base <= consumed <= following <= end:
                 raise Violation(f"log {view.log.name}: cursor {consumed}, {following} is not within {base}..{end}")
+
+
+class StaffingAudit:
+    """Looks at what a job that chooses its workers wants: within its bounds, and not to and fro."""
+
+    FEW_US = 500_000
+    """So long it may have fewer than the least."""
+    HOLD_US = 900_000
+    """So long it must keep what it has given itself: ten looks, of which the first may be just over."""
+
+    def __init__(self) -> None:
+        self._few_us: int | None = None
+
+    def check(self, machine: DriverMachine, now_us: int) -> None:
+        """Raise Violation if something cannot be."""
+        scheduler, options = machine.scheduler, machine.staffing.plan.options
+        wanted = len(scheduler.rescaling.wanted)
+        if wanted > options.workers_most:
+            raise Violation(f"{wanted} workers are wanted, {options.workers_most} are the most")
+        if wanted >= options.workers or scheduler.phase is not Phase.RUNNING or scheduler.recovering:
+            self._few_us = None
+        elif self._few_us is None:
+            self._few_us = now_us
+        elif now_us - self._few_us > self.FEW_US:
+            raise Violation(f"{wanted} workers are wanted, {options.workers} are the least")
+        last = machine.staffing.decisions[-2:]
+        if len(last) == 2 and all(each.inputs for each in last):
+            (before, after), held_us = last, (last[1].at_s - last[0].at_s) * 1e6
+            if before.workers > before.before and after.workers < after.before and held_us < self.HOLD_US:
+                raise Violation(f"{before.workers} workers were wanted, and {after.workers} after {held_us} us")

@@ -60,11 +60,13 @@ class Process:
         self._audit = Audit(simulation.plan)
         self._lines = LineAudit()
         self._spent_ns = 0
+        self._busy_ns = 0
+        """What the turns before have taken."""
         self._turn_us: int | None = None
         self._calls = MadeUpCalls(lambda: self._world.now_us)
         identity = WorkerIdentity(worker, incarnation, self.name, order=order)
         self.machine = WorkerMachine(
-            simulation.plan, identity, driver.name, self.clock_ns, lambda: (0, 0), self._world.now_us
+            simulation.plan, identity, driver.name, self.clock_ns, self._usage, self._world.now_us
         )
         self._wake(self._world.now_us)
 
@@ -77,6 +79,11 @@ class Process:
         """The time as this process sees it: work takes some."""
         self._spent_ns += self._world.work_ns(self._simulation.scenario.work_ns_max)
         return self._world.now_us * 1000 + self._spent_ns
+
+    def _usage(self) -> tuple[int, int, int]:
+        """Nothing here sleeps in a function."""
+        busy_us = (self._busy_ns + self._spent_ns) // 1000
+        return 0, busy_us, busy_us
 
     def take(self, arrived: Arrived) -> None:
         """Something has come by network or from the disk."""
@@ -131,6 +138,7 @@ class Process:
 
     def _turn(self) -> None:
         now_us, machine = self._world.now_us, self.machine
+        self._busy_ns += self._spent_ns
         self._spent_ns = 0
         while self._inbox:
             self._handle(self._inbox.pop(0), now_us)

@@ -72,6 +72,9 @@ class Outcome:
     """Those of them whose state was loaded ahead."""
     activations: int = 0
     """Times that a replica became active."""
+    grown: int = 0
+    """Times that the job has given itself more workers because of its load, and fewer."""
+    shrunk: int = 0
 
 
 class Simulation:
@@ -90,6 +93,7 @@ class Simulation:
         self.seats: dict[str, Seat] = {}
         self.hosting = Hosting(self)
         self.exchanges = self.warm_ups = self.moves = self.loaded = self.activations = 0
+        self.grown = self.shrunk = 0
         self.switches = self.decisions = self.slot_losses = self.killed_by_record = 0
         self.dismissed: set[int] = set()
         """Processes that have registered and never counted."""
@@ -267,6 +271,9 @@ class Simulation:
         self.refused += scheduler.refused_messages
         self.moves += len(scheduler.rescaling.reports)
         self.loaded += sum(each.loaded_bytes > 0 for each in scheduler.rescaling.reports)
+        scaled = [each for each in driver.machine.staffing.decisions if each.inputs]
+        self.grown += sum(each.workers > each.before for each in scaled)
+        self.shrunk += sum(each.workers < each.before for each in scaled)
         self.switches += len(switches)
         self.activations += sum(each.activations for each in driver.machine.loop.replication.view())
         self.exchanges += sum(each.to in NAMES for each in switches)
@@ -316,6 +323,8 @@ class Simulation:
             self.moves,
             self.loaded,
             self.activations,
+            self.grown,
+            self.shrunk,
         )
 
     def _step(self) -> None:

@@ -5,18 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from penstock.connectors import records
-from penstock.connectors.base import Sink, Source
-from penstock.connectors.memory import At, Memory
+from penstock.connectors.base import Sink
+from penstock.connectors.memory import Memory
 from penstock.control.scheduler import START_DELAY_US
-from penstock.expr import col
-from penstock.operators import DEAD_LETTERS, Tumbling
-from penstock.operators.keyed import aggregates as agg
+from penstock.operators import DEAD_LETTERS
 from penstock.pipeline.graph import Graph
 from penstock.pipeline.options import Grouping, Options
-from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Plan
-from penstock.pipeline.streams.stream import Stream, stream
+from penstock.pipeline.streams.stream import stream
 from penstock.testing.simulation.alternatives import NAMES, SHAPES, with_alternatives
 from penstock.testing.simulation.disk import Disk, Ledger
 from penstock.testing.simulation.draws import (
@@ -33,6 +29,7 @@ from penstock.testing.simulation.draws import (
     draw_pins,
     draw_scales,
     draw_steady,
+    draw_swell,
     draw_switch_faults,
     draw_use_faults,
     draw_uses,
@@ -41,12 +38,12 @@ from penstock.testing.simulation.draws import (
 )
 from penstock.testing.simulation.faults import Action, Fault, Moment
 from penstock.testing.simulation.followed import FollowedMemory
-from penstock.testing.simulation.functions import buffered, called, following, windowed
-from penstock.testing.simulation.labour import LIGHT_NS, RECORD_NS, drag, labour
+from penstock.testing.simulation.labour import ELASTIC_NS, LIGHT_NS, RECORD_NS, drag, labour
 from penstock.testing.simulation.network import Weather
 from penstock.testing.simulation.oracle import FUNCTIONS as FUNCTION_SHAPES
-from penstock.testing.simulation.oracle import SCHEMA, WINDOW_US, Output, Row, Shape, check, check_dead_letters
+from penstock.testing.simulation.oracle import SCHEMA, Output, Row, Shape, check, check_dead_letters
 from penstock.testing.simulation.poison import Poison
+from penstock.testing.simulation.shapes import made, scripted
 from penstock.testing.simulation.world import START_US, World
 
 HOUR_US = 3_600_000_000
@@ -67,6 +64,8 @@ FUNCTIONS = 7_000_000
 _STATELESS = (Shape.STATELESS, Shape.KEYED, Shape.SPLIT, Shape.FANOUT)
 RESCALING = 9_000_000
 """Seeds from here on have workers that come and go."""
+ELASTIC = 10_000_000
+"""Seeds from here on have a load that comes and goes, and workers that follow it by themselves."""
 REPLICATED = 8_000_000
 """Seeds from here on have replicas, which are activated, deactivated and lost."""
 _POLICIES = ["skip", "skip", "dead_letter", "dead_letter", "fail"]
@@ -127,6 +126,16 @@ class Scenario:
         return self.pins is not None and DECIDING <= self.seed < POISON
 
     @property
+    def moves(self) -> bool:
+        """Whether instances move between workers."""
+        return self.scales is not None
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether the job chooses how many workers it has."""
+        return self.options.workers_most > 0
+
+    @property
     def rows(self) -> list[Row]:
         """The whole input."""
         return [row for partition in self.partitions for row in partition]
@@ -134,6 +143,8 @@ class Scenario:
     @staticmethod
     def of(seed: int) -> Scenario:
         """Draw a scenario; what kind it is depends on where the seed lies."""
+        if seed >= ELASTIC:
+            return _elastic(seed)
         if seed >= RESCALING:
             return _rescaling(seed)
         if seed >= REPLICATED:
@@ -162,11 +173,13 @@ class Scenario:
             sinks[name] = FollowedMemory()
             return sinks[name]
 
-        records = stream("in", self._source())
+        records = stream("in", scripted(self.partitions))
         if self.decides:
             # Half of them may be called on samples too; the others are known when they have run.
             work = labour(world, LIGHT_NS if self.held_up else RECORD_NS, pure=self.seed // 10 % 2 == 0)
             records = records.map(work, name="labour")
+        if self.is_elastic:
+            records = records.map(labour(world, ELASTIC_NS, pure=True), name="labour")
         if self.held_up:
             slow = records.key_by("key").map(drag(world), name="drag")
             return Plan.of(Graph.check(slow.to(sink("out"), name="out").nodes()), self.options), sinks
@@ -175,7 +188,7 @@ class Scenario:
         if self.uses is not None:
             pipeline = with_alternatives(self.shape, records).to(sink("out"), name="out")
         else:
-            pipeline = _pipeline(self.shape, records, sink("out"), sink("late"), sink("counts"))
+            pipeline = made(self.shape, records, sink("out"), sink("late"), sink("counts"))
         dead_letters = sink(DEAD_LETTERS) if self.on_error == "dead_letter" else None
         return Plan.of(Graph.check(pipeline.nodes()), self.options, dead_letters), sinks
 
@@ -185,19 +198,6 @@ class Scenario:
         check(self.shape, given, output, may_idle=self.may_idle)
         if self.on_error == "dead_letter":
             check_dead_letters(self.poison, output[DEAD_LETTERS])
-
-    def _source(self) -> Source:
-        scripts: list[list[object]] = []
-        for partition in self.partitions:
-            script: list[object] = []
-            due_us = 0
-            for row in partition:
-                if row[4] - START_US > due_us:
-                    due_us = row[4] - START_US
-                    script.append(At(due_us / 1e6))
-                script.append(row)
-            scripts.append(script)
-        return records(schema=SCHEMA, partitions=scripts)
 
 
 def _of_records(seed: int) -> Scenario:
@@ -249,6 +249,7 @@ def _switching(seed: int) -> Scenario:
         slots=random.choice([1, 2, 3]),
         group_size=random.choice([1, 3, 50]),
         interval_us=random.choice([1_000, 5_000, 50_000]),
+        calm_us=Random(f"calm {seed}").choice([0, 50_000, 500_000, 30_000_000]),
     )
     weather = base.weather
     if often:
@@ -455,41 +456,44 @@ def _rescaling(seed: int) -> Scenario:
     )
 
 
-def _pipeline(shape: Shape, records: Stream, out: Sink, late: Sink, counts: Sink) -> Pipeline:
-    count, total = agg.count(), agg.sum("seq")
-    window = Tumbling(WINDOW_US, "at")
-    match shape:
-        case Shape.WINDOWING:
-            return windowed(records, out)
-        case Shape.BUFFERING:
-            return buffered(records, out)
-        case Shape.FOLLOWING:
-            return following(records, out)
-        case Shape.CALLED | Shape.CALLED_BY_KEY:
-            return called(records, out, ordered=shape is Shape.CALLED)
-        case Shape.STATELESS:
-            return records.filter(col("seq") >= 0).to(out, name="out")
-        case Shape.KEYED:
-            return records.key_by("key").filter(col("seq") >= 0).to(out, name="out")
-        case Shape.RUNNING:
-            return records.key_by("key").aggregate(n=count, total=total).to(out, name="out")
-        case Shape.WINDOW:
-            return records.key_by("key").window(window).aggregate(n=count, total=total).to(out, name="out")
-        case Shape.LATE:
-            mixed = records.key_by("seq").filter(col("seq") >= 0)
-            closed = mixed.key_by("key").window(window).aggregate(n=count, total=total)
-            return closed.to(out, name="out") + closed.late.to(late, name="late")
-        case Shape.SPLIT:
-            branches = records.split(some=col("key") < "k2")
-            some = branches["some"].filter(col("seq") >= 0)
-            return some.merge(branches["rest"].filter(col("key_seq") >= 0)).to(out, name="out")
-        case Shape.FANOUT:
-            kept = records.filter(col("seq") >= 0)
-            return kept.to(out, name="out") + kept.key_by("key").aggregate(n=count, total=total).to(
-                counts, name="counts"
-            )
-        case Shape.DEEP:
-            mixed = records.key_by("seq").filter(col("seq") >= 0)
-            closed = mixed.key_by("key").window(window).aggregate(n=count, total=total)
-            again = closed.key_by("key").aggregate(n=agg.sum("n"), total=agg.sum("total"))
-            return again.to(out, name="out")
+def _elastic(seed: int) -> Scenario:
+    """Draw a scenario in which a load comes that one worker cannot carry, and goes; some lose a core for good."""
+    random = Random(f"elastic {seed}")
+    base = _rescaling(seed)
+    most = random.choice([2, 3, 4])
+    least = random.randint(1, most - 1)
+    driver_dies = random.random() < 0.1
+    length_us = 6_000_000
+    faults: list[Fault] = []
+    if random.random() < 0.5:
+        faults = draw_move_faults(seed, random, driver_dies, length_us)[:2]
+    elif random.random() < 0.5:
+        # Where one worker is left the job goes on without the core, which never comes back.
+        gone_us = HOUR_US if least > 1 else 6 * SILENCE_US
+        faults = [Fault(Action.SHRINK, None, 1, random.randrange(START_DELAY_US, length_us), gone_us, 1)]
+    return replace(
+        base,
+        shape=random.choice([Shape.RUNNING, Shape.WINDOW, Shape.KEYED, Shape.STATELESS]),
+        partitions=draw_swell(random, length_us, most),
+        options=replace(
+            base.options,
+            parallelism=most,
+            workers=least,
+            workers_most=most,
+            worker_interval_us=100_000,
+            queue_records=random.choice([64, 16_384]),
+            epoch_us=random.choice([30_000, 100_000]),
+            linger_us=5_000,
+            block_work_us=20_000,
+            idle_us=HOUR_US,
+            shrink_after_us=HOUR_US,
+        ),
+        weather=replace(base.weather, loss=0.0, delay_us_max=min(base.weather.delay_us_max, 2_000), reorders=False),
+        faults=faults,
+        delivered=not driver_dies and random.random() < 0.5,
+        work_ns_max=20_000,
+        restart_us_last=random.choice([10_000, 300_000]),
+        pins=None,
+        uses=None,
+        scales=[],
+    )

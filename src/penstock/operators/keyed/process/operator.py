@@ -85,6 +85,7 @@ class ProcessOperator(StatefulOperator):
             self._times = attrgetter(of.time)
         self._key: Callable[[Record], Any] = attrgetter(*of.keys)
         self._waiting = Waiting(of.time, of.keys, schema, self.table.waiting) if of.time and of.by_time else None
+        self.hears_loading = self._waiting is None
         super().__init__(self._compiled(), schema=schema, output=of.output)
 
     def _compiled(self) -> RecordForm:
@@ -397,6 +398,17 @@ class ProcessOperator(StatefulOperator):
 
     def header(self) -> Any:
         return self.watermark_us, self.late_records, self.table.header()
+
+    def prepare_next(self, header: Any) -> None:
+        _, _, layouts = header
+        self.table.prepare([layouts])
+
+    def on_loaded(self, name: Any, each: Any, value: Any, before: Any) -> None:
+        self.table.loaded(name, each, value, before)
+
+    def caught_up(self, header: Any) -> None:
+        self.watermark_us, self.late_records, layouts = header
+        self.table.prepare([layouts])
 
     def restored(self, headers: Sequence[Any]) -> None:
         self.watermark_us = max(watermark_us for watermark_us, _, _ in headers)

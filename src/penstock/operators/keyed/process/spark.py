@@ -332,7 +332,7 @@ class SparkProcess(Process):
         self._handle = _Handle(self._mode)
         self._processor = _copied(self._processor)
         self._processor.init(self._handle)
-        self._row = self._spark.Row(*self._input.names)
+        self._row = import_module("pyspark.sql").Row(*self._input.names)
         self._times, self._key_times = _Times(self._input), _Times(self._key_schema)
         self._result_times = _Times(self._output)
 

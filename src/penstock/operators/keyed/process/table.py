@@ -86,6 +86,15 @@ class Timers:
         for at_us in sorted(times):
             self.set(key, at_us)
 
+    def loaded(self, key: Any, times: Iterable[int] | None, before: Iterable[int] | None) -> None:
+        """The moments of a key have come; those that it does not wait for any more are skipped when they are due."""
+        if times is None:
+            return
+        self.held[key] = now = {*times}
+        for at_us in now.difference(before or ()):
+            self._number += 1
+            heappush(self.heap, (at_us, self._number, key))
+
     def restored(self) -> None:
         """The moments have been read back: put them in order."""
         for key, times in self.held.items():
@@ -137,6 +146,7 @@ class Table:
         self._decode = layout.decoder(list(layout.names))
         self._ages: list[tuple[int, int, Any]] = []
         self._aging: set[Any] = set()
+        self._decoders: list[tuple[list[str], Any]] = []
         self._number = 0
         self._unchecked = CHECKED_MAX
         self.journal: dict[Any, Saved] | None = None
@@ -319,22 +329,41 @@ class Table:
 
     def restored(self, headers: Sequence[list[list[str]]]) -> None:
         """The spaces have been read back: make objects of what was stored, and what follows from that."""
-        (*_, self.layouts) = sorted((list(each) for each in headers), key=len)
-        own = list(self.layout.names)
-        if own not in self.layouts:
-            self.layouts.append(own)
-        self._layout = self.layouts.index(own)
-        decoders = [(names, self.layout.decoder(names)) for names in self.layouts]
+        self.prepare(headers)
         for key, packed in self.objects.items():
-            number, values = _decode_stored(packed)
-            names, decode = decoders[number]
-            self._fill(key, names, decode(values))
+            self._unpack(key, packed)
         self.timers.restored()
         self.clock_timers.restored()
         if self.layout.ttls_us:
             for key, seen_us in self.seen.items():
                 self._aging.add(key)
                 self._age(key, seen_us, self.layout.ttls_us[0])
+
+    def prepare(self, headers: Sequence[list[list[str]]]) -> None:
+        """Values are read back that were stored with these headers."""
+        (*_, self.layouts) = sorted((list(each) for each in headers), key=len)
+        own = list(self.layout.names)
+        if own not in self.layouts:
+            self.layouts.append(own)
+        self._layout = self.layouts.index(own)
+        self._decoders = [(names, self.layout.decoder(names)) for names in self.layouts]
+
+    def _unpack(self, key: Any, packed: bytes) -> None:
+        number, values = _decode_stored(packed)
+        names, decode = self._decoders[number]
+        self._fill(key, names, decode(values))
+
+    def loaded(self, name: Any, key: Any, value: Any, before: Any) -> None:
+        """An entry of a space has come in the place of another one, None where there is none; not of what waits."""
+        if name == Spaces.OBJECTS.value and value is not None:
+            self._unpack(key, value)
+        elif name == Spaces.TIMERS.value:
+            self.timers.loaded(key, value, before)
+        elif name == Spaces.CLOCK_TIMERS.value:
+            self.clock_timers.loaded(key, value, before)
+        elif name == Spaces.SEEN.value and value is not None and self.layout.ttls_us and key not in self._aging:
+            self._aging.add(key)
+            self._age(key, value, self.layout.ttls_us[0])
 
 
 def _getter(names: tuple[str, ...]) -> Any:
