@@ -77,15 +77,6 @@ class EdgeOutput:
         """Whether so much is kept for replay that an epoch should be committed soon."""
         return any(log.is_filling for log in self.logs)
 
-    @property
-    def has_unannounced(self) -> bool:
-        """Whether some consumer does not know of ids that have passed."""
-        following = self._next_id
-        for log in self.logs:  # noqa: SIM110 (asked at every step: no generator)
-            if log.next_id < following:
-                return True
-        return False
-
     def emit(self, span: Span, rows: list[Record]) -> None:
         """Write the records of a span, dealt out to the logs of their owners."""
         self._epoch = span.epoch

@@ -120,9 +120,7 @@ class Unit:
         """When there is something to do without a bell; 0: something is away, so it is looked at in every turn."""
         self.blocked = Stopwatch(clock_ns)
         """How long it has waited for room in its outputs: back-pressure, not its own load."""
-        self._ending = False
-        """The end is in the line: nothing more is taken."""
-        self._holds = self._is_held = False
+        self._holds = self._is_held = self._ending = False  # ending: the end is in the line, nothing more is taken
         self.tap: Tap | None = None
         """Keeps some of what comes to the unit, while a sample of it is wanted."""
         if whole := plan.whole(spec):
