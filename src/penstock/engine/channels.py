@@ -48,7 +48,7 @@ class Channels:
         """More was to be sent than goes out in one turn."""
         self._timer_us = NEVER_US
         """Before this nothing is to be sent again, and no acknowledgement is due; a lower bound."""
-        self._linger_us = LINGER_US_PER_PEER * plan.workers if plan.workers >= LINGER_PEERS_MIN else 0
+        self._linger_us = self._lingers()
         self._sent_us: dict[int, int] = {}
         """By worker: when it was last sent blocks, where that is asked for."""
         self._window = max(1, plan.options.queue_records // 2)
@@ -68,8 +68,13 @@ class Channels:
         self._waiting.pop(channel, None)
         return receiver
 
+    def _lingers(self) -> int:
+        workers = len(set(self._plan.placement)) or self._plan.workers
+        return LINGER_US_PER_PEER * workers if workers >= LINGER_PEERS_MIN else 0
+
     def tidy(self, worker: int) -> None:
         """Forget channels that no longer lead from or to this worker: an end of them has moved."""
+        self._linger_us = self._lingers()
         here = self._plan.worker_of
         for ends, own, other in ((self.senders, 1, 2), (self.receivers, 2, 1)):
             for channel in [c for c in ends if here(c[own]) != worker or here(c[other]) == worker]:
