@@ -120,10 +120,17 @@ class Chain:
         self._ahead = ahead
         self.stages = [ahead.stage if ahead and not i else self._stage(spec, plan) for i, spec in enumerate(unit.ops)]
         self.sinks = [s.operator for s in self.stages if isinstance(s.operator, SinkOperator)]
+        self._waits = [wait for s in self.stages if (wait := s.operator.waited_ns) is not None]
         first = self.stages[0].operator if self.stages else None
         self.stateful = first if isinstance(first, StatefulOperator) else None
+        if self.stateful is not None:
+            self.stateful.rows_max = max(1, plan.options.state_slice // 4)
         self._lineage = Lineage(unit, plan.start_us, self.stages) if unit.source is not None else None
         self._sources = plan.sources_of(unit.id)
+
+    def waited_ns(self) -> int:
+        """Take how long operations have waited for others, since it was last asked: that is not the records' work."""
+        return sum([waited_ns() for waited_ns in self._waits])
 
     def _stage(self, spec: OpSpec, plan: Plan) -> Stage:
         if spec.sink is None:
@@ -271,6 +278,12 @@ class Chain:
         before_ns = self._tell_time(self.stateful)
         came = self.stateful.finish() if watermark_us is None else self.stateful.advance(watermark_us)
         return self._run_on(came, before_ns, due_us, until)
+
+    def go_on(self, due_us: int, until: int | None = None) -> Passed:
+        """Let the stateful operation give the next part of what a watermark has completed; return what came of that."""
+        assert self.stateful is not None
+        before_ns = self._clock_ns()
+        return self._run_on(self.stateful.go_on(), before_ns, due_us, until)
 
     def fire(self, now_us: int, until: int | None = None) -> Passed:
         """Let the stateful operation reach a time of the clock; return what came of that."""

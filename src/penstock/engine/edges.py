@@ -17,6 +17,9 @@ from penstock.types import Record
 READER = "edge"
 """Name of the one reader of an edge's log: the neighbour in this process, or the channel's sender."""
 
+_MIXED = 0x9E3779B97F4A7C15
+"""Multiplied with a number, it mixes its bits well: a stride of the golden ratio."""
+
 
 class Span:
     """Which block ids a piece of work covers, and what goes with them; one object is reused for every block.
@@ -90,7 +93,8 @@ class EdgeOutput:
             written = self.records_written
             self.records_written = now = written + len(rows)
             if self.heat is not None and written // SAMPLE_RECORDS != now // SAMPLE_RECORDS:
-                self.heat.add(rows[written % len(rows)])
+                # Not each n-th record: keys often come in turns, and some of them would never be seen.
+                self.heat.add(rows[(written * _MIXED >> 32) % len(rows)])
             self._scale.add(rows)
         if self._partitioner is None or len(self.logs) == 1:
             self._write(0, span, rows)

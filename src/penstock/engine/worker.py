@@ -309,6 +309,15 @@ class WorkerMachine:
         again_us = self._link.wake_us()
         return wake_us if again_us is None else min(wake_us, again_us)
 
+    def rests(self, wake_us: int, now_us: int) -> bool:
+        """Whether messages may wait until ``wake_us``, which `wake_us` has said: what they bring then shares a turn.
+
+        A turn costs more than what it does. Where sources have something all the time a worker takes as many turns as
+        they need, however many others send to it. It listens at once where it waits for others: for results, for room,
+        or because its sources are slow.
+        """
+        return wake_us - now_us <= 2 * self.plan.options.linger_us and self.share is not None and self.share.is_calm
+
     def _tell_figures(self, share: Share, now_us: int) -> None:
         # What waits may grow although nothing can be done: every heartbeat is a pulse too.
         if now_us - self._pulse_us >= (self._pulse_every_us if self._stirred else HEARTBEAT_US):
