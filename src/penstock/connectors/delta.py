@@ -25,6 +25,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -384,9 +385,10 @@ class _DeltaWriter(ColumnarWriter):
         return told or None
 
     def _told(self, file: _File) -> Record:
-        path = self._path / file.path
-        if not file.size and path.exists():  # where it is gone, the driver knows whether it is in the table
-            with disk(path, self._operation):
+        if not file.size:
+            # Where it is gone, and it may go just now, the driver knows whether its rows are in the table.
+            path = self._path / file.path
+            with disk(path, self._operation), suppress(FileNotFoundError):
                 self._measure(file, pq.read_table(path))
         return _HANDED.record_type(self._app, file.path, file.size, file.modified, file.stats, file.parts)
 

@@ -120,12 +120,17 @@ class Chain:
         self._ahead = ahead
         self.stages = [ahead.stage if ahead and not i else self._stage(spec, plan) for i, spec in enumerate(unit.ops)]
         self.sinks = [s.operator for s in self.stages if isinstance(s.operator, SinkOperator)]
+        self._waits = [wait for s in self.stages if (wait := s.operator.waited_ns) is not None]
         first = self.stages[0].operator if self.stages else None
         self.stateful = first if isinstance(first, StatefulOperator) else None
         if self.stateful is not None:
             self.stateful.rows_max = max(1, plan.options.state_slice // 4)
         self._lineage = Lineage.of(unit, plan, self.stages)
         self._sources = plan.sources_of(unit.id)
+
+    def waited_ns(self) -> int:
+        """Take how long operations have waited for others, since it was last asked: that is not the records' work."""
+        return sum([waited_ns() for waited_ns in self._waits])
 
     def _stage(self, spec: OpSpec, plan: Plan) -> Stage:
         if spec.sink is None:

@@ -49,6 +49,9 @@ class Times:
         self._input = source
         self._state = source if chain.stateful is not None and isinstance(source, Logs) else None
         self._clocked = chain.stateful if chain.stateful is not None and chain.stateful.follows_clock else None
+        """The state, where it waits for times of the clock."""
+        self.waits = chain.stateful is not None
+        """Whether there is a state, which may wait for the clock or have more to give."""
         self._own_lane = spec.lane + instance
         self._reached_us: int | None = None
         self._told_us: int | None = None

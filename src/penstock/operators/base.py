@@ -107,7 +107,11 @@ class Operator:
         The record form: takes the records that have arrived, in order, and returns what came of them.
     late_records : int
         Records that came after their window had closed.
+    waited_ns : callable or None
+        Takes how long it has waited for others since it was last asked, however many the records were.
     """
+
+    waited_ns: Callable[[], int] | None = None
 
     def __init__(
         self,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import penstock as ps
-from penstock.dataset import Block, ChannelId, Log
+from penstock.dataset import NEVER_US, Block, ChannelId, Log, Receiver, Sender
 from penstock.engine.channels import Channels
 from penstock.engine.edges import READER
 from penstock.errors import LimitExceeded
@@ -121,3 +122,30 @@ def test_a_record_that_is_too_large_by_itself_is_refused_by_name(monkeypatch: py
     with pytest.raises(LimitExceeded) as raised:
         play.send()
     assert raised.value.operation == "kept"
+
+
+def test_a_timer_looks_only_at_channels_that_wait_for_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two hundred that a worker has, few are at work at a moment."""
+    play = Play()
+    sending, receiving = play.ends
+    for number in range(2, 200):
+        sending.open_sender(ChannelId(play.sender.channel.edge, 0, number), Log(f"log {number}", [READER]))
+        receiving.open_receiver(ChannelId(play.sender.channel.edge, number, 1), 0)
+    play.send()
+    play.answer()
+    looks = []
+    for kind, name in ((Sender, "next"), (Sender, "tick"), (Receiver, "ack")):
+        method = getattr(kind, name)
+
+        def counted(end: object, now_us: int, method: Any = method, name: str = name) -> object:
+            looks.append(name)
+            return method(end, now_us)
+
+        monkeypatch.setattr(kind, name, counted)
+    play.write(1, 2)
+    assert len(play.send()) == 1
+    assert play.read() == [1, 2]
+    play.answer(100 * MS)
+    play.send(2_000 * MS)
+    assert sending.wake_us == receiving.wake_us == NEVER_US
+    assert len(looks) < 10, looks
