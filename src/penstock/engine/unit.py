@@ -216,7 +216,7 @@ class Unit:
     def _leave(self, taken: Taken, passed: Passed, now_us: int) -> None:
         """Let out what has passed the whole chain here."""
         span = self._span
-        span.due_us = taken.due_us
+        span.due_us, span.place = taken.due_us, taken.place
         self.times.leave(taken.origin, span)
         self._emit(passed.rows, passed.sides)
         if self.switches.measured and taken.rows:
@@ -355,7 +355,7 @@ class Unit:
                 pieces = self.times.run(Passed(came), item.due_us, origin, after, None, item.place)
             for packed in staged:
                 self.chain.adopt(item.range.last, packed)
-        span.due_us = item.due_us
+        span.due_us, span.place = item.due_us, None
         for passed, each in pieces:
             span.first = span.last = self._next_id
             self.times.leave(each, span)
