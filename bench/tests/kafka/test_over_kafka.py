@@ -15,6 +15,7 @@ from penstock.testing.kafka_broker import missing
 from penstock_bench.engines.feeder import Lines
 from penstock_bench.engines.inputs import prepare
 from penstock_bench.engines.launch import Launch
+from penstock_bench.kafka import engines
 from penstock_bench.kafka.engines import ENGINES, open_kafka_engine
 from penstock_bench.kafka.feeder import Topic
 from penstock_bench.kafka.place import PARTITIONS, Place
@@ -123,7 +124,7 @@ def test_a_loop_between_two_topics_is_measured_from_outside(tmp_path: Path) -> N
     assert [check.name for check in results.checks] == ["limit of the generator"]
 
 
-def test_launches_tell_what_is_not_a_default() -> None:
+def test_launches_tell_what_is_not_a_default(monkeypatch: pytest.MonkeyPatch) -> None:
     def launch(engine: str, **options: Any) -> Launch:
         return open_kafka_engine(engine, Place()).launch(OverKafka("yahoo"), 1_000.0, 1.0, RunOptions(**options))
 
@@ -139,3 +140,11 @@ def test_launches_tell_what_is_not_a_default() -> None:
         "spark": "batch",
         "spark-realtime": "record",
     }
+    monkeypatch.setattr(engines, "fetch", lambda *_: Path("streams"))
+    monkeypatch.setattr(engines, "fetch_broker", lambda: Path("broker"))
+    streams = launch("kafka-streams:exactly-once", parallelism=3)
+    assert {"num.stream.threads": "3", "processing.guarantee": "exactly_once_v2"}.items() <= streams.settings.items()
+    assert streams.specification["settings"] == streams.settings
+    (command,) = streams.commands
+    assert Path(command[-1]).is_file()
+    assert "broker/lib/*" in command[command.index("-cp") + 1]

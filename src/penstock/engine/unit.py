@@ -120,9 +120,7 @@ class Unit:
         """When there is something to do without a bell; 0: something is away, so it is looked at in every turn."""
         self.blocked = Stopwatch(clock_ns)
         """How long it has waited for room in its outputs: back-pressure, not its own load."""
-        self._ending = False
-        """The end is in the line: nothing more is taken."""
-        self._holds = self._is_held = False
+        self._holds = self._is_held = self._ending = False  # ending: the end is in the line, nothing more is taken
         self.tap: Tap | None = None
         """Keeps some of what comes to the unit, while a sample of it is wanted."""
         if whole := plan.whole(spec):
@@ -169,10 +167,11 @@ class Unit:
     def _take(self, now_us: int) -> bool:
         """Take the next portion of the input."""
         way, source, worked = self.way, self.input, False
-        if self.times.clocked is not None and (due_us := self.times.wake_us) is not None and due_us <= now_us:
+        if self.times.waits and (wake_us := self.times.wake_us(way)) is not None and wake_us <= now_us:
             worked = True
-            for passed, own in self.times.fire(now_us, way.until):
-                way.take(Taken([], now_us, own), passed, now_us)
+            due_us, pieces = self.times.fire(now_us, way.until)
+            for passed, own in pieces:
+                way.take(Taken([], due_us, own), passed, now_us)
         records_max, open_blocks, is_full = self._records_max, True, None
         if way is self._here:
             source.unblock(now_us)
@@ -209,14 +208,15 @@ class Unit:
             way.take(taken, passed, now_us)
             taken.place = None
         if count:
-            self._records_max = fit_records(self._records_max, count, self._clock_ns() - before_ns, self._work_us)
+            took_ns = self._clock_ns() - before_ns - self.chain.waited_ns()
+            self._records_max = fit_records(self._records_max, count, took_ns, self._work_us)
             if self.spec.source is not None:
                 self._records_max = self._scale.fit(self._records_max, rows, self._block_bytes)
 
     def _leave(self, taken: Taken, passed: Passed, now_us: int) -> None:
         """Let out what has passed the whole chain here."""
         span = self._span
-        span.due_us = taken.due_us
+        span.due_us, span.place = taken.due_us, taken.place
         self.times.leave(taken.origin, span)
         self._emit(passed.rows, passed.sides)
         if self.switches.measured and taken.rows:
@@ -355,7 +355,7 @@ class Unit:
                 pieces = self.times.run(Passed(came), item.due_us, origin, after, None, item.place)
             for packed in staged:
                 self.chain.adopt(item.range.last, packed)
-        span.due_us = item.due_us
+        span.due_us, span.place = item.due_us, None
         for passed, each in pieces:
             span.first = span.last = self._next_id
             self.times.leave(each, span)
@@ -441,8 +441,8 @@ class Unit:
             return self.chain.room_us(now_us)
         if way is self._here:
             wake_us = source.wake_us(now_us, None)
-            return wake_us if self.times.clocked is None else sooner(wake_us, self.times.wake_us)
-        wake_us = sooner(way.wake_us(), self.times.wake_us)
+            return sooner(wake_us, self.times.wake_us(way)) if self.times.waits else wake_us
+        wake_us = sooner(way.wake_us(), self.times.wake_us(way))
         if way.has_room:
             interval_us = way.pace_us if isinstance(way, Slots) and way.range.first < 0 else None
             wake_us = sooner(wake_us, source.wake_us(now_us, interval_us))

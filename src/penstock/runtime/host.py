@@ -217,8 +217,7 @@ class _Host:
     def _do(self, chore: Chore) -> None:
         match chore:
             case Connect(endpoint=endpoint, former=former):
-                self._node.disconnect(former)
-                self._node.connect(endpoint)
+                self._connections.expect(endpoint, former)
             case ReadBack(snapshots=snapshots, careful=careful):
                 self._careful = careful
                 self._writer.read(snapshots)

@@ -153,6 +153,10 @@ class Logs(Input):
             if all(lane in each.idle_lanes for each in self.logs if lane in each.lanes)
         ]
 
+    def tell_idle(self) -> None:
+        """Nobody knows of it if all inputs are idle now: the next look is to find that they have become so."""
+        self._was_idle = False
+
     def idle_change(self) -> bool | None:
         """Whether all inputs have become idle since the last look, or no longer are; None: it is as it was."""
         if not self._may_idle:
