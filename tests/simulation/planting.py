@@ -18,7 +18,7 @@ from penstock.testing.simulation.run import Outcome, Simulation
 from penstock.testing.simulation.scenario import Scenario
 
 RUNS_MAX = 1500
-STEPS_MAX = 10_000
+STEPS_MAX = 40_000
 """A run with a bug that goes on for longer does not end; one without it must take less than half of them."""
 FINDERS = Path(__file__).with_name("finders.json")
 """The seed that found each bug the last time: it is tried first."""
