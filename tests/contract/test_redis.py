@@ -204,6 +204,9 @@ def test_a_batch_costs_one_round_trip_and_so_do_records_that_came_together(redis
     one = operator.process(rows[:50])
     assert commands() - before - 1 == 1
     before = commands()
+    assert len(operator.process([rows[7]] * 30).rows) == 30
+    assert commands() - before - 1 == 1, "records of one key are one question"
+    before = commands()
     alone = [row for each in rows[:50] for row in operator.process([each]).rows]
     assert commands() - before - 1 == 50
     assert alone == one.rows

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from penstock.durations import parse_us
-from penstock.testing.jars import Jar, fetch
+from penstock.testing.jars import Jar, fetch, java
+from penstock.testing.kafka_broker import fetch as fetch_broker
 from penstock_bench.engines.bytewax import Bytewax, free_addresses
 from penstock_bench.engines.environments import EngineEnvironment
 from penstock_bench.engines.flink import Flink
@@ -39,6 +40,12 @@ _FLINK_JARS = (
     "org.apache.flink:flink-sql-connector-kafka:5.0.0-2.2 "
     "5605c691d11a501382c383fecba37a7a552467da5ab7ba904ef5d6f3d62c5616",
 )
+STREAMS_VERSION = "4.1.0"
+_STREAMS_JARS = (
+    f"org.apache.kafka:kafka-streams:{STREAMS_VERSION} "
+    "3e275e8a224035b7dab6344eef518fc125f6f17f3ac191b16d5ef5b55dada0a6",
+)
+"""What else it needs the broker has, of the same version; a state in memory needs no RocksDB."""
 
 
 def _jars(name: str, lines: tuple[str, ...]) -> list[Path]:
@@ -227,10 +234,42 @@ class KafkaQuix(_InEnvironment):
         )
 
 
-ENGINES: dict[str, type[KafkaEngine]] = {
-    each.name: each
-    for each in (KafkaPenstock, KafkaSpark, KafkaRealTime, KafkaFlink, KafkaBytewax, KafkaQuix, KafkaPlain)
-}
+class KafkaStreams(KafkaEngine):
+    """Kafka Streams: one Java with a thread for each of the parallelism; it groups through a topic of its own."""
+
+    name = "kafka-streams"
+    variants: ClassVar = {"at-least-once": "its default guarantee", "exactly-once": "its transactions, every 100 ms"}
+
+    def version(self) -> str:
+        return STREAMS_VERSION
+
+    def supports(self, subject: Subject) -> str | None:
+        return no_java() or super().supports(subject)
+
+    def launch(self, topics: Topics, options: RunOptions) -> Launch:
+        settings = {
+            "num.stream.threads": str(options.parallelism),
+            # A result for every change; by default it sends them after 100 ms, and the last of each key only.
+            "statestore.cache.max.bytes": "0",
+            "producer.linger.ms": str(CLIENT_LINGER_MS),
+        }
+        if self.variant == "exactly-once":
+            settings |= {"processing.guarantee": "exactly_once_v2", "commit.interval.ms": "100"}
+        classes = [*_jars(f"kafka-streams-{STREAMS_VERSION}", _STREAMS_JARS), fetch_broker() / "lib" / "*"]
+        program = FOREIGN / "programs" / "KafkaStreamsYahoo.java"
+        logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+        return Launch(
+            [[java(), "-Xmx1g", logging, "-cp", ":".join(map(str, classes)), str(program)]],
+            {"settings": settings},
+            # A new group is dealt out more than once.
+            lead_s=8.0,
+            settings=settings,
+            notes=["a program in Java", "groups through a topic of its own, state in memory with a changelog topic"],
+        )
+
+
+_PEERS = (KafkaSpark, KafkaRealTime, KafkaFlink, KafkaBytewax, KafkaQuix, KafkaStreams)
+ENGINES: dict[str, type[KafkaEngine]] = {each.name: each for each in (KafkaPenstock, *_PEERS, KafkaPlain)}
 
 
 def open_kafka_engine(text: str, place: Place) -> KafkaEngine:

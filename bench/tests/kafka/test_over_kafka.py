@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from penstock.cli import app
 from penstock.testing.kafka_broker import missing
 from penstock_bench.engines.inputs import prepare
+from penstock_bench.kafka import engines
 from penstock_bench.kafka.engines import ENGINES, open_kafka_engine
 from penstock_bench.kafka.feeder import SEND_RECORDS_MAX, _Lines
 from penstock_bench.kafka.place import PARTITIONS, Place
@@ -123,7 +124,7 @@ def test_a_loop_between_two_topics_is_measured_from_outside(tmp_path: Path) -> N
     assert [check.name for check in results.checks] == ["limit of the generator"]
 
 
-def test_launches_tell_what_is_not_a_default() -> None:
+def test_launches_tell_what_is_not_a_default(monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place()
     topics: Any = type("Topics", (), {"partitions": 4, "servers": "s", "events": "e", "results": "r"})
     launch = open_kafka_engine("penstock:exactly-once", place).launch(topics, RunOptions(settings={"epoch": "200ms"}))
@@ -132,3 +133,11 @@ def test_launches_tell_what_is_not_a_default() -> None:
     assert launch.specification["delivery"] == "exactly-once"
     assert open_kafka_engine("bytewax:single", place).launch(topics, RunOptions()).settings["workers"] == 1
     assert len(open_kafka_engine("quix", place).launch(topics, RunOptions(parallelism=3)).commands) == 3
+    monkeypatch.setattr(engines, "fetch", lambda *_: Path("streams"))
+    monkeypatch.setattr(engines, "fetch_broker", lambda: Path("broker"))
+    streams = open_kafka_engine("kafka-streams:exactly-once", place).launch(topics, RunOptions(parallelism=3))
+    assert {"num.stream.threads": "3", "processing.guarantee": "exactly_once_v2"}.items() <= streams.settings.items()
+    assert streams.specification["settings"] == streams.settings
+    (command,) = streams.commands
+    assert Path(command[-1]).is_file()
+    assert "broker/lib/*" in command[command.index("-cp") + 1]

@@ -227,6 +227,13 @@ class Source(ABC):
     def check(self) -> None:
         """Raise a PenstockError if the source cannot work (missing file …); called before Spark starts."""
 
+    def reserve(self, *, is_local: bool) -> None:
+        """Refuse what is taken, such as a lock or a port, before Spark starts; until `release`, and before `claim`.
+
+        ``is_local``: workers will be on this machine, so a port that is taken here is taken for them.
+        """
+        del is_local
+
     def claim(self) -> None:
         """Begin what the source needs in the driver's process, before workers read it; until `release`."""
 
@@ -416,8 +423,18 @@ class Sink(ABC):
     def check(self, schema: Schema) -> None:
         """Raise a PenstockError if the sink cannot take this schema or place; called before Spark starts."""
 
+    def reserve(self, *, is_local: bool) -> None:
+        """Take a lock or a port in the driver, before Spark starts and changing nothing else; until `release`.
+
+        ``is_local``: workers will be on this machine.
+        """
+        del is_local
+
     def claim(self) -> None:
-        """Make sure, in the driver, that no other running job writes to the same place; held until `release`."""
+        """Make sure, in the driver, that no other running job writes to the same place; held until `release`.
+
+        It does what `reserve` does, where nobody has called that before.
+        """
 
     def release(self) -> None:
         """Give the place up."""

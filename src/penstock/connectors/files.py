@@ -78,8 +78,13 @@ class Files(Sink):
                 map(str, [*parts, *(each for each in listed(self._path / _PENDING) if each.name != _LOCK)])
             )
 
+    def reserve(self, *, is_local: bool) -> None:
+        del is_local
+        if self._claim is None:
+            self._claim = claimed(self._path, f"files('{self._path}')")
+
     def claim(self) -> None:
-        self._claim = claimed(self._path, f"files('{self._path}')")
+        self.reserve(is_local=True)
 
     def release(self) -> None:
         if self._marker is not None:

@@ -9,7 +9,6 @@ import json
 import os
 import socket
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,9 +17,10 @@ from typing import Any
 from penstock.checks import Whole, local_path
 from penstock.connectors.base import Position, Run, Source, SourceBatch, Spot
 from penstock.connectors.lines_reader import SCHEMA, LinesReader, files_in
+from penstock.connectors.ports import bound, check_free, family_of
 from penstock.connectors.spool import Spool, SpoolFull, check_gap, committed, note_committed
 from penstock.connectors.tracking import entries
-from penstock.errors import InvalidOption, PortOccupied, TypeMismatch
+from penstock.errors import InvalidOption, TypeMismatch
 from penstock.types import Schema
 
 BODY_BYTES_MAX = 8 * 1024 * 1024
@@ -29,6 +29,8 @@ REQUESTS_MAX = 64
 REQUEST_S = 10.0
 BIND_S = 30.0
 """How long the port is waited for, which the process before this one may still hold."""
+RESERVE_S = 10.0
+"""The same, before the job starts."""
 _TOKEN_MIN = 8
 
 
@@ -56,6 +58,10 @@ class Http(Source):
             above = above.parent
         if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
             raise InvalidOption(option="spool", given=str(self._spool), allowed="a directory that can be written to")
+
+    def reserve(self, *, is_local: bool) -> None:
+        if is_local:
+            check_free((self._host, self._port), socket.SOCK_STREAM, RESERVE_S)
 
     def spots(self, run: Run, indexes: Sequence[int]) -> list[Spot]:
         with contextlib.closing(LinesReader(list, lambda _: False, follow=False)) as reader:
@@ -97,7 +103,8 @@ class _HttpReader(LinesReader):
                 offset = self.offset
                 self.seek(before)
                 self.offset = offset
-            self._receiver = _receiver(self._address, self._token, self._spool)
+            address, spool = self._address, self._spool
+            self._receiver = bound(lambda: _Receiver(address, self._token, spool), address, BIND_S)
         return super().poll(now_us, records_max)
 
     def seek(self, position: Position) -> None:
@@ -124,20 +131,9 @@ class _HttpReader(LinesReader):
         super().close()
 
 
-def _receiver(address: tuple[str, int], token: str | None, spool: Spool) -> _Receiver:
-    deadline_s = time.monotonic() + BIND_S
-    while True:
-        try:
-            return _Receiver(address, token, spool)
-        except OSError:
-            if time.monotonic() > deadline_s:
-                raise PortOccupied(address=f"{address[0]}:{address[1]}") from None
-        time.sleep(0.05)
-
-
 class _Receiver(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], token: str | None, spool: Spool) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self.address_family = family_of(address[0])
         self.token = token
         self.spool = spool
         self.room = threading.BoundedSemaphore(REQUESTS_MAX)

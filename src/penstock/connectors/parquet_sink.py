@@ -107,8 +107,13 @@ class Parquet(Sink):
     def _shown(self) -> str:
         return f"parquet('{self._path}')"
 
+    def reserve(self, *, is_local: bool) -> None:
+        del is_local
+        if self._claim is None:
+            self._claim = claimed(self._path, self._shown)
+
     def claim(self) -> None:
-        self._claim = claimed(self._path, self._shown)
+        self.reserve(is_local=True)
         with disk(self._path, "sink"):
             for each in [*map(Path, self._replaced), *(self._path / PENDING).glob(f"{_SCRATCH}*")]:
                 remove(each)

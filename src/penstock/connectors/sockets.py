@@ -8,7 +8,8 @@ from typing import Any
 from penstock.checks import Whole
 from penstock.connectors.base import OnceReader, Position, Source, SourceBatch
 from penstock.connectors.lines_reader import SCHEMA
-from penstock.errors import InvalidOption, PortOccupied, SourceFailed
+from penstock.connectors.ports import bound, check_free, family_of
+from penstock.errors import InvalidOption, SourceFailed
 from penstock.types import Schema
 
 LINE_BYTES_MAX = 1024 * 1024
@@ -17,6 +18,8 @@ _POLL_US = 2_000
 _RETRY_US = 500_000
 PATIENCE_US = 60_000_000
 """How long a server that is away is waited for."""
+RESERVE_S = 10.0
+"""How long a port is waited for before the job starts, which a run before this one may still hold."""
 _READ_BYTES = 256 * 1024
 _PACKET_BYTES = 65_535
 _BUFFER_BYTES = 4 * 1024 * 1024
@@ -64,6 +67,10 @@ class UdpLines(_Lines):
     @property
     def kind(self) -> str:
         return "udp_lines"
+
+    def reserve(self, *, is_local: bool) -> None:
+        if is_local:
+            check_free((self._host, self._port), socket.SOCK_DGRAM, RESERVE_S)
 
     def reader(self, partition: int, partitions: int, start_us: int) -> _UdpReader:
         del partition, partitions, start_us
@@ -157,17 +164,21 @@ class _TcpReader(_SocketReader):
 
 
 class _UdpReader(_SocketReader):
+    def _opened(self) -> socket.socket:
+        opened = socket.socket(family_of(self._address[0]), socket.SOCK_DGRAM)
+        try:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+            opened.setblocking(False)
+            opened.bind(self._address)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
     def _fill(self, now_us: int) -> None:
         del now_us
         if self._socket is None:
-            kind = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
-            self._socket = socket.socket(kind, socket.SOCK_DGRAM)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
-            self._socket.setblocking(False)
-            try:
-                self._socket.bind(self._address)
-            except OSError:
-                raise PortOccupied(address=f"{self._address[0]}:{self._address[1]}") from None
+            self._socket = bound(self._opened, self._address, 0.0)
         for _ in range(1_000):
             try:
                 packet = self._socket.recv(_PACKET_BYTES)

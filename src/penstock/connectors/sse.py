@@ -6,9 +6,7 @@ import contextlib
 import hmac
 import ipaddress
 import os
-import socket
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,8 +17,9 @@ from urllib.parse import parse_qs, urlsplit
 from penstock.checks import Whole
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
 from penstock.connectors.buffered import DeliveringWriter
+from penstock.connectors.ports import bound, family_of
 from penstock.connectors.texts import json_writer
-from penstock.errors import InvalidOption, PortOccupied, TypeMismatch
+from penstock.errors import InvalidOption, TypeMismatch
 from penstock.types import Record, Schema, TypeKind
 
 CLIENTS_MAX = 64
@@ -30,7 +29,8 @@ ALIVE_S = 10.0
 """A page that has nothing to get hears from us so often, so that both sides notice when the other one is gone."""
 SEND_S = 10.0
 TAKE_ROWS = 500
-BIND_S = 10.0
+BIND_S = 3.0
+"""How long the port is waited for, which a run before this one may still hold."""
 _TOKEN_MIN = 8
 _PAGE = Path(__file__).with_name("sse.html")
 
@@ -79,7 +79,7 @@ class Feed:
 
 class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], token: str, page: bytes, feed: Feed) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self.address_family = family_of(address[0])
         self.token, self.page, self.feed = token, page, feed
         self.room = threading.BoundedSemaphore(CLIENTS_MAX)
         super().__init__(address, _Request)
@@ -178,16 +178,14 @@ class Sse(Sink):
         if binary:
             raise TypeMismatch(what=f"column '{binary[0]}' is binary, which JSON cannot hold.")
 
+    def reserve(self, *, is_local: bool) -> None:
+        del is_local  # the driver serves
+        if self._server is None:
+            page, address = (self._page or _PAGE).read_bytes(), (self._host, self._port)
+            self._server = bound(lambda: _Server(address, self._token, page, Feed(self._history)), address, BIND_S)
+
     def claim(self) -> None:
-        page = (self._page or _PAGE).read_bytes()
-        deadline_s = time.monotonic() + BIND_S
-        while self._server is None:
-            try:
-                self._server = _Server((self._host, self._port), self._token, page, Feed(self._history))
-            except OSError:
-                if time.monotonic() > deadline_s:
-                    raise PortOccupied(address=f"{self._host}:{self._port}") from None
-                time.sleep(0.05)
+        self.reserve(is_local=True)
 
     def release(self) -> None:
         if self._server is not None:

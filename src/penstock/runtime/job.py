@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from penstock.connectors.base import Sink, Source
+from penstock.connectors.base import Sink
 from penstock.connectors.store import is_url
 from penstock.control.adaptation import Adaptation, checked_operations
 from penstock.control.events import GroupJobEnded, Replace, Withdraw
@@ -36,6 +36,7 @@ from penstock.runtime.attempts import Attempt, look
 from penstock.runtime.capture import capture
 from penstock.runtime.clock import own_clock
 from penstock.runtime.driver import Driver
+from penstock.runtime.ends import Ends
 from penstock.runtime.host import Assignment
 from penstock.runtime.interrupts import Acknowledge, taken_interrupts
 from penstock.runtime.metrics_out.exporter import Exporter
@@ -48,7 +49,7 @@ from penstock.runtime.scratch import ScratchServer, shares_nothing
 from penstock.runtime.sessions import check_master
 from penstock.runtime.sharing import leave_sign, own_directory, remove_sign
 from penstock.runtime.shipping import ship
-from penstock.runtime.spark import GroupJobs, Hosting, close_session, open_fitted
+from penstock.runtime.spark import GroupJobs, Hosting, close_session, open_fitted, runs_here
 from penstock.runtime.tables import TableService, open_tables
 from penstock.runtime.transport import Keys, Node
 
@@ -110,29 +111,28 @@ class Job:
             # Workers of a cluster have other working directories.
             plan = replace(plan, options=replace(plan.options, checkpoint=os.path.abspath(plan.options.checkpoint)))  # noqa: PTH100
         self._attempt = Attempt.begin(plan)
-        plan = self._attempt.plan
-        restart = self._attempt.restart
+        plan, restart = self._attempt.plan, self._attempt.restart
         self._keys = Keys.create()
         try:
             self._exporter = Exporter(plan)
         except BaseException:
             self._attempt.release()
             raise
+        self._ends = Ends(plan)
         try:
+            self._ends.reserve(is_local=runs_here(plan.options.master))
             self._session, plan = open_fitted(plan)
         except BaseException:
+            self._ends.release()
             self._exporter.close()
             self._attempt.release()
             raise
         self._plan = self._attempt.plan = plan
         self._closed = threading.Lock()
-        sources = [unit.source for unit in plan.units if unit.source is not None]
-        self._ends: list[Source | Sink] = [*plan.sinks.values(), *sources]
         self._open = True
         self._hasty = False
         try:
-            for end in self._ends:
-                end.claim()
+            self._ends.claim()
             resumption = restart.resumption() if restart is not None else None
             ship(self._session, plan.options)
             host = driver_place(self._session, plan.options)
@@ -175,8 +175,7 @@ class Job:
                 self._tables.close()
             if self._scratch_server is not None:
                 self._scratch_server.close()
-            for end in self._ends:
-                end.release()
+            self._ends.release()
             close_session()
             self._exporter.close()
             self._attempt.release()
@@ -373,8 +372,7 @@ class Job:
                 self._tables.close()
             self._node.close(linger_ms=0)
             close_session()
-            for end in self._ends:
-                end.release()
+            self._ends.release()
             remove_sign(self._sign)
             self._attempt.release()
             if self._scratch_server is not None:

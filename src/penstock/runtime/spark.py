@@ -62,6 +62,14 @@ _users = 0
 _own: SparkSession | None = None
 
 
+def runs_here(master: str) -> bool:
+    """Whether a job's workers will be on this machine: by the session that there is, or by the master it asks for."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    return (master if context is None else str(context.master)).startswith("local")
+
+
 def open_session(master: str, workers: int, name: str, more: Mapping[str, str] | None = None) -> SparkSession:
     """Return the process's Spark session, starting one if there is none; pair with `close_session`."""
     global _users, _own

@@ -67,9 +67,11 @@ class SparkSource(ParquetFiles):
     def partitions(self, parallelism: int) -> int:
         return parallelism
 
-    def claim(self) -> None:
-        spool = self._spool
-        self._lock = (spool.path / ".lock").open("w")
+    def reserve(self, *, is_local: bool) -> None:
+        del is_local
+        if self._lock is not None:
+            return
+        self._lock = (self._spool.path / ".lock").open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -77,6 +79,10 @@ class SparkSource(ParquetFiles):
             self._lock = None
             hint = "Give each job a spool of its own."
             raise SourceFailed(source=self._shown, cause="another running job uses it", hint=hint) from None
+
+    def claim(self) -> None:
+        self.reserve(is_local=True)
+        spool = self._spool
         spool.begin()
         writer = self._df.writeStream.foreachBatch(spool.take).option("checkpointLocation", str(spool.path / ".query"))
         try:

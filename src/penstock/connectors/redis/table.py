@@ -103,7 +103,7 @@ class RedisTable(LookupTable):
             )
 
         def of_string(key: object, answer: bytes | None) -> Record | None:
-            return None if answer is None else of_texts(key, [answer])
+            return None if answer is None else values(key, [answer if binary[0] else texts[0](answer.decode())])
 
         def of_json(key: object, answer: bytes | None) -> Record | None:
             if answer is None:
@@ -172,9 +172,15 @@ class _Server:
         self._cache = table.cache()
         self._names = table.names()
         self._line = Line(table.place)
+        self._waited_ns = 0
 
     def finder(self) -> Finder:
-        return Finder(self.get, self.columns, self.many)
+        return Finder(self.get, self.columns, self.many, waited_ns=self.waited_ns)
+
+    def waited_ns(self) -> int:
+        """Take how long the server was waited for."""
+        waited_ns, self._waited_ns = self._waited_ns, 0
+        return waited_ns
 
     def get(self, key: object) -> Record | None:
         """The row of a key: one round trip, unless it is in the cache."""
@@ -183,8 +189,8 @@ class _Server:
     def many(self, keys: Sequence[object]) -> Callable[[object], Record | None]:
         """Ask for the rows of several records in one round trip; a wrong one is told with its record."""
         wanted = [key for key in dict.fromkeys(keys) if key is not None]
-        if len(wanted) < 2:
-            return self.get
+        if not wanted:
+            return self.get  # which finds nothing for nulls, and asks nobody
         try:
             return self._rows(wanted).get
         except SourceFailed as error:
@@ -225,10 +231,12 @@ class _Server:
         redis = driver()
         for first in range(0, len(keys), _ASK_KEYS):
             part = keys[first : first + _ASK_KEYS]
-            names = self._names(part)
+            names, began_ns = self._names(part), time.perf_counter_ns()
             try:
                 answers = place.patiently(lambda names=names: self._ask(self._line, names))  # type: ignore[misc]
             except redis.RedisError as error:
                 raise place.error(SourceFailed, place.shown_error(error)) from None
+            finally:
+                self._waited_ns += time.perf_counter_ns() - began_ns
             found.update(zip(part, map(self._read, part, answers), strict=True))
         return found

@@ -47,12 +47,15 @@ class Finder:
         Asks for all keys of some records at once, where asking takes time, and returns a `get` for them.
     turn : callable, optional
         To be called before each block of records, where the rows may change between two of them.
+    waited_ns : callable, optional
+        Takes how long it has waited for answers since this was last called: that does not grow with the records.
     """
 
     get: Callable[[object], Record | None]
     columns: Callable[[pa.Array], tuple[pa.RecordBatch, pa.Array]]
     many: Callable[[list[object]], Callable[[object], Record | None]] | None = None
     turn: Callable[[], None] | None = None
+    waited_ns: Callable[[], int] | None = None
 
 
 class LookupTable(ABC):
@@ -70,6 +73,11 @@ class LookupTable(ABC):
     @abstractmethod
     def describe(self) -> str:
         """What it is, in a few words, for `penstock explain`."""
+
+    def joined(self, lookup: Lookup, schema: Schema) -> Operation | None:
+        """What takes the place of a lookup in records of a schema, where nobody is to open the table; None: nothing."""
+        del lookup, schema
+        return None
 
 
 class TablePlace(ABC):
@@ -203,7 +211,9 @@ class Lookup(Operation):
         vectorised, turn = self._vectorised(output, finder), finder.turn
         if turn is not None:
             process, vectorised = _after(turn, process), _after(turn, vectorised)
-        return Operator(process, schema=schema, output=output, vectorised=vectorised)
+        operator = Operator(process, schema=schema, output=output, vectorised=vectorised)
+        operator.waited_ns = finder.waited_ns
+        return operator
 
     def _vectorised(self, output: Schema, finder: Finder) -> BatchForm:
         added = [f.name for f in self._added()]

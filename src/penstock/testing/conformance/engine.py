@@ -1,8 +1,8 @@
 """What the engine does with a sink, step by step: a suite decides where processes are lost.
 
-The order of calls is that of `engine/share.py` and `runtime/restart.py`: check or resume, claim, writers, then for each
-epoch write, prepare, snapshot, uploads, the commit record, commit. A writer that takes the place of a lost one is told
-the last recorded epoch with what was in its snapshot, and commits that epoch again.
+The order of calls is that of `engine/share.py` and `runtime/restart.py`: check or resume, reserve, claim, writers, then
+for each epoch write, prepare, snapshot, uploads, the commit record, commit. A writer that takes the place of a lost one
+is told the last recorded epoch with what was in its snapshot, and commits that epoch again.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class Run:
             self.snapshots, self._told = dict(resumed.snapshots), resumed._told
             told = {"epoch": self.recorded, "job_id": job_id, "operation": OPERATION, "kind": self.sink.kind}
             self.sink.ports([schema], {**resumed.sink.state(), **told})
+        self.sink.reserve(is_local=True)
         self.sink.claim()
         self.writers = [self._open(instance) for instance in range(instances)]
 
@@ -88,7 +89,8 @@ class Run:
                 upload()
 
     def record(self, epoch: int) -> None:
-        """Write the commit record: from here on the epoch counts."""
+        """Write the commit record, when the driver's part of the one before is done: from here on the epoch counts."""
+        self.sink.settle(self.recorded)
         self.recorded = epoch
 
     def commit(self, epoch: int, instance: int | None = None) -> None:
