@@ -3,8 +3,9 @@ PYTHON ?= python3
 PROCESSES ?= 4
 BIN := .venv/bin
 STAMP := .venv/.installed
+ARCHIVE := .venv/spark.jsa
 
-.PHONY: setup demo test test-oldest lint simulate bench services docs clean lock
+.PHONY: setup demo test test-oldest lint types house simulate bench services docs clean lock
 
 setup: $(STAMP)
 
@@ -18,7 +19,11 @@ demo: setup ## a burst through a pipeline that changes form by itself, on an emb
 test: setup ## lint, types, and every test, those on real Spark included; PROCESSES of them side by side
 	$(MAKE) --no-print-directory lint
 	sh scripts/servers.sh
+	-$(MAKE) --no-print-directory $(ARCHIVE)
 	$(BIN)/pytest -n $(PROCESSES) --no-loadscope-reorder
+
+$(ARCHIVE): $(STAMP) scripts/archive.py
+	$(BIN)/python scripts/archive.py $(ARCHIVE)
 
 test-oldest: setup ## the tests that depend on Spark, with the oldest one that is supported, in a .venv-oldest of its own
 	PYTHON="$(PYTHON)" sh scripts/oldest.sh
@@ -26,7 +31,12 @@ test-oldest: setup ## the tests that depend on Spark, with the oldest one that i
 lint: setup ## style, types, dead code, and the house rules: who may import whom
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(MAKE) --no-print-directory -j 2 types house
+
+types:
 	$(BIN)/mypy
+
+house:
 	$(BIN)/vulture src examples benchmarks bench/penstock_bench
 	$(BIN)/pytest tests/unit/test_house.py
 

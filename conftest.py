@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,17 @@ PROGRAMS = ("test_cli.py", "test_cluster.py", "test_network.py", "test_sessions.
 """Tests on real Spark that start programs, each with a Spark of its own."""
 FIRST = ("spark", "more spark", "programs", "tests/simulation/test_seeds.py", "kafka", "tests/simulation/")
 """What takes longest begins first. Lanes that wait much begin together, beside one that computes."""
+
+
+ARCHIVE = Path(sys.prefix) / "spark.jsa"
+"""Classes that Spark loads, kept by ``make test`` for the JVMs that tests start."""
+
+
+def pytest_configure() -> None:
+    """Have JVMs start quickly, those of programs that tests start too."""
+    if ARCHIVE.exists():
+        os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-XX:SharedArchiveFile={ARCHIVE} -Xlog:disable")
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def lane(nodeid: str) -> str:

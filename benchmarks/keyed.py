@@ -1,7 +1,10 @@
-"""Latency of keyed operations at a fixed rate: ``python benchmarks/keyed.py [join|distinct] [SECONDS]``.
+"""Keyed operations on one worker: ``python benchmarks/keyed.py [join|distinct|count|carried|close] [SECONDS]``.
 
-``join``: 20,000 + 20,000 records/s of two streams, by key within a second. ``distinct``: drop_duplicates over a million
-keys within ten minutes, at 50,000 records/s. Latency counts from when a record was scheduled, after a warm-up.
+Latency at a fixed rate, counted from when a record was scheduled, after a warm-up. ``join``: 20,000 + 20,000 records/s
+of two streams, by key within a second. ``distinct``: drop_duplicates over a million keys within ten minutes, at 50,000
+records/s. ``count``: a running count of a million keys, at 20,000 records/s. ``close``: the longest turn of a worker as
+a window of a million keys closes. ``carried``: how many records/s a running count takes, with a thousand and with a
+million keys.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import sys
 from time import monotonic
 
 import penstock as ps
+from penstock.runtime.report import Report
 
 KEYS = 1_000_000
 
@@ -28,7 +32,69 @@ def pipelines() -> dict[str, ps.Pipeline]:
     return {
         "join": joined.to(ps.foreach(_nothing)),
         "distinct": distinct.to(ps.foreach(_nothing)),
+        "count": counting(KEYS, 20_000),
     }
+
+
+def counting(keys: int, rate: int | None) -> ps.Pipeline:
+    """A running count, whose first records touch every key once."""
+    fields = {"n": ps.fields.sequence(), "drawn": ps.fields.integers(0, keys - 1)}
+    events = ps.stream("events", ps.generator(fields, rate=rate, format="columns"))
+    key = ps.when(ps.col("n") < keys, ps.col("n")).otherwise(ps.col("drawn"))
+    return events.select("n", k=key).key_by("k").count().to(ps.foreach(_nothing))
+
+
+def carried(seconds: int) -> None:
+    """Print how many records a second a running count of few and of many keys takes."""
+    found = {}
+    for keys in (1_000, KEYS):
+        with ps.start(counting(keys, None), parallelism=1, forms="record", name="bench-carried") as job:
+            while _counted(job) < 2 * KEYS:
+                job.wait(0.1)
+            before, since = _counted(job), monotonic()
+            job.wait(seconds)
+            found[keys] = (_counted(job) - before) / (monotonic() - since)
+            job.stop()
+        sys.stdout.write(f"carried: {keys:,} keys {found[keys]:,.0f} records/s\n")
+        sys.stdout.flush()
+    sys.stdout.write(f"carried: a million keys leave {found[KEYS] / found[1_000]:.2f} of what a thousand carry\n")
+
+
+def closing(seconds: int) -> None:
+    """Print how long records waited that pass by windows of a million keys, which close every 25 s."""
+    fields = {"n": ps.fields.sequence(), "at": ps.fields.event_time(unit="us")}
+    events = ps.stream("events", ps.generator(fields, rate=50_000, format="columns"))
+    closed = events.select("at", k=ps.col("n") % KEYS).key_by("k").window("25s", on="at").count()
+    late = ps.rates.steps([("15s", 0), ("1s", 1_000)])  # the warm-up is over then
+    beside = ps.stream("beside", ps.generator(fields, rate=late, format="columns"))
+    beside = beside.filter(ps.col("n") >= 0, name="passing")
+    pipeline = closed.to(ps.foreach(_nothing)) + beside.to(ps.foreach(_nothing))
+    with ps.start(pipeline, parallelism=1, forms="record", name="bench-close") as job:
+        report = _measured(job, seconds)
+    found = {each.name: each for each in report.operations}
+    passing, rows = found["passing"], found["count"].records_out
+    told = f"p50 {passing.total_p50_ms} p99 {passing.total_p99_ms} max {passing.total_max_ms} ms"
+    sys.stdout.write(f"close: {told} beside {rows:,} results\n")
+    sys.stdout.flush()
+
+
+def _measured(job: ps.Job, seconds: int) -> Report:
+    """Warm up, measure, and end."""
+    while not job.began_us:
+        job.wait(0.1)
+    until = monotonic() + seconds / 4
+    while monotonic() < until:
+        job.wait(0.1)
+    job.begin_measuring()
+    job.wait(seconds)
+    job.drain()
+    report = job.wait()
+    assert report is not None
+    return report
+
+
+def _counted(job: ps.Job) -> int:
+    return sum(each.records_in for each in job.status().operations if each.name == "count.combine")
 
 
 def _nothing(_row: object) -> None:
@@ -37,20 +103,14 @@ def _nothing(_row: object) -> None:
 
 def main() -> None:
     """Measure, and print a line for each."""
-    chosen = [each for each in sys.argv[1:] if not each.isdigit()] or list(pipelines())
+    chosen = [each for each in sys.argv[1:] if not each.isdigit()] or [*pipelines(), "carried", "close"]
     seconds = next((int(each) for each in sys.argv[1:] if each.isdigit()), 30)
     for name in chosen:
+        if name in ("carried", "close"):
+            (carried if name == "carried" else closing)(seconds)
+            continue
         with ps.start(pipelines()[name], parallelism=1, name=f"bench-{name}") as job:
-            while not job.began_us:
-                job.wait(0.1)
-            until = monotonic() + seconds / 4
-            while monotonic() < until:
-                job.wait(0.1)
-            job.begin_measuring()
-            job.wait(seconds)
-            job.drain()
-            report = job.wait()
-        assert report is not None
+            report = _measured(job, seconds)
         figures = {each.name: each.records_in for each in report.operations}
         sys.stdout.write(f"{name}: {report.latency_ms} lost={report.lost} late={report.late} {figures}\n")
         sys.stdout.flush()

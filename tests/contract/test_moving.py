@@ -20,12 +20,12 @@ def plain(rows: list[dict[str, Any]]) -> Counter[str]:
     return Counter(repr(sorted(row.items())) for row in rows)
 
 
-@pytest.mark.parametrize("state_slice", [1, 1_000], ids=["pieces", "whole"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_up_and_down_gives_what_a_batch_gives(shape: str, state_slice: int) -> None:
+def test_up_and_down_gives_what_a_batch_gives(shape: str) -> None:
     seed, sink = len(shape), ps.memory()
     plan = plan_of(SHAPES[shape](seed).to(sink), epoch="10ms", parallelism=4, workers=1)
-    cluster = Cluster(replace(plan, options=replace(plan.options, state_slice=state_slice)))
+    # State is written in pieces, however little there is, so that some of it is loaded ahead.
+    cluster = Cluster(replace(plan, options=replace(plan.options, state_slice=1)))
     begin_us = cluster.now_us + START_DELAY_US
     cluster.run_until(begin_us + 20_000)
     cluster.scale(3)

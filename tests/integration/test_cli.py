@@ -22,7 +22,7 @@ from penstock.runtime.status import read_status
 pytestmark = pytest.mark.spark
 
 PENSTOCK = str(Path(sys.executable).with_name("penstock"))
-WAIT_S = 60.0
+WAIT_S = 120.0
 REPORT_KEYS = {"events_in", "results_out", "lost", "duplicated", "reordered", "late", "dead_letters", "latency_ms"}
 REPORT_KEYS |= {"operations", "switches"}
 SWITCH_KEYS = {"at_s", "operations", "to", "pause_ms", "total_ms", "carried_records", "reason", "inputs"}

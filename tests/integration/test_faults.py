@@ -245,7 +245,7 @@ def test_a_killed_driver_leaves_no_process_and_goes_on_when_it_is_started_again(
         first.kill()
         first.communicate()
     second = start()  # at once: the orphans may still be there
-    out, _ = second.communicate(timeout=60)
+    out, _ = second.communicate(timeout=120)
     assert second.returncode == 0
     _, alive = psutil.wait_procs(orphans, timeout=60)
     assert not alive
@@ -363,7 +363,7 @@ def test_chaos_reports_kills_recoveries_and_the_oracle(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     told = json.loads((tmp_path / "chaos.json").read_bytes())

@@ -1,9 +1,13 @@
-"""Plants a bug into the real code and looks for a seed that finds it."""
+"""Plants a bug into the real code and looks for a seed that finds it.
+
+``RENEW_FINDERS=1 pytest tests/simulation`` searches anew, and writes the quickest of the seeds that find each bug.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 
@@ -16,8 +20,10 @@ from penstock.testing.simulation.scenario import Scenario
 RUNS_MAX = 1500
 STEPS_MAX = 40_000
 """A run with a bug that goes on for longer does not end; one without it must take less than half of them."""
-FINDERS: dict[str, int] = json.loads(Path(__file__).with_name("finders.json").read_text())
-"""The seed that found each bug the last time, where a search for it takes long: it is tried first."""
+FINDERS = Path(__file__).with_name("finders.json")
+"""The seed that found each bug the last time: it is tried first."""
+RENEWING = 8 if os.environ.get("RENEW_FINDERS") else 0
+"""How many seeds are tried for the quickest one that finds a bug."""
 
 Patch = pytest.MonkeyPatch
 Mutation = Callable[[Patch], None]
@@ -67,21 +73,35 @@ def find(
 
     A bug is found where a run fails, or where what is ``seen`` without it is not seen with it.
     """
-    mutation(monkeypatch)
-    first = FINDERS.get(mutation.__name__)
-    seeds = seeds if first is None else chain([first], seeds)
+    name = mutation.__name__
+    finders: dict[str, int] = json.loads(FINDERS.read_text())
+    seeds = seeds if name not in finders else chain([finders[name]], seeds)
     changed = (found for seed in seeds if (found := change(Scenario.of(seed))) is not None)
-    for scenario in islice(changed, RUNS_MAX):
+    found = list(finding(mutation, islice(changed, RENEWING), monkeypatch, seen))
+    found = found or list(islice(finding(mutation, islice(changed, RUNS_MAX), monkeypatch, seen), 1))
+    if not found:
+        pytest.fail(f"{RUNS_MAX} runs do not find it")
+    if RENEWING:
+        finders[name] = min(found, key=lambda each: each[1])[0]
+        FINDERS.write_text(json.dumps(dict(sorted(finders.items())), indent=2) + "\n")
+
+
+def finding(
+    mutation: Mutation, scenarios: Iterable[Scenario], monkeypatch: Patch, seen: Callable[[Outcome], bool]
+) -> Iterator[tuple[int, int]]:
+    """The seeds that find a bug, and how many steps each takes with it and without it."""
+    for scenario in scenarios:
+        mutation(monkeypatch)
         monkeypatch.setattr(run, "STEPS_MAX", STEPS_MAX)
+        spoilt = Simulation(scenario)
         try:
-            if seen(Simulation(scenario).run()):
+            if seen(spoilt.run()):
                 continue
             print(f"SEED={scenario.seed}: something is not seen any more")
         except Exception as error:
             print(f"SEED={scenario.seed}: {str(error).splitlines()[0]}")
-        monkeypatch.undo()
+        finally:
+            monkeypatch.undo()
         sound = Simulation(scenario)
         if seen(sound.run()) and sound.world.steps < STEPS_MAX / 2:
-            return
-        mutation(monkeypatch)
-    pytest.fail(f"{RUNS_MAX} runs do not find it")
+            yield scenario.seed, spoilt.world.steps + sound.world.steps

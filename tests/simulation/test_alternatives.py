@@ -150,7 +150,7 @@ def seldom_whole(patch: Patch) -> None:
     patch.setattr(Copier, "_is_small", property(lambda self: False))
 
 
-@planted_where(lambda scenario: running(scenario) and scenario.seed >= ALTERNATING + 650)
+@planted_where(running)
 def changes_follow_a_snapshot_of_the_alternative_before(patch: Patch) -> None:
     seldom_whole(patch)
     patch.setattr(KeyedOperator, "wants_whole", property(lambda self: False, lambda self, value: None))

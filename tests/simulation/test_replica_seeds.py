@@ -49,7 +49,7 @@ def results_leave_as_they_come(patch: Patch) -> None:
 
     def on_result(self: Replicas, item: Item, *rest: Any) -> None:
         original(self, item, *rest)
-        entries = self._line._entries
+        entries = self._line.entries
         entries.remove(item)
         entries.appendleft(item)
 

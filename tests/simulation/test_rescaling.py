@@ -43,11 +43,6 @@ def with_state(scenario: Scenario) -> Scenario | None:
     return replace(scenario, options=replace(scenario.options, state_slice=1))
 
 
-def later(first: int) -> Change:
-    """Begin with a seed that is known to find it, so that the search is short."""
-    return lambda scenario: with_state(scenario) if scenario.seed >= RESCALING + first else None
-
-
 def struck_at(moment: Moment, action: Action) -> Change:
     def change(scenario: Scenario) -> Scenario | None:
         found = with_state(scenario)
@@ -56,12 +51,12 @@ def struck_at(moment: Moment, action: Action) -> Change:
     return change
 
 
-@bugs.planted_with(later(69))
+@bugs.planted_with(with_state)
 def a_column_takes_records_behind_the_marker(patch: Patch) -> None:
     patch.setattr(Unit, "hold", lambda self, *, holds: None)
 
 
-@bugs.planted_with(later(35))
+@bugs.planted_with(with_state)
 def a_column_moves_before_its_epoch_is_committed(patch: Patch) -> None:
     original = Rescaling.on_holding
 
@@ -110,12 +105,12 @@ def outputs_of_a_column_are_not_sent_from_its_new_place(patch: Patch) -> None:
     patch.setattr(Wiring, "connect_outputs", connect)
 
 
-@bugs.planted_with(later(57))
+@bugs.planted_with(with_state)
 def channels_to_a_column_stay_open(patch: Patch) -> None:
     patch.setattr(Wiring, "tidy", lambda self: None)
 
 
-@bugs.planted_with(later(34))
+@bugs.planted_with(with_state)
 def what_was_written_after_the_state_was_loaded_is_forgotten(patch: Patch) -> None:
     def restored(self: Loaded, operator: Any, rest: Sequence[Any]) -> None:
         operator.restored([rest[-1].header])
@@ -123,7 +118,7 @@ def what_was_written_after_the_state_was_loaded_is_forgotten(patch: Patch) -> No
     patch.setattr(Loaded, "restore", restored)
 
 
-@bugs.planted_with(later(34))
+@bugs.planted_with(with_state)
 def a_column_forgets_how_many_snapshots_it_needs(patch: Patch) -> None:
     original = Copier.restored
     patch.setattr(Copier, "restored", lambda self, snapshots: original(self, 1))

@@ -137,6 +137,7 @@ def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_job_that_does_not_end_says_who_waits_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.dataset.Receiver.ack", lambda self, now_us: None)
+    monkeypatch.setattr("penstock.testing.simulation.run.STEPS_MAX", 10_000)
     with pytest.raises(Violation, match="the job does not end") as raised:
         simulate_some()
     assert "waits for the epoch of" in str(raised.value)

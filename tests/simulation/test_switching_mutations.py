@@ -91,7 +91,7 @@ def results_go_on_as_they_come(patch: Patch) -> None:
 
     def release(self: Unit, now_us: int) -> bool:
         back = [each for each in self.line.items if each.result is not None]
-        self.line._entries = deque([*back, *(each for each in self.line if each not in back)])
+        self.line.entries = deque([*back, *(each for each in self.line if each not in back)])
         return original(self, now_us)
 
     patch.setattr(Unit, "_release", release)
@@ -125,7 +125,7 @@ def what_was_put_aside_before_the_range_is_forgotten(patch: Patch) -> None:
 @planted
 def a_marker_overtakes_micro_batches(patch: Patch) -> None:
     def append(self: Line, entry: Item | Marker) -> None:
-        self._entries.appendleft(entry) if isinstance(entry, Marker) else self._entries.append(entry)
+        self.entries.appendleft(entry) if isinstance(entry, Marker) else self.entries.append(entry)
 
     patch.setattr(Line, "append", append)
 

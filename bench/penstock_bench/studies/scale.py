@@ -10,9 +10,13 @@ from penstock_bench.report.words import ms, number, ratio
 from penstock_bench.studies.base import ADAPTIVE, BATCH, RECORD, Desk, Study, machine
 
 WORKERS = (1, 2, 3, 4)
+MANY = 8
 SECONDS = 5.0
 RATE_EPS = 20_000.0
 WORKLOAD = "yahoo"
+SHUFFLES, SHUFFLES_EPS = "shuffles", 5_000.0
+MANY_MS_MAX, SHUFFLES_MS_MAX, CORES_RATIO_MAX = 6.0, 10.0, 1.5
+"""What latency (p99), and what processor time of two workers against that of one, is aimed at."""
 
 
 class Scale(Study):
@@ -23,7 +27,8 @@ class Scale(Study):
     after = "Finch, figure 5.4"
     method = (
         "The Yahoo pipeline with 1 to 4 workers (and as many slots) on one machine: what gets through under overload "
-        "in record and in batch form, and the latency of the adaptive form at 20,000 events/s."
+        "in record and in batch form, and the latency of the adaptive form at 20,000 events/s, with 8 workers too; "
+        "the latency of six shuffles in a row at 5,000 events/s."
     )
 
     def run(self, desk: Desk) -> None:
@@ -34,6 +39,9 @@ class Scale(Study):
                 desk.add(_named(desk.carry(WORKLOAD, form, SECONDS, workers=workers), workers))
             desk.tell(f"{workers} workers at {number(RATE_EPS)}/s, {ADAPTIVE}")
             desk.add(_named(desk.observe(WORKLOAD, RATE_EPS, ADAPTIVE, SECONDS, workers=workers), workers))
+        for name, rate, workers in () if quick else ((WORKLOAD, RATE_EPS, MANY), (SHUFFLES, SHUFFLES_EPS, 2)):
+            desk.tell(f"{name} with {workers} workers at {number(rate)}/s, {ADAPTIVE}")
+            desk.add(_named(desk.observe(name, rate, ADAPTIVE, SECONDS, workers=workers), workers))
 
     def findings(self, results: Results) -> Iterator[Claim | Check]:
         for form in (RECORD, BATCH):
@@ -53,6 +61,18 @@ class Scale(Study):
             told = ", ".join(f"{workers}: {ms(took_ms)} ms" for workers, took_ms in latency)
             claimed = "latency grows with the containers, faster when the network is full"
             yield Claim("Finch, figure 5.4: latency", claimed, f"p99 at {number(RATE_EPS)}/s: {told}", None)
+        for workers, took_ms in latency:
+            if workers == MANY:
+                name = f"{WORKLOAD} with {MANY} workers at {number(RATE_EPS)}/s: p99"
+                yield Check(name, took_ms, "ms", f"at most {MANY_MS_MAX:g}", took_ms <= MANY_MS_MAX)
+        for _, took_ms in _curve(results, ADAPTIVE, "p99_ms", SHUFFLES):
+            name = f"six shuffles at {number(SHUFFLES_EPS)}/s: p99"
+            yield Check(name, took_ms, "ms", f"at most {SHUFFLES_MS_MAX:g}", took_ms <= SHUFFLES_MS_MAX)
+        cores = dict(_curve(results, ADAPTIVE, "cpu_cores"))
+        if cores.get(1) and 2 in cores:
+            times = cores[2] / cores[1]
+            name = f"{WORKLOAD} at {number(RATE_EPS)}/s: processor time of 2 workers against 1"
+            yield Check(name, round(times, 2), "times", f"at most {CORES_RATIO_MAX:g}", times <= CORES_RATIO_MAX)
 
     def figures(self, results: Results) -> list[Figure]:
         def line(label: str, form: str, field: str, *, dashed: bool = False) -> list[Line]:
@@ -81,9 +101,10 @@ def _named(row: ResultRow, workers: int) -> ResultRow:
     return row
 
 
-def _curve(results: Results, form: str, field: str) -> list[tuple[int, float]]:
+def _curve(results: Results, form: str, field: str, workload: str = WORKLOAD) -> list[tuple[int, float]]:
     return sorted(
         (int(str(row.settings["workers"])), float(getattr(row, field)))
         for row in results.rows
-        if row.form == form and "workers" in row.settings and getattr(row, field) is not None
+        if row.workload == workload and row.form == form
+        if "workers" in row.settings and getattr(row, field) is not None
     )

@@ -6,11 +6,12 @@ from penstock_bench.workloads.base import Comparison, Workload, replay
 from penstock_bench.workloads.identity import IDENTITY
 from penstock_bench.workloads.lookup import LOOKUP
 from penstock_bench.workloads.scoring import SCORING
+from penstock_bench.workloads.shuffles import SHUFFLES
 from penstock_bench.workloads.text import GREP, WORDCOUNT
 from penstock_bench.workloads.yahoo import YAHOO, YAHOO_UPDATES
 
 WORKLOADS: dict[str, Workload[Any]] = {
-    workload.name: workload for workload in (YAHOO, YAHOO_UPDATES, WORDCOUNT, GREP, SCORING, IDENTITY)
+    workload.name: workload for workload in (YAHOO, YAHOO_UPDATES, WORDCOUNT, GREP, SCORING, IDENTITY, SHUFFLES)
 }
 SERVED: dict[str, Workload[Any]] = {LOOKUP.name: LOOKUP}
 """Workloads that need a server beside them, which `engines/redis_server.py` runs; all others need nothing."""

@@ -155,7 +155,8 @@ def _rows(name: str) -> list[ResultRow]:
     if name == "scale":
         pairs = [(form, workers) for workers in (1, 2, 4) for form in ("record", "batch")]
         rows = [carried(form, 300e3 * min(workers, 2), settings={"workers": workers}) for form, workers in pairs]
-        return rows + [at_rate("adaptive", 20e3, settings={"workers": workers}) for workers in (1, 2, 4)]
+        rows += [at_rate("adaptive", 20e3, settings={"workers": workers}) for workers in (1, 2, 4, 8)]
+        return [*rows, at_rate("adaptive", 5e3, "shuffles", settings={"workers": 2})]
     if name == "state":
         return _state_rows()
     if name == "isolation":

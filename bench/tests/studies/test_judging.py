@@ -319,3 +319,14 @@ def test_what_the_stamps_of_an_exchange_say() -> None:
     assert scene.dip_percent == [0.0]
     counted = [{**row(n, n), "key": 1, "n": n + 1 + (n > 1)} for n in range(3)]
     assert scene_of("100K keys", 100.0, counted, [], [3], 0).reordered == 1
+
+
+def test_what_workers_and_shuffles_cost_is_held_against_targets(made: Made) -> None:
+    results = made("scale")
+    checks = STUDIES["scale"].judge(results)[1]
+    assert len(checks) == 3
+    assert all(check.met for check in checks)
+    for row in results.rows:
+        row.p99_ms = 10.1 if row.workload == "shuffles" else 6.1
+        row.cpu_cores = 1.6 if row.settings["workers"] == 2 else 1.0
+    assert not any(check.met for check in STUDIES["scale"].judge(results)[1])

@@ -25,6 +25,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -231,14 +232,14 @@ class Delta(FollowingSink):
         )
 
     def _merge(self, table: Any, files: list[Any], schema: Schema, named: Any) -> None:
-        del schema
         rows = pa.concat_tables([pq.read_table(self._path / each.path) for each in files])
         # A merge cannot change a row twice: the last one of a key is what the earlier ones lead to.
         numbered = rows.append_column("_at", pa.array(range(rows.num_rows)))
         rows = rows.take(numbered.group_by(list(self._key)).aggregate([("_at", "max")])["_at_max"])
-        same = " AND ".join(f'old."{name}" = new."{name}"' for name in self._key)
+        same = " AND ".join(f"old.`{name}` = new.`{name}`" for name in self._key)
         merge = table.merge(rows, same, source_alias="new", target_alias="old", commit_properties=named)
-        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+        values = {f"old.`{name}`": f"new.`{name}`" for name in schema.names}  # the table may have more columns
+        merge.when_matched_update(values).when_not_matched_insert(values).execute()
 
     def finish(self) -> None:
         super().finish()
@@ -384,9 +385,10 @@ class _DeltaWriter(ColumnarWriter):
         return told or None
 
     def _told(self, file: _File) -> Record:
-        path = self._path / file.path
-        if not file.size and path.exists():  # where it is gone, the driver knows whether it is in the table
-            with disk(path, self._operation):
+        if not file.size:
+            # Where it is gone, and it may go just now, the driver knows whether its rows are in the table.
+            path = self._path / file.path
+            with disk(path, self._operation), suppress(FileNotFoundError):
                 self._measure(file, pq.read_table(path))
         return _HANDED.record_type(self._app, file.path, file.size, file.modified, file.stats, file.parts)
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from penstock.control.adaptation import Action, Adaptation, ControlLoop, View
 from penstock.control.adaptation import Command as LoopCommand
@@ -88,6 +89,8 @@ class Hand:
 
 
 Chore = Connect | Disconnect | Hand | RecordCommit | Replace | Withdraw | Submit
+_SLOTS_LAST = 1 << 40
+_place = attrgetter("place")
 _UNNUMBERED = (m.Alive, s.StillThere)
 """The next one says as much."""
 
@@ -97,6 +100,8 @@ class _Far:
     """A link, and where it leads."""
 
     link: Link
+    place: int
+    """In what order links are sent over."""
     endpoint: str = ""
     group: int = 0
     """Of a slot."""
@@ -131,6 +136,9 @@ class DriverMachine:
         self._workers: dict[int, _Far] = {}
         """Links to workers by incarnation, the replaced ones included, in the order of their registration."""
         self._slots: dict[int, _Far] = {}
+        self._stirred: dict[int, _Far] = {}
+        """Links that something has come or gone over, or waits for its confirmation: all that a turn looks at."""
+        self._links = 0
         self._beaten = False
         """A heartbeat has come since the control loop last looked."""
         self._actions: list[Action] = []
@@ -145,13 +153,21 @@ class DriverMachine:
         header = decode_header(frames[1])
         payload = frames[2] if len(frames) > 2 else None
         if frames[0] == Kind.WORKER.value:
-            far = self._workers.setdefault(header.link, _Far(Link(header.link)))
+            far = self._far(self._workers, header.link)
             for packed in far.link.receive(header, payload, now_us):
                 self._on_worker(m.decode_from_worker(packed), far, now_us)
         elif frames[0] == Kind.SLOT.value:
-            far = self._slots.setdefault(header.link, _Far(Link(header.link)))
+            far = self._far(self._slots, header.link)
             for packed in far.link.receive(header, payload, now_us):
                 self._on_slot(s.decode_to_driver(packed), far, now_us)
+
+    def _far(self, fars: dict[int, _Far], link: int) -> _Far:
+        far = fars.get(link)
+        if far is None:
+            self._links += 1
+            far = fars[link] = _Far(Link(link), self._links + (_SLOTS_LAST if fars is self._slots else 0))
+        self._stirred[link] = far
+        return far
 
     def handle(self, event: Event | GroupJobEnded | Wish, now_us: int) -> None:
         """Take an event of the user's or of the shell's."""
@@ -335,9 +351,9 @@ class DriverMachine:
         if peer is not None:  # else it has just left
             self._tell(self._workers.get(peer.incarnation), message)
 
-    @staticmethod
-    def _tell(far: _Far | None, message: m.ToWorker | s.ToSlotFromDriver) -> None:
+    def _tell(self, far: _Far | None, message: m.ToWorker | s.ToSlotFromDriver) -> None:
         if far is not None:
+            self._stirred[far.link.link] = far
             (far.link.tell if isinstance(message, _UNNUMBERED) else far.link.post)(m.encode(message))
 
     # --- slots --------------------------------------------------------------------------------------------------------
@@ -379,16 +395,20 @@ class DriverMachine:
 
     def sends(self, now_us: int) -> Iterator[Outgoing]:
         """Yield what the shell shall send."""
-        for far in [*self._workers.values(), *self._slots.values()]:
-            if far.endpoint:
+        for far in sorted(self._stirred.values(), key=_place):
+            link = far.link.link
+            if self._workers.get(link) is not far and self._slots.get(link) is not far:
+                del self._stirred[link]
+            elif far.endpoint:
                 for frames in far.link.frames(now_us):
                     yield far.endpoint, Kind.DRIVER, frames
+                if far.link.is_confirmed:
+                    del self._stirred[link]
 
     def wake_us(self, now_us: int) -> int:
         """When there is something to do without a message."""
         wakes = [self.scheduler.wake_us(now_us)]
-        wakes += [wake for far in self._workers.values() if (wake := far.link.wake_us()) is not None]
-        wakes += [wake for far in self._slots.values() if (wake := far.link.wake_us()) is not None]
+        wakes += [wake for far in self._stirred.values() if (wake := far.link.wake_us()) is not None]
         return min(wakes)
 
     def has_heard_all(self, incarnation: int) -> bool:

@@ -139,7 +139,14 @@ class Log:
         """Whether a producer may append; markers may always be appended."""
         if self._weight_in - self._weight_out >= self._retained_max:
             return False
-        return self._bytes_in - self._bytes_out < self._retained_bytes_max and self.has_queue_room
+        if self._bytes_in - self._bytes_out >= self._retained_bytes_max:
+            return False
+        weight = self._weight_in - self._unread_max
+        size_bytes = self._bytes_in - self._unread_bytes_max
+        for cursor in self._cursors.values():  # as in has_queue_room: asked at every step, so without a call
+            if cursor.consumed_weight <= weight or cursor.consumed_bytes <= size_bytes:
+                return False
+        return True
 
     @property
     def has_queue_room(self) -> bool:

@@ -123,7 +123,9 @@ class Chain:
         self._waits = [wait for s in self.stages if (wait := s.operator.waited_ns) is not None]
         first = self.stages[0].operator if self.stages else None
         self.stateful = first if isinstance(first, StatefulOperator) else None
-        self._lineage = Lineage(unit, plan.start_us, self.stages) if unit.source is not None else None
+        if self.stateful is not None:
+            self.stateful.rows_max = max(1, plan.options.state_slice // 4)
+        self._lineage = Lineage.of(unit, plan, self.stages)
         self._sources = plan.sources_of(unit.id)
 
     def waited_ns(self) -> int:
@@ -213,6 +215,15 @@ class Chain:
             elif failures.letters:
                 passed.sides[index, DEAD_LETTERS] = [placed(each, self._sources) for each in failures.letters]
 
+    def reread(self, origin: Place) -> Iterable[Record]:
+        """The source records at a place, once more."""
+        return self._source_rows([], 1, origin)
+
+    def name_source(self, error: OperationFailed, origin: Place | None) -> None:
+        """Write into an error of the first operation which source record it is about, if that is known."""
+        if origin is not None and self._lineage is not None:
+            self._lineage.place(error, 0, origin, partial(self.reread, origin))
+
     def _source_rows(self, entered: list[Record], first: int, origin: Place | None) -> Iterable[Record]:
         """The source records of a block: what entered the chain, unless operations before ``first`` have run it."""
         if not first:
@@ -276,6 +287,12 @@ class Chain:
         before_ns = self._tell_time(self.stateful)
         came = self.stateful.finish() if watermark_us is None else self.stateful.advance(watermark_us)
         return self._run_on(came, before_ns, due_us, until)
+
+    def go_on(self, due_us: int, until: int | None = None) -> Passed:
+        """Let the stateful operation give the next part of what a watermark has completed; return what came of that."""
+        assert self.stateful is not None
+        before_ns = self._clock_ns()
+        return self._run_on(self.stateful.go_on(), before_ns, due_us, until)
 
     def fire(self, now_us: int, until: int | None = None) -> Passed:
         """Let the stateful operation reach a time of the clock; return what came of that."""

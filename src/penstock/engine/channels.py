@@ -17,6 +17,11 @@ from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 
 SEND_BLOCKS_PER_STEP = 64
+LINGER_PEERS_MIN = 32
+LINGER_US_PER_PEER = 50
+"""In a job of so many workers a peer gets at most one message of blocks in this time for each of them. What is dealt
+out to many is little for each, and a message for every record would cost more than the records. The first one goes at
+once, so a calm stream waits for nothing."""
 
 PeerFrames = tuple[int, list[bytes]]
 """Which worker, and the frames of one message to it."""
@@ -35,10 +40,17 @@ class Channels:
         self._plan = plan
         self._incarnation = incarnation
         self._wire = Wire(plan, incarnation)
+        self._waiting: dict[ChannelId, Sender | Receiver] = {}
+        """Ends that may have to send something when nothing new comes: all that a timer looks at."""
+        self._look = True
+        """Every channel is to be looked at, whether its bell has rung or not."""
         self._left = False
         """More was to be sent than goes out in one turn."""
         self._timer_us = NEVER_US
         """Before this nothing is to be sent again, and no acknowledgement is due; a lower bound."""
+        self._linger_us = self._lingers()
+        self._sent_us: dict[int, int] = {}
+        """By worker: when it was last sent blocks, where that is asked for."""
         self._window = max(1, plan.options.queue_records // 2)
         self._window_bytes = max(1, plan.options.queue_bytes // 2)
         self._message_bytes = plan.options.block_bytes
@@ -46,23 +58,32 @@ class Channels:
     def open_sender(self, channel: ChannelId, log: Log) -> None:
         """Begin to send a log, or begin anew."""
         self.senders[channel] = Sender(channel, log, READER, self._window, self.generation, self._window_bytes)
+        self._waiting.pop(channel, None)
         self.look_again()
 
     def open_receiver(self, channel: ChannelId, first_id: int) -> Receiver:
         """Begin to receive, or begin anew."""
         receiver = Receiver(channel, self._window, self.generation, first_id, self._window_bytes)
         self.receivers[channel] = receiver
+        self._waiting.pop(channel, None)
         return receiver
+
+    def _lingers(self) -> int:
+        workers = len(set(self._plan.placement)) or self._plan.workers
+        return LINGER_US_PER_PEER * workers if workers >= LINGER_PEERS_MIN else 0
 
     def tidy(self, worker: int) -> None:
         """Forget channels that no longer lead from or to this worker: an end of them has moved."""
+        self._linger_us = self._lingers()
         here = self._plan.worker_of
         for ends, own, other in ((self.senders, 1, 2), (self.receivers, 2, 1)):
             for channel in [c for c in ends if here(c[own]) != worker or here(c[other]) == worker]:
                 del ends[channel]
+                self._waiting.pop(channel, None)
 
     def look_again(self) -> None:
         """Have the next turn look at every channel: others may be sent to now."""
+        self._look = True
         self._timer_us = 0 if self.senders or self.receivers else NEVER_US
 
     def receive(self, frames: Sequence[bytes], now_us: int) -> None:
@@ -87,6 +108,7 @@ class Channels:
         receiver = self.receivers.get(ChannelId(message.edge, message.producer, message.consumer))
         if receiver is not None and self._is_current(message.producer, message, receiver.generation):
             receiver.accept(self._wire.block(message, payloads), now_us)
+            self._waiting[receiver.channel] = receiver
             self._timer_us = min(self._timer_us, now_us + ACK_DELAY_US)
 
     def _is_current(self, instance: int, message: m.PeerMessage, generation: int) -> bool:
@@ -101,24 +123,31 @@ class Channels:
         """Return one message for each peer that there is something for: blocks within their windows, acknowledgements.
 
         ``held`` are instances that are being recovered: nothing is sent to them. Heavy blocks go in several messages.
-        Only channels are looked at whose bell has rung, unless the timer is over.
+        Only channels are looked at whose bell has rung, and those that wait for something when the timer is over.
         """
         self._left = False
+        look, self._look = self._look, False
         is_time = now_us >= self._timer_us
+        if is_time:
+            self._tick(now_us, held)
         sent: list[PeerFrames] = []
         packed: dict[int, list[bytes]] = {}
-        heavy_bytes = 0
-        worker_of = self._plan.worker_of
+        heavy_bytes, lingering_us = 0, NEVER_US
+        worker_of, linger_us = self._plan.worker_of, self._linger_us
         for channel, sender in self.senders.items():
-            if not (sender.bell.rung or is_time) or (held and self._leads_to(channel, held)):
+            if not (sender.bell.rung or look) or (held and self._leads_to(channel, held)):
                 continue
-            if is_time:
-                sender.tick(now_us)
+            if linger_us and (ready_us := self._sent_us.get(worker_of(channel.consumer), 0) + linger_us) > now_us:
+                sender.bell.rung = True
+                lingering_us = min(lingering_us, ready_us)
+                continue
             sender.bell.rung = False
-            for _ in range(SEND_BLOCKS_PER_STEP):
+            for at in range(SEND_BLOCKS_PER_STEP):
                 block = sender.next(now_us)
                 if block is None:
                     break
+                if not at:
+                    self._waiting[channel] = sender
                 worker = worker_of(channel.consumer)
                 frames, size_bytes = self._wire.frames(channel, block, sender.generation)
                 sender.weigh(block, size_bytes)
@@ -133,23 +162,37 @@ class Channels:
             else:
                 self._left = sender.bell.rung = True
             self._timer_us = min(self._timer_us, now_us + RESEND_US_MIN)
+        if linger_us:
+            self._sent_us |= dict.fromkeys([*packed, *(worker for worker, _ in sent)], now_us)
         for channel, receiver in self.receivers.items():
-            ack = receiver.ack(now_us) if receiver.ack_now or is_time else None
-            if ack is not None:
+            if receiver.ack_now and (ack := receiver.ack(now_us)) is not None:
                 packed.setdefault(worker_of(channel.producer), []).append(self._acknowledge(channel, receiver, ack))
         if is_time:
             self._timer_us = self._next_us(held)
+        self._timer_us = min(self._timer_us, lingering_us)
         sent += packed.items()
         return sent
+
+    def _tick(self, now_us: int, held: Collection[InstanceId]) -> None:
+        """Have those that wait for longer than they should send again, or say what has come."""
+        for channel, end in list(self._waiting.items()):
+            wake_us = end.wake_us()
+            if wake_us is None:
+                del self._waiting[channel]
+            elif wake_us <= now_us and isinstance(end, Receiver):
+                end.ack_now = True
+            elif wake_us <= now_us and not (held and self._leads_to(channel, held)):
+                assert isinstance(end, Sender)
+                end.tick(now_us)
+                end.bell.rung = True
 
     def _next_us(self, held: Collection[InstanceId]) -> int:
         """When something is to be sent again, or an acknowledgement is due."""
         soonest = NEVER_US
-        for ends in (self.senders, self.receivers):
-            for channel, end in ends.items():
-                wake = end.wake_us()
-                if wake is not None and wake < soonest and not (held and self._leads_to(channel, held)):
-                    soonest = wake
+        for channel, end in self._waiting.items():
+            wake = end.wake_us()
+            if wake is not None and wake < soonest and not (held and self._leads_to(channel, held)):
+                soonest = wake
         return soonest
 
     def _acknowledge(self, channel: ChannelId, receiver: Receiver, ack: Ack) -> bytes:

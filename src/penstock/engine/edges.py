@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from penstock.dataset import Bell, Block, Log, Mark, Receiver, Scale
 from penstock.engine.event_time import Origin
 from penstock.engine.heat import SAMPLE_RECORDS, Heat
+from penstock.engine.lineage import Place, source_behind
 from penstock.engine.snapshot import InputState
 from penstock.metrics.times import later
 from penstock.operators.keys import Partitioner
@@ -17,6 +18,9 @@ from penstock.types import Record
 READER = "edge"
 """Name of the one reader of an edge's log: the neighbour in this process, or the channel's sender."""
 
+_MIXED = 0x9E3779B97F4A7C15
+"""Multiplied with a number, it mixes its bits well: a stride of the golden ratio."""
+
 
 class Span:
     """Which block ids a piece of work covers, and what goes with them; one object is reused for every block.
@@ -24,7 +28,7 @@ class Span:
     A piece of work begins with one id; outputs that have to cut it into several blocks move ``last`` on.
     """
 
-    __slots__ = ("due_us", "epoch", "event_time_us", "first", "idle", "lane", "last", "mark", "straggler_us")
+    __slots__ = ("due_us", "epoch", "event_time_us", "first", "idle", "lane", "last", "mark", "place", "straggler_us")
 
     def __init__(self) -> None:
         self.first = 0
@@ -36,6 +40,7 @@ class Span:
         self.straggler_us: int | None = None
         self.idle: bool | None = None
         self.mark = Mark.NONE
+        self.place: Place | None = None
 
 
 class EdgeOutput:
@@ -68,20 +73,12 @@ class EdgeOutput:
         self._epoch = 1
         self._scale = Scale()
         self._block_bytes = plan.options.block_bytes
+        self._names_source = source_behind(plan, edge) is not None
 
     @property
     def is_filling(self) -> bool:
         """Whether so much is kept for replay that an epoch should be committed soon."""
         return any(log.is_filling for log in self.logs)
-
-    @property
-    def has_unannounced(self) -> bool:
-        """Whether some consumer does not know of ids that have passed."""
-        following = self._next_id
-        for log in self.logs:  # noqa: SIM110 (asked at every step: no generator)
-            if log.next_id < following:
-                return True
-        return False
 
     def emit(self, span: Span, rows: list[Record]) -> None:
         """Write the records of a span, dealt out to the logs of their owners."""
@@ -90,7 +87,8 @@ class EdgeOutput:
             written = self.records_written
             self.records_written = now = written + len(rows)
             if self.heat is not None and written // SAMPLE_RECORDS != now // SAMPLE_RECORDS:
-                self.heat.add(rows[written % len(rows)])
+                # Not each n-th record: keys often come in turns, and some of them would never be seen.
+                self.heat.add(rows[(written * _MIXED >> 32) % len(rows)])
             self._scale.add(rows)
         if self._partitioner is None or len(self.logs) == 1:
             self._write(0, span, rows)
@@ -122,10 +120,11 @@ class EdgeOutput:
         if not count and span.mark is Mark.NONE and span.idle is None:
             self._event_time[i] = reached
             return
-        size_bytes = len(packed)
+        size_bytes, place = len(packed), span.place if self._names_source else None
         if rows:
             size_bytes = count * self._scale.record_bytes
             if size_bytes > self._block_bytes and count > 1:
+                place = None  # that of the first piece
                 rows = self._cut(i, span, rows, -(-size_bytes // self._block_bytes))
                 size_bytes = size_bytes * len(rows) // count
                 count = len(rows)
@@ -146,6 +145,7 @@ class EdgeOutput:
                 span.mark,
                 packed or None,
                 size_bytes,
+                place,
             )
         )
         self._event_time[i] = None

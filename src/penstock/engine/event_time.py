@@ -23,7 +23,7 @@ idle        its source reads again                     active
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -81,6 +81,10 @@ class Reading:
         self._column = timing.column
         self._time = attrgetter(attribute(timing.column))
         self._readers = timing.readers
+        # Mostly there is one, and it is asked for every block.
+        self._late_at: Callable[[int], int] = self._first_late_at
+        if len(timing.readers) == 1:
+            self._late_at = timing.readers[0].late_at
 
     def cut(self, rows: list[Record], newest_us: int | None) -> tuple[list[Piece], int | None]:
         """Cut records of a lane, in order, before its stragglers.
@@ -145,7 +149,7 @@ class Reading:
         straggles = bool((late_at[1:] <= reached[:-1]).any())
         return TimesRead(int(reached[-1]), int(late_at.min()), straggles)
 
-    def _late_at(self, time_us: int) -> int:
+    def _first_late_at(self, time_us: int) -> int:
         late_at: int = min(reader.late_at(time_us) for reader in self._readers)
         return late_at
 

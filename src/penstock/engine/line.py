@@ -135,7 +135,8 @@ class Line:
 
     def __init__(self) -> None:
         self._places = 0
-        self._entries: deque[Item | Marker] = deque()
+        self.entries: deque[Item | Marker] = deque()
+        """Whose turn it is first; asked at every step whether there are any."""
 
     def number(self) -> int:
         """Return the number of the next place."""
@@ -144,28 +145,28 @@ class Line:
 
     def append(self, entry: Item | Marker) -> None:
         """Put an item or a marker at the end."""
-        self._entries.append(entry)
+        self.entries.append(entry)
 
     @property
     def head(self) -> Item | Marker | None:
         """Whose turn it is."""
-        return self._entries[0] if self._entries else None
+        return self.entries[0] if self.entries else None
 
     def pop(self) -> Item | Marker:
         """Take the first out."""
-        return self._entries.popleft()
+        return self.entries.popleft()
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def __iter__(self) -> Iterator[Item | Marker]:
-        return iter(self._entries)
+        return iter(self.entries)
 
     @property
     def items(self) -> Iterator[Item]:
         """The items, without markers."""
-        return (each for each in self._entries if isinstance(each, Item))
+        return (each for each in self.entries if isinstance(each, Item))
 
     def clear(self) -> None:
         """The instance is built anew."""
-        self._entries.clear()
+        self.entries.clear()

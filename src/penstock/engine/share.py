@@ -14,6 +14,7 @@ from penstock.engine.exchange import Use
 from penstock.engine.figures import edge_figures
 from penstock.engine.guard import Guard
 from penstock.engine.inputs import Readers
+from penstock.engine.inputs.rhythm import Rhythm
 from penstock.engine.inspect import WorkerView
 from penstock.engine.line import Range
 from penstock.engine.samples import calibrate
@@ -63,6 +64,7 @@ class Share:
         self._wiring = Wiring(plan, worker, self._channels)
         self._outputs = self._wiring.outputs
         self._units: dict[InstanceId, Unit] = {}
+        self._rhythm = Rhythm(plan.options.linger_us)
         self._built: dict[InstanceId, int] = {}
         """In which generation each was built."""
         self._pool = SlotPool(worker, incarnation)
@@ -80,6 +82,8 @@ class Share:
         self._look_us = 0
         self._is_stirred = True
         """Something has happened since the last step that an epoch, a switch or the end may have waited for."""
+        self.is_calm = False
+        """Nothing was under way in other processes when `wake_us` was last asked."""
         self.worked = False
         """Whether there was work since this was last looked at."""
 
@@ -175,6 +179,8 @@ class Share:
         self._built[unit.id, i] = self._channels.generation
         ends, ahead = (logs, outputs, self._clock_ns, self._pool, self.desk), self.moves.claim((unit.id, i), state)
         made = self._units[unit.id, i] = Unit(unit, i, self._plan, *ends, ahead)
+        if isinstance(made.input, Readers):
+            made.input.rhythm = self._rhythm
         if state:
             made.restore(state)
             self._deliver(made, epoch)
@@ -269,7 +275,7 @@ class Share:
         """
         self.moves.turn(now_us)
         worked, left = self._pool.give_back_lost(), False
-        held = self._held
+        held, news = self._held, self._is_stirred
         until_ns = now_us * 1000 + STEP_US_MAX * 1000
         for key, unit in self._units.items():
             if not unit.has_work(now_us) or (held and key in held):
@@ -288,12 +294,15 @@ class Share:
                 # A source says by its wake time when more is due.
                 unit.bell.rung = unit.bell.rung or unit.spec.source is None
             unit.rest(now_us)
-        if worked or self._is_stirred:
-            self._is_stirred = False
+            if unit.snapshots or unit.switches.over:
+                news = True
+        if worked or news:
             self.worked = True
-            self._progress()
-            if self._announce_at_us is None and any(output.has_unannounced for output in self._outputs.values()):
+            if self._announce_at_us is None:
                 self._announce_at_us = now_us + ANNOUNCE_US
+        if news:
+            self._is_stirred = False
+            self._progress()
         if self._announce_at_us is not None and now_us >= self._announce_at_us:
             self._announce_at_us = None
             for output in self._outputs.values():
@@ -305,7 +314,10 @@ class Share:
                 self._epoch_wanted = self._committed + 1
                 self._to_driver.append(m.EpochWanted(worker=self.worker, incarnation=self.incarnation))
         # Those downstream may have made room for those who had none.
-        return left or any(unit.bell.rung for key, unit in self._units.items() if key not in held)
+        for key, unit in self._units.items():
+            if unit.bell.rung and key not in held:
+                return True
+        return left
 
     def _progress(self) -> None:
         """Have new snapshots stored; report switches, and the epoch and the end once everything up to it is stored."""
@@ -383,9 +395,13 @@ class Share:
     def wake_us(self, now_us: int) -> int | None:
         """When there is something to do without a message, or None."""
         soonest = sooner(self._announce_at_us, self.moves.wake_us())
-        held = self._held
+        held, self.is_calm, read_us = self._held, True, self._rhythm.next_us
         for key, unit in self._units.items():
+            if not unit.next_us:
+                self.is_calm = False
             wake = None if held and key in held else unit.wake_us(now_us)
+            if unit.spec.source is not None and wake is not None and now_us < wake < read_us:
+                wake = read_us
             if wake is not None and (soonest is None or wake < soonest):
                 soonest = wake
         wake = self._channels.wake_us

@@ -62,19 +62,15 @@ class Switches:
         """One that slots get ready for, while the way before goes on."""
         self._ordered_us: int | None = None
         self.wanted: Switch | None = None
-        self._made: list[Switched] = []
-        self._silent: list[Switched] = []
-        """Those made last, until there is a first output."""
-
-    @property
-    def is_measuring(self) -> bool:
-        """Whether the new way has given no output yet."""
-        return bool(self._silent)
+        self.over: list[Switched] = []
+        """Those that nobody was told of yet."""
+        self.measured: list[Switched] = []
+        """Those made last, while the new way has given no output yet."""
 
     @property
     def is_calm(self) -> bool:
         """Whether no switch is to be made, and none is being measured."""
-        return not self.is_due and not self._silent
+        return self.ordered is None and self.wanted is None and not self.measured
 
     @property
     def is_due(self) -> bool:
@@ -107,28 +103,28 @@ class Switches:
         warm_us: int = 0,
     ) -> None:
         """Something else computes from now on."""
-        self._silent.append(Switched(number, left_us, waiting_records, 0, case, moved_records, warm_us))
+        self.measured.append(Switched(number, left_us, waiting_records, 0, case, moved_records, warm_us))
 
     def output(self, due_us: int, now_us: int) -> None:
         """The new way has given its first output: the pause is over."""
-        for held in self._silent:
+        for held in self.measured:
             held.pause_us = max(0, now_us - max(held.left_us, due_us))
         self.nothing_to_do()
 
     def nothing_to_do(self) -> None:
         """Nothing waits for the new way: nobody has waited for it either."""
-        self._made += self._silent
-        self._silent.clear()
+        self.over += self.measured
+        self.measured.clear()
 
     def end(self) -> None:
         """Whoever has ended computes nothing, in the old way or the new: every switch is made."""
         self.nothing_to_do()
         for switch in (self.ordered, self.wanted):
             if switch is not None:
-                self._made.append(Switched(switch.number, 0, 0))
+                self.over.append(Switched(switch.number, 0, 0))
         self.ordered = self.wanted = None
 
     def take(self) -> list[Switched]:
         """Take the switches that are over."""
-        made, self._made = self._made, []
-        return made
+        over, self.over = self.over, []
+        return over

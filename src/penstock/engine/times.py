@@ -2,20 +2,26 @@
 
 What a unit does with it depends on what the unit is:
 
-================  ==================================================  ==============================================
-unit              where records enter                                 where results leave
-================  ==================================================  ==============================================
-reads it          records are cut before stragglers, once they come   their lane has come so far; the least of the
-                  to the operation before which their time is known   lanes that are waited for
-keeps state       the watermark of the inputs advances the state;     the watermark that the state has reached; one
-                  stragglers are judged by that of their lane         lane, idle when all inputs are
-neither           nothing                                             the least of the inputs that are not idle
-================  ==================================================  ==============================================
+================  ==============================  =======================================  ===========================
+state       event                           effect                                   next
+==========  ==============================  =======================================  ===========================
+CAUGHT UP   a watermark                     a part of what it completes leaves; if   CAUGHT UP, or BEHIND if not
+                                            that was all, the watermark is told
+BEHIND      a turn, and there is room       the next part leaves                     as above
+BEHIND      records, a watermark            as ever, but nothing is told of event    BEHIND
+                                            time and idleness: none of the rest may
+                                            be late for those behind
+BEHIND      a marker                        the snapshot has what is left            BEHIND
+BEHIND      the end                         all that is left leaves                  CAUGHT UP
+any         restored, and the state has     the watermark is told after the last     BEHIND
+            some of that left               part
+==========  ==============================  =======================================  ===========================
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from penstock.dataset import Mark
 from penstock.engine.chain import Chain, Passed
@@ -27,6 +33,9 @@ from penstock.engine.lineage import Place
 from penstock.engine.snapshot import LaneState, UnitSnapshot
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.protocol.slots import TimesRead
+
+if TYPE_CHECKING:
+    from penstock.engine.ways import Way
 
 Pieces = Sequence[tuple[Passed, Origin]]
 
@@ -40,8 +49,15 @@ class Times:
         self._input = source
         self._state = source if chain.stateful is not None and isinstance(source, Logs) else None
         self._clocked = chain.stateful if chain.stateful is not None and chain.stateful.follows_clock else None
+        """The state, where it waits for times of the clock."""
+        self.waits = chain.stateful is not None
+        """Whether there is a state, which may wait for the clock or have more to give."""
         self._own_lane = spec.lane + instance
         self._reached_us: int | None = None
+        self._told_us: int | None = None
+        """How far the state has come, and how far those behind the unit have been told that it has."""
+        self._is_behind, self._due_us = False, 0
+        """Whether the state has more to give for the watermark it has reached, and the due time of what led to that."""
         self._reading = Reading(spec.timing) if spec.timing is not None else None
         self._lanes: Lanes | None = None
         if self._reading is not None:
@@ -78,26 +94,41 @@ class Times:
         if reached_us is not None and (self._reached_us is None or reached_us > self._reached_us):
             self._reached_us = reached_us
             head.add(chain.advance(reached_us, taken.due_us, stop))
-        else:
-            reached_us = None
-        own = Origin(0, self._own_lane, reached_us, None, state.idle_change())
-        return self._run_on(head, taken.due_us, own, stop, until)
+            if not self._is_behind:
+                self._is_behind, self._due_us = chain.stateful.behind_us is not None, taken.due_us
+        return self._run_on(head, taken.due_us, self._come(), stop, until)
 
-    @property
-    def wake_us(self) -> int | None:
-        """When the state is to be told the time, if it waits for that."""
+    def _come(self) -> Origin:
+        """What is to be told of how far the state has come: nothing as long as it is behind."""
+        if self._is_behind or self._state is None:
+            return Origin(0, self._own_lane)
+        reached_us = self._reached_us if self._reached_us != self._told_us else None
+        self._told_us = self._reached_us
+        return Origin(0, self._own_lane, reached_us, None, self._state.idle_change())
+
+    def wake_us(self, way: Way) -> int | None:
+        """When the state has something to give, or is to be told the time, although no record comes."""
+        if self._is_behind:
+            return 0 if way.has_room else None
         return self._clocked.wake_us if self._clocked is not None else None
 
-    def fire(self, now_us: int, until: int | None) -> Pieces:
-        """The clock has come to what the state waited for; return what came of it."""
-        stop = self._stop(0, until)
-        fired = self._chain.fire(now_us, stop)
-        return self._run_on(fired, now_us, Origin(0, self._own_lane), stop, until)
+    def fire(self, now_us: int, until: int | None) -> tuple[int, Pieces]:
+        """The state is behind, or the clock has come to what it waited for; return what came, and its due time."""
+        chain, stop = self._chain, self._stop(0, until)
+        if not self._is_behind:
+            fired = chain.fire(now_us, stop)
+            return now_us, self._run_on(fired, now_us, Origin(0, self._own_lane), stop, until)
+        assert chain.stateful is not None
+        due_us = self._due_us or now_us
+        went = chain.go_on(due_us, stop)
+        self._is_behind = chain.stateful.behind_us is not None
+        return due_us, self._run_on(went, due_us, self._come(), stop, until)
 
     def finish(self, due_us: int, until: int | None) -> Pieces:
         """The input has ended: return what the state still had."""
         stop = self._stop(0, until)
         rest = self._chain.advance(None, due_us, stop)
+        self._is_behind = False
         if not rest.rows and not rest.sides:
             return []
         return self._run_on(rest, due_us, Origin(0, self._own_lane), stop, until)
@@ -193,7 +224,12 @@ class Times:
         """Go on from a snapshot; return what is to be told of idle lanes, which those behind wait for again."""
         source = self._input
         if self._state is not None:
-            return [Origin(0, self._own_lane, idle=True)] if self._state.is_idle else []
+            assert self._chain.stateful is not None
+            self._reached_us = self._chain.stateful.behind_us
+            self._is_behind = self._reached_us is not None
+            if self._is_behind:
+                self._state.tell_idle()
+            return [Origin(0, self._own_lane, idle=True)] if self._state.is_idle and not self._is_behind else []
         idle = source.idle_lanes if isinstance(source, Logs) else []
         if self._lanes is not None:
             return self._lanes.restore(snapshot.lanes, idle)

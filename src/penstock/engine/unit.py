@@ -116,13 +116,11 @@ class Unit:
         self._block_bytes = plan.options.block_bytes
         self._scale = Scale()
         self._records_max = _FIRST_READ_RECORDS if logs is None else BLOCK_RECORDS_MAX
-        self._next_us = 0
-        """When there is something to do without a bell; 0: it has to be looked at in every turn."""
+        self.next_us = 0
+        """When there is something to do without a bell; 0: something is away, so it is looked at in every turn."""
         self.blocked = Stopwatch(clock_ns)
         """How long it has waited for room in its outputs: back-pressure, not its own load."""
-        self._ending = False
-        """The end is in the line: nothing more is taken."""
-        self._holds = self._is_held = False
+        self._holds = self._is_held = self._ending = False  # ending: the end is in the line, nothing more is taken
         self.tap: Tap | None = None
         """Keeps some of what comes to the unit, while a sample of it is wanted."""
         if whole := plan.whole(spec):
@@ -137,14 +135,15 @@ class Unit:
         if self.finished:
             return False
         self.input.wake_up(now_us)
-        self.way.look(now_us)
+        if self.way is not self._here:
+            self.way.look(now_us)
         if self.switches.ordered is not None:
             self._get_ready(self.switches.ordered, now_us)
         if self.switches.wanted is not None:
             self._switch(self.switches.wanted, now_us)
         if self.exchanges.wanted and self.exchanges.step(now_us):
             self._records_max = 1  # what it costs is found out with few
-        worked = self._release(now_us) if self.line else False
+        worked = self._release(now_us) if self.line.entries else False
         if self._ending or self._is_held or self.finished:
             return worked
         if self._copier is not None and now_us >= self._copier.due_us:
@@ -168,29 +167,30 @@ class Unit:
     def _take(self, now_us: int) -> bool:
         """Take the next portion of the input."""
         way, source, worked = self.way, self.input, False
-        if (due_us := self.times.wake_us) is not None and due_us <= now_us:
+        if self.times.waits and (wake_us := self.times.wake_us(way)) is not None and wake_us <= now_us:
             worked = True
-            for passed, own in self.times.fire(now_us, way.until):
-                way.take(Taken([], now_us, own), passed, now_us)
-        records_max, open_blocks = self._records_max, True
+            due_us, pieces = self.times.fire(now_us, way.until)
+            for passed, own in pieces:
+                way.take(Taken([], due_us, own), passed, now_us)
+        records_max, open_blocks, is_full = self._records_max, True, None
         if way is self._here:
             source.unblock(now_us)
         else:
             source.unblock(now_us) if way.has_room else source.block(now_us)
             worked = way.cut(now_us)
-            records_max, open_blocks = min(records_max, way.records_room), way.opens_blocks
+            records_max, open_blocks, is_full = min(records_max, way.records_room), way.opens_blocks, self._is_full
         if way.range.first < 0:
             worked |= way.take_stretches(source, now_us)
         else:
             before_ns = self._clock_ns()
-            taken = source.take(now_us, records_max, self._is_full, open_blocks=open_blocks)
+            taken = source.take(now_us, records_max, is_full, open_blocks=open_blocks)
             if taken is not None:
                 if self._shedding is None or not self._shedding.shed(self, taken, now_us):
                     self._enter(taken, before_ns, now_us)
                 worked = True
         for origin in source.watch(now_us):
             way.take(Taken([], 0, origin), Passed([]), now_us)
-        if self.switches.is_measuring and not worked and not self._is_away and not source.waiting_records(now_us):
+        if self.switches.measured and not worked and not self._is_away and not source.waiting_records(now_us):
             self.switches.nothing_to_do()
         return worked
 
@@ -198,7 +198,7 @@ class Unit:
         """Run a portion through the operations before the range, and hand it to the way."""
         way, rows = self.way, taken.rows
         count = len(rows)
-        if isinstance(self.input, Readers):
+        if self.spec.source is not None and isinstance(self.input, Readers):
             read_ns = self._clock_ns()
             self.input.count_read(count, read_ns - before_ns, taken.due_us, read_ns // 1000)
         if self.tap is not None:
@@ -216,10 +216,10 @@ class Unit:
     def _leave(self, taken: Taken, passed: Passed, now_us: int) -> None:
         """Let out what has passed the whole chain here."""
         span = self._span
-        span.due_us = taken.due_us
+        span.due_us, span.place = taken.due_us, taken.place
         self.times.leave(taken.origin, span)
         self._emit(passed.rows, passed.sides)
-        if self.switches.is_measuring and taken.rows:
+        if self.switches.measured and taken.rows:
             self.switches.output(taken.due_us, self._clock_ns() // 1000)
 
     def _emit(self, rows: list[Record], sides: dict[tuple[int, str], list[Record]]) -> None:
@@ -249,7 +249,7 @@ class Unit:
     @property
     def _is_away(self) -> bool:
         """Whether anything is under way in the unit."""
-        return bool(self.line) or self.way.gathers
+        return bool(self.line.entries) or self.way.gathers
 
     def _is_full(self, origin: int) -> bool:
         return self.way.is_full(0 if self.chain.stateful is not None else origin)
@@ -355,7 +355,7 @@ class Unit:
                 pieces = self.times.run(Passed(came), item.due_us, origin, after, None, item.place)
             for packed in staged:
                 self.chain.adopt(item.range.last, packed)
-        span.due_us = item.due_us
+        span.due_us, span.place = item.due_us, None
         for passed, each in pieces:
             span.first = span.last = self._next_id
             self.times.leave(each, span)
@@ -411,19 +411,19 @@ class Unit:
 
     def has_work(self, now_us: int) -> bool:
         """Whether a step may find something to do."""
-        return self.bell.rung or now_us >= self._next_us or now_us >= self.input.ready_us
+        return self.bell.rung or now_us >= self.next_us or now_us >= self.input.ready_us
 
     def rest(self, now_us: int) -> None:
         """The last step of a turn is done: only the bell or the time brings the next one, unless something is away."""
-        self._next_us = 0
-        if self.way is self._here and self.switches.is_calm and not self.line and not self.exchanges.wanted:
+        self.next_us = 0
+        if self.way is self._here and self.switches.is_calm and not self.line.entries and not self.exchanges.wanted:
             wake_us = self.wake_us(now_us)
-            self._next_us = NEVER_US if wake_us is None else wake_us
+            self.next_us = NEVER_US if wake_us is None else wake_us
 
     def wake_us(self, now_us: int) -> int | None:
         """When there is something to do without a message; None: only a message, or room, brings work."""
-        if self._next_us and not self.bell.rung:
-            return self._next_us
+        if self.next_us and not self.bell.rung:
+            return self.next_us
         wake_us = sooner(self._soonest_us(now_us), self.way.look_us())
         self.input.awaits(wake_us, now_us)
         return wake_us
@@ -436,16 +436,16 @@ class Unit:
             return now_us
         if self.switches.wanted is not None and self.chain.guard is None:
             return None if self._is_away else now_us  # results bring the next step
-        if not self.has_room:
+        if self.bell.blocked and not self.has_room:
             self.blocked.begin()
             return self.chain.room_us(now_us)
         if way is self._here:
-            return sooner(sooner(source.wake_us(now_us, None), source.idle_us(now_us)), self.times.wake_us)
-        wake_us = sooner(way.wake_us(), self.times.wake_us)
+            wake_us = source.wake_us(now_us, None)
+            return sooner(wake_us, self.times.wake_us(way)) if self.times.waits else wake_us
+        wake_us = sooner(way.wake_us(), self.times.wake_us(way))
         if way.has_room:
             interval_us = way.pace_us if isinstance(way, Slots) and way.range.first < 0 else None
             wake_us = sooner(wake_us, source.wake_us(now_us, interval_us))
-            wake_us = sooner(wake_us, source.idle_us(now_us))
         return wake_us
 
     # --- recovery -----------------------------------------------------------------------------------------------------

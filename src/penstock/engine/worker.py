@@ -36,6 +36,8 @@ from penstock.protocol.slots import decode_from_slot
 
 HEARTBEAT_US = 500_000
 PULSE_US = 100_000
+PULSES_PER_S = 1_000
+"""What the driver hears of all workers together, about: in a large job each speaks less often."""
 EARLY_MESSAGES_MAX = 10_000
 """Messages kept while instances are built; blocks beyond that are sent again by their channel."""
 EARLY_BYTES_MAX = 64 << 20
@@ -110,6 +112,7 @@ class WorkerMachine:
         self._early_bytes = 0
         self._heard_us = now_us
         self._beat_us = self._pulse_us = 0
+        self._pulse_every_us = max(PULSE_US, plan.workers * 1_000_000 // PULSES_PER_S)
         self._present_us = now_us
         self._stirred = True
         """Whether anything has happened since the last pulse."""
@@ -300,15 +303,24 @@ class WorkerMachine:
             wake_us = now_us + HEARTBEAT_US
         else:
             # Where nothing happens there is nothing to tell, and no reason to wake up for it.
-            wake_us = self._pulse_us + PULSE_US if self._stirred else self._beat_us + HEARTBEAT_US
+            wake_us = self._pulse_us + self._pulse_every_us if self._stirred else self._beat_us + HEARTBEAT_US
             own_us = self.share.wake_us(now_us)
             wake_us = wake_us if own_us is None else min(wake_us, own_us)
         again_us = self._link.wake_us()
         return wake_us if again_us is None else min(wake_us, again_us)
 
+    def rests(self, wake_us: int, now_us: int) -> bool:
+        """Whether messages may wait until ``wake_us``, which `wake_us` has said: what they bring then shares a turn.
+
+        A turn costs more than what it does. Where sources have something all the time a worker takes as many turns as
+        they need, however many others send to it. It listens at once where it waits for others: for results, for room,
+        or because its sources are slow.
+        """
+        return wake_us - now_us <= 2 * self.plan.options.linger_us and self.share is not None and self.share.is_calm
+
     def _tell_figures(self, share: Share, now_us: int) -> None:
         # What waits may grow although nothing can be done: every heartbeat is a pulse too.
-        if now_us - self._pulse_us >= (PULSE_US if self._stirred else HEARTBEAT_US):
+        if now_us - self._pulse_us >= (self._pulse_every_us if self._stirred else HEARTBEAT_US):
             self._pulse_us = now_us
             self._stirred = False
             _, cpu_us, busy_us = self._usage()

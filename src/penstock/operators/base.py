@@ -159,6 +159,8 @@ class StatefulOperator(Operator):
     ----------
     state : KeyedState
         Everything that is by key.
+    rows_max : int or None
+        About how many results `advance` gives at once, where the operation can give them in parts; None: all of them.
     straggler_us : int or None
         The watermark of the source partition that the next records come from, where some of them are behind it: they
         are judged by it, however far the other partitions are. None: all of them are ahead of it.
@@ -167,13 +169,27 @@ class StatefulOperator(Operator):
     """
 
     state: KeyedState
+    rows_max: int | None = None
     straggler_us: int | None = None
     follows_clock: bool = False
     now_us: int = 0
 
     @abstractmethod
     def advance(self, watermark_us: int) -> list[Record] | Result:
-        """Take note that every input has reached ``watermark_us``; return what that completes."""
+        """Take note that every input has reached ``watermark_us``; return what that completes.
+
+        Where that is much, it may return a part of it; `go_on` is asked for the others as long as `behind_us` is set.
+        The state holds what has not been returned, so that a marker may come between two parts.
+        """
+
+    @property
+    def behind_us(self) -> int | None:
+        """The watermark that was reached, if it has completed more than has been returned."""
+        return None
+
+    def go_on(self) -> list[Record] | Result:
+        """Return the next part of what the watermark has completed."""
+        raise NotImplementedError(f"{type(self).__name__} returns everything at once")
 
     @abstractmethod
     def finish(self) -> list[Record] | Result:

@@ -19,7 +19,7 @@ from penstock.types import Record, Schema, TypeKind, attribute
 
 KEY_GROUPS = 4_096
 """State is kept and dealt out by these; a key's group never changes."""
-PARALLELISM_MAX = 128
+PARALLELISM_MAX = 256
 CACHED_KEYS_MAX = 100_000
 
 _encode = msgspec.msgpack.Encoder().encode

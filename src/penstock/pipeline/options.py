@@ -72,8 +72,8 @@ class Options:
     idle_us : int
         After so long without input a source partition no longer holds event time back.
     linger_us : int
-        A scheduled source wakes its worker up so long after the last read, which bounds the work of calm streams; a
-        worker that is awake anyway reads after half of it.
+        A scheduled source wakes its worker up so long after the last read, or somewhat later if it found few records
+        then, which bounds the work of calm streams; a worker that is awake anyway reads after half of it.
     block_work_us : int
         A source cuts blocks of about this much work at the most.
     queue_records : int

@@ -1,4 +1,4 @@
-"""Connections to other processes: fixed ones, and a bounded number to slots, which come and go all the time."""
+"""Connections to other processes: those to workers open with the first message and stay, those to slots are bounded."""
 
 from __future__ import annotations
 
@@ -20,9 +20,19 @@ class Connections:
         self._node = node
         self._passing_max = max(PASSING_MIN, PASSING_PER_SLOT * slots)
         self._sockets: dict[str, Outlet | FarOutlet] = {}
+        self._peers: set[str] = set()
+
+    def expect(self, endpoint: str, former: str | None = None) -> None:
+        """Know another worker, in place of a process that it replaces; in a large job few talk to all others."""
+        self._peers.add(endpoint)
+        if former is not None:
+            self._peers.discard(former)
+            self._node.disconnect(former)
 
     def send(self, endpoint: str, kind: Kind, frames: Sequence[bytes]) -> None:
         """Send one message."""
+        if endpoint in self._peers:
+            self._node.connect(endpoint)
         if self._node.is_connected(endpoint):
             self._node.send(endpoint, kind, frames)
             return

@@ -177,7 +177,10 @@ class _Host:
                 if caller.is_calling:
                     wake_us = min(wake_us, caller.wake_us() or wake_us)
                 before_ns = now_ns()
-                node.wait(wake_us - before_ns // 1000, self._writer.fileno, *caller.filenos)
+                if not caller.is_calling and machine.rests(wake_us, now):
+                    node.rest(wake_us - before_ns // 1000)
+                else:
+                    node.wait(wake_us - before_ns // 1000, self._writer.fileno, *caller.filenos)
                 self._slept_ns += now_ns() - before_ns
 
     def _usage(self) -> tuple[int, int, int]:
@@ -214,8 +217,7 @@ class _Host:
     def _do(self, chore: Chore) -> None:
         match chore:
             case Connect(endpoint=endpoint, former=former):
-                self._node.disconnect(former)
-                self._node.connect(endpoint)
+                self._connections.expect(endpoint, former)
             case ReadBack(snapshots=snapshots, careful=careful):
                 self._careful = careful
                 self._writer.read(snapshots)

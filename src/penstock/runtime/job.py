@@ -447,15 +447,13 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
         What `ps.bootstrap` has written: the job begins with that state, and at that position, unless its checkpoint
         has gone further already.
     driver_address, bind_address, ports : str
-        On a cluster: where executors reach this process, what it listens at if that is another address, and at which
-        ports the job's processes listen, ``"40000-40200"``.
+        Where executors reach this process, what it listens at if that differs; ports of all processes, ``"4000-4200"``.
     py_files, files : list of str
         Modules, packages and archives that workers import, and files that they open; see docs/cluster.md.
     environment : path
         On a cluster: the Python that workers run, as ``penstock pack`` has packed it.
     shrink_after : str
-        A worker that Spark has not brought back for so long leaves the job, and the others take over what it had.
-        Default ``"10m"``.
+        A worker that Spark has not brought back for so long leaves the job to the others. Default ``"10m"``.
     metrics : str or list of str
         Where samples of the live figures go, twice a second, as in ``"prometheus:9464"``; see docs/metrics.md.
     """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import reduce
+from operator import add
 
 import pytest
 
@@ -82,3 +84,21 @@ def test_a_unit_that_waits_for_room_goes_on_when_there_is_some() -> None:
     cluster.run_until(cluster.now_us + 600 * S)
     assert cluster.ended
     assert sorted((row.k, row.n) for row in out.rows) == sorted(rows)
+
+
+@pytest.mark.parametrize("sources", [1, 10])
+def test_sources_share_their_turns_however_many_they_are(sources: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: set[int] = set()
+    original = Unit.step
+
+    def step(self: Unit, now_us: int) -> bool:
+        turns.add(now_us)
+        return original(self, now_us)
+
+    monkeypatch.setattr(Unit, "step", step)
+    rates = [5_000 / sources * (0.8 + i / 25) for i in range(sources)]
+    pipelines = [source(f"s{i}", rate).to(ps.memory()) for i, rate in enumerate(rates)]
+    plan = Plan.of(reduce(add, pipelines).graph(), Options.of(parallelism=1, epoch="1h", idle="1h"))
+    cluster = Cluster(plan)
+    cluster.run_until(cluster.now_us + S)
+    assert len(turns) <= 1.1 * S / plan.options.linger_us, "and not one for each of 5,000 records"

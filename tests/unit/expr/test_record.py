@@ -7,6 +7,7 @@ from operator import or_
 
 import pytest
 
+from penstock import functions as F
 from penstock.errors import ArithmeticFailed, BadRecord, TypeMismatch
 from penstock.expr import Column, coalesce, col, lit, predicate_source, record_function, record_source, when
 from penstock.types import Schema
@@ -189,3 +190,28 @@ def test_conditions_guard_what_follows_them() -> None:
 )
 def test_semantics(column: Column, values: dict[str, object], expected: object) -> None:
     assert _value(column, **values) == expected
+
+
+@pytest.mark.parametrize(
+    ("column", "found"),
+    [
+        (F.transform("ns", lambda x: x + 1), [2, 3, None]),
+        (F.transform("ns", lambda x, i: x * i + F.col("n")), [7, 9, None]),
+        (F.filter("ns", lambda x: x > 1), [2]),
+        (F.filter("ns", lambda x, i: i > 0), [2, None]),
+        (F.transform("ns", lambda x: F.size(F.filter("ns", lambda y: y >= x))), [2, 1, 0]),
+        (F.transform(F.transform("ns", lambda x: x + 1), lambda x: x * 2), [4, 6, None]),
+        # An assignment within what is gone through: Python refuses that in a comprehension.
+        (F.transform(F.array(F.col("n") + 1, F.col("n") * 2), lambda x: x + 1), [9, 15]),
+    ],
+)
+def test_elements_are_computed_in_place(column: Column, found: list[int | None]) -> None:
+    schema = Schema.parse("ns array<int>, n int")
+    assert record_function(column, schema)(schema.record_type([1, 2, None], 7)) == found
+    assert record_function(column, schema)(schema.record_type(None, None)) in (None, [None, None])
+
+
+def test_an_element_costs_no_call() -> None:
+    source = record_source(F.transform("ns", lambda x: x + 1), Schema.parse("ns array<int>"), {})
+    assert "lambda" not in source
+    assert " for " in source

@@ -133,6 +133,21 @@ def test_a_fixed_connection_is_not_opened_again(keys: Keys, node: Node) -> None:
     other.close()
 
 
+def test_the_way_to_another_worker_is_opened_by_the_first_message_and_stays(keys: Keys, node: Node) -> None:
+    other = Node(keys)
+    connections = Connections(other, slots=1)
+    connections.expect("tcp://127.0.0.1:2")
+    connections.expect(node.endpoint, "tcp://127.0.0.1:2")
+    assert not other.is_connected(node.endpoint)
+    connections.send(node.endpoint, Kind.PEER, [b"x"])
+    assert other.is_connected(node.endpoint)
+    assert list(connections._sockets) == []
+    assert received(node, 10) == [[b"P", b"x"]]
+    connections.expect("tcp://127.0.0.1:3", node.endpoint)
+    assert not other.is_connected(node.endpoint)
+    other.close(linger_ms=0)
+
+
 @pytest.mark.parametrize("size", [10_000, 100_000, 3_000_000])
 def test_large_messages_arrive_whole_however_they_come(keys: Keys, node: Node, size: int) -> None:
     """A poll may say that there is something before all frames of a message are there."""

@@ -65,8 +65,11 @@ class Input(ABC):
         """Take the marker whose turn it is: everything before it has been taken. With its epoch, if that is given."""
 
     @abstractmethod
-    def take(self, now_us: int, records_max: int, is_full: IsFull, *, open_blocks: bool) -> Taken | None:
-        """Take the next records, or None; with ``open_blocks`` as rows, else blocks may stay as they came."""
+    def take(self, now_us: int, records_max: int, is_full: IsFull | None, *, open_blocks: bool) -> Taken | None:
+        """Take the next records, or None; with ``open_blocks`` as rows, else blocks may stay as they came.
+
+        Nothing is taken of those of which the way ``is_full``.
+        """
 
     def leave(self, origin: Origin) -> int | None:
         """Let some records leave a unit that keeps no state and reads no event time; return how far it has come."""
@@ -108,13 +111,11 @@ class Input(ABC):
         return False
 
     def wake_us(self, now_us: int, interval_us: int | None) -> int | None:
-        """When there is something to take without a message; ``interval_us``: between two stretches."""
-        del now_us, interval_us
-        return None
+        """When there is something to take without a message, or the input will have fallen silent, if nothing comes.
 
-    def idle_us(self, now_us: int) -> int | None:
-        """When the input will have fallen silent, if nothing comes."""
-        del now_us
+        With ``interval_us`` between two stretches.
+        """
+        del now_us, interval_us
         return None
 
     def awaits(self, wake_us: int | None, now_us: int) -> None:

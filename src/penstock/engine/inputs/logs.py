@@ -42,6 +42,8 @@ class Logs(Input):
         self._mark = Mark.END if not logs else Mark.NONE
         self._open = len(logs)
         self._was_idle = self.is_idle
+        self._may_idle = False
+        """Something was told of an input that may make all of them idle, or no longer so."""
 
     # --- records and markers ------------------------------------------------------------------------------------------
 
@@ -55,17 +57,18 @@ class Logs(Input):
             each.aligned = False
         return mark, None
 
-    def take(self, now_us: int, records_max: int, is_full: IsFull, *, open_blocks: bool) -> Taken | None:
+    def take(self, now_us: int, records_max: int, is_full: IsFull | None, *, open_blocks: bool) -> Taken | None:
         del now_us
         if self._rest is not None:
             return self._take_rest(*self._rest, records_max)
         logs = self.logs
-        for i in range(self._turn, self._turn + len(logs)):
-            index = i % len(logs)
+        count = len(logs)
+        for i in range(self._turn, self._turn + count):
+            index = i % count
             each = logs[index]
-            if each.aligned or each.ended or each.peek() is None or is_full(index):
+            if each.aligned or each.ended or each.peek() is None or (is_full is not None and is_full(index)):
                 continue
-            self._turn = (index + 1) % len(logs)
+            self._turn = (index + 1) % count
             block = each.pop()
             each.audit(block)
             if not open_blocks:
@@ -120,7 +123,9 @@ class Logs(Input):
         source = self.logs[origin.input]
         before_us = source.event_time_us
         source.hear(origin)
-        if source.event_time_us == before_us and origin.idle is None and not origin.ends:
+        if origin.idle is not None or origin.ends:
+            self._may_idle = True
+        elif source.event_time_us == before_us:
             return None
         reached_us: int | None = None
         for each in self.logs:
@@ -148,9 +153,15 @@ class Logs(Input):
             if all(lane in each.idle_lanes for each in self.logs if lane in each.lanes)
         ]
 
+    def tell_idle(self) -> None:
+        """Nobody knows of it if all inputs are idle now: the next look is to find that they have become so."""
+        self._was_idle = False
+
     def idle_change(self) -> bool | None:
         """Whether all inputs have become idle since the last look, or no longer are; None: it is as it was."""
-        is_idle = self.is_idle
+        if not self._may_idle:
+            return None
+        self._may_idle, is_idle = False, self.is_idle
         if is_idle is self._was_idle:
             return None
         self._was_idle = is_idle

@@ -10,6 +10,7 @@ from penstock.connectors.base import Position, Run, SourceReader
 from penstock.dataset import NEVER_US, Mark
 from penstock.engine.event_time import Origin
 from penstock.engine.inputs.base import Input, IsFull, Stretch, Taken
+from penstock.engine.inputs.rhythm import Rhythm
 from penstock.engine.lineage import Place, read_place
 from penstock.engine.snapshot import OpCounters, UnitSnapshot
 from penstock.metrics import OpStats
@@ -59,8 +60,14 @@ class Readers(Input):
         self._turn = 0
         self._read_on = False
         """A partition of this round had more than was taken."""
+        self._is_open = False
+        """A partition of this round has not ended."""
+        self._found = 0
+        """Records of this round."""
         self._not_before_us = 0
         """From here on it reads when the worker is awake anyway; it wakes the worker up half of the linger later."""
+        self.rhythm = Rhythm(self._linger_us)
+        """That of all sources of the worker."""
         self._cut_us = 0
         """When stretches were last cut."""
         self._cuts: dict[int, int] = {}
@@ -104,7 +111,7 @@ class Readers(Input):
             return Mark.END, None
         return None
 
-    def take(self, now_us: int, records_max: int, is_full: IsFull, *, open_blocks: bool) -> Taken | None:
+    def take(self, now_us: int, records_max: int, is_full: IsFull | None, *, open_blocks: bool) -> Taken | None:
         del open_blocks
         if self._paused or now_us < self._not_before_us:
             return None
@@ -112,12 +119,16 @@ class Readers(Input):
             partition, reader = self._partitions[self._turn]
             self._turn += 1
             wake_us = reader.wake_us(now_us)
-            if wake_us is None or wake_us > now_us or is_full(partition):
+            if wake_us is None:
+                continue
+            self._is_open = True
+            if wake_us > now_us or (is_full is not None and is_full(partition)):
                 continue
             batch = reader.poll(now_us, records_max)
             if batch is None:
                 continue
             self._read_on = self._read_on or len(batch.rows) == records_max
+            self._found += len(batch.rows)
             self._end_round(now_us)
             place = Place(partition, [Run(batch.at, len(batch.rows))])
             return Taken(batch.rows, batch.due_us, self.origin(partition, now_us), place, follows=batch.follows)
@@ -129,9 +140,10 @@ class Readers(Input):
         if self._turn < len(self._partitions):
             return
         self._turn = 0
+        self.rhythm.read(now_us, self._found)
         self._not_before_us = 0 if self._read_on else now_us + self._linger_us // 2
-        self._read_on = False
-        self._ended = all(reader.wake_us(now_us) is None for reader in self.readers.values())
+        self._ended = not self._is_open
+        self._read_on, self._is_open, self._found = False, False, 0
 
     def stretches(self, now_us: int, records_max: int, interval_us: int, slots: int, room: int) -> list[Stretch]:
         """Cut what is due into at most ``room`` stretches, shared out over the slots; they are not read here."""
@@ -231,17 +243,24 @@ class Readers(Input):
         self.ready_us = NEVER_US
         if self._paused:
             return None
-        wakes = [wake for reader in self.readers.values() if (wake := reader.wake_us(now_us)) is not None]
-        due_us = min(wakes, default=now_us)
-        self.ready_us = max(due_us, self._not_before_us)
+        due_us = NEVER_US
+        for _, reader in self._partitions:
+            wake_us = reader.wake_us(now_us)
+            if wake_us is not None and wake_us < due_us:
+                due_us = wake_us
+        if due_us == NEVER_US:
+            due_us = now_us
+        not_before_us = self._not_before_us
+        self.ready_us = due_us if due_us > not_before_us else not_before_us
         if interval_us is not None:
-            return max(due_us, min(self._cut_us + interval_us, now_us + interval_us))
-        return max(due_us, self._not_before_us + self._linger_us // 2)
-
-    def idle_us(self, now_us: int) -> int | None:
-        if self._paused or len(self._idle) == len(self.readers):
-            return None
-        return max(self._watch_us, now_us + 1)
+            next_us = min(self._cut_us + interval_us, now_us + interval_us)
+        else:
+            next_us = not_before_us + self._linger_us // 2
+        if next_us < due_us:
+            next_us = due_us
+        if next_us > self._watch_us and len(self._idle) < len(self.readers):
+            return min(next_us, max(self._watch_us, now_us + 1))
+        return next_us
 
     def awaits(self, wake_us: int | None, now_us: int) -> None:
         # Where nothing is awaited only a message brings work: whenever that comes, it is not too late.

@@ -308,6 +308,8 @@ class SlotPool:
 
     def send(self, now_us: int) -> list[SlotFrames]:
         """Return the messages for slots."""
+        if not self._unsent and not self._out and not self._known:
+            return []
         waiting: deque[Work] = deque()
         full: set[int] = set()
         """Ways that nobody takes more of."""
@@ -333,6 +335,8 @@ class SlotPool:
 
     def _look_for_losses(self, now_us: int) -> None:
         for incarnation, known in list(self._known.items()):
+            if not known.work and known.holds is None:
+                continue
             if known.work and known.ready.group < 0:
                 self._ask(known, now_us)
             if known.holds is not None:

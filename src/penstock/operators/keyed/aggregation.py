@@ -148,8 +148,9 @@ class Aggregation(Operation):
         names = [f"s{i}" for i in range(sum(map(len, self.kept_places)))]
         return msgspec.defstruct("Accumulator", [*names, *more], array_like=True, gc=False)
 
-    def compile_row(self, output: Schema, operation: str) -> Callable[[Any, int | None, Any], Record]:
-        """Make a function from a key, a window's start and an accumulator to the result."""
+    @property
+    def row_source(self) -> str:
+        """Source of the result of a key ``k``, a window's start ``w`` and an accumulator ``a``; see `row_names`."""
         parts = []
         if self.keys:
             parts.append("k" if len(self.keys) == 1 else "*k")
@@ -157,10 +158,16 @@ class Aggregation(Operation):
             parts.append(self.window.shown)
         parts += [each.result(slots) for (_, each), slots in zip(self.aggregates, self.kept_places, strict=True)]
         made = f"T({', '.join(parts)})"
-        if any(isinstance(aggregate, Custom) for _, aggregate in self.aggregates):
-            made = f"check({made})"
-        scope: dict[str, Any] = {**self.names, "T": output.record_type, "check": output.check}
-        exec(compile(f"def row(k, w, a): return {made}", f"<penstock {operation}>", "exec"), scope)
+        return f"check({made})" if any(isinstance(aggregate, Custom) for _, aggregate in self.aggregates) else made
+
+    def row_names(self, output: Schema) -> dict[str, Any]:
+        """What `row_source` refers to."""
+        return {**self.names, "T": output.record_type, "check": output.check}
+
+    def compile_row(self, output: Schema, operation: str) -> Callable[[Any, int | None, Any], Record]:
+        """Make a function from a key, a window's start and an accumulator to the result."""
+        scope = self.row_names(output)
+        exec(compile(f"def row(k, w, a): return {self.row_source}", f"<penstock {operation}>", "exec"), scope)
         row: Callable[[Any, int | None, Any], Record] = scope["row"]
         return row
 

@@ -159,6 +159,8 @@ class CountOperator(StatefulOperator):
         Records before this time are late.
     """
 
+    hears_loading = True
+
     def __init__(self, of: Aggregation, counts: CountWindow, schema: Schema, errors: Errors) -> None:
         self.watermark_us = _LOW
         self._of = of
@@ -258,7 +260,9 @@ class CountOperator(StatefulOperator):
         ahead, changed = self._ahead, self._held.changed
         while ahead and ahead[0][0] < time_us:
             *_, number, key = heappop(ahead)
-            held = self._held[key]
+            held = self._held.get(key)
+            if held is None or number not in held[2]:
+                continue  # of a state that was loaded, and has changed since
             with making_results(self._errors.operation, f"the windows of {key!r}"):
                 self.add(key, held, held[2].pop(number), out)
             changed[key] = None
@@ -279,6 +283,17 @@ class CountOperator(StatefulOperator):
 
     def header(self) -> Any:
         return self.watermark_us, self.late_records
+
+    def on_loaded(self, name: Name, key: Any, held: Held | None, before: Held | None) -> None:
+        del name, before
+        if held is not None:
+            on, waiting = attribute(self._counts.on or ""), sorted(held[2].items())
+            held[2] = {}
+            for _, row in waiting:
+                self.wait(key, held, row, getattr(row, on))
+
+    def caught_up(self, header: Any) -> None:
+        self.watermark_us, self.late_records = header
 
     def restored(self, headers: Sequence[Any]) -> None:
         self.watermark_us = max(watermark_us for watermark_us, _ in headers)

@@ -81,7 +81,8 @@ class _Closed:
     """Windows that start at or before ``until_us`` are closed and forgotten; ``late_records`` came for them.
 
     Results have been sent up to ``sent_us``: the same, unless key groups of instances that had come further and less
-    far have come together.
+    far have come together, or the results of many keys are being sent. What has been sent then is no longer held, if
+    its window is closed and forgotten.
     """
 
     until_us: int = _LOW
@@ -97,12 +98,15 @@ class ReduceOperator(StatefulOperator):
         self._errors = errors
         self._whole = operation.whole
         self._closed = _Closed()
+        self._ended: list[int] = []
+        """Windows that are closed and not forgotten yet."""
         self._accumulator = self._of.accumulator()
         several = len(self._of.keys) != 1
         self.state = KeyedState(errors.operation, several=several, load=self._load, notes_fresh=True)
         self._windows: dict[Any, Space] = self.state.spaces
         output = operation.bind(schema)
         self._row = self._of.compile_row(output, errors.operation)
+        self._output = output
         super().__init__(self._compile(operation.whole, errors), schema=schema, output=output)
 
     @property
@@ -161,15 +165,15 @@ class ReduceOperator(StatefulOperator):
             before += ["until_us = closed.until_us"]
             before += ["if op.straggler_us is not None: until_us = max(until_us, closed_until_us(op.straggler_us))"]
         if emit is Emit.CHANGE and window:
-            after.append("for (w, k), a in touched.items(): append(row(k, w, a))")
+            after.append(f"out += [{of.row_source} for (w, k), a in touched.items()]")
         elif emit is Emit.CHANGE:
-            after.append("for k, a in touched.items(): append(row(k, None, a))")
+            after.append(f"out += [{of.row_source} for k, a in touched.items()]")
         elif emit is Emit.CLOSE and window is not None and window.allowed_lateness_us:
             # What comes for a window that has closed and is kept makes its result anew.
             after.append(f"closed_us = closed.until_us + {window.allowed_lateness_us}")
             after.append("out += [row(k, w, a) for (w, k), a in touched.items() if w <= closed_us]")
         names: dict[str, object] = {
-            **of.names,
+            **of.row_names(self._output),
             "op": self,
             "closed_until_us": self._forgotten_us,
             "closed": self._closed,
@@ -198,13 +202,44 @@ class ReduceOperator(StatefulOperator):
         window = self._of.window
         if window is None:
             return []
-        until_us, before_us = self._forgotten_us(watermark_us), self._closed.sent_us
-        if until_us <= self._closed.until_us:
+        closed, until_us, kept_us = self._closed, self._forgotten_us(watermark_us), window.allowed_lateness_us
+        if until_us <= closed.until_us:
             return []
-        self._closed.until_us = self._closed.sent_us = until_us
-        kept_us = window.allowed_lateness_us
-        rows = self._results(start for start in self._windows if before_us < start - kept_us <= until_us)
-        self._forget(start for start in self._windows if start <= until_us)
+        rows: list[Record] = []
+        if kept_us:
+            rows = self._results(start for start in self._windows if closed.sent_us < start - kept_us <= until_us)
+            closed.sent_us = until_us
+        closed.until_us = until_us
+        self._find_ended()
+        return rows + self.go_on()
+
+    def _find_ended(self) -> None:
+        """Look which windows are to be forgotten; the earliest is the last."""
+        self._ended = sorted((start for start in self._windows if start <= self._closed.until_us), reverse=True)
+
+    @property
+    def behind_us(self) -> int | None:
+        return self._closed.until_us - self._forgotten_us(0) if self._ended else None
+
+    def go_on(self) -> list[Record]:
+        """Send on what has not been sent of windows that have closed, and forget them; a large one by key groups."""
+        window, closed, left = self._of.window, self._closed, self.rows_max
+        assert window is not None
+        rows: list[Record] = []
+        while self._ended:
+            start = self._ended[-1]
+            sends = window.emit is Emit.CLOSE and start - window.allowed_lateness_us > closed.sent_us
+            if left is not None and len(self._windows[start]) > left:
+                taken = self.state.take_out(start, left)
+                return rows + self._made(start, taken) if sends else rows
+            if sends:
+                rows += self._made(start, self._windows[start].items())
+            if left is not None:
+                left -= len(self._windows[start])
+            self.state.drop(start)
+            self._ended.pop()
+        if not window.allowed_lateness_us:
+            closed.sent_us = closed.until_us
         return rows
 
     def header(self) -> Any:
@@ -215,6 +250,7 @@ class ReduceOperator(StatefulOperator):
         closed.until_us = max(until_us for until_us, _, _ in headers)
         closed.sent_us = min(sent_us for _, sent_us, _ in headers)
         closed.late_records = sum(late_records for _, _, late_records in headers)
+        self._find_ended()
 
     def take_over(self, other: StatefulOperator) -> bool:
         if not isinstance(other, ReduceOperator):
@@ -232,7 +268,8 @@ class ReduceOperator(StatefulOperator):
             for key, slots in groups.items():
                 with making_results(self._errors.operation, f"the state of {key!r}, converted"):
                     mine[key] = self._accumulator(*convert(key, list(astuple(slots))))
-        self._closed.until_us, self._closed.late_records = other._closed.until_us, other._closed.late_records
+        self._closed.until_us, self._closed.sent_us = other._closed.until_us, other._closed.sent_us
+        self._closed.late_records = other._closed.late_records
 
     def finish(self) -> list[Record]:
         window = self._of.window
@@ -240,7 +277,9 @@ class ReduceOperator(StatefulOperator):
             return []
         closed_us = self._closed.sent_us + window.allowed_lateness_us
         rows = self._results(start for start in self._windows if start > closed_us)
-        self._forget(self._windows)
+        for start in sorted(self._windows):
+            self.state.drop(start)
+        self._ended.clear()
         return rows
 
     def results(self) -> list[Record]:
@@ -252,10 +291,6 @@ class ReduceOperator(StatefulOperator):
             for key, slots in groups.items()
         ]
 
-    def _forget(self, starts: Iterable[int]) -> None:
-        for start in sorted(starts):
-            self.state.drop(start)
-
     def _results(self, starts: Iterable[int]) -> list[Record]:
         """Results of windows that close, in order of time."""
         window = self._of.window
@@ -264,6 +299,10 @@ class ReduceOperator(StatefulOperator):
             return []
         out: list[Record] = []
         for start in sorted(starts):
-            with making_results(self._errors.operation, f"the result of window {start}"):
-                out += [self._row(key, start, slots) for key, slots in self._windows[start].items()]
+            out += self._made(start, self._windows[start].items())
         return out
+
+    def _made(self, start: int, entries: Iterable[tuple[Any, Any]]) -> list[Record]:
+        row = self._row
+        with making_results(self._errors.operation, f"the result of window {start}"):
+            return [row(key, start, slots) for key, slots in entries]

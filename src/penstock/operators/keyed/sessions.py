@@ -128,25 +128,31 @@ class SessionOperator(StatefulOperator):
         if watermark_us <= self.watermark_us:
             return []
         self.watermark_us = watermark_us
-        return self._close(watermark_us)
+        return self.go_on()
+
+    @property
+    def behind_us(self) -> int | None:
+        is_behind = self._ends and self._ends[0][0] < self.watermark_us
+        return self.watermark_us + self._window.lateness_us if is_behind else None
+
+    def go_on(self) -> list[Record]:
+        return self._close(self.watermark_us, self.rows_max)
 
     def finish(self) -> list[Record]:
-        return self._close(_HIGH)
+        return self._close(_HIGH, None)
 
-    def _close(self, before_us: int) -> list[Record]:
-        """Close the sessions that end before a time, in the order of their ends."""
-        ends, closed = self._ends, []
-        while ends and ends[0][0] < before_us:
-            _, number, key, session = heappop(ends)
+    def _close(self, before_us: int, looks: int | None) -> list[Record]:
+        """Close the sessions that end before a time, in the order of their ends; look at so many at the most."""
+        ends, out, looked = self._ends, list[Record](), 0
+        while ends and ends[0][0] < before_us and looked != looks:
+            looked += 1
+            known_us, number, key, session = heappop(ends)
             if not session:
                 continue  # another one has taken it in
             end_us = session[1] + self._window.size_us
-            if end_us < before_us:
-                closed.append((end_us, number, key, session))
-            else:
-                heappush(ends, (end_us, number, key, session))
-        out: list[Record] = []
-        for _, _, key, session in sorted(closed, key=lambda each: each[:2]):
+            if end_us > known_us:
+                heappush(ends, (end_us, number, key, session))  # it has grown
+                continue
             held = self._sessions[key]
             held[:] = [each for each in held if each is not session]
             self._sessions.changed[key] = None

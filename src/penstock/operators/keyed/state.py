@@ -174,6 +174,21 @@ class KeyedState:
         del self.spaces[name]
         self._gone.append(name)
 
+    def take_out(self, name: Name, limit: int) -> list[tuple[Any, Any]]:
+        """Remove about ``limit`` entries of a space, by key groups, and return them; for states that note what is new.
+
+        Freeing a million entries at once takes as long as to make something of them.
+        """
+        space = self.spaces[name]
+        self._place(name, space, [])
+        groups = self._groups(name, space)
+        taken: list[tuple[Any, Any]] = []
+        while groups and len(taken) < limit:
+            _, ids = groups.popitem()
+            taken += [(each, value) for each in ids if (value := space.pop(each, None)) is not None]
+            space.changed.update(ids)
+        return taken
+
     def __len__(self) -> int:
         return sum(map(len, self.spaces.values()))
 
@@ -248,10 +263,13 @@ class KeyedState:
         piece = Piece([], [], [])
         count, ended = 0, True
         for name, space, group in walk:
-            held = self._groups(name, space)[group]
+            groups = self._groups(name, space)
+            held = groups.get(group)
+            if held is None:
+                continue  # all of it has been taken out
             entries = [(each, value) for each in held if (value := space.get(each)) is not None]
             if len(entries) < len(held):
-                self._groups(name, space)[group] = {each: None for each, _ in entries}
+                groups[group] = {each: None for each, _ in entries}
             if entries:
                 if piece.entries and piece.entries[-1][0] == name:
                     piece.entries[-1][1].extend(entries)

@@ -89,7 +89,8 @@ class Run:
                 upload()
 
     def record(self, epoch: int) -> None:
-        """Write the commit record: from here on the epoch counts."""
+        """Write the commit record, when the driver's part of the one before is done: from here on the epoch counts."""
+        self.sink.settle(self.recorded)
         self.recorded = epoch
 
     def commit(self, epoch: int, instance: int | None = None) -> None:

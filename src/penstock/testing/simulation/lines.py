@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from penstock.engine.inspect import UnitView, WorkerView
 from penstock.engine.line import Item, Marker
@@ -27,27 +28,32 @@ class LineAudit:
 
     def check(self, worker: WorkerView) -> None:
         """Raise Violation if something cannot be."""
-        held = Counter(worker.unsent)
+        held = list(worker.unsent)
         for slot in worker.slots:
-            held.update(slot.work.keys())
+            held += slot.work
             if len(slot.work) > DEPTH:
                 raise Violation(f"slot {slot.incarnation} has {len(slot.work)} micro-batches of one worker")
-        waiting: Counter[int] = Counter()
+        waiting: list[int] = []
         self.closing = self.markers = False
         for unit in worker.units:
-            waiting.update(_check_line(unit))
-            self.closing = self.closing or (unit.is_switching and bool(unit.line))
-            self.markers = self.markers or any(isinstance(each, Marker) for each in unit.line)
-            self._check_closed(unit)
-        if held != waiting:
-            nowhere, nobody = list((waiting - held).elements()), list((held - waiting).elements())
-            raise Violation(f"micro-batches {nowhere} are in line and nowhere else; {nobody} are out for nobody")
+            line = unit.line
+            if line:
+                waiting += _check_line(unit.name, line)
+                self.closing = self.closing or unit.is_switching
+                self.markers = self.markers or any(isinstance(each, Marker) for each in line)
+            self._check_closed(unit, line)
+        if sorted(held) != sorted(waiting):
+            nowhere, nobody = Counter(waiting) - Counter(held), Counter(held) - Counter(waiting)
+            raise Violation(
+                f"micro-batches {list(nowhere.elements())} are in line and nowhere else; "
+                f"{list(nobody.elements())} are out for nobody"
+            )
 
-    def _check_closed(self, unit: UnitView) -> None:
-        if not unit.is_switching or unit.is_careful or unit.gathers or not unit.line:
+    def _check_closed(self, unit: UnitView, line: Sequence[Item | Marker]) -> None:
+        if not line or not unit.is_switching or unit.is_careful or unit.gathers:
             self._closed.pop(unit.key, None)
             return
-        newest = max((each.number for each in unit.line if isinstance(each, Item)), default=0)
+        newest = max((each.number for each in line if isinstance(each, Item)), default=0)
         if newest > self._closed.setdefault(unit.key, newest):
             raise Violation(f"{unit.name} cuts micro-batch {newest} although it is to switch")
 
@@ -72,15 +78,15 @@ def _complete(worker: WorkerView) -> set[int]:
     return {each.number for each in lines if isinstance(each, Item) and each.result is not None}
 
 
-def _check_line(unit: UnitView) -> list[int]:
+def _check_line(name: str, line: Sequence[Item | Marker]) -> list[int]:
     """Check that micro-batches are in line in the order in which they were cut; return those that are away."""
     away: list[int] = []
     before = 0
-    for each in unit.line:
+    for each in line:
         if not isinstance(each, Item) or not each.number:
             continue
         if each.number <= before:
-            raise Violation(f"{unit.name}: {each.number} is in line behind {before}")
+            raise Violation(f"{name}: {each.number} is in line behind {before}")
         before = each.number
         if not each.is_complete:
             away.append(each.number)

@@ -461,7 +461,7 @@ def _elastic(seed: int) -> Scenario:
     random = Random(f"elastic {seed}")
     base = _rescaling(seed)
     most = random.choice([2, 3, 4])
-    least = random.randint(1, most - 1)
+    least, columns = random.randint(1, most - 1), most + random.choice([0, 1])
     driver_dies = random.random() < 0.1
     length_us = 6_000_000
     faults: list[Fault] = []
@@ -474,10 +474,10 @@ def _elastic(seed: int) -> Scenario:
     return replace(
         base,
         shape=random.choice([Shape.RUNNING, Shape.WINDOW, Shape.KEYED, Shape.STATELESS]),
-        partitions=draw_swell(random, length_us, most),
+        partitions=draw_swell(random, length_us, columns),
         options=replace(
             base.options,
-            parallelism=most,
+            parallelism=columns,
             workers=least,
             workers_most=most,
             worker_interval_us=100_000,

@@ -1,0 +1,36 @@
+"""The rhythm in which a worker reads its sources: all of them in one turn, however many they are."""
+
+from __future__ import annotations
+
+FEW_RECORDS = 4
+"""Fewer than this are not worth a turn of a worker, which costs as much as dozens of them,"""
+FEW_LINGERS = 5 / 3
+"""so more are let gather for so many times as long."""
+
+
+class Rhythm:
+    """When the sources of a worker were last read, and when it wakes up for them again.
+
+    Parameters
+    ----------
+    linger_us : int
+        Least time between two turns for which sources wake the worker up.
+    """
+
+    __slots__ = ("_few_us", "_found", "_linger_us", "_read_us")
+
+    def __init__(self, linger_us: int) -> None:
+        self._linger_us = linger_us
+        self._few_us = int(linger_us * FEW_LINGERS)
+        self._read_us = self._found = 0
+
+    def read(self, now_us: int, records: int) -> None:
+        """A source was read in the turn that began at ``now_us``."""
+        if now_us != self._read_us:
+            self._read_us, self._found = now_us, 0
+        self._found += records
+
+    @property
+    def next_us(self) -> int:
+        """When the next turn begins, if something is due by then."""
+        return self._read_us + (self._linger_us if self._found >= FEW_RECORDS else self._few_us)
