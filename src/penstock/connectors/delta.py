@@ -16,16 +16,17 @@ step  when           what                                                  after
 
 The log of a table holds the newest number of every application that writes to it; ours is called after job and sink.
 Two transactions of one application that overlap exclude each other, so a driver that was replaced adds nothing. With a
-key step 4 is a merge: rows replace those of the same key.
+key step 4 is a merge: rows replace those of the same key. Merges and compactions of ours take turns by a lock.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -55,6 +56,7 @@ _STATED = (TypeKind.TINYINT, TypeKind.SMALLINT, TypeKind.INT, TypeKind.BIGINT, T
 """Types whose least and greatest value is told to readers, so that they can leave files out."""
 _STAGED = "_penstock"
 """Where rows lie that are to be merged."""
+_LOCK = ".penstock.lock"
 _TEXT_MAX = 32
 _ATTEMPTS = 5
 """How often a transaction is tried that others come before."""
@@ -194,22 +196,23 @@ class Delta(FollowingSink):
         files: list[Any] = rows
         library, app = installed("deltalake", "delta"), files[0].app
         named = library.CommitProperties(app_transactions=[library.Transaction(app, epoch)])
-        for attempt in range(_ATTEMPTS):
-            table = self._table(schema)
-            if (table.transaction_version(app) or 0) >= epoch:
-                break  # it was committed before a crash, or by a driver that was replaced
-            if gone := next((each.path for each in files if not each.size), None):
-                raise self._refuse(f"'{gone}' of epoch {epoch} is gone, and not in the table", "Put it back.")
-            try:
-                (self._merge if self._key else self._append)(table, files, schema, named)
-                break
-            except library.exceptions.CommitFailedError:
-                if attempt == _ATTEMPTS - 1:
-                    raise  # others have changed the same rows each time
+        with _alone(self._path) if self._key else nullcontext():
+            for attempt in range(_ATTEMPTS):
+                table = self._table(schema)
+                if (table.transaction_version(app) or 0) >= epoch:
+                    break  # it was committed before a crash, or by a driver that was replaced
+                if gone := next((each.path for each in files if not each.size), None):
+                    raise self._refuse(f"'{gone}' of epoch {epoch} is gone, and not in the table", "Put it back.")
+                try:
+                    (self._merge if self._key else self._append)(table, files, schema, named)
+                    break
+                except library.exceptions.CommitFailedError:
+                    if attempt == _ATTEMPTS - 1:
+                        raise  # others have changed the same rows each time
         for each in files if self._key else ():
             (self._path / each.path).unlink(missing_ok=True)
         if self._compact_us is not None:
-            # A merge that finds files rewritten under it would be done again; rows that are added do not care.
+            # A merge would wait for it anyway; rows that are added do not care.
             self._compacting.begin(self._compact_us / 1e6, wait=bool(self._key))
 
     def _table(self, schema: Schema) -> Any:
@@ -260,6 +263,19 @@ def _app(job: str, operation: str) -> str:
     return f"penstock-{job or 'local'}-{operation}"
 
 
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Change rows that are in a table while no other process of ours does.
+
+    Transactions that only add exclude each other by their number. Those that remove files do not: of two compactions
+    that overlap, the library commits both, with every row twice.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    with (path / _LOCK).open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 class _Compacting:
     """Makes large files out of small ones now and then, in a thread beside the transactions."""
 
@@ -281,7 +297,8 @@ class _Compacting:
     def _run(self) -> None:
         library = installed("deltalake", "delta")
         try:
-            library.DeltaTable(str(self._path)).optimize.compact()
+            with _alone(self._path):
+                library.DeltaTable(str(self._path)).optimize.compact()
         except library.exceptions.DeltaError:
             pass  # somebody else has changed the same files: the next time
 
@@ -437,7 +454,7 @@ def delta(
         Default: rows are added.
     compact : str or number
         How often small files are rewritten as larger ones, such as ``"10m"``. What they replace stays until the table
-        is vacuumed. Default: never.
+        is vacuumed. Nobody else may compact the table meanwhile. Default: never.
 
     Examples
     --------

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.connectors.delta import Delta
+from penstock.connectors.delta import Delta, _alone, _Compacting
 from penstock.errors import InvalidOption, PenstockError, SinkFailed, TypeMismatch
 from penstock.testing import check_sink
 from penstock.testing.conformance.engine import Run
@@ -137,6 +137,23 @@ def test_small_files_become_larger_ones(tmp_path: Path) -> None:
     assert len(table.file_uris()) == 1
     assert sorted(row["n"] for row in rows_of(tmp_path / "t")) == [1, 2, 3, 4]
     assert table.transaction_version(f"penstock-{JOB}-out") == 4
+
+
+def test_two_compactions_take_turns(tmp_path: Path) -> None:
+    """The one of a driver that was replaced, and that of its successor: the library would commit both."""
+    job = Run(lambda: ps.delta(tmp_path / "t"), SCHEMA, JOB)
+    for epoch in range(1, 4):
+        job.epoch(epoch, rows(epoch))
+    job.end()
+    two = [_Compacting(tmp_path / "t") for _ in range(2)]
+    with _alone(tmp_path / "t"):
+        for each in two:
+            each.begin(0.0, wait=False)
+        assert len(deltalake.DeltaTable(str(tmp_path / "t")).file_uris()) == 3
+    for each in two:
+        each.finish()
+    assert len(deltalake.DeltaTable(str(tmp_path / "t")).file_uris()) == 1
+    assert sorted(row["n"] for row in rows_of(tmp_path / "t")) == [1, 2, 3]
 
 
 def test_a_run_that_finds_its_files_gone_knows_whether_they_are_in_the_table(tmp_path: Path) -> None:
