@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import cache
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -24,16 +23,9 @@ UNBOUNDED = 10_000_000
 LATENCIES, THROUGHPUTS = ("none", "string", "hash", "async"), ("calls", "records", "batches")
 
 
-@cache
-def asking(where: str) -> Any:
-    """Return this process's own client for coroutines."""
-    from redis.asyncio import Redis
-
-    return Redis.from_url(f"redis://{where}/0")
-
-
 def asked(where: str) -> Any:
     """Make an operation that asks for a record, and for all that wait at once."""
+    clients: list[Any] = []
 
     @ps.op(schema="number bigint not null, segment string")
     async def segment(record: Any) -> tuple[int, str | None]:
@@ -41,7 +33,11 @@ def asked(where: str) -> Any:
         return found
 
     async def many(records: list[Any]) -> list[tuple[int, str | None]]:
-        found = await asking(where).mget([b"user:%d" % record.user for record in records])
+        if not clients:
+            from redis.asyncio import Redis
+
+            clients.append(Redis.from_url(f"redis://{where}/0"))  # one for each worker
+        found = await clients[0].mget([b"user:%d" % record.user for record in records])
         return [(r.number, None if f is None else f.decode()) for r, f in zip(records, found, strict=True)]
 
     segment.many(many)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import sys
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import process_time
@@ -36,6 +36,8 @@ class Grid:
     ----------
     to_driver : int
         Messages that the driver has got.
+    turns : int
+        Turns of all workers together.
     calls : int
         Functions that were called in the driver's machine, while they are counted.
     driver_s : float
@@ -47,10 +49,9 @@ class Grid:
     def __init__(self, pipeline: Pipeline, workers: int, **options: object) -> None:
         self.plan = Plan.of(pipeline.graph(), Options.of(parallelism=workers, **options))  # type: ignore[arg-type]
         self.now_us = START_US
-        self.to_driver = self.calls = 0
+        self.to_driver = self.calls = self.turns = 0
         self.driver_s = 0.0
         self.ways: set[tuple[str, str]] = set()
-        self.kinds: Counter[str] = Counter()
         self.records: list[RecordCommit] = []
         self._disk: dict[str, bytes] = {}
         self._deliveries = Deliveries(self.plan)
@@ -58,19 +59,23 @@ class Grid:
         self._due: list[tuple[int, str]] = []
         self.driver = DriverMachine(self.plan, self.now_us, workers)
         self._machines = {name: self._worker(at, name) for at in range(workers) for name in [f"w{at}"]}
+        self._next_us = dict.fromkeys(self._machines, self.now_us)
+        """When each worker has its next turn; what else is said of it in the list is out of date."""
         for name in self._machines:
             heapq.heappush(self._due, (self.now_us, name))
         self._tick_us = self.now_us
 
     def _worker(self, at: int, name: str) -> WorkerMachine:
         identity = WorkerIdentity(at, at + 1, name)
-        return WorkerMachine(self.plan, identity, DRIVER, lambda: self.now_us * 1000, lambda: (0, 0), self.now_us)
+        return WorkerMachine(self.plan, identity, DRIVER, lambda: self.now_us * 1000, lambda: (0, 0, 0), self.now_us)
 
     def run(self, until: Callable[[], object], *, seconds: float = 60.0) -> None:
         """Run until something is so, for so much made-up time at the most."""
         end_us = self.now_us + int(seconds * 1e6)
         while not until():
             assert self.now_us < end_us, "it takes too long"
+            if self.driver.error is not None:
+                raise self.driver.error
             mail = self._mail[0][0] if self._mail else end_us
             worker = self._due[0][0] if self._due else end_us
             self.now_us = max(self.now_us, min(mail, worker, self._tick_us))
@@ -87,7 +92,9 @@ class Grid:
                     self._machines[to].receive(frames, self.now_us)
                     touched[to] = None
             while self._due and self._due[0][0] <= self.now_us:
-                touched[heapq.heappop(self._due)[1]] = None
+                due_us, name = heapq.heappop(self._due)
+                if self._next_us[name] == due_us:
+                    touched[name] = None
             for name in touched:
                 self._turn(name)
             self._drive()
@@ -137,7 +144,9 @@ class Grid:
         for endpoint, kind, frames in machine.sends(self.now_us):
             self._mail.append((self.now_us + DELAY_US, name, endpoint, [kind.value, *frames]))
         wake_us = self.now_us + 100 if left else machine.wake_us(self.now_us)
-        heapq.heappush(self._due, (max(self.now_us + 100, wake_us), name))
+        self._next_us[name] = max(self.now_us + 100, wake_us)
+        heapq.heappush(self._due, (self._next_us[name], name))
+        self.turns += 1
 
     @contextmanager
     def _measured(self) -> Iterator[None]:

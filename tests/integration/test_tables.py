@@ -49,11 +49,33 @@ def test_newer_rows_come_in_while_records_flow_and_a_worker_is_killed(
 def test_a_table_that_is_too_large_or_has_a_key_twice_is_refused_before_the_job_begins(queries: Any) -> None:
     stream = ps.stream("orders", ps.records([(1,)], schema="id bigint"))
     wide = queries.range(1000).selectExpr("id", "repeat('x', 1000) AS text")
-    with pytest.raises(LimitExceeded, match=r"a DataFrame.*stream\.transform\(lambda df: df\.join"):
+    with pytest.raises(LimitExceeded, match=r"a DataFrame.*mapped=False"):
         ps.run(stream.lookup(ps.table(wide, key="id", limit_bytes=100_000), on="id").to(ps.memory()), parallelism=1)
     twice = queries.range(10).selectExpr("id % 5 AS id", "1 AS n")
     with pytest.raises(InvalidOption, match="is there twice"):
         ps.run(stream.lookup(ps.table(twice, key="id"), on="id").to(ps.memory()), parallelism=1)
+
+
+def test_a_table_of_any_size_is_joined_and_gives_what_a_mapped_one_does(queries: Any) -> None:
+    given = [(1, 10), (2, 20), (None, 30), (7, 40), (1, 50)]
+    orders = ps.stream("orders", ps.records(given, schema="customer bigint, v bigint"))
+    customers = queries.createDataFrame([(i, f"name{i}", i % 2) for i in range(5)], "id bigint, name string, kind int")
+    pipeline, sinks = None, {}
+    for how in ("inner", "left"):
+        for mapped in (True, False):
+            sink = sinks[how, mapped] = ps.memory()
+            found = orders.lookup(ps.table(customers, key="id", mapped=mapped), on="customer", how=how)
+            assert found.schema.ddl == "customer bigint, v bigint, name string, kind int"
+            ending = found.to(sink, name=f"{how}-{mapped}")
+            pipeline = ending if pipeline is None else pipeline + ending
+    ps.run(pipeline, parallelism=1, name="joined")
+    for how in ("inner", "left"):
+        rows = [sorted(map(repr, sinks[how, mapped].rows)) for mapped in (True, False)]
+        assert rows[0] == rows[1]
+        assert len(rows[0]) == (3 if how == "inner" else 5)
+    history = ps.backfill(orders.lookup(ps.table(customers, key="id", mapped=False), on="customer").to(ps.memory()))
+    (frame,) = history.values()
+    assert sorted((row.v, row.name) for row in frame.collect()) == [(10, "name1"), (20, "name2"), (50, "name1")]
 
 
 def test_files_of_text_are_tables_in_a_job_and_in_a_backfill(queries: Any, tmp_path: Path) -> None:

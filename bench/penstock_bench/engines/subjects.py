@@ -77,7 +77,7 @@ class Built(Subject):
 
 
 _BUILT: dict[str, Workload[Any]] = {
-    **{name: AT_SINK.get(name, each) for name, each in WORKLOADS.items() if each.line is not None},
+    **{name: shown for name, each in WORKLOADS.items() if (shown := AT_SINK.get(name, each)).line is not None},
     **SERVED,
 }
 """By name; `yahoo` has a row whenever a count changes, which a store would upsert."""

@@ -9,10 +9,12 @@ import typer
 
 from penstock.cli.load import load
 from penstock.cli.outcome import Exit, told
-from penstock.cli.run import FileArgument, ParallelismOption
+from penstock.cli.run import FileArgument, ParallelismOption, PyFilesOption, shipped
 from penstock.errors import InvalidOption, SparkFailed
+from penstock.pipeline.options import Options
 from penstock.runtime.bootstrap import bootstrap as bootstrapped
 from penstock.runtime.java import check_java
+from penstock.runtime.shipping import ship
 from penstock.runtime.spark import short_error
 from penstock.spark.backfill import backfill as compiled
 
@@ -38,6 +40,7 @@ def backfill(
         typer.Option("--until", metavar="NAME=CUT", help="With --state: cut a source at 0:1200,1:900 or a time."),
     ] = None,
     parallelism: ParallelismOption = None,
+    py_files: PyFilesOption = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in the output directory.")] = False,
 ) -> None:
     """Run the pipelines of a file over history, as Spark batch jobs: no workers, no checkpoint, any size.
@@ -47,11 +50,12 @@ def backfill(
     """
     with told(Exit.REFUSED):
         inputs = read_inputs(given or [])
+        sent = shipped(py_files, None)
         loaded = load(file)
         if output is not None and output.exists() and any(output.iterdir()) and not overwrite:
             raise InvalidOption(option="--output", given=str(output), allowed="an empty directory, or --overwrite")
         check_java()
-        session = _session(master) if master is not None else None
+        session = _session(master, Options.of(py_files=sent.get("py_files", ()))) if master is not None else None
         if state is None:
             if until:
                 raise InvalidOption(option="--until", given=until[0], allowed="together with --state")
@@ -93,10 +97,12 @@ def read_cuts(given: list[str]) -> dict[str, object]:
     return cuts
 
 
-def _session(master: str) -> object:
+def _session(master: str, sent: Options) -> object:
     from penstock.spark.sessions import new_session
 
-    return new_session(master)
+    session = new_session(master)
+    ship(session, sent)
+    return session
 
 
 def read_inputs(given: list[str]) -> dict[str, str]:

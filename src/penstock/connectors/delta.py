@@ -232,14 +232,14 @@ class Delta(FollowingSink):
         )
 
     def _merge(self, table: Any, files: list[Any], schema: Schema, named: Any) -> None:
-        del schema
         rows = pa.concat_tables([pq.read_table(self._path / each.path) for each in files])
         # A merge cannot change a row twice: the last one of a key is what the earlier ones lead to.
         numbered = rows.append_column("_at", pa.array(range(rows.num_rows)))
         rows = rows.take(numbered.group_by(list(self._key)).aggregate([("_at", "max")])["_at_max"])
-        same = " AND ".join(f'old."{name}" = new."{name}"' for name in self._key)
+        same = " AND ".join(f"old.`{name}` = new.`{name}`" for name in self._key)
         merge = table.merge(rows, same, source_alias="new", target_alias="old", commit_properties=named)
-        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+        values = {f"old.`{name}`": f"new.`{name}`" for name in schema.names}  # the table may have more columns
+        merge.when_matched_update(values).when_not_matched_insert(values).execute()
 
     def finish(self) -> None:
         super().finish()

@@ -29,7 +29,7 @@ REQUESTS_MAX = 64
 REQUEST_S = 10.0
 BIND_S = 30.0
 """How long the port is waited for, which the process before this one may still hold."""
-RESERVE_S = 3.0
+RESERVE_S = 10.0
 """The same, before the job starts."""
 _TOKEN_MIN = 8
 

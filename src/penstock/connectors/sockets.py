@@ -18,7 +18,7 @@ _POLL_US = 2_000
 _RETRY_US = 500_000
 PATIENCE_US = 60_000_000
 """How long a server that is away is waited for."""
-RESERVE_S = 3.0
+RESERVE_S = 10.0
 """How long a port is waited for before the job starts, which a run before this one may still hold."""
 _READ_BYTES = 256 * 1024
 _PACKET_BYTES = 65_535

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import pyarrow as pa
 
@@ -52,6 +53,8 @@ class Block:
         Epoch or end marker.
     size_bytes : int
         What the records weigh, packed: estimated where the block is made of rows, exact once it has travelled.
+    place : object or None
+        Where the source records are that they were made of, for a reader in this process that may have to name one.
     """
 
     first: int
@@ -68,6 +71,7 @@ class Block:
     mark: Mark = Mark.NONE
     packed: bytes | None = None
     size_bytes: int = 0
+    place: Any = None
 
     def as_rows(self, schema: Schema) -> list[Record]:
         """Return the records as rows."""

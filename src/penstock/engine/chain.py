@@ -125,7 +125,7 @@ class Chain:
         self.stateful = first if isinstance(first, StatefulOperator) else None
         if self.stateful is not None:
             self.stateful.rows_max = max(1, plan.options.state_slice // 4)
-        self._lineage = Lineage(unit, plan.start_us, self.stages) if unit.source is not None else None
+        self._lineage = Lineage.of(unit, plan, self.stages)
         self._sources = plan.sources_of(unit.id)
 
     def waited_ns(self) -> int:
@@ -214,6 +214,15 @@ class Chain:
                 passed.sides[index, DEAD_LETTERS] = self._lineage.letters(index, failures, origin, rows)
             elif failures.letters:
                 passed.sides[index, DEAD_LETTERS] = [placed(each, self._sources) for each in failures.letters]
+
+    def reread(self, origin: Place) -> Iterable[Record]:
+        """The source records at a place, once more."""
+        return self._source_rows([], 1, origin)
+
+    def name_source(self, error: OperationFailed, origin: Place | None) -> None:
+        """Write into an error of the first operation which source record it is about, if that is known."""
+        if origin is not None and self._lineage is not None:
+            self._lineage.place(error, 0, origin, partial(self.reread, origin))
 
     def _source_rows(self, entered: list[Record], first: int, origin: Place | None) -> Iterable[Record]:
         """The source records of a block: what entered the chain, unless operations before ``first`` have run it."""

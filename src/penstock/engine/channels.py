@@ -17,6 +17,11 @@ from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 
 SEND_BLOCKS_PER_STEP = 64
+LINGER_PEERS_MIN = 32
+LINGER_US_PER_PEER = 50
+"""In a job of so many workers a peer gets at most one message of blocks in this time for each of them. What is dealt
+out to many is little for each, and a message for every record would cost more than the records. The first one goes at
+once, so a calm stream waits for nothing."""
 
 PeerFrames = tuple[int, list[bytes]]
 """Which worker, and the frames of one message to it."""
@@ -43,6 +48,9 @@ class Channels:
         """More was to be sent than goes out in one turn."""
         self._timer_us = NEVER_US
         """Before this nothing is to be sent again, and no acknowledgement is due; a lower bound."""
+        self._linger_us = self._lingers()
+        self._sent_us: dict[int, int] = {}
+        """By worker: when it was last sent blocks, where that is asked for."""
         self._window = max(1, plan.options.queue_records // 2)
         self._window_bytes = max(1, plan.options.queue_bytes // 2)
         self._message_bytes = plan.options.block_bytes
@@ -60,8 +68,13 @@ class Channels:
         self._waiting.pop(channel, None)
         return receiver
 
+    def _lingers(self) -> int:
+        workers = len(set(self._plan.placement)) or self._plan.workers
+        return LINGER_US_PER_PEER * workers if workers >= LINGER_PEERS_MIN else 0
+
     def tidy(self, worker: int) -> None:
         """Forget channels that no longer lead from or to this worker: an end of them has moved."""
+        self._linger_us = self._lingers()
         here = self._plan.worker_of
         for ends, own, other in ((self.senders, 1, 2), (self.receivers, 2, 1)):
             for channel in [c for c in ends if here(c[own]) != worker or here(c[other]) == worker]:
@@ -119,10 +132,14 @@ class Channels:
             self._tick(now_us, held)
         sent: list[PeerFrames] = []
         packed: dict[int, list[bytes]] = {}
-        heavy_bytes = 0
-        worker_of = self._plan.worker_of
+        heavy_bytes, lingering_us = 0, NEVER_US
+        worker_of, linger_us = self._plan.worker_of, self._linger_us
         for channel, sender in self.senders.items():
             if not (sender.bell.rung or look) or (held and self._leads_to(channel, held)):
+                continue
+            if linger_us and (ready_us := self._sent_us.get(worker_of(channel.consumer), 0) + linger_us) > now_us:
+                sender.bell.rung = True
+                lingering_us = min(lingering_us, ready_us)
                 continue
             sender.bell.rung = False
             for at in range(SEND_BLOCKS_PER_STEP):
@@ -145,11 +162,14 @@ class Channels:
             else:
                 self._left = sender.bell.rung = True
             self._timer_us = min(self._timer_us, now_us + RESEND_US_MIN)
+        if linger_us:
+            self._sent_us |= dict.fromkeys([*packed, *(worker for worker, _ in sent)], now_us)
         for channel, receiver in self.receivers.items():
             if receiver.ack_now and (ack := receiver.ack(now_us)) is not None:
                 packed.setdefault(worker_of(channel.producer), []).append(self._acknowledge(channel, receiver, ack))
         if is_time:
             self._timer_us = self._next_us(held)
+        self._timer_us = min(self._timer_us, lingering_us)
         sent += packed.items()
         return sent
 

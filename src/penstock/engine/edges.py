@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from penstock.dataset import Bell, Block, Log, Mark, Receiver, Scale
 from penstock.engine.event_time import Origin
 from penstock.engine.heat import SAMPLE_RECORDS, Heat
+from penstock.engine.lineage import Place, source_behind
 from penstock.engine.snapshot import InputState
 from penstock.metrics.times import later
 from penstock.operators.keys import Partitioner
@@ -27,7 +28,7 @@ class Span:
     A piece of work begins with one id; outputs that have to cut it into several blocks move ``last`` on.
     """
 
-    __slots__ = ("due_us", "epoch", "event_time_us", "first", "idle", "lane", "last", "mark", "straggler_us")
+    __slots__ = ("due_us", "epoch", "event_time_us", "first", "idle", "lane", "last", "mark", "place", "straggler_us")
 
     def __init__(self) -> None:
         self.first = 0
@@ -39,6 +40,7 @@ class Span:
         self.straggler_us: int | None = None
         self.idle: bool | None = None
         self.mark = Mark.NONE
+        self.place: Place | None = None
 
 
 class EdgeOutput:
@@ -71,20 +73,12 @@ class EdgeOutput:
         self._epoch = 1
         self._scale = Scale()
         self._block_bytes = plan.options.block_bytes
+        self._names_source = source_behind(plan, edge) is not None
 
     @property
     def is_filling(self) -> bool:
         """Whether so much is kept for replay that an epoch should be committed soon."""
         return any(log.is_filling for log in self.logs)
-
-    @property
-    def has_unannounced(self) -> bool:
-        """Whether some consumer does not know of ids that have passed."""
-        following = self._next_id
-        for log in self.logs:  # noqa: SIM110 (asked at every step: no generator)
-            if log.next_id < following:
-                return True
-        return False
 
     def emit(self, span: Span, rows: list[Record]) -> None:
         """Write the records of a span, dealt out to the logs of their owners."""
@@ -126,10 +120,11 @@ class EdgeOutput:
         if not count and span.mark is Mark.NONE and span.idle is None:
             self._event_time[i] = reached
             return
-        size_bytes = len(packed)
+        size_bytes, place = len(packed), span.place if self._names_source else None
         if rows:
             size_bytes = count * self._scale.record_bytes
             if size_bytes > self._block_bytes and count > 1:
+                place = None  # that of the first piece
                 rows = self._cut(i, span, rows, -(-size_bytes // self._block_bytes))
                 size_bytes = size_bytes * len(rows) // count
                 count = len(rows)
@@ -150,6 +145,7 @@ class EdgeOutput:
                 span.mark,
                 packed or None,
                 size_bytes,
+                place,
             )
         )
         self._event_time[i] = None

@@ -16,9 +16,10 @@ import pyarrow as pa
 from penstock.connectors.base import Run, SourceColumns, SourceReader, Spot
 from penstock.engine.stage import Stage
 from penstock.errors import OperationFailed, PenstockError
+from penstock.operators.base import MAIN
 from penstock.operators.errors import Failure, Failures, placed
 from penstock.operators.members import traced
-from penstock.pipeline.plan import UnitSpec
+from penstock.pipeline.plan import EdgeSpec, Mode, Plan, UnitSpec
 from penstock.types import Record
 
 Reread = Callable[[], Iterable[Record]]
@@ -42,6 +43,14 @@ class Place(msgspec.Struct, array_like=True):
         if follows and self.runs and runs:
             self.runs[-1] = Run(self.runs[-1].at, self.runs[-1].count + runs.pop(0).count)
         self.runs += runs
+
+
+def source_behind(plan: Plan, edge: EdgeSpec) -> UnitSpec | None:
+    """The unit whose source records an edge brings, where those who call functions for them may have to name one."""
+    before, behind = plan.units[edge.producer], plan.units[edge.consumer]
+    calls = bool(behind.ops) and behind.ops[0].waits
+    whole = edge.mode is Mode.FORWARD and edge.port == MAIN and edge.op_index == len(before.ops) - 1
+    return before if calls and whole and before.source is not None else None
 
 
 def read_place(reader: SourceReader, runs: Sequence[Run]) -> SourceColumns:
@@ -68,6 +77,15 @@ class Lineage:
         self._stages = stages
         self._first = first
         self._lead: list[Stage] | None = None
+
+    @staticmethod
+    def of(unit: UnitSpec, plan: Plan, stages: list[Stage]) -> Lineage | None:
+        """That of a unit that reads a source, or calls a function for what the unit before it has read."""
+        if unit.source is not None:
+            return Lineage(unit, plan.start_us, stages)
+        edges = plan.inputs(unit.id)
+        before = source_behind(plan, edges[0]) if len(edges) == 1 else None
+        return Lineage(before, plan.start_us, [], len(before.ops)) if before is not None else None
 
     def letters(self, at: int, failures: Failures, origin: Place, rows: Reread) -> list[Record]:
         """The dead letters of the stage at ``at``, with the source records that they were made of."""

@@ -120,9 +120,7 @@ class Unit:
         """When there is something to do without a bell; 0: something is away, so it is looked at in every turn."""
         self.blocked = Stopwatch(clock_ns)
         """How long it has waited for room in its outputs: back-pressure, not its own load."""
-        self._ending = False
-        """The end is in the line: nothing more is taken."""
-        self._holds = self._is_held = False
+        self._holds = self._is_held = self._ending = False  # ending: the end is in the line, nothing more is taken
         self.tap: Tap | None = None
         """Keeps some of what comes to the unit, while a sample of it is wanted."""
         if whole := plan.whole(spec):
@@ -218,7 +216,7 @@ class Unit:
     def _leave(self, taken: Taken, passed: Passed, now_us: int) -> None:
         """Let out what has passed the whole chain here."""
         span = self._span
-        span.due_us = taken.due_us
+        span.due_us, span.place = taken.due_us, taken.place
         self.times.leave(taken.origin, span)
         self._emit(passed.rows, passed.sides)
         if self.switches.measured and taken.rows:
@@ -357,7 +355,7 @@ class Unit:
                 pieces = self.times.run(Passed(came), item.due_us, origin, after, None, item.place)
             for packed in staged:
                 self.chain.adopt(item.range.last, packed)
-        span.due_us = item.due_us
+        span.due_us, span.place = item.due_us, None
         for passed, each in pieces:
             span.first = span.last = self._next_id
             self.times.leave(each, span)

@@ -162,7 +162,10 @@ def _gather(path: Path, into: Path) -> None:
 def make_importable(py_files: tuple[str, ...]) -> None:
     """Let this process import what ``py_files`` hold, as the workers can; before the program is read."""
     if py_files:
-        sys.path.insert(0, str(gathered(py_files)))
+        directory = str(gathered(py_files))
+        sys.path.insert(0, directory)
+        # A Spark that is embedded here starts its processes with this.
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [directory, os.environ.get("PYTHONPATH")]))
         importlib.invalidate_caches()
 
 

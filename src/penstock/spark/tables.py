@@ -11,17 +11,18 @@ import os
 import tempfile
 import weakref
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from penstock.checks import Whole
+from penstock.checks import Flag, Whole
 from penstock.connectors.mapped import shared_table, write_table
 from penstock.connectors.parquet_files import parquet_files
 from penstock.connectors.store import is_url, shown
 from penstock.durations import format_us, parse_us
 from penstock.errors import InvalidOption, LimitExceeded, PenstockError, SourceFailed, SourceMissing, TypeMismatch
-from penstock.operators import Finder, LookupTable, check_keys
+from penstock.operators import Finder, Lookup, LookupTable, Operation, Transform, check_keys
 from penstock.operators import table as plain_table
 from penstock.operators.stateless.lookup import TablePlace
 from penstock.spark import sources
@@ -49,12 +50,15 @@ class SparkTable(LookupTable):
         How often it is loaded again.
     """
 
-    def __init__(self, given: Any, schema: Schema, key: str, refresh_us: int | None, limit_bytes: int) -> None:
+    def __init__(
+        self, given: Any, schema: Schema, key: str, refresh_us: int | None, limit_bytes: int, mapped: bool = True
+    ) -> None:
         self.schema = schema
         (self.key,) = check_keys(schema, (key,))
         self.identity = uuid4().hex
         self.refresh_us = refresh_us
         self.limit_bytes = limit_bytes
+        self._mapped = mapped
         self._given = given
         self._shown = f"'{shown(given)}'" if isinstance(given, str) else "a DataFrame"
 
@@ -85,14 +89,30 @@ class SparkTable(LookupTable):
 
     def too_large(self, size_bytes: int) -> LimitExceeded:
         """The error that says what to write instead."""
-        kind = "…" if self._shown == "a DataFrame" else f"spark.read.load({self._shown})"
         return LimitExceeded(
             what=f"bytes of the table of {self._shown}",
             limit=self.limit_bytes,
             got=size_bytes,
-            hint="Give limit_bytes= more, or fewer columns; or have Spark join it: "
-            f'stream.transform(lambda df: df.join({kind}, "{self.key}"), schema=…).',
+            hint="Give limit_bytes= more, or fewer columns; or have Spark join it: mapped=False.",
         )
+
+    def joined(self, lookup: Lookup, schema: Schema) -> Operation | None:
+        if self._mapped:
+            return None
+        output = lookup.bind(schema)
+        added = [name for name in output.names if name not in schema]
+
+        def join(df: Any) -> Any:
+            from pyspark.sql.functions import col
+
+            def named(name: str, alias: str) -> Any:
+                return col(f"`{name.replace('`', '``')}`").alias(alias)
+
+            columns = [named(self.key, lookup.on), *(named(name, name) for name in added)]
+            rows = self.frame(self.session(df.sparkSession)).select(*columns)
+            return df.join(rows, lookup.on, lookup.how.value).select(*(named(name, name) for name in output.names))
+
+        return JoinedLookup(join, output, f"{lookup.how.value} on {lookup.on}, {self._shown}")
 
     def finder(self) -> Finder:
         look_s = None if self.refresh_us is None else min(self.refresh_us / 4e6, _LOOK_S_MAX)
@@ -109,6 +129,20 @@ class SparkTable(LookupTable):
         path = directory / self.identity
         write_table(path, [ours(each, self.schema) for each in rows.to_batches()], self.schema, self.key)
         return str(path)
+
+
+@dataclass(frozen=True)
+class JoinedLookup(Transform):
+    """A lookup in a table that is too large to be mapped: a join, as a Spark SQL job for each micro-batch."""
+
+    told: str = ""
+    kind = "lookup"
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**super().__getstate__(), "told": self.told}
+
+    def describe(self) -> str:
+        return f"{self.told}, joined by {super().describe()}"
 
 
 def _remove(directory: Path) -> None:
@@ -147,6 +181,7 @@ def table(
     schema: str | Schema | None = None,
     refresh: str | float | None = None,
     limit_bytes: int = LIMIT_BYTES,
+    mapped: bool = True,
 ) -> LookupTable:
     """Make a table for :meth:`Stream.lookup`.
 
@@ -163,8 +198,10 @@ def table(
         How often the rows of a DataFrame, path or place are read again, while records go on; once, at the start,
         where it is not given.
     limit_bytes : int
-        How large what Spark loads may be, as Arrow columns; one GB if it is not given. Above that, have Spark join:
-        :meth:`Stream.transform`.
+        How large what Spark loads may be, as Arrow columns; one GB if it is not given.
+    mapped : bool
+        False for a DataFrame or path of any size: nobody loads it, Spark joins each micro-batch with it. Such a lookup
+        has a batch form only, which takes some tenths of a second; see :meth:`Stream.transform`.
 
     Notes
     -----
@@ -178,11 +215,14 @@ def table(
     >>> ps.table("ads.parquet", key="ad", refresh="5m")                                   # doctest: +SKIP
     >>> ps.table(spark.table("ads").where("live"), key="ad")                              # doctest: +SKIP
     >>> ps.table(ps.postgres(dsn, "ads"), key="ad", refresh="5m")                         # doctest: +SKIP
+    >>> ps.table("users/*.parquet", key="user", mapped=False)                             # doctest: +SKIP
     """
     is_path = isinstance(rows, str | os.PathLike)
     if not is_path and not _is_dataframe(rows):
         if limit_bytes != LIMIT_BYTES:
             raise InvalidOption(option="limit_bytes", given=limit_bytes, allowed="for a DataFrame or a path only")
+        if not Flag().read("mapped", mapped):
+            raise InvalidOption(option="mapped", given=mapped, allowed="for a DataFrame or a path only")
         if not isinstance(rows, TablePlace | Iterable):
             hint = "Give rows, a DataFrame, a path, or a place such as ps.postgres(…)."
             raise TypeMismatch(what=f"{type(rows).__name__} is no table.", hint=hint)
@@ -196,4 +236,7 @@ def table(
                 raise SourceMissing(path=given, read="by Spark")
     refresh_us = None if refresh is None else parse_us(refresh, option="refresh")
     limit = Whole(1, LIMIT_BYTES_MAX).read("limit_bytes", limit_bytes)
-    return SparkTable(given, _schema_of(given, schema), key, refresh_us, limit)
+    if not Flag().read("mapped", mapped) and refresh_us is not None:
+        allowed = "for tables that are mapped: a join finds newer rows by itself, within 30 s"
+        raise InvalidOption(option="refresh", given=refresh, allowed=allowed)
+    return SparkTable(given, _schema_of(given, schema), key, refresh_us, limit, mapped)

@@ -220,6 +220,21 @@ def test_what_does_not_fit_is_refused_before_the_start(tmp_path: Path) -> None:
     assert not (tmp_path / "g").exists()
 
 
+@pytest.mark.parametrize("key", [(), "two words"])
+def test_a_table_with_more_columns_keeps_them_and_names_may_be_odd(tmp_path: Path, key: str) -> None:
+    columns = [pa.field("two words", pa.int64()), pa.field("Day", pa.string()), pa.field("x", pa.int64())]
+    path = existing(tmp_path / "t", pa.schema(columns))
+    deltalake.write_deltalake(path, pa.table({"two words": [1], "Day": ["old"], "x": [5]}), mode="append")
+    schema = Schema.parse("`two words` bigint, Day string")
+    job = Run(lambda: ps.delta(path, key=key), schema, JOB)
+    job.epoch(1, [schema.record_type(1, "new"), schema.record_type(2, "new")])
+    job.end()
+    found = sorted((row["two words"], row["Day"], row["x"]) for row in rows_of(path) if row["Day"] == "new")
+    added = [(1, "new", 5 if key else None), (2, "new", None)]
+    assert found == added
+    assert len(rows_of(path)) == (2 if key else 3)
+
+
 def test_a_record_without_a_key_ends_the_job(tmp_path: Path) -> None:
     job = Run(lambda: ps.delta(tmp_path / "t", key="day"), SCHEMA, JOB)
     job.write([SCHEMA.record_type(1, None)])

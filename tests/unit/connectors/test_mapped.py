@@ -17,6 +17,7 @@ from penstock.connectors.mapped import SharedTable, write_table
 from penstock.errors import InvalidOption, PenstockError, SourceMissing, TypeMismatch
 from penstock.operators import ErrorPolicy, Errors, Finder, Form, Lookup
 from penstock.operators.stateless.lookup import How, LookupTable, Table
+from penstock.pipeline.explain import explain_plan
 from penstock.runtime.job import plan_of
 from penstock.runtime.tables import tables_of
 from penstock.spark.tables import SparkTable
@@ -115,6 +116,9 @@ def test_a_key_that_is_there_twice_is_named(tmp_path: Path) -> None:
         ({"rows": "rows.parquet", "key": "k", "refresh": "often"}, InvalidOption, "refresh='often'"),
         ({"rows": "rows.parquet", "key": "k", "limit_bytes": 0}, InvalidOption, "limit_bytes=0"),
         ({"rows": [("a", 1)], "schema": "k string, n int", "key": "k", "limit_bytes": 5}, InvalidOption, "a path only"),
+        ({"rows": [("a", 1)], "schema": "k string, n int", "key": "k", "mapped": False}, InvalidOption, "a path only"),
+        ({"rows": "rows.parquet", "key": "k", "mapped": False, "refresh": "5m"}, InvalidOption, "within 30 s"),
+        ({"rows": "rows.parquet", "key": "k", "mapped": 0}, InvalidOption, "True or False"),
         ({"rows": 5, "key": "k"}, TypeMismatch, "int is no table"),
     ],
 )
@@ -134,7 +138,7 @@ def test_a_path_knows_its_columns_and_says_how_often_it_is_read(tmp_path: Path) 
     assert isinstance(table, SparkTable)
     assert table.schema.ddl == "k string, n bigint"
     assert table.describe() == f"'{tmp_path}/rows.parquet', loaded again every 5m"
-    assert "transform(lambda df: df.join" in str(table.too_large(5))
+    assert "mapped=False" in str(table.too_large(5))
 
 
 def test_tables_inside_alternatives_are_loaded_too(tmp_path: Path) -> None:
@@ -143,3 +147,15 @@ def test_tables_inside_alternatives_are_loaded_too(tmp_path: Path) -> None:
     stream = ps.stream("in", ps.records([("a",)], schema="k string"))
     chosen = stream.alternatives("find", new=lambda s: s.lookup(one, on="k"), old=lambda s: s.lookup(two, on="k"))
     assert tables_of(plan_of(chosen.to(ps.memory()), parallelism=1)) == [one, two]
+
+
+def test_a_table_that_is_not_mapped_is_joined_in_batch_form_only(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"k": ["a"], "n": [1]}), tmp_path / "rows.parquet")
+    table = ps.table(tmp_path / "rows.parquet", key="k", mapped=False)
+    stream = ps.stream("in", ps.records([("a", 2)], schema="id string, v bigint"))
+    found = stream.lookup(table, on="id", how="left", name="names")
+    assert found.schema.ddl == "id string, v bigint, n bigint"
+    told = explain_plan(plan_of(found.to(ps.memory())), width=400)
+    assert f"left on id, '{tmp_path}/rows.parquet', joined by a Spark SQL job for each micro-batch" in told
+    with pytest.raises(TypeMismatch, match="operation 'lookup': 'v' is bigint, but the table's key 'k' is string"):
+        stream.lookup(table, on="v")

@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock.dataset import NEVER_US, Block, ChannelId, Log, Receiver, Sender
-from penstock.engine.channels import Channels
+from penstock.engine.channels import LINGER_PEERS_MIN, LINGER_US_PER_PEER, Channels
 from penstock.engine.edges import READER
 from penstock.errors import LimitExceeded
 from penstock.pipeline.options import Options
@@ -22,16 +22,16 @@ MS = 1_000
 class Play:
     """Two workers, and a log of worker 0 that worker 1 reads."""
 
-    def __init__(self, **sizes: int) -> None:
+    def __init__(self, workers: int = 2, **sizes: int) -> None:
         stream = ps.stream("in", ps.records([("a",)], schema="k string")).filter(ps.col("k") != "", name="kept")
         pipeline = stream.key_by("k").filter(ps.col("k") != "").to(ps.memory())
-        self.plan = Plan.of(pipeline.graph(), replace(Options.of(parallelism=2), **sizes))
+        self.plan = Plan.of(pipeline.graph(), replace(Options.of(parallelism=workers), **sizes))
         (edge,) = [each for each in self.plan.edges if each.keys]
         self.record = edge.schema.record_type
         self.log = Log("log", [READER])
         self.ends = Channels(self.plan, 10), Channels(self.plan, 11)
         for end in self.ends:
-            end.peers = {0: 10, 1: 11}
+            end.peers = {0: 10, 1: 11}  # others are not heard of here
         channel = ChannelId(edge.id, 0, 1)
         self.ends[0].open_sender(channel, self.log)
         self.receiver = self.ends[1].open_receiver(channel, 0)
@@ -149,3 +149,22 @@ def test_a_timer_looks_only_at_channels_that_wait_for_something(monkeypatch: pyt
     play.send(2_000 * MS)
     assert sending.wake_us == receiving.wake_us == NEVER_US
     assert len(looks) < 10, looks
+
+
+def test_in_a_large_job_blocks_for_one_peer_are_sent_together_and_the_first_at_once() -> None:
+    play = Play(workers=LINGER_PEERS_MIN)
+    linger_us = LINGER_PEERS_MIN * LINGER_US_PER_PEER
+    play.write(1)
+    assert len(play.send(10 * MS)) == 1
+    play.write(2)
+    play.write(3)
+    assert play.send(10 * MS + linger_us - 1) == []
+    assert play.ends[0].wake_us == 10 * MS + linger_us
+    assert len(play.send(10 * MS + linger_us)) == 1
+    assert play.read() == [1, 2, 3]
+    play.write(4)
+    assert len(play.send(10 * MS + 2 * linger_us)) == 1
+    small = Play()
+    for length in (1, 2):
+        small.write(length)
+        assert len(small.send(10 * MS)) == 1

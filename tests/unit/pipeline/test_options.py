@@ -61,7 +61,7 @@ def test_a_local_master_needs_a_slot_for_every_worker() -> None:
     ("option", "value"),
     [
         *(("name", value) for value in ("", "a b", "-a", "a/b", "x" * 65, None, 5, "a\n")),
-        *(("parallelism", value) for value in (0, -1, 129, 1.0, "2", True)),
+        *(("parallelism", value) for value in (0, -1, 257, 1.0, "2", True)),
         *(("master", value) for value in ("", "locl", "local[]", "local[x]", "spark://", 5, "local[2] ")),
         *(("epoch", value) for value in (0, -1, "9ms", "1", "soon", float("nan"), float("inf"), None, "400d", True)),
         *(("idle", value) for value in (0, "0s", "-1s", [])),
@@ -74,7 +74,7 @@ def test_a_local_master_needs_a_slot_for_every_worker() -> None:
         *(("group_size", value) for value in (0, -1, 1001, 2.0, "2", True)),
         *(
             ("workers", value)
-            for value in (0, -1, 129, 1.5, True, "", "x", "6-2", "0-2", (2,) * 3, (), (6, 2), (1, "2"))
+            for value in (0, -1, 257, 1.5, True, "", "x", "6-2", "0-2", (2,) * 3, (), (6, 2), (1, "2"))
         ),
         *(("worker_interval", value) for value in (0, "99ms", "2h", "often", None)),
     ],

@@ -21,7 +21,7 @@ def numbers() -> ps.Stream:
     [
         ({"parallelism": 0}, "parallelism=0"),
         ({"parallelism": -1}, "parallelism=-1"),
-        ({"parallelism": 1_000_000}, "1 to 128"),
+        ({"parallelism": 1_000_000}, "1 to 256"),
         ({"parallelism": True}, "parallelism=True"),
         ({"paralelism": 2}, "Did you mean 'parallelism'"),
         ({"epoch": "0s"}, "epoch='0s'"),

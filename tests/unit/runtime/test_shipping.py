@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import zipfile
 from pathlib import Path
@@ -76,12 +77,14 @@ def test_what_py_files_hold_is_imported_from_one_directory(
     assert (options.py_files, options.files) == (given, (files["notes.txt"],))
     check_sent(options)
     monkeypatch.setattr("sys.path", list(sys.path))
+    monkeypatch.setenv("PYTHONPATH", "before")
     shipping.make_importable(options.py_files)
     names = ("shipped_module", "shipped_package", "shipped_inside")
     assert [importlib.import_module(name).VALUE for name in names] == [1, 2, 3]
     for name in names:
         monkeypatch.delitem(sys.modules, name)
     assert shipping.gathered(given) == Path(sys.path[0])
+    assert os.environ["PYTHONPATH"] == f"{sys.path[0]}{os.pathsep}before"
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ class RedisTable(LookupTable):
             )
 
         def of_string(key: object, answer: bytes | None) -> Record | None:
-            return None if answer is None else of_texts(key, [answer])
+            return None if answer is None else values(key, [answer if binary[0] else texts[0](answer.decode())])
 
         def of_json(key: object, answer: bytes | None) -> Record | None:
             if answer is None:

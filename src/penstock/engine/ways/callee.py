@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 from penstock.engine.chain import Passed
 from penstock.engine.line import Item
+from penstock.engine.lineage import Place
 from penstock.metrics.times import sooner
-from penstock.operators import Errors, MapAsync, Result
+from penstock.operators import DEAD_LETTERS, Errors, MapAsync, Result
 from penstock.operators.alternatives import AlternativesOperator
-from penstock.operators.errors import Failures
+from penstock.operators.errors import Failure, Failures
 from penstock.operators.members import Process
 from penstock.operators.stateless.calls import is_coroutine
 from penstock.types import Record, Schema
@@ -44,6 +45,10 @@ class Portion:
     item: Item
     came_us: int
     entered: list[Record]
+    place: Place | None = None
+    """Where the source records are that it was made of, with others before it."""
+    skipped: int = 0
+    """How many others."""
     ones: list[One] = field(default_factory=list)
     failures: Failures | None = None
     missing: int = 0
@@ -67,6 +72,16 @@ class Portion:
         for one in self.ones:
             one.dropped = True
         self.ones, self.aside, self.failures, self.missing = [], [], None, 0
+
+    def failed(self) -> Result | None:
+        """The dead letters of its calls, in the order of the records; their numbers are those of the place."""
+        found = self.failures
+        if found is None:
+            return None
+        pairs = sorted(zip(found.dead, found.letters, strict=True), key=lambda pair: pair[0].at)
+        found.dead = [Failure(self.skipped + failure.at, failure.record) for failure, _ in pairs]
+        found.letters = [letter for _, letter in pairs]
+        return Result([], {DEAD_LETTERS: found.letters} if found.letters else {}, found)
 
 
 @dataclass(slots=True, eq=False)

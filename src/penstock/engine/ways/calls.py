@@ -52,7 +52,7 @@ from penstock.engine.ways.callee import KINDS_PER_UNIT, Call, Callee, One, Porti
 from penstock.engine.ways.desk import Called, Desk
 from penstock.errors import OperationFailed, PoisonRecord
 from penstock.metrics.times import sooner
-from penstock.operators import DEAD_LETTERS, MapAsync, Result
+from penstock.operators import DEAD_LETTERS, MapAsync
 from penstock.operators.alternatives import AlternativesOperator
 from penstock.pipeline.plan import UnitSpec
 from penstock.types import Record
@@ -165,6 +165,8 @@ class Calls(Way):
             self._line.append(item)
             if piece:
                 portion = self._portions[id(item)] = Portion(item, now_us, piece, tried=set(tried))
+                if block is not None and self._choice is None:
+                    portion.place, portion.skipped = block.place, i * ITEM_RECORDS_MAX
                 self._records += len(piece)
                 self._give(portion, name)
         self.look(now_us)
@@ -356,8 +358,13 @@ class Calls(Way):
             return
         if portion.failures is None:
             portion.failures = one.callee.errors.begin()
-        while portion.failures.handle(one.record, as_error(error), one.index):
-            pass  # whether and when a call is tried again is said by retry=
+        try:
+            while portion.failures.handle(one.record, as_error(error), one.index):
+                pass  # whether and when a call is tried again is said by retry=
+        except OperationFailed as failed:
+            failed.at_index = portion.skipped + one.index
+            self._chain.name_source(failed, portion.place)
+            raise
         self._finish(one)
 
     # --- leaving ------------------------------------------------------------------------------------------------------
@@ -396,13 +403,13 @@ class Calls(Way):
         made = portion.passed
         if made is None:
             made = Passed([one.result for one in portion.ones if not one.left and one.result is not None])
-        if portion.failures is not None:
-            held = {DEAD_LETTERS: portion.failures.letters} if portion.failures.letters else {}
-            portion.aside.append(Result([], held, portion.failures))
+        if (failed := portion.failed()) is not None:
+            portion.aside.append(failed)
+        place = portion.place
         letters: list[Record] = []
         for each in portion.aside:
             if each.sides is not None:
-                self._chain.put_aside(made, 0, each, None, tuple)
+                self._chain.put_aside(made, 0, each, place, (lambda: self._chain.reread(place)) if place else tuple)
                 letters += made.sides.pop((0, DEAD_LETTERS), [])
         if letters:
             made.sides[0, DEAD_LETTERS] = letters

@@ -74,6 +74,11 @@ class LookupTable(ABC):
     def describe(self) -> str:
         """What it is, in a few words, for `penstock explain`."""
 
+    def joined(self, lookup: Lookup, schema: Schema) -> Operation | None:
+        """What takes the place of a lookup in records of a schema, where nobody is to open the table; None: nothing."""
+        del lookup, schema
+        return None
+
 
 class TablePlace(ABC):
     """A place whose rows can be a table, such as one of a database."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.checks import OneOf
-from penstock.errors import InvalidGraph, PenstockError, TypeMismatch
+from penstock.errors import InvalidGraph, PenstockError, TypeMismatch, naming
 from penstock.expr import Column, call, col
 from penstock.operators import MAIN, REST, How, Join, Lookup, LookupTable, Project, Split, join, join_asof
 from penstock.pipeline.steps import make_step
@@ -37,7 +37,10 @@ class CombiningVerbs(Builder):
                 hint="Make one with ps.table(rows, schema=…, key=…).",
             )
         kind = OneOf(How).read("how", how, operation=name or "lookup")
-        return self._then(Lookup(table, on, kind), name, on_error)
+        lookup = Lookup(table, on, kind)
+        with naming(name or "lookup"):
+            joined = table.joined(lookup, self.schema)
+        return self._then(joined or lookup, name, on_error)
 
     def split(self, *, name: str | None = None, on_error: str = "fail", **branches: Column) -> Mapping[str, Stream]:
         """Send each record to the branch of the first condition that is true, else to ``rest``.

@@ -144,6 +144,30 @@ def test_a_call_that_takes_too_long_is_cancelled_and_follows_the_policy() -> Non
     assert caught.value.operation == "hangs"
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_what_fails_is_named_by_its_place_in_the_source(ordered: bool) -> None:
+    async def picky(record: Any) -> Any:
+        await asyncio.sleep(0.01 * (200 - record.x))  # the last of them fails first
+        if record.x % 50 == 7:
+            raise ValueError("seven")
+        return record.x, 0
+
+    def stream(**options: Any) -> Any:
+        many = (
+            numbers(*range(200))
+            .filter(ps.col("x") != 3)
+            .flat_map(lambda r: [r, r] if r.x == 5 else [r], schema="x int")
+        )
+        return many.map_async(picky, schema=OUT, ordered=ordered, **options)
+
+    letters = run(stream(on_error="dead_letter"), parallelism=2).dead_letters()
+    expected = [("in", 0, x, f'{{"x":{x}}}') for x in (7, 57, 107, 157)]
+    found = [(each["source"], each["partition"], each["offset"], each["record"]) for each in letters]
+    assert sorted(found) == expected
+    with pytest.raises(OperationFailed, match="source 'in', partition 0, offset 57"):
+        run(stream())
+
+
 def test_an_error_of_the_users_code_is_shown_with_its_traceback() -> None:
     async def wrong(record: Any) -> Any:
         return 1 // (record.x - 1)
