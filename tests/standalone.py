@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from time import monotonic
 
@@ -66,6 +67,27 @@ def _ip(*arguments: str, check: bool = True) -> bool:
     return subprocess.run(["ip", *arguments], check=check, capture_output=True).returncode == 0
 
 
+LISTEN = """
+import socket, sys
+with socket.create_server((sys.argv[1], 0)) as server:
+    print(server.getsockname()[1], flush=True)
+    server.settimeout(5)
+    server.accept()
+"""
+CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)"
+
+
+def _reaches(one: Host, other: Host) -> bool:
+    """Whether a connection can be made from one to the other: a firewall may be in between."""
+    python = (sys.executable, "-S", "-c")
+    command = [*other.command, *python, LISTEN, other.address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as listener:
+        assert listener.stdout is not None
+        port = listener.stdout.readline().strip()
+        command = [*one.command, *python, CONNECT, other.address, port]
+        return bool(port) and subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
 @contextmanager
 def hosts(count: int) -> Iterator[tuple[str, str, Sequence[Host]]]:
     """This machine's address towards some hosts, why there are none, and the hosts."""
@@ -94,6 +116,9 @@ def hosts(count: int) -> Iterator[tuple[str, str, Sequence[Host]]]:
             _ip("-n", name, "link", "set", "eth0", "up")
             _ip("-n", name, "link", "set", "lo", "up")
             found.append(Host(address, ("ip", "netns", "exec", name)))
+        if not all(_reaches(one, other) for one, other in pairwise([Host(f"{subnet}.1"), *found])):
+            yield LOOPBACK, "network namespaces of this machine do not reach each other", [Host(LOOPBACK)] * count
+            return
         yield f"{subnet}.1", "", found
     finally:
         for name in names:

@@ -8,7 +8,7 @@ import threading
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,8 @@ from penstock.errors import InvalidOption
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from penstock_bench.commands import Asked
 
 app = typer.Typer(
     name="bench",
@@ -128,7 +130,7 @@ def run(
     is not exact.
     """
     rates = None if rate is None else [rate]
-    _measure(_Asked(workload, [engine], rates, duration, warm_up, parallelism, seed, setting, json, source), 1, floor)
+    _measure(1, floor, workload, [engine], rates, duration, warm_up, parallelism, seed, setting, json, source)
 
 
 @app.command(short_help="Look for the highest rate that is sustained.")
@@ -153,12 +155,10 @@ def search(
     from penstock_bench.meter.search import check_precision
 
     with told(Exit.REFUSED):
-        asked = _Asked(workload, [engine], [rate], duration, warm_up, parallelism, seed, setting, json, source)
+        asked = _asked(workload, [engine], [rate], duration, warm_up, parallelism, seed, setting, json, source)
         check_precision(precision)
-    with told(Exit.FAILED), asked.place as gauge:
-        options = replace(asked.options, settings=asked.settings[asked.engines[0].label])
-        what = asked.engines[0], asked.subject, rate, asked.seconds, options, _console(asked.out)
-        asked.out.write(run_search(*what, precision=precision, keep=asked.out.keep, gauge=gauge))
+    with told(Exit.FAILED), asked.place:
+        run_search(asked, precision=precision)
 
 
 @app.command(short_help="Measure engines side by side.")
@@ -184,71 +184,53 @@ def compare(
     Fails if an output is not exact. The file that --json names has every measurement as soon as it is there, so
     Ctrl-C keeps those that were finished.
     """
-    _measure(_Asked(workload, engine, rate, duration, warm_up, parallelism, seed, setting, json, source), repeat, floor)
+    _measure(repeat, floor, workload, engine, rate, duration, warm_up, parallelism, seed, setting, json, source)
 
 
-class _Asked:
-    """What a command is to measure, read from its options; whatever is wrong is refused before anything starts."""
+def _asked(
+    workload: str,
+    engines: list[str],
+    rates: list[float] | None,
+    duration: str,
+    warm_up: str,
+    parallelism: int,
+    seed: int,
+    setting: list[str] | None,
+    json: Path | None,
+    source: Source,
+) -> Asked:
+    """Read what a command is to measure from its options; whatever is wrong is refused before anything starts."""
+    from penstock_bench.commands import Asked, parse_settings
+    from penstock_bench.engines import RunOptions
+    from penstock_bench.kafka.course import Course, OnKafka
+    from penstock_bench.meter.runner import refuse
 
-    def __init__(
-        self,
-        workload: str,
-        engines: list[str],
-        rates: list[float] | None,
-        duration: str,
-        warm_up: str,
-        parallelism: int,
-        seed: int,
-        setting: list[str] | None,
-        json: Path | None,
-        source: Source,
-    ) -> None:
-        from penstock_bench.commands import parse_settings
-        from penstock_bench.engines import RunOptions
-        from penstock_bench.kafka.course import Feed, OnKafka
-        from penstock_bench.meter.runner import refuse
-
-        with told(Exit.REFUSED):
-            self.out = JsonOut(json)
-            self.place = OnKafka() if source is Source.KAFKA else Feed()
-            self.engines = [self.place.engine(each) for each in engines]
-            self.subject = self.place.subject(workload)
-            self.settings = parse_settings(setting or [], self.engines)
-            if not 1 <= parallelism <= PARALLELISM_MAX:
-                raise InvalidOption(option="--parallelism", given=parallelism, allowed=f"1 to {PARALLELISM_MAX}")
-            warm_up_s = parse_us(warm_up, option="--warm-up", allow_zero=True) / 1e6
-            self.options = RunOptions(warm_up_s=warm_up_s, parallelism=parallelism, seed=seed)
-            self.seconds = parse_us(duration, option="--for") / 1e6
-            for rate in rates or ():
-                if not 0 < rate <= RATE_EPS_MAX:
-                    allowed = f"a number above 0, at most {RATE_EPS_MAX:,.0f}"
-                    raise InvalidOption(option="--rate", given=rate, allowed=allowed)
-            self.rates: list[float | None] = [*rates] if rates else [None]
-            for each in self.engines:
-                refuse(each, self.subject, replace(self.options, settings=self.settings[each.label]))
+    out, place = JsonOut(json), OnKafka() if source is Source.KAFKA else Course()
+    found = [place.engine(each) for each in engines]
+    subject = place.subject(workload)
+    settings = parse_settings(setting or [], found)
+    if not 1 <= parallelism <= PARALLELISM_MAX:
+        raise InvalidOption(option="--parallelism", given=parallelism, allowed=f"1 to {PARALLELISM_MAX}")
+    warm_up_s = parse_us(warm_up, option="--warm-up", allow_zero=True) / 1e6
+    options = RunOptions(warm_up_s=warm_up_s, parallelism=parallelism, seed=seed)
+    seconds = parse_us(duration, option="--for") / 1e6
+    for rate in rates or ():
+        if not 0 < rate <= RATE_EPS_MAX:
+            allowed = f"a number above 0, at most {RATE_EPS_MAX:,.0f}"
+            raise InvalidOption(option="--rate", given=rate, allowed=allowed)
+    for each in found:
+        refuse(each, subject, replace(options, settings=settings[each.label]))
+    return Asked(found, subject, rates or [None], seconds, options, settings, place, out, _console(out))
 
 
-def _measure(asked: _Asked, repeat: int, floor: bool) -> None:
+def _measure(repeat: int, floor: bool, *asked: Any) -> None:
     from penstock_bench.commands import check_comparison, run_comparison
 
     with told(Exit.REFUSED):
-        check_comparison(asked.engines, asked.rates, repeat)
-    with told(Exit.FAILED), asked.place as gauge:
-        results, exact = run_comparison(
-            asked.engines,
-            asked.subject,
-            asked.rates,
-            asked.seconds,
-            asked.options,
-            asked.settings,
-            _console(asked.out),
-            repetitions=repeat,
-            floor=floor,
-            keep=asked.out.keep,
-            gauge=gauge,
-        )
-        asked.out.write(results)
-        if not exact:
+        wanted = _asked(*asked)
+        check_comparison(wanted.engines, wanted.rates, repeat)
+    with told(Exit.FAILED), wanted.place:
+        if not run_comparison(wanted, repetitions=repeat, floor=floor):
             raise typer.Exit(Exit.FAILED)
 
 

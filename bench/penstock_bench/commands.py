@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import msgspec
 from rich.console import Console
 
+from penstock.cli.outcome import JsonOut
 from penstock.errors import InvalidOption
 from penstock_bench.engines import Engine, RunOptions, Subject
 from penstock_bench.kafka.course import Course
 from penstock_bench.meter.engine import Rate
-from penstock_bench.meter.rows import Check, ResultRow, Results
+from penstock_bench.meter.rows import Check, ResultRow
 from penstock_bench.meter.runner import interleaved, measure, new_run, results_of
 from penstock_bench.meter.search import search
 from penstock_bench.report.presentation import (
     ProgressView,
     check_line,
     comparison_tables,
-    is_exact,
     number,
     progress_view,
     row_lines,
 )
 
 REPETITIONS_MAX = 100
-Keep = Callable[[Results], None]
-"""Takes what there is after every measurement, so that it outlives an interruption."""
 Settings = dict[str, dict[str, str]]
 """An engine's own options by its label."""
 TABLE_NOTE = (
@@ -36,6 +34,25 @@ TABLE_NOTE = (
     "kept up: runs whose backlog did not grow. exact: runs with nothing lost,\n"
     "duplicated, wrong or reordered."
 )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command is to measure, where, and where the results go."""
+
+    engines: Sequence[Engine]
+    subject: Subject
+    rates: Sequence[Rate]
+    seconds: float
+    options: RunOptions
+    settings: Settings
+    place: Course
+    out: JsonOut
+    console: Console
+
+    def options_of(self, engine: Engine, view: ProgressView) -> RunOptions:
+        """The options of one engine."""
+        return replace(self.options, settings=self.settings[engine.label], tell=view.tell)
 
 
 def parse_settings(texts: Sequence[str], engines: Sequence[Engine]) -> Settings:
@@ -58,89 +75,58 @@ def parse_settings(texts: Sequence[str], engines: Sequence[Engine]) -> Settings:
     return found
 
 
-def run_search(
-    engine: Engine,
-    subject: Subject,
-    first_eps: float,
-    seconds: float,
-    options: RunOptions,
-    console: Console,
-    *,
-    precision: float,
-    keep: Keep,
-    gauge: Course,
-) -> Results:
+def run_search(asked: Asked, *, precision: float) -> None:
     """Look for the highest rate that an engine sustains; every trial is a whole run with a warm-up of its own."""
+    engine, subject, (first_eps,) = asked.engines[0], asked.subject, asked.rates
+    assert isinstance(first_eps, int | float)
     run, rows = new_run(), list[ResultRow]()
-    with progress_view(console) as view:
-        checks = _meter(gauge, subject, [], options, view)
+    with progress_view(asked.console) as view:
+        checks = _meter(asked, [], view)
         limit_eps = checks[0].value
-        results = results_of(rows, checks, options, precision=precision)
+        results = results_of(rows, checks, asked.options, precision=precision)
 
         def sustains(rate: float) -> bool:
             view.begin(f"{engine.label}, trial {len(rows) + 1} at {rate:,.0f}/s")
-            row, found = measure(engine, subject, rate, seconds, replace(options, tell=view.tell), run)
+            row, found = measure(engine, subject, rate, asked.seconds, asked.options_of(engine, view), run)
             rows.append(row)
             word = "sustained" if found.sustained else "not sustained"
             growth = f"backlog {found.backlog.growth:+.1%}"
-            _show(console, [f"{rate:,.0f}/s: {word}, {growth}, p99 {number(row.p99_ms)} ms, lost {row.lost:,}"])
-            keep(results)
+            _show(asked, [f"{rate:,.0f}/s: {word}, {growth}, p99 {number(row.p99_ms)} ms, lost {row.lost:,}"])
+            asked.out.keep(results)
             return found.sustained
 
         found = search(sustains, first_eps, precision=precision, ceiling_eps=limit_eps)
     above = "" if found.failed_eps is None else f"; {found.failed_eps:,.0f}/s was not"
     if found.sustained_eps >= limit_eps:
         above = "; more than the generator can send was not tried"
-    note = f"{len(found.trials)} trials of {seconds:g} s{above}"
+    note = f"{len(found.trials)} trials of {asked.seconds:g} s{above}"
     best = next((row for row in rows if row.rate == found.sustained_eps), rows[-1])
-    summary = msgspec.structs.replace(best, rate=None, sustained_eps=round(found.sustained_eps), note=note)
-    rows.append(summary)
-    _show(
-        console,
-        [
-            *map(check_line, checks),
-            f"{subject.name} on {engine.label} {best.version} sustains {found.sustained_eps:,.0f} events/s ({note})",
-        ],
-    )
-    return results
+    rows.append(msgspec.structs.replace(best, rate=None, sustained_eps=round(found.sustained_eps), note=note))
+    told = f"{subject.name} on {engine.label} {best.version} sustains {found.sustained_eps:,.0f} events/s ({note})"
+    _show(asked, [*map(check_line, checks), told])
+    asked.out.write(results)
 
 
-def run_comparison(
-    engines: Sequence[Engine],
-    subject: Subject,
-    rates: Sequence[Rate],
-    seconds: float,
-    options: RunOptions,
-    settings: Settings,
-    console: Console,
-    *,
-    repetitions: int,
-    floor: bool,
-    keep: Keep,
-    gauge: Course,
-) -> tuple[Results, bool]:
-    """Measure engines side by side, or one alone, and show it; also tells whether every output was exact."""
-    with progress_view(console) as view:
-
-        def options_of(engine: Engine) -> RunOptions:
-            return replace(options, settings=settings[engine.label], tell=view.tell)
-
-        taken: list[ResultRow] = []
-        run, checks = new_run(), _meter(gauge, subject, rates if floor else [], options, view)
-        results = results_of(taken, checks, options, repetitions=repetitions)
-        for rate in rates:
-            for engine in interleaved(engines, repetitions):
+def run_comparison(asked: Asked, *, repetitions: int, floor: bool) -> bool:
+    """Measure engines side by side, or one alone, show and write it; tells whether every output was exact."""
+    taken: list[ResultRow] = []
+    with progress_view(asked.console) as view:
+        run, checks = new_run(), _meter(asked, asked.rates if floor else [], view)
+        results = results_of(taken, checks, asked.options, repetitions=repetitions)
+        for rate in asked.rates:
+            for engine in interleaved(asked.engines, repetitions):
                 view.begin(f"{engine.label} at {_rate_text(rate)}")
-                row, _ = measure(engine, subject, rate, seconds, options_of(engine), run)
+                row, _ = measure(engine, asked.subject, rate, asked.seconds, asked.options_of(engine, view), run)
                 taken.append(row)
-                _show(console, row_lines(row))
-                keep(results)
-    _show(console, [check_line(check) for check in checks])
+                _show(asked, row_lines(row))
+                asked.out.keep(results)
+    _show(asked, [check_line(check) for check in checks])
     if len(taken) > 1:
         for table in comparison_tables(taken):
-            console.print(table)
-        _show(console, [TABLE_NOTE])
-    return results, all(map(is_exact, taken))
+            asked.console.print(table)
+        _show(asked, [TABLE_NOTE])
+    asked.out.write(results)
+    return not any(row.faults for row in taken)
 
 
 def check_comparison(engines: Sequence[Engine], rates: Sequence[Rate], repetitions: int) -> None:
@@ -157,14 +143,13 @@ def _rate_text(rate: Rate) -> str:
     return f"{rate:,.0f}/s" if isinstance(rate, int | float) else "its own rate"
 
 
-def _meter(
-    gauge: Course, subject: Subject, rates: Sequence[Rate], options: RunOptions, view: ProgressView
-) -> list[Check]:
+def _meter(asked: Asked, rates: Sequence[Rate], view: ProgressView) -> list[Check]:
     view.begin("the meter itself")
     view.tell("the generator's limit", None)
-    floors = (gauge.floor(subject, rate, replace(options, tell=view.tell)) for rate in rates)
-    return [gauge.limit(subject), *floors]
+    options = replace(asked.options, tell=view.tell)
+    floors = (asked.place.floor(asked.subject, rate, options) for rate in rates)
+    return [asked.place.limit(asked.subject), *floors]
 
 
-def _show(console: Console, lines: Sequence[str]) -> None:
-    console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+def _show(asked: Asked, lines: Sequence[str]) -> None:
+    asked.console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)

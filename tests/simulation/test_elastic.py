@@ -15,7 +15,7 @@ from penstock.testing.simulation import simulate
 from penstock.testing.simulation.faults import Action, Fault
 from penstock.testing.simulation.scenario import ELASTIC, HOUR_US, Scenario
 
-SEEDS = range(ELASTIC, ELASTIC + 5)
+SEEDS = range(ELASTIC, ELASTIC + 4)
 
 
 def test_seeds() -> None:
@@ -37,7 +37,7 @@ def loses_a_core(scenario: Scenario) -> Scenario | None:
     """One of two workers or more is lost for good."""
     if scenario.options.workers < 2:
         return None
-    return replace(scenario, faults=[Fault(Action.SHRINK, None, 1, 2_000_000, HOUR_US, 1)])
+    return replace(scenario, faults=[Fault(Action.SHRINK, None, 1, 300_000, HOUR_US, 1)])
 
 
 @bugs.planted_with(calm)

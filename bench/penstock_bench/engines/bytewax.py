@@ -11,14 +11,12 @@ from penstock_bench.engines.launch import FOREIGN, Launch
 from penstock_bench.meter.engine import Rate, RunOptions, cannot
 from penstock_bench.meter.subject import Subject
 
-ENVIRONMENT = EngineEnvironment("bytewax", ("bytewax==0.21.1", "orjson>=3.10", "numpy>=2", "redis>=5.3"))
-
 
 class Bytewax(InEnvironment):
     """One process, or a cluster of as many as the parallelism on this machine."""
 
     name = "bytewax"
-    environment = ENVIRONMENT
+    environment = EngineEnvironment("bytewax", ("bytewax==0.21.1", "orjson>=3.10", "numpy>=2", "redis>=5.3"))
     variants: ClassVar = {
         "processes": "a cluster of processes, one worker in each",
         "single": "one process, one worker",
@@ -29,7 +27,7 @@ class Bytewax(InEnvironment):
 
     def launch(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Launch:
         workers = options.parallelism if self.variant == "processes" else 1
-        command = [ENVIRONMENT.python, "-m", "bytewax.run", "programs.run_bytewax:flow"]
+        command = [self.environment.python, "-m", "bytewax.run", "programs.run_bytewax:flow"]
         commands = [command]
         if workers > 1:
             addresses = ";".join(free_addresses(workers))

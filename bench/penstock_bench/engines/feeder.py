@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,87 +24,85 @@ SEND_RECORDS_MAX = 4096
 SEND_BUFFER_BYTES = 1 << 20
 
 
-@dataclass
-class Sent:
-    """What one connection has sent: after each send, how many records in all and how late the oldest of them was."""
+class Lines:
+    """The prepared lines of a partition, and how far they have been sent."""
 
-    lags_us: list[int] = field(default_factory=list)
-    records: int = 0
-    ended_us: int = 0
+    def __init__(self, directory: Path, partition: int) -> None:
+        self._ends = np.load(directory / ENDS.format(partition))
+        self._times_us = np.load(directory / TIMES.format(partition))
+        with (directory / LINES.format(partition)).open("rb") as file:
+            self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if len(self._ends) else b""
+        self.sent = 0
 
+    def send(
+        self, send: Callable[[int, list[int]], object], start_us: int | None, most: int = SEND_RECORDS_MAX
+    ) -> list[int]:
+        """Send everything, at most so many lines at a time, each when it is due after ``start_us``; None: at once.
 
-def send(connection: socket.socket, directory: Path, partition: int, start_us: int, paced: bool) -> Sent:
-    """Send a partition's lines; each is due at its time after ``start_us``, or at once where not ``paced``."""
-    ends = np.load(directory / ENDS.format(partition))
-    times_us = np.load(directory / TIMES.format(partition))
-    sent = Sent()
-    if not len(ends):
-        return sent
-    with (
-        (directory / LINES.format(partition)).open("rb") as lines,
-        mmap.mmap(lines.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
-        memoryview(mapped) as data,
-    ):
-        at, at_bytes = 0, 0
-        while at < len(ends):
-            now_us = time.time_ns() // 1000
-            due = int(np.searchsorted(times_us, now_us - start_us, side="right")) if paced else len(ends)
-            end = min(due, at + SEND_RECORDS_MAX)
-            if end > at:
-                end_bytes = int(ends[end - 1])
-                connection.sendall(data[at_bytes:end_bytes])
-                if paced:
-                    sent.lags_us.append(time.time_ns() // 1000 - start_us - int(times_us[at]))
-                at, at_bytes = end, end_bytes
-            if paced and at < len(ends) and end == due:
-                wait_s = (start_us + int(times_us[at])) / 1e6 - time.time()
-                time.sleep(max(wait_s, LINGER_S))
-    sent.records, sent.ended_us = at, time.time_ns() // 1000
-    return sent
+        ``send`` is told where its lines begin in the data, and where each ends. Returns how late the oldest of each
+        sending was, in microseconds.
+        """
+        lags_us, total, at_bytes = list[int](), len(self._ends), 0
+        while self.sent < total:
+            due = total
+            if start_us is not None:
+                due = int(np.searchsorted(self._times_us, time.time_ns() // 1000 - start_us, side="right"))
+            end = min(due, self.sent + most)
+            if end > self.sent:
+                ends = self._ends[self.sent : end].tolist()
+                send(at_bytes, ends)
+                if start_us is not None:
+                    lags_us.append(time.time_ns() // 1000 - start_us - int(self._times_us[self.sent]))
+                self.sent, at_bytes = end, ends[-1]
+            if start_us is not None and end == due < total:
+                time.sleep(max((start_us + int(self._times_us[end])) / 1e6 - time.time(), LINGER_S))
+        return lags_us
 
 
-def serve(directory: Path, partitions: int, lead_s: float | None) -> None:
-    """Wait for the engine's connections, then send; tells its progress in lines of JSON on standard output.
+def tell(**what: object) -> None:
+    """Say something in a line of JSON."""
+    print(json.dumps(what), flush=True)
 
-    The schedule starts ``lead_s`` after the last connection; None: everything is due at once.
+
+def tell_lag(lags_us: list[int]) -> None:
+    """Say how late lines were sent, 99th percentile."""
+    tell(lag_p99_us=sorted(lags_us)[int(0.99 * (len(lags_us) - 1))] if lags_us else 0)
+
+
+def main() -> None:
+    """Argument: a specification in JSON (directory, connections, lead_s).
+
+    Waits for the engine's connections, then sends; tells its progress in lines of JSON. The schedule starts ``lead_s``
+    after the last connection; null: everything is due at once.
     """
-    paced = lead_s is not None
-    with socket.create_server(("127.0.0.1", 0), backlog=partitions) as server:
-        _tell(port=server.getsockname()[1])
+    spec = json.loads(sys.argv[1])
+    count, lead_s = spec["connections"], spec["lead_s"]
+    with socket.create_server(("127.0.0.1", 0), backlog=count) as server:
+        tell(port=server.getsockname()[1])
         connections = []
-        for _ in range(partitions):
+        for _ in range(count):
             connection, _ = server.accept()
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
             connections.append(connection)
-    start_us = time.time_ns() // 1000 + round((lead_s or 0.0) * 1e6)
-    _tell(start_us=start_us)
-    results: list[Sent | None] = [None] * partitions
+    start_us = None if lead_s is None else time.time_ns() // 1000 + round(lead_s * 1e6)
+    tell(start_us=start_us)
+    lags_us: list[int] = []
 
-    def run(p: int) -> None:
-        results[p] = send(connections[p], directory, p, start_us, paced)
-        connections[p].shutdown(socket.SHUT_WR)
+    def run(partition: int) -> None:
+        lines, connection = Lines(Path(spec["directory"]), partition), connections[partition]
+        data = memoryview(lines.data)
+        lags_us.extend(lines.send(lambda first, ends: connection.sendall(data[first : ends[-1]]), start_us))
+        connection.shutdown(socket.SHUT_WR)
 
-    threads = [threading.Thread(target=run, args=(p,)) for p in range(partitions)]
+    threads = [threading.Thread(target=run, args=(partition,)) for partition in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    done = [each for each in results if each is not None]
-    lags_us = sorted(lag for each in done for lag in each.lags_us)
-    _tell(lag_p99_us=lags_us[int(0.99 * (len(lags_us) - 1))] if lags_us else 0)
+    tell_lag(lags_us)
     # An engine may take the end of its input for the end of its work: the one who started us says when that is.
     sys.stdin.read()
-
-
-def _tell(**what: object) -> None:
-    print(json.dumps(what), flush=True)
-
-
-def main() -> None:
-    """Arguments: directory, partitions, seconds until the start or ``at-once``."""
-    directory, partitions, lead = sys.argv[1:]
-    serve(Path(directory), int(partitions), None if lead == "at-once" else float(lead))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,20 +16,10 @@ INPUT_BYTES_MAX = 8_000_000_000
 LINES, ENDS, TIMES = "lines-{}.bin", "ends-{}.npy", "times-{}.npy"
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """Input that lies ready: for each partition the lines, where each ends, and when each is due."""
-
-    directory: Path
-    partitions: int
-    events: int
-    bytes: int
-
-
 def prepare(
     subject: Subject, given: Input, event_start_us: int, directory: Path, partitions: int, closing: bytes | None = None
-) -> Prepared:
-    """Write the lines of an input; event ``i`` belongs to partition ``i % partitions``.
+) -> None:
+    """Write for each partition its lines, where each ends and when each is due; event ``i`` is in ``i % partitions``.
 
     Parameters
     ----------
@@ -73,11 +62,9 @@ def prepare(
         if closing is not None:
             ends[-1].append(outs[-1].write(closing + b"\n"))
             own_times_us[-1] = np.append(own_times_us[-1], times_us[-1:])
-            events += 1
     finally:
         for out in outs:
             out.close()
     for p in range(partitions):
         np.save(directory / ENDS.format(p), np.fromiter(itertools.accumulate(ends[p]), np.int64))
         np.save(directory / TIMES.format(p), own_times_us[p])
-    return Prepared(directory, partitions, events, written)

@@ -15,6 +15,8 @@ from penstock_bench.engines.launch import Launch, Launched
 from penstock_bench.meter.engine import Rate, RunOptions, no_java
 from penstock_bench.meter.subject import Subject
 
+PROGRAM = [[sys.executable, "-m", "penstock_bench.engines.native_program"]]
+
 
 class Penstock(Launched):
     """Its own source makes the events inside the workers, so their generation is part of its CPU."""
@@ -32,7 +34,7 @@ class Penstock(Launched):
 
     def __init__(self, variant: str | None = None) -> None:
         super().__init__(variant)
-        self.form = self.variant
+        self.form = self.variant if self.variant in Penstock.variants else "adaptive"
 
     def version(self) -> str:
         return version("penstock")
@@ -50,7 +52,7 @@ class Penstock(Launched):
             "options": job_options,
         }
         return Launch(
-            [[sys.executable, "-m", "penstock_bench.engines.native_program"]],
+            PROGRAM,
             specification,
             connections=0,
             dealt=options.parallelism,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from penstock_bench.engines.inputs import prepare
-from penstock_bench.engines.launch import FOREIGN, START_S_MAX, Launch, Launched, feeding
+from penstock_bench.engines.launch import FOREIGN, START_S_MAX, Launch, Launched, feeding, limit_of
 from penstock_bench.meter.engine import Engine, Rate, RunOptions, cannot
 from penstock_bench.meter.evaluate import evaluate
 from penstock_bench.meter.rows import Check
@@ -46,9 +46,9 @@ def generator_limit(subject: Subject) -> Check:
         directory = Path(name)
         given = subject.input(LIMIT_RECORDS, None, total=LIMIT_RECORDS)
         began = time.monotonic()
-        prepared = prepare(subject, given, time.time_ns() // 1000, directory, 1)
+        prepare(subject, given, time.time_ns() // 1000, directory, 1)
         made_s = time.monotonic() - began
-        with feeding(directory, 1, "at-once") as feeder:
+        with feeding(directory, 1, None) as feeder:
             port = feeder.message("port", START_S_MAX)
             began = time.monotonic()
             with socket.create_connection(("127.0.0.1", port)) as connection:
@@ -56,17 +56,8 @@ def generator_limit(subject: Subject) -> Check:
                 while connection.recv_into(buffer):
                     pass
                 sent_s = time.monotonic() - began
-    return Check(
-        name="limit of the generator",
-        value=round(prepared.events / sent_s),
-        unit="events/s",
-        target="above every rate that is measured",
-        met=True,
-        detail={
-            "how": "lines made beforehand, sent over loopback to a reader that throws them away",
-            "made_eps": round(prepared.events / made_s),
-        },
-    )
+    how = "lines made beforehand, sent over loopback to a reader that throws them away"
+    return limit_of(LIMIT_RECORDS, sent_s, how, made_eps=round(LIMIT_RECORDS / made_s))
 
 
 def meter_floor(
@@ -80,15 +71,7 @@ def meter_floor(
     short = replace(options, warm_up_s=FLOOR_WARM_UP_S, settings={})
     observed = (loop or Plain()).run(subject, rate, FLOOR_S, short)
     found = evaluate(subject, observed, rate, FLOOR_S, short)
-    return Check(
-        name="floor of the meter",
-        value=found.latency.quantile(0.5) / 1000,
-        unit="ms",
-        target="below what is measured",
-        met=found.sustained,
-        detail={
-            "p99_ms": found.latency.quantile(0.99) / 1000,
-            "rate_eps": round(found.events / (FLOOR_WARM_UP_S + FLOOR_S)),
-            "how": f"no engine: one loop in Python {how}",
-        },
-    )
+    p50_ms, p99_ms = (found.latency.quantile(share) / 1000 for share in (0.5, 0.99))
+    detail: dict[str, object] = {"p99_ms": p99_ms, "rate_eps": round(found.events / (FLOOR_WARM_UP_S + FLOOR_S))}
+    detail["how"] = f"no engine: one loop in Python {how}"
+    return Check("floor of the meter", p50_ms, "ms", "below what is measured", found.sustained, detail)

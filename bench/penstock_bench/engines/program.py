@@ -92,11 +92,15 @@ class Program:
         told = "\n".join(each.log() for each in (self, *others))
         raise EngineFailed(engine=self._engine, what=f"gave no '{key}' within {timeout_s:g} s", log=told)
 
-    def ask(self, word: str, timeout_s: float) -> Any:
-        """Give it a word on its standard input, and return the message of that name."""
+    def tell(self, words: str) -> None:
+        """Give it words on its standard input."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{word}\n".encode())
+        self._process.stdin.write(f"{words}\n".encode())
         self._process.stdin.flush()
+
+    def ask(self, word: str, timeout_s: float) -> Any:
+        """Give it a word, and return the message of that name."""
+        self.tell(word)
         return self.message(word, timeout_s)
 
     def finish(self, timeout_s: float) -> bool:

@@ -67,6 +67,12 @@ class SparkRealTime(Spark):
     variants: ClassVar = {"sql": "built-in functions only"}
     options: ClassVar = {"batch": f"time between its checkpoints, '{REAL_TIME_BATCH}' (the default) or longer"}
     form = "record"
+    beside_tasks = 2
+    """All stages run at once, so each of their tasks needs a core: these, and the others after the shuffle."""
+    notes: ClassVar[tuple[str, ...]] = (
+        "fed through Spark's LowLatencyMemoryStream: its only other source for this mode is Kafka",
+        "no watermark (not allowed there): windows are kept for ever",
+    )
 
     def supports(self, subject: Subject) -> str | None:
         reason = no_java() or subject.not_in_sql
@@ -77,13 +83,8 @@ class SparkRealTime(Spark):
     def launch(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Launch:
         batch_us = parse_us(options.settings.get("batch", REAL_TIME_BATCH), option="batch")
         trigger = f"{batch_us // 1000} milliseconds"
-        # All stages run at once, so each of their tasks needs a core: one for the source, the others after the shuffle.
-        master = f"local[{options.parallelism + 2}]"
-        notes = (
-            "fed through Spark's LowLatencyMemoryStream: its only other source for this mode is Kafka",
-            "no watermark (not allowed there): windows are kept for ever",
-        )
-        return launched("real-time", trigger, master, f"realTime={trigger}", notes=notes)
+        master = f"local[{options.parallelism + self.beside_tasks}]"
+        return launched("real-time", trigger, master, f"realTime={trigger}", notes=self.notes)
 
 
 def launched(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
 from itertools import islice
@@ -128,6 +129,24 @@ class _MemorySource:
         self.ended = True
 
 
+def _between_topics(spec: dict[str, Any]) -> None:
+    """From one topic to the other, until the end of the standard input."""
+    is_real_time = spec["variant"] == "real-time"
+    with open_spark(spec["master"], spec["settings"]) as spark:
+        read = spark.readStream.format("kafka").option("kafka.bootstrap.servers", spec["servers"])
+        read = read.option("subscribe", spec["events"]).option("startingOffsets", "earliest")
+        lines = read.load().selectExpr("CAST(value AS string) AS value")
+        rows, mode = _rows(spark, lines, spec, watermark=not is_real_time)
+        written = rows.selectExpr("campaign_id AS key", "to_json(struct(*)) AS value").writeStream.format("kafka")
+        written = written.option("kafka.bootstrap.servers", spec["servers"]).option("topic", spec["results"])
+        written = written.option("checkpointLocation", str(Path(spec["out"]) / "checkpoint")).outputMode(mode)
+        if spec["trigger"]:
+            written = written.trigger(**{"realTime" if is_real_time else "processingTime": spec["trigger"]})
+        running = written.start()
+        threading.Thread(target=lambda: (sys.stdin.read(), running.stop()), daemon=True).start()
+        running.awaitTermination()
+
+
 def _real_time(spec: dict[str, Any]) -> None:
     with open_spark(spec["master"], spec["settings"]) as spark:
         source = _MemorySource(spark, spec["port"], "sources.LowLatencyMemoryStream", 1)
@@ -171,4 +190,7 @@ def _check(running: Any) -> None:
 
 if __name__ == "__main__":
     given = json.loads(Path(os.environ["PENSTOCK_SPEC"]).read_text())
-    (_real_time if given["variant"] == "real-time" else _micro_batches)(given)
+    if "servers" in given:
+        _between_topics(given)
+    else:
+        (_real_time if given["variant"] == "real-time" else _micro_batches)(given)

@@ -9,20 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.json
 
 from penstock.demo.scoring import FEATURE_NAMES, score
 from penstock_bench.workloads import lookup
-from penstock_bench.workloads.text import NEEDLE
-from penstock_bench.workloads.yahoo import CAMPAIGN_OF_AD, WINDOW_MS
+from penstock_bench.workloads.text import NEEDLE, words
+from penstock_bench.workloads.yahoo import CAMPAIGN_OF_AD, WINDOW_MS, parsed
 
 WINDOW_US = WINDOW_MS * 1000
 WATERMARK = "1 second"
 _PATTERN = f"(^| ){NEEDLE}( |$)"
-_EVENTS = pa.json.ParseOptions(
-    explicit_schema=pa.schema([("ad_id", pa.string()), ("event_type", pa.string()), ("event_time", pa.int64())]),
-    unexpected_field_behavior="ignore",
-)
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -33,15 +28,15 @@ def query(spark: Any, lines: Any, workload: str, variant: str, *, watermark: boo
     Without a ``watermark`` windows are never forgotten: Real-Time Mode has none.
     """
     if workload == "yahoo":
-        views = _views_in_sql(spark, lines) if variant == "sql" else _views_in_python(lines)
-        return _count_views(views, watermark=watermark)
+        in_python = partial(lines.mapInArrow, _views, "campaign_id string, event_time timestamp")
+        return _count_views(_views_in_sql(spark, lines) if variant == "sql" else in_python(), watermark=watermark)
     if workload == "wordcount":
-        words = (
+        found = (
             lines.selectExpr("explode(split(value, ' ')) AS word")
             if variant == "sql"
             else lines.mapInArrow(_split, "word string")
         )
-        return words.groupBy("word").count()
+        return found.groupBy("word").count()
     if workload == "scoring":
         return lines.mapInArrow(_score, "number bigint, score double")
     if workload == "lookup":
@@ -78,17 +73,13 @@ def _views_in_sql(spark: Any, lines: Any) -> Any:
     return parsed.filter("event_type = 'view'").select("ad_id", "event_time").join(f.broadcast(ads), "ad_id")
 
 
-def _views_in_python(lines: Any) -> Any:
-    return lines.mapInArrow(_views, "campaign_id string, event_time timestamp")
-
-
 def _views(batches: Batches) -> Batches:
     ads, campaigns = pa.array(CAMPAIGN_OF_AD.keys()), pa.array(CAMPAIGN_OF_AD.values())
     for batch in batches:
         text = b"\n".join(batch.column(0).cast(pa.binary()).to_pylist())
         if not text:
             continue
-        events = pa.json.read_json(pa.BufferReader(text), parse_options=_EVENTS)
+        events = parsed(text)
         views = events.filter(pc.equal(events["event_type"], "view"))
         found = pc.index_in(views["ad_id"], ads)
         views = views.filter(found.is_valid())
@@ -98,9 +89,8 @@ def _views(batches: Batches) -> Batches:
 
 
 def _split(batches: Batches) -> Batches:
-    for batch in batches:
-        words = pc.list_flatten(pc.split_pattern(batch.column(0), " "))
-        yield pa.RecordBatch.from_arrays([words], names=["word"])
+    assert words.batch_form is not None
+    yield from map(words.batch_form, batches)
 
 
 def _grep(batches: Batches) -> Batches:

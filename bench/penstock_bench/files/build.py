@@ -7,13 +7,14 @@ from collections.abc import Mapping
 import penstock as ps
 from penstock.operators import Pairing, Window, session, sliding, tumbling
 from penstock.pipeline.streams.stream import Stream
-from penstock_bench.files import operations
-from penstock_bench.files.chance import Chance, Relabel, limit
+from penstock_bench.files.chance import combining, drawing, limit, relabelling
 from penstock_bench.files.layout import Place, output_names
 from penstock_bench.files.load import Description
 from penstock_bench.files.loads import Burner, costly, costs
 from penstock_bench.files.model import Filter, Join, Loads, Merge, Modify, Split
-from penstock_bench.files.operations import as_operation
+from penstock_bench.files.operations import Modify as Modifying
+from penstock_bench.files.operations import as_operation, resized
+from penstock_bench.foreign.programs.chance import PRIME, combine, draw, relabel
 
 _JOIN_SLACK = 3
 """All pairs of a join come up to this many times to live after the newest one; a window over them has to wait."""
@@ -42,7 +43,7 @@ class _Builder:
         read = self._burdened(name, transformation.params, read)
         match transformation:
             case Filter(params=params):
-                return [read[0].filter(Chance.of(self._seed, name).draw(ps.col("id")) >= limit(params.p), name=name)]
+                return [read[0].filter(draw(drawing(self._seed, name), ps.col("id")) >= limit(params.p), name=name)]
             case Split(params=params):
                 names = output_names(name, transformation)
                 return [self._copy(read[0], output, name, i, params.ratio) for i, output in enumerate(names)]
@@ -62,16 +63,15 @@ class _Builder:
         return [each.map(as_operation(burner), name=label) for each, label in zip(read, labels, strict=True)]
 
     def _copy(self, read: Stream, output: str, name: str, i: int, ratio: float) -> Stream:
-        relabel = Relabel.of(self._seed, name, i)
-        if ratio != 1:
-            return read.map(as_operation(operations.Resize(ratio, relabel)), name=output)
-        # The first copy of a message is the message itself.
-        return read if i == 0 else read.with_columns(id=relabel.id(ps.col("id")), name=output)
+        if ratio == 1 and i == 0:
+            return read  # The first copy of a message is the message itself.
+        id_ = relabel(relabelling(self._seed, name, i), ps.col("id"))
+        return read.with_columns(value=resized(ratio), id=id_, name=output)
 
     def _modified(self, read: Stream, name: str, size_ratio: float, rate_ratio: float) -> Stream:
         if rate_ratio != 1:
-            return read.flat_map(as_operation(operations.Modify(self._seed, name, size_ratio, rate_ratio)), name=name)
-        return read.map(as_operation(operations.Resize(size_ratio, Relabel.of(self._seed, name, 0))), name=name)
+            return read.flat_map(as_operation(Modifying(self._seed, name, size_ratio, rate_ratio)), name=name)
+        return read.with_columns(value=resized(size_ratio), name=name)
 
     def _joined(self, read: list[Stream], name: str, match: Pairing) -> Stream:
         right = read[1].select("key", "time", right_value=ps.col("value"), right_id=ps.col("id"), name=f"{name}:right")
@@ -84,7 +84,10 @@ class _Builder:
             match=match.value,
             name=name,
         )
-        return pairs.map(as_operation(operations.Pair(self._seed, name)), name=f"{name}:pair")
+        # A pair has both values and the later of the two times.
+        both = ps.functions.concat(ps.col("value"), ps.col("right_value"))
+        id_ = combine(combining(self._seed, name), ps.col("id"), ps.col("right_id"))
+        return pairs.select("key", value=both, time=ps.col("time"), id=id_, name=f"{name}:pair")
 
     def _counted(self, read: Stream, name: str) -> Stream:
         timing = self._layout.window(name)
@@ -97,8 +100,13 @@ class _Builder:
             window = sliding(size, slide=f"{timing.slide_us}us", on="time", lateness=lateness)
         grouped = read.key_by("key").window(window)
         counts = grouped.aggregate(name=name, count=ps.agg.count(), id=ps.agg.min("id"))
-        count = operations.Count(self._seed, name, timing.slide_us, is_session=timing.is_session)
-        return counts.map(as_operation(count), name=f"{name}:count")
+        # A message at the very end of a session would still be in it, one at the end of another window would not.
+        last = ps.expr(f"timestamp_micros(unix_micros(window_end) - {0 if timing.is_session else 1})")
+        number = ps.expr(f"unix_micros(window_start) div {timing.slide_us}") % PRIME
+        id_ = combine(combining(self._seed, name), ps.col("id"), number)
+        # A window has a count and an id: said so that its messages are of the type of all others.
+        count, id_ = ps.coalesce(ps.col("count").cast("string"), ""), ps.coalesce(id_, 0)
+        return counts.select("key", value=count, time=last, id=id_, name=f"{name}:count")
 
     def _slack_us(self, name: str) -> int:
         """How far out of order joins upstream may make what a transformation reads."""

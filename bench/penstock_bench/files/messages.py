@@ -12,8 +12,8 @@ import pyarrow as pa
 from penstock.connectors.draws import ArrowColumn, Column, Draw, FieldSpec, below, random_words, stream_keys
 from penstock.connectors.rendering import Made, Piece, Places, integer_texts
 from penstock.types import BIGINT, STRING, DataType, Schema
-from penstock_bench.files.chance import PRIME
 from penstock_bench.files.distributions import Discrete
+from penstock_bench.foreign.programs.chance import PRIME
 
 MESSAGE = Schema.parse("key string not null, value string not null, time timestamp not null, id bigint not null")
 """What flows in every stream of a workload file."""

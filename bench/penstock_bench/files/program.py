@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock_bench.files.chance import PRIME, Chance, Combined, Relabel, limit
+from penstock_bench.files.chance import combining, drawing, limit, relabelling
 from penstock_bench.files.layout import Place
 from penstock_bench.files.load import Description
 from penstock_bench.files.loads import costly, costs
@@ -23,7 +23,6 @@ def specification(description: Description, *, loads: bool = True) -> dict[str, 
         steps.append(step)
     return {
         "workload": "file",
-        "prime": PRIME,
         "sources": list(description.sources),
         "steps": steps,
         "sinks": {name: _place(place) for name, place in layout.sinks.items()},
@@ -35,14 +34,14 @@ def _step(description: Description, name: str, transformation: AnyTransformation
     seed, layout = description.seed, description.layout
     match transformation:
         case Filter(params=params):
-            return {"do": "filter", "draw": _numbers(Chance.of(seed, name)), "below": limit(params.p)}
+            return {"do": "filter", "draw": drawing(seed, name), "below": limit(params.p)}
         case Split(params=params):
             return {"do": "split", "ratio": params.ratio, "relabels": _relabels(seed, name, params.n)}
         case Modify(params=params):
             whole = int(params.rate_ratio)
             return {
                 "do": "modify",
-                "draw": _numbers(Chance.of(seed, name)),
+                "draw": drawing(seed, name),
                 "ratio": params.size_ratio,
                 "copies": whole,
                 "below": limit(params.rate_ratio - whole),
@@ -50,7 +49,7 @@ def _step(description: Description, name: str, transformation: AnyTransformation
             }
         case Merge():
             return {"do": "merge"}
-    combine = _numbers(Combined.of(seed, name))
+    combine = combining(seed, name)
     if isinstance(transformation, Join):
         pairing = transformation.params.match.value
         return {"do": "join", "match": pairing, "ttl_us": layout.ttl_us(name), "combine": combine}
@@ -61,12 +60,8 @@ def _step(description: Description, name: str, transformation: AnyTransformation
 
 
 def _relabels(seed: int, name: str, count: int) -> list[list[int]]:
-    return [_numbers(Relabel.of(seed, name, i)) for i in range(count)]
+    return [relabelling(seed, name, i) for i in range(count)]
 
 
 def _place(place: Place) -> list[Any]:
     return [place.node, place.output]
-
-
-def _numbers(numbers: Chance | Relabel | Combined) -> list[int]:
-    return [getattr(numbers, name) for name in numbers.__slots__]

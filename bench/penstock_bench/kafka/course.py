@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-
 from penstock_bench.engines import open_engine, subject
 from penstock_bench.engines.plain import generator_limit, meter_floor
 from penstock_bench.kafka.engines import KafkaPlain, open_kafka_engine
@@ -15,46 +13,30 @@ from penstock_bench.meter.rows import Check
 from penstock_bench.meter.subject import Subject
 
 
-class Course(ABC):
-    """Finds engines and workloads by name, and measures what the meter itself can do."""
+class Course:
+    """Lines over a socket, and every engine stamps its results itself: engines, workloads, what the meter can do."""
 
-    @abstractmethod
     def engine(self, text: str) -> Engine:
         """Return the engine of a name, with or without a variant."""
+        return open_engine(text)
 
-    @abstractmethod
     def subject(self, name: str) -> Subject:
         """Return the workload of a name."""
+        return subject(name)
 
-    @abstractmethod
     def limit(self, subject: Subject) -> Check:
         """Measure how much the generator can send."""
+        return generator_limit(subject)
 
-    @abstractmethod
     def floor(self, subject: Subject, rate: Rate, options: RunOptions) -> Check:
         """Measure the latency of a loop without an engine."""
+        return meter_floor(subject, rate, options)
 
     def __enter__(self) -> Course:
         return self
 
     def __exit__(self, *_: object) -> None:
         """End what was started for all runs."""
-
-
-class Feed(Course):
-    """Lines over a socket; every engine stamps its results itself."""
-
-    def engine(self, text: str) -> Engine:
-        return open_engine(text)
-
-    def subject(self, name: str) -> Subject:
-        return subject(name)
-
-    def limit(self, subject: Subject) -> Check:
-        return generator_limit(subject)
-
-    def floor(self, subject: Subject, rate: Rate, options: RunOptions) -> Check:
-        return meter_floor(subject, rate, options)
 
 
 class OnKafka(Course):

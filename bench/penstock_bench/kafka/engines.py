@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import ClassVar
 
-from penstock.durations import parse_us
 from penstock.testing.jars import Jar, fetch, java
 from penstock.testing.kafka_broker import fetch as fetch_broker
-from penstock_bench.engines.bytewax import Bytewax, free_addresses
-from penstock_bench.engines.environments import EngineEnvironment
+from penstock_bench.engines.bytewax import Bytewax
+from penstock_bench.engines.environments import EngineEnvironment, InEnvironment
 from penstock_bench.engines.flink import Flink
-from penstock_bench.engines.flink import environment as flink_environment
 from penstock_bench.engines.launch import FOREIGN, Launch
-from penstock_bench.engines.spark import REAL_TIME_BATCH, launched
-from penstock_bench.kafka.place import Place, Topics
-from penstock_bench.kafka.run import KafkaEngine
-from penstock_bench.meter.engine import RunOptions, no_java
+from penstock_bench.engines.native import PROGRAM, Penstock
+from penstock_bench.engines.plain import Plain
+from penstock_bench.engines.spark import Spark, SparkRealTime
+from penstock_bench.kafka.place import PARTITIONS, Place
+from penstock_bench.kafka.run import OverTopics
+from penstock_bench.meter.engine import Rate, RunOptions, cannot, no_java
 from penstock_bench.meter.errors import UnknownEngine
+from penstock_bench.meter.stamped import read_outputs
 from penstock_bench.meter.subject import Subject
 
 CLIENT = "confluent-kafka==2.12.2"
-CLIENT_LINGER_MS = 1
-"""Of producers whose default, 5 ms, would be most of the latency."""
+LINGER, LINGER_TOLD = {"linger_ms": 1}, {"linger.ms": 1}
+"""Of producers whose default, 5 ms, would be most of the latency: for the programs, and for the results."""
 EPOCH = {"immediate": "1s", "exactly-once": "100ms"}
 _SPARK_JARS = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705",
@@ -54,10 +53,9 @@ def _jars(name: str, lines: tuple[str, ...]) -> list[Path]:
     return [place / "lib" / each.file for each in wanted]
 
 
-class KafkaPenstock(KafkaEngine):
+class KafkaPenstock(OverTopics, Penstock):
     """Its topic at both ends; parsing, filter and join are Python functions."""
 
-    name = "penstock"
     variants: ClassVar = {
         "immediate": "every result is sent when it comes",
         "exactly-once": "every epoch is a transaction",
@@ -66,175 +64,104 @@ class KafkaPenstock(KafkaEngine):
         "epoch": "time between commits, default '1s', exactly once '100ms'",
         "forms": "adaptive (the default), record or batch",
     }
-    form = "adaptive"
 
-    def version(self) -> str:
-        return version("penstock")
-
-    def supports(self, subject: Subject) -> str | None:
-        return no_java() or super().supports(subject)
-
-    def launch(self, topics: Topics, options: RunOptions) -> Launch:
+    def launch(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Launch:
         chosen = {"epoch": EPOCH[self.variant], "forms": "adaptive", **options.settings}
-        return Launch(
-            [[sys.executable, "-m", "penstock_bench.kafka.native_program"]],
-            {"delivery": self.variant, "options": chosen},
-            lead_s=3.0,
-            settings={"parallelism": options.parallelism, "delivery": self.variant, **chosen},
-        )
+        told = {"delivery": self.variant, "options": chosen}
+        settings = {"parallelism": options.parallelism, "delivery": self.variant, **chosen}
+        return Launch(PROGRAM, told, lead_s=3.0, settings=settings)
 
 
-class KafkaPlain(KafkaEngine):
+class KafkaPlain(OverTopics, Plain):
     """No engine: one loop in Python from one topic to the other. The floor of the meter."""
 
-    name = "plain"
     variants: ClassVar = {"loop": "one loop in Python from topic to topic"}
 
     def version(self) -> str:
         return f"confluent-kafka {version('confluent-kafka')}"
 
-    def launch(self, topics: Topics, options: RunOptions) -> Launch:
-        return Launch(
-            [[sys.executable, "-m", "programs.kafka_plain"]],
-            {"linger_ms": CLIENT_LINGER_MS},
-            {"PYTHONPATH": str(FOREIGN)},
-            settings={"linger.ms": CLIENT_LINGER_MS},
-        )
+    def launch(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Launch:
+        return replace(super().launch(subject, rate, seconds, options), specification=LINGER, settings=LINGER_TOLD)
 
 
-class KafkaSpark(KafkaEngine):
+class KafkaSpark(OverTopics, Spark):
     """Structured Streaming with its own connector at both ends."""
 
-    name = "spark"
-    variants: ClassVar = {"sql": "built-in functions only", "python": "parsing, filter and join in Python with Arrow"}
-    options: ClassVar = {"trigger": "time between micro-batches, '0s' (as fast as possible, the default), '1s' …"}
-    form = "batch"
-
-    def version(self) -> str:
-        return version("pyspark")
-
-    def supports(self, subject: Subject) -> str | None:
-        return no_java() or super().supports(subject)
-
-    def launch(self, topics: Topics, options: RunOptions) -> Launch:
-        trigger_us = parse_us(options.settings.get("trigger", "0s"), option="trigger", allow_zero=True)
-        trigger = f"{trigger_us // 1000} milliseconds" if trigger_us else ""
-        return self._launched(self.variant, trigger, trigger or "as fast as possible", options.parallelism)
-
-    @staticmethod
-    def _launched(variant: str, trigger: str, told: str, cores: int, *notes: str) -> Launch:
-        jars = _jars("spark-kafka-4.2.0", _SPARK_JARS)
-        settings = {"spark.jars": ",".join(map(str, jars))}
-        found = launched(variant, trigger, f"local[{cores}]", told, settings, notes=notes)
-        found.settings["spark.jars"] = ", ".join(each.name for each in jars)  # type: ignore[index]
-        return replace(found, commands=[[sys.executable, "-m", "penstock_bench.kafka.spark_program"]])
+    def launch(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Launch:
+        return _connected(super().launch(subject, rate, seconds, options))
 
 
-class KafkaRealTime(KafkaSpark):
+class KafkaRealTime(OverTopics, SparkRealTime):
     """Real-Time Mode, in SQL, as it allows no Arrow functions."""
 
-    name = "spark-realtime"
-    variants: ClassVar = {"sql": "built-in functions only"}
-    options: ClassVar = {"batch": f"time between its checkpoints, '{REAL_TIME_BATCH}' (the default) or longer"}
-    form = "record"
+    beside_tasks = PARTITIONS
+    notes = SparkRealTime.notes[1:]
 
-    def launch(self, topics: Topics, options: RunOptions) -> Launch:
-        batch_us = parse_us(options.settings.get("batch", REAL_TIME_BATCH), option="batch")
-        trigger = f"{batch_us // 1000} milliseconds"
-        # All stages run at once: a task for each partition of the topic, the others behind the shuffle.
-        cores = topics.partitions + options.parallelism
-        note = "no watermark (not allowed there): windows are kept for ever"
-        return self._launched("real-time", trigger, f"realTime={trigger}", cores, note)
+    def launch(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Launch:
+        return _connected(super().launch(subject, rate, seconds, options))
 
 
-class KafkaFlink(KafkaEngine):
+def _connected(launch: Launch) -> Launch:
+    jars = _jars("spark-kafka-4.2.0", _SPARK_JARS)
+    settings = {**launch.specification["settings"], "spark.jars": ",".join(map(str, jars))}
+    told = {**launch.settings, "spark.jars": ", ".join(each.name for each in jars)}
+    return replace(launch, specification={**launch.specification, "settings": settings}, settings=told)
+
+
+class KafkaFlink(OverTopics, Flink):
     """Flink with its own connector at both ends."""
 
-    name = "flink"
-    variants: ClassVar = Flink.variants
-    options: ClassVar = Flink.options
-
-    def __init__(self, place: Place, variant: str | None = None) -> None:
-        super().__init__(place, variant)
-        self._engine = Flink(self.variant)
-
-    def prepare(self, tell: Callable[[str, float | None], None]) -> None:
-        self._engine.prepare(tell)
-
-    def version(self) -> str:
-        return self._engine.version()
-
-    def supports(self, subject: Subject) -> str | None:
-        return no_java() or super().supports(subject)
-
-    def launch(self, topics: Topics, options: RunOptions) -> Launch:
-        configuration = self._engine.configuration(options)
+    def launch(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Launch:
+        configuration = self.configuration(options)
         (jar,) = _jars("flink-kafka-5.0.0", _FLINK_JARS)
-        return Launch(
-            [[self._engine.environment.python, "-m", "programs.kafka_flink"]],
-            {"variant": self.variant, "configuration": {**configuration, "pipeline.jars": jar.as_uri()}},
-            flink_environment(),
+        return replace(
+            super().launch(subject, rate, seconds, options),
+            specification={
+                "variant": self.variant,
+                "configuration": {**configuration, "pipeline.jars": jar.as_uri()},
+            },
             lead_s=3.0,
+            read=read_outputs,
             settings={**configuration, "pipeline.jars": jar.name},
             notes=["no checkpoints"],
         )
 
 
-class _InEnvironment(KafkaEngine):
-    environment: ClassVar[EngineEnvironment]
-
-    def prepare(self, tell: Callable[[str, float | None], None]) -> None:
-        self.environment.make(lambda text: tell(text, None))
-
-    def version(self) -> str:
-        return self.environment.versions()[self.environment.requirements[0].partition("==")[0]]
-
-
-class KafkaBytewax(_InEnvironment):
+class KafkaBytewax(OverTopics, Bytewax):
     """Bytewax with its own connector at both ends; it has no recovery here."""
 
-    name = "bytewax"
     environment = EngineEnvironment("bytewax", (*Bytewax.environment.requirements, CLIENT))
-    variants: ClassVar = Bytewax.variants
 
-    def launch(self, topics: Topics, options: RunOptions) -> Launch:
-        workers = options.parallelism if self.variant == "processes" else 1
-        command = [self.environment.python, "-m", "bytewax.run", "programs.kafka_bytewax:flow"]
-        commands = [command]
-        if workers > 1:
-            addresses = ";".join(free_addresses(workers))
-            commands = [[*command, "-i", str(i), "-a", addresses] for i in range(workers)]
-        return Launch(
-            commands,
-            {"linger_ms": CLIENT_LINGER_MS},
-            {"PYTHONPATH": str(FOREIGN)},
-            lead_s=2.0,
-            settings={"workers": workers, "linger.ms": CLIENT_LINGER_MS},
-            notes=["no recovery"],
-        )
+    def launch(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Launch:
+        found = super().launch(subject, rate, seconds, options)
+        settings = {**found.specification, **LINGER_TOLD}
+        return replace(found, specification=LINGER, lead_s=2.0, settings=settings, notes=["no recovery"])
 
 
-class KafkaQuix(_InEnvironment):
+class KafkaQuix(OverTopics, InEnvironment):
     """Quix Streams: as many applications of one group as the parallelism; it groups through a topic of its own."""
 
     name = "quix"
     environment = EngineEnvironment("quix", ("quixstreams==3.28.1", "orjson>=3.10"))
     variants: ClassVar = {"at-least-once": "its default guarantee"}
 
-    def launch(self, topics: Topics, options: RunOptions) -> Launch:
-        settings = {"linger.ms": CLIENT_LINGER_MS, "processing_guarantee": self.variant}
+    def supports(self, subject: Subject) -> str | None:
+        return cannot(subject)
+
+    def launch(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Launch:
+        applications = options.parallelism
         return Launch(
-            [[self.environment.python, "-m", "programs.kafka_quix", str(i)] for i in range(options.parallelism)],
-            {"linger_ms": CLIENT_LINGER_MS, "guarantee": self.variant},
+            [[self.environment.python, "-m", "programs.kafka_quix", str(i)] for i in range(applications)],
+            {**LINGER, "guarantee": self.variant},
             {"PYTHONPATH": str(FOREIGN)},
             # A group that one joins after the other is dealt out more than once.
             lead_s=8.0,
-            settings={"applications": options.parallelism, **settings},
+            settings={"applications": applications, **LINGER_TOLD, "processing_guarantee": self.variant},
             notes=["groups through a topic of its own, state with a changelog topic"],
         )
 
 
-class KafkaStreams(KafkaEngine):
+class KafkaStreams(OverTopics):
     """Kafka Streams: one Java with a thread for each of the parallelism; it groups through a topic of its own."""
 
     name = "kafka-streams"
@@ -244,14 +171,14 @@ class KafkaStreams(KafkaEngine):
         return STREAMS_VERSION
 
     def supports(self, subject: Subject) -> str | None:
-        return no_java() or super().supports(subject)
+        return no_java() or cannot(subject)
 
-    def launch(self, topics: Topics, options: RunOptions) -> Launch:
+    def launch(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Launch:
         settings = {
             "num.stream.threads": str(options.parallelism),
             # A result for every change; by default it sends them after 100 ms, and the last of each key only.
             "statestore.cache.max.bytes": "0",
-            "producer.linger.ms": str(CLIENT_LINGER_MS),
+            "producer.linger.ms": str(LINGER["linger_ms"]),
         }
         if self.variant == "exactly-once":
             settings |= {"processing.guarantee": "exactly_once_v2", "commit.interval.ms": "100"}
@@ -269,10 +196,10 @@ class KafkaStreams(KafkaEngine):
 
 
 _PEERS = (KafkaSpark, KafkaRealTime, KafkaFlink, KafkaBytewax, KafkaQuix, KafkaStreams)
-ENGINES: dict[str, type[KafkaEngine]] = {each.name: each for each in (KafkaPenstock, *_PEERS, KafkaPlain)}
+ENGINES: dict[str, type[OverTopics]] = {each.name: each for each in (KafkaPenstock, *_PEERS, KafkaPlain)}
 
 
-def open_kafka_engine(text: str, place: Place) -> KafkaEngine:
+def open_kafka_engine(text: str, place: Place) -> OverTopics:
     """Return the engine that ``name`` or ``name:variant`` names, for runs at a place."""
     name, _, variant = text.partition(":")
     if name not in ENGINES:

@@ -19,11 +19,10 @@ class Topics:
     servers: str
     events: str
     results: str
-    partitions: int = PARTITIONS
 
 
 class Place:
-    """Starts a broker when it is first needed; as a context it ends with it. Every run has topics of its own."""
+    """Starts a broker when it is first needed, and ends it. Every run has topics of its own."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -48,9 +47,3 @@ class Place:
     def close(self) -> None:
         """End the broker."""
         self._stack.close()
-
-    def __enter__(self) -> Place:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -96,6 +96,12 @@ class Run:
                 self.backlog = waiting(self.job.status())
         return None
 
+    def until(self, condition: Callable[[], object], seconds_max: float, every_s: float = 0.005) -> None:
+        """Wait until a condition holds, but no longer than so many seconds."""
+        deadline = time.monotonic() + seconds_max
+        while not condition() and time.monotonic() < deadline:
+            time.sleep(every_s)
+
     def read(self) -> tuple[int, int]:
         """Events that the sources have given, and the moment of which that is told."""
         status = self.job.status()
@@ -248,9 +254,7 @@ def carry(
     with _tallied(workload, offered_eps, parallelism, forms, **options) as (run, tally):
         run.warm_up(settle_s)
         # On a busy machine slots need longer to come up: not before results flow.
-        deadline_s = run.at_s + FLOWING_S_MAX
-        while not tally.counted().rate_eps(now_us() - FLOWING_US, now_us()) and run.at_s < deadline_s:
-            time.sleep(POLL_S)
+        run.until(lambda: tally.counted().rate_eps(now_us() - FLOWING_US, now_us()), FLOWING_S_MAX, POLL_S)
         run.processes.restart()
         began_us = now_us()
         time.sleep(seconds)

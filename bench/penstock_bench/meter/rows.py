@@ -107,6 +107,12 @@ class ResultRow(msgspec.Struct, kw_only=True):
         """The most memory, as far as was measured."""
         return self.rss_mb if self.pss_mb is None else self.pss_mb
 
+    @property
+    def faults(self) -> dict[str, int]:
+        """What is not exact in the output, by its kind; empty where nothing is, or nothing was compared."""
+        counts = {"lost": self.lost, "duplicated": self.duplicated, "wrong": self.wrong, "reordered": self.reordered}
+        return {name: count for name, count in counts.items() if count}
+
 
 class Check(msgspec.Struct):
     """One figure that is not a latency: start-up, idle cost, bounded memory, overhead."""

@@ -54,9 +54,9 @@ class Standalone:
         self._master = self._launch([f"{_DEPLOY}.master.Master", *at])
         self._until(lambda log: "I have been elected leader" in log)
 
-    def add(self, cores: int) -> None:
+    def add(self, cores: int, memory: str = "1g") -> None:
         """Add a machine, which Spark starts an executor on for every application."""
-        at = ["--cores", str(cores), "--memory", "1g", "--host", "127.0.0.1", "--webui-port", "0"]
+        at = ["--cores", str(cores), "--memory", memory, "--host", "127.0.0.1", "--webui-port", "0"]
         work = ["-d", str(self._directory / "work"), self.master]
         self._machines.append(self._launch([f"{_DEPLOY}.worker.Worker", *at, *work]))
         count = len(self._machines)

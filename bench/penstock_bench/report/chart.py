@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from penstock.demo.series import Course, Scene
 
@@ -24,6 +25,12 @@ class Line:
     dashed: bool = False
     markers: bool = True
     steps: bool = False
+
+    @staticmethod
+    def of(label: str, key: str, points: Iterable[tuple[float, float | None]], **style: Any) -> Line:
+        """Draw a curve through those points that are known."""
+        known = [(x, y) for x, y in points if y is not None]
+        return Line(label, key, [x for x, _ in known], [y for _, y in known], **style)
 
 
 @dataclass(frozen=True)
@@ -146,3 +153,16 @@ class Figure:
     panels: Sequence[Panel] = field(default_factory=tuple)
     burst: Burst | None = None
     columns: int = 3
+
+
+def figure(slug: str, title: str, caption: str, panels: Iterable[Panel], columns: int = 3) -> list[Figure]:
+    """Make a figure of the panels that show something; none if there is none."""
+    shown = [panel for panel in map(_known, panels) if panel is not None]
+    return [Figure(slug, title, caption, shown, columns=columns)] if shown else []
+
+
+def _known(panel: Panel) -> Panel | None:
+    if isinstance(panel, Lines):
+        lines = [line for line in panel.lines if line.x]
+        return replace(panel, lines=lines) if lines else None
+    return None if isinstance(panel, Bars) and not panel.bars else panel

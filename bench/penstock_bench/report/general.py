@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from penstock_bench.meter.rows import ResultRow, Results
 from penstock_bench.meter.runner import Spread
-from penstock_bench.report.chart import Bar, Bars, Figure, Groups, Line, Lines, Stack
+from penstock_bench.report.chart import Bar, Bars, Figure, Groups, Line, Lines, Stack, figure
 from penstock_bench.report.theme import colour
 from penstock_bench.report.words import in_order, label, number
 
@@ -21,13 +21,12 @@ CDF_RATES_MAX = 3
 def figures(results: Results, slug: str) -> list[Figure]:
     """All figures that the rows of a file are enough for."""
     rows = results.rows
-    found = [
-        latency_over_rate(rows, f"{slug}-latency-over-rate"),
+    return [
+        *latency_over_rate(rows, f"{slug}-latency-over-rate"),
         *distributions(rows, f"{slug}-distribution"),
-        components(rows, f"{slug}-components"),
-        throughput(rows, f"{slug}-throughput"),
+        *components(rows, f"{slug}-components"),
+        *throughput(rows, f"{slug}-throughput"),
     ]
-    return [each for each in found if each is not None]
 
 
 def _workloads(rows: Sequence[ResultRow]) -> list[str]:
@@ -43,7 +42,7 @@ def at_a_rate(rows: Sequence[ResultRow]) -> list[ResultRow]:
     ]
 
 
-def latency_over_rate(rows: Sequence[ResultRow], slug: str) -> Figure | None:
+def latency_over_rate(rows: Sequence[ResultRow], slug: str) -> list[Figure]:
     """Latency against the offered rate, p50 and p99, for each workload of which a form or engine has several rates."""
     measured = at_a_rate(rows)
     panels: list[Lines] = []
@@ -53,13 +52,11 @@ def latency_over_rate(rows: Sequence[ResultRow], slug: str) -> Figure | None:
         if len({(label(row), row.rate) for row in own}) == len({label(row) for row in own}):
             continue
         panels += [_over_rate(workload, own, rates, q) for q in ("p50", "p99")]
-    if not panels:
-        return None
     caption = (
         "From the scheduled time of an event to its result; both axes logarithmic. Where repeated: the median, and the "
         "range of the repetitions shaded. Hollow: a rate that was not kept up with."
     )
-    return Figure(slug, "Latency over rate", caption, panels, columns=2)
+    return figure(slug, "Latency over rate", caption, panels, columns=2)
 
 
 def _over_rate(workload: str, rows: Sequence[ResultRow], rates: Sequence[float], quantile: str) -> Lines:
@@ -101,7 +98,7 @@ def distributions(rows: Sequence[ResultRow], slug: str) -> list[Figure]:
         panels = [_distribution(f"{number(rate)} events/s", [row for row in own if row.rate == rate]) for rate in rates]
         caption = "Share of the events whose result had come after so many milliseconds; the x axis is logarithmic."
         name = re.sub(r"[^\w.-]+", "-", workload)
-        found.append(Figure(f"{slug}-{name}", f"Distribution of latency: {workload}", caption, panels))
+        found += figure(f"{slug}-{name}", f"Distribution of latency: {workload}", caption, panels)
     return found
 
 
@@ -117,7 +114,7 @@ def _distribution(title: str, rows: Sequence[ResultRow]) -> Lines:
     return Lines(title, "latency, ms", "events, %", lines, x_log=True, y_max=102)
 
 
-def components(rows: Sequence[ResultRow], slug: str) -> Figure | None:
+def components(rows: Sequence[ResultRow], slug: str) -> list[Figure]:
     """What the mean latency is made of, for each workload and rate."""
     known = [row for row in rows if row.components_ms and row.rate]
     panels = []
@@ -132,10 +129,10 @@ def components(rows: Sequence[ResultRow], slug: str) -> Figure | None:
         "out: before the source has read the event; wait: for the rest of its micro-batch; schedule: the micro-batch's "
         "way to a slot and its turn there; process; transmit: between processes and in queues. Scales differ."
     )
-    return Figure(slug, "Components of latency", caption, panels) if panels else None
+    return figure(slug, "Components of latency", caption, panels)
 
 
-def operations(rows: Sequence[ResultRow], slug: str) -> Figure | None:
+def operations(rows: Sequence[ResultRow], slug: str) -> list[Figure]:
     """Latency of each operation, for each workload and rate."""
     known = [row for row in rows if row.operations and row.rate]
     panels = []
@@ -151,10 +148,10 @@ def operations(rows: Sequence[ResultRow], slug: str) -> Figure | None:
         "From the end of the operation before to the end of this one, the way between processes included; logarithmic. "
         "A range in batch form shows its waiting at its first operation."
     )
-    return Figure(slug, "Latency of each operation", caption, panels) if panels else None
+    return figure(slug, "Latency of each operation", caption, panels)
 
 
-def throughput(rows: Sequence[ResultRow], slug: str) -> Figure | None:
+def throughput(rows: Sequence[ResultRow], slug: str) -> list[Figure]:
     """The most that each form or engine has carried, and has sustained."""
     panels = []
     titles = {"sustained_eps": "sustained", "capacity_eps": "carried under overload"}
@@ -172,4 +169,4 @@ def throughput(rows: Sequence[ResultRow], slug: str) -> Figure | None:
         "Sustained: the highest rate at which the backlog does not grow, found by search. Carried: what gets through "
         "when more is offered. Median of the runs, with the least and the largest as whiskers."
     )
-    return Figure(slug, "Throughput", caption, panels, columns=2) if panels else None
+    return figure(slug, "Throughput", caption, panels, columns=2)

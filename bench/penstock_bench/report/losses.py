@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from penstock_bench.meter.rows import ResultRow, Results
 from penstock_bench.meter.runner import Spread
 from penstock_bench.report.general import at_a_rate
-from penstock_bench.report.words import label, number
+from penstock_bench.report.words import faults, label, number
 
 MARGIN = 1.1
 """Less than this is not told from noise."""
@@ -33,10 +33,9 @@ def losses(results: Results) -> list[Loss]:
 
 def _inexact(rows: Iterable[ResultRow]) -> Iterator[str]:
     for row in rows:
-        counts = {"lost": row.lost, "duplicated": row.duplicated, "wrong": row.wrong, "reordered": row.reordered}
-        bad = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
-        if bad and row.engine == "penstock":
-            yield f"{row.workload}, {label(row)}, {number(row.rate)} events/s: the output was not exact: {bad}"
+        if row.faults and row.engine == "penstock":
+            where = f"{row.workload}, {label(row)}, {number(row.rate)} events/s"
+            yield f"{where}: the output was not exact: {faults(row)}"
 
 
 def _missed(results: Results) -> Iterator[str]:

@@ -15,7 +15,7 @@ from rich.table import Column, Table
 from penstock.dashboard.numbers import human
 from penstock_bench.meter.rows import Check, ResultRow
 from penstock_bench.meter.runner import Spread
-from penstock_bench.report.words import label
+from penstock_bench.report.words import faults, label
 
 BAR_WIDTH = 30
 BAR_COLUMNS_MIN = 80
@@ -124,15 +124,7 @@ def _backlog(growth: float) -> str:
 
 def exactness(row: ResultRow) -> str:
     """Say whether the output was exact."""
-    counts = {"lost": row.lost, "duplicated": row.duplicated, "wrong": row.wrong, "reordered": row.reordered}
-    if not any(counts.values()):
-        return "exact: nothing lost, duplicated, wrong or reordered"
-    return "NOT EXACT: " + ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
-
-
-def is_exact(row: ResultRow) -> bool:
-    """Whether the output was exact."""
-    return not any((row.lost, row.duplicated, row.wrong, row.reordered))
+    return f"NOT EXACT: {faults(row)}" if row.faults else "exact: nothing lost, duplicated, wrong or reordered"
 
 
 _FIGURES: Sequence[tuple[str, str]] = (
@@ -166,8 +158,7 @@ def rows_table(rows: Iterable[ResultRow]) -> Table:
         table.add_column(title, justify="right")
     for row in rows:
         values = [getattr(row, name) for name in figures]
-        wrong = sum(count or 0 for count in (row.lost, row.duplicated, row.reordered, row.wrong))
-        exact = "" if row.lost is None else f"{wrong:,}"
+        exact = "" if row.lost is None else f"{sum(row.faults.values()):,}"
         table.add_row(row.workload, label(row), *("" if each is None else _short(each) for each in values), exact)
     return table
 
@@ -188,7 +179,7 @@ def _comparison(rate: float | None, by_engine: dict[str, list[ResultRow]]) -> Ta
             values = () if spread is None else (spread.median, spread.low, spread.high)
             cells.append("\n".join(map(_short, values if len(each) > 1 else values[:1])) or "–")
         kept = sum(bool(row.sustained) for row in each)
-        exact = sum(map(is_exact, each))
+        exact = sum(not row.faults for row in each)
         named = f"{engine}\n  least\n  largest" if len(each) > 1 else engine
         table.add_row(named, *cells, f"{kept}/{len(each)}", f"{exact}/{len(each)}")
     return table

@@ -55,7 +55,7 @@ def measurements(rows: Sequence[ResultRow]) -> str:
 def _exact(runs: Sequence[ResultRow]) -> str:
     if all(row.lost is None for row in runs):
         return UNKNOWN
-    bad = sum((row.lost or 0) + (row.duplicated or 0) + (row.reordered or 0) + (row.wrong or 0) for row in runs)
+    bad = sum(sum(row.faults.values()) for row in runs)
     return f'<span class="bad">{bad:,} wrong</span>' if bad else '<span class="good">yes</span>'
 
 

@@ -42,6 +42,11 @@ def spread(values: Iterable[float | None], write: Callable[[float | None], str] 
     return f"{write(found.median)} [{write(found.low)} … {write(found.high)}]"
 
 
+def faults(row: ResultRow) -> str:
+    """Say what is not exact in an output; empty where nothing is."""
+    return ", ".join(f"{name} {count:,}" for name, count in row.faults.items())
+
+
 def label(row: ResultRow) -> str:
     """Name what was measured: the form of ours, the engine of others."""
     if row.engine == "penstock":

@@ -7,11 +7,11 @@ records came in each tenth of a second, what is missing, what came twice and wha
 from __future__ import annotations
 
 import tempfile
-import threading
 import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,12 @@ import msgspec
 import penstock as ps
 from penstock.control.switches import SwitchReport
 from penstock_bench.foreign.programs.loads import spin, spins_per_second
-from penstock_bench.meter.job import read_rows
+from penstock_bench.meter.job import Run, read_rows, running
 from penstock_bench.meter.rows import Check, Claim, Results
-from penstock_bench.report.chart import Figure, Line, Lines
+from penstock_bench.report.chart import Figure, Lines, figure
 from penstock_bench.report.words import ms, number
-from penstock_bench.studies.base import Desk, Study, Table, data_of, machine
+from penstock_bench.studies.base import Desk, Study, Table, at_most, data_of, fields, machine, table
+from penstock_bench.studies.hand_overs import pauses
 
 SAME, DOWN, UP, STATE, SIMPLE = "same speed", "slow to fast", "fast to slow", "100K keys", "simple approach"
 RATES_EPS = (1_000.0, 20_000.0)
@@ -84,11 +85,9 @@ class Alternatives(Study):
     def run(self, desk: Desk) -> None:
         quick = desk.options.quick
         times = desk.choose(SWITCHES, 20, 4)
-        scenes: list[Exchanged] = []
 
         def keep(scene: Exchanged) -> None:
-            scenes.append(scene)
-            desk.put("scenes", scenes)
+            desk.append("scenes", scene)
             desk.say(f"         {_told(scene)}")
 
         for rate in RATES_EPS[: 1 if quick else None]:
@@ -118,9 +117,8 @@ class Alternatives(Study):
                 )
                 continue
             goal_ms = {SAME: 20.0, DOWN: 30.0, UP: 50.0, STATE: 50.0}[each.name]
-            typical, longest = _middle(each.pause_ms), max(each.pause_ms, default=0.0)
-            detail: dict[str, object] = {"median_ms": typical, "exchanges": each.switches}
-            yield Check(f"{where}: longest pause", longest, "ms", f"≤ {goal_ms:g}", longest <= goal_ms, detail)
+            detail = {"median_ms": _middle(each.pause_ms), "exchanges": each.switches}
+            yield at_most(f"{where}: longest pause", max(each.pause_ms, default=0.0), "ms", goal_ms, detail)
             wrong = each.missing + each.duplicated + each.reordered
             yield Check(f"{where}: missing, duplicated, reordered", float(wrong), "records", "0", not wrong)
             if each.name == SAME:
@@ -154,38 +152,28 @@ class Alternatives(Study):
                 )
 
     def tables(self, results: Results) -> list[Table]:
-        heads = ["scenario", "exchanges", "pause p50 ms", "pause max ms", "gap p50 ms", "gap without ms", "dip %"]
-        heads += ["missing", "duplicated", "reordered", "moved", "disturbed s"]
-        lines = [
-            [
-                f"{each.name}, {number(each.rate_eps)}/s",
-                str(each.switches),
-                ms(_middle(each.pause_ms)),
-                ms(max(each.pause_ms, default=0.0)),
-                ms(_middle(each.gap_ms)),
-                ms(each.usual_gap_ms),
-                f"{_middle(each.dip_percent):.2f}",
-                str(each.missing),
-                str(each.duplicated),
-                str(each.reordered),
-                str(each.moved),
-                f"{each.disturbed_s:.1f}",
-            ]
-            for each in data_of(results, "scenes", list[Exchanged])
-        ]
-        return [("Exchanges", heads, lines)] if lines else []
+        return table(
+            "Exchanges",
+            data_of(results, "scenes", list[Exchanged]),
+            ("scenario", lambda each: f"{each.name}, {number(each.rate_eps)}/s"),
+            *fields(str, switches="exchanges"),
+            ("pause p50 ms", lambda each: ms(_middle(each.pause_ms))),
+            ("pause max ms", lambda each: ms(max(each.pause_ms, default=0.0))),
+            ("gap p50 ms", lambda each: ms(_middle(each.gap_ms))),
+            ("gap without ms", lambda each: ms(each.usual_gap_ms)),
+            ("dip %", lambda each: f"{_middle(each.dip_percent):.2f}"),
+            *fields(str, missing="missing", duplicated="duplicated", reordered="reordered", moved="moved"),
+            ("disturbed s", lambda each: f"{each.disturbed_s:.1f}"),
+        )
 
     def figures(self, results: Results) -> list[Figure]:
-        lines = []
-        for each in data_of(results, "scenes", list[Exchanged]):
-            if len(each.pause_ms) > 1:
-                steps = sorted(each.pause_ms)
-                share = [100.0 * (at + 1) / len(steps) for at in range(len(steps))]
-                lines.append(Line(f"{each.name}, {number(each.rate_eps)}/s", each.name, steps, share, markers=False))
-        if not lines:
-            return []
+        lines = [
+            pauses(f"{each.name}, {number(each.rate_eps)}/s", each.name, each.pause_ms)
+            for each in data_of(results, "scenes", list[Exchanged])
+            if len(each.pause_ms) > 1
+        ]
         panel = Lines("Pauses", "ms", "% of exchanges up to", lines, x_log=True)
-        return [Figure("alternatives", "How long an exchange is felt", "From the stamps of records.", [panel])]
+        return figure("alternatives", "How long an exchange is felt", "From the stamps of records.", [panel])
 
 
 # --- pipelines --------------------------------------------------------------------------------------------------------
@@ -240,32 +228,34 @@ def _with_state(rate: float) -> ps.Stream:
 # --- scenarios --------------------------------------------------------------------------------------------------------
 
 
-class _Running:
+class _Exchanging:
     """A job whose alternatives are exchanged, and what came out of it."""
 
-    def __init__(self, stream: ps.Stream, parallelism: int, out: Path) -> None:
-        self.job = ps.start(stream.to(ps.files(out)), name="alternatives", parallelism=parallelism, forms="record")
-        self._out = out
-        self._wait(lambda: self.job.status().epoch >= 2)
+    def __init__(self, run: Run, out: Path) -> None:
+        self._run, self._out = run, out
+        run.until(lambda: run.job.status().epoch >= 2, WAIT_S)
 
-    @staticmethod
-    def _wait(condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while not condition() and time.monotonic() < deadline:
-            threading.Event().wait(0.005)
-
-    def use(self, name: str) -> None:
-        """Exchange, and wait until that is done."""
-        done = len(self.job.adaptation().switches)
-        self.job.use("score", name)
-        self._wait(lambda: len(self.job.adaptation().switches) > done)
+    def use(self, name: str, rest_s: float) -> None:
+        """Exchange, wait until that is done, and a while longer."""
+        done = len(self._run.job.adaptation().switches)
+        self._run.job.use("score", name)
+        self._run.until(lambda: len(self._run.job.adaptation().switches) > done, WAIT_S)
+        time.sleep(rest_s)
 
     def end(self) -> tuple[list[dict[str, Any]], list[SwitchReport], list[int], int]:
         """Rows, exchanges, how far each partition was read, and when the job began to read."""
-        self.job.drain()
-        report = self.job.wait(WAIT_S)
-        assert report is not None
+        report = self._run.end(drain=True)
         return read_rows(self._out), report.switches, report.offsets["events"], report.began_us
+
+
+@contextmanager
+def _exchanging(stream: ps.Stream, parallelism: int, settle_s: float) -> Iterator[_Exchanging]:
+    with tempfile.TemporaryDirectory(prefix="penstock-alternatives-") as directory:
+        out = Path(directory)
+        with running(stream.to(ps.files(out)), parallelism=parallelism, forms="record", memory=False) as run:
+            found = _Exchanging(run, out)
+            time.sleep(settle_s)
+            yield found
 
 
 def exchange(
@@ -277,28 +267,19 @@ def exchange(
     settle_s: float = SETTLE_S,
 ) -> Exchanged:
     """Exchange two alternatives, ``times`` times."""
-    with tempfile.TemporaryDirectory(prefix="penstock-alternatives-") as directory:
-        run = _Running(pipeline(rate), parallelism, Path(directory))
-        with run.job:
-            time.sleep(settle_s)
-            for number_of in range(times):
-                run.use(("two", "one")[number_of % 2])
-                time.sleep(BETWEEN_S)
-            return scene_of(name, rate, *run.end(), skip_s=settle_s)
+    with _exchanging(pipeline(rate), parallelism, settle_s) as run:
+        for number_of in range(times):
+            run.use(("two", "one")[number_of % 2], BETWEEN_S)
+        return scene_of(name, rate, *run.end(), skip_s=settle_s)
 
 
 def slow_and_fast(rate: float, times: int) -> list[Exchanged]:
     """From fast to slow, which falls behind, and back to fast, which catches up."""
-    with tempfile.TemporaryDirectory(prefix="penstock-alternatives-") as directory:
-        run = _Running(_slow_fast(rate), 1, Path(directory))
-        with run.job:
-            time.sleep(SETTLE_S)
-            for _ in range(times):
-                run.use("slow")
-                time.sleep(3 * BETWEEN_S)
-                run.use("fast")
-                time.sleep(4 * BETWEEN_S)
-            rows, switches, offsets, began_us = run.end()
+    with _exchanging(_slow_fast(rate), 1, SETTLE_S) as run:
+        for _ in range(times):
+            run.use("slow", 3 * BETWEEN_S)
+            run.use("fast", 4 * BETWEEN_S)
+        rows, switches, offsets, began_us = run.end()
     found = []
     for name, to in ((UP, "slow"), (DOWN, "fast")):
         scene = scene_of(name, rate, rows, [each for each in switches if each.to == to], offsets, began_us)
@@ -383,15 +364,12 @@ def _usual_gap_ms(stamps: Sequence[int], places: Sequence[int], around_us: int, 
 
 def _reordered(rows: Sequence[dict[str, Any]], parts: int) -> int:
     """Records that came behind a later one of their partition; with state, counts of a key that do not go up by one."""
+    wrong, newest = 0, dict[int, int]()
     if rows and "n" in rows[0]:
-        last: dict[int, int] = {}
-        wrong = 0
         for row in sorted(rows, key=lambda row: (row["at_us"], row["n"])):
-            wrong += row["n"] != last.get(row["key"], 0) + 1
-            last[row["key"]] = row["n"]
+            wrong += row["n"] != newest.get(row["key"], 0) + 1
+            newest[row["key"]] = row["n"]
         return wrong
-    newest: dict[int, int] = {}
-    wrong = 0
     for row in sorted(rows, key=lambda row: (row["at_us"], row["number"])):
         partition = row["number"] % parts
         wrong += row["number"] < newest.get(partition, -1)

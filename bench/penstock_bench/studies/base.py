@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_origin
@@ -15,7 +15,7 @@ from penstock.errors import PenstockError
 from penstock_bench.meter.job import SETTLE_S, WARM_UP_S, carry, observe
 from penstock_bench.meter.rows import Check, Claim, ResultRow, Results, StudyNotes, make_header
 from penstock_bench.report.chart import Figure
-from penstock_bench.report.words import label, ms, number
+from penstock_bench.report.words import UNKNOWN, faults, label, ms, number
 from penstock_bench.workloads import WORKLOADS, Workload
 
 PARALLELISM = 2
@@ -34,6 +34,8 @@ FORMS = (RECORD, ADAPTIVE, BATCH)
 
 Table = tuple[str, list[str], list[list[str]]]
 """Title, heads and lines."""
+Column = tuple[str, Callable[[Any], str]]
+"""The head of a column, and what writes the cell of a line."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,18 @@ class Desk:
         assert self.results.study is not None
         self.results.study.data[name] = msgspec.to_builtins(value)
         self.keep(self.results)
+
+    def append(self, name: str, value: object) -> None:
+        """Keep one more of a list of what fits neither."""
+        self.put(name, [*self._data(name, list), value])
+
+    def put_in(self, name: str, key: str, value: object) -> None:
+        """Keep what fits neither under a key."""
+        self.put(name, {**self._data(name, dict), key: value})
+
+    def _data(self, name: str, kind: type[T]) -> T:
+        assert self.results.study is not None
+        return msgspec.convert(self.results.study.data.get(name, kind()), kind)
 
     def seconds(self, usual: float, quick: float = QUICK_S) -> float:
         """How long a measurement lasts."""
@@ -242,8 +256,8 @@ def summary(row: ResultRow) -> str:
         parts.append(f"sustains {number(row.sustained_eps)}/s")
     if row.capacity_eps is not None:
         parts.append(f"carries {number(row.capacity_eps)}/s")
-    if row.lost or row.duplicated or row.reordered:
-        parts.append(f"NOT EXACT: lost {row.lost}, duplicated {row.duplicated}, reordered {row.reordered}")
+    if row.faults:
+        parts.append(f"NOT EXACT: {faults(row)}")
     return " ".join(parts)
 
 
@@ -264,13 +278,75 @@ def machine(results: Results) -> str:
     return f"one machine with {header.cores} cores and {header.memory_gb:g} GB"
 
 
-def pick(
-    results: Results, workload: str, form: str, rate: float | None = None, engine: str = "penstock"
-) -> ResultRow | None:
-    """Return the last row of this description."""
-    found = [
+def rows_of(
+    results: Results,
+    workload: str | None = None,
+    form: str | None = None,
+    rate: float | None = None,
+    engine: str = "penstock",
+    *,
+    having: str = "p99_ms",
+    **settings: object,
+) -> list[ResultRow]:
+    """Return the rows of this description in which a figure is known; what is None may be anything."""
+    wanted = {"workload": workload, "form": form, "rate": rate, "engine": engine}
+    return [
         row
         for row in results.rows
-        if row.workload == workload and row.form == form and row.engine == engine and rate in (None, row.rate)
+        if all(value in (None, getattr(row, name)) for name, value in wanted.items())
+        and settings.items() <= row.settings.items()
+        and getattr(row, having) is not None
     ]
+
+
+def pick(results: Results, *description: Any, **more: Any) -> ResultRow | None:
+    """Return the last row of a description; see `rows_of`."""
+    found = rows_of(results, *description, **more)
     return found[-1] if found else None
+
+
+def curve(rows: Iterable[ResultRow], setting: str, field: str) -> list[tuple[int, float]]:
+    """Put a figure of rows against a setting of theirs."""
+    return sorted((int(str(row.settings[setting])), float(getattr(row, field))) for row in rows)
+
+
+def table(title: str, items: Iterable[Any], *columns: Column) -> list[Table]:
+    """Make a table with a line for each item; none if there is none."""
+    lines = [[write(item) for _, write in columns] for item in items]
+    return [(title, [head for head, _ in columns], lines)] if lines else []
+
+
+def fields(write: Callable[[Any], str], place: int | None = None, /, **heads: str) -> list[Column]:
+    """Columns of fields by their names: of the items, or of what stands at a place in each; a dash where there is none.
+
+    A name may lead on to a field of a field: ``loss__normal_s``.
+    """
+
+    def column(name: str) -> Callable[[Any], str]:
+        def told(item: Any) -> str:
+            found = item if place is None else item[place]
+            for part in name.split("__"):
+                found = None if found is None else getattr(found, part)
+            return UNKNOWN if found is None else write(found)
+
+        return told
+
+    return [(head, column(name)) for name, head in heads.items()]
+
+
+def at_most(
+    name: str, value: float, unit: str, most: float, detail: Mapping[str, object] | None = None, *, digits: int = 3
+) -> Check:
+    """Hold a figure against what it may be at the most."""
+    return Check(name, round(value, digits), unit, f"at most {_plain(most)}", value <= most, dict(detail or {}))
+
+
+def at_least(
+    name: str, value: float, unit: str, least: float, detail: Mapping[str, object] | None = None, *, digits: int = 3
+) -> Check:
+    """Hold a figure against what it has to be at the least."""
+    return Check(name, round(value, digits), unit, f"at least {_plain(least)}", value >= least, dict(detail or {}))
+
+
+def _plain(limit: float) -> str:
+    return f"{limit:,.0f}" if limit >= 1_000 else f"{limit:g}"

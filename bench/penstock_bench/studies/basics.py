@@ -1,4 +1,4 @@
-"""What the studies do not ask: start-up, idle cost, bounded memory, overhead, hand-overs, what a checkpoint costs."""
+"""What the studies do not ask: start-up, idle cost, bounded memory, overhead, what a checkpoint costs."""
 
 from __future__ import annotations
 
@@ -9,29 +9,21 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import msgspec
-
 import penstock as ps
-from penstock.demo.chaos import quantile
 from penstock.engine.share import Share
 from penstock.runtime.clock import now_ns, now_us
 from penstock.runtime.job import plan_of
-from penstock_bench.meter.job import discard, read_rows, row_of, running
+from penstock_bench.meter.job import discard, running
 from penstock_bench.meter.rows import Check
 from penstock_bench.studies.base import RECORD, Desk
-from penstock_bench.workloads import WORKLOADS, replay
+from penstock_bench.workloads import WORKLOADS
 
 START_S_MAX = 10.0
 IDLE_S, IDLE_CORES_MAX = 10.0, 0.05
 SLOW_S, SLOW_EPS, SLOW_MEMORY_MB_MAX = 12.0, 2_000, 150.0
 OVERHEAD_EVENTS = 500_000
-SWITCHES, SWITCH_EPS, SWITCH_EVERY_S, SWITCH_S_MAX = 100, 20_000, 0.12, 30.0
-PAUSE_MS_MAX, SWITCH_MS_MAX = 50.0, 300.0
-FRONT = ("events", "parse_json", "filter", "select", "lookup", "count")
-"""The operations of the Yahoo pipeline before the shuffle."""
 COST_EPS, COST_S, COST_MAX, COST_P99_MS_MAX = 100_000, 8.0, 0.10, 5.0
 _PROGRAM = """
 import time
@@ -146,37 +138,6 @@ def _drive(plan: Any, events: int) -> float:
     took = time.perf_counter() - began
     worker.close()
     return took
-
-
-def hand_overs(desk: Desk) -> None:
-    """Change the form of the Yahoo pipeline's front again and again under load; every result is compared."""
-    workload, parallelism = WORKLOADS["yahoo-updates"], desk.options.parallelism
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
-        out = Path(directory) / "out"
-        with running(workload.pipeline(SWITCH_EPS, ps.files(out)), parallelism=parallelism, forms=RECORD) as run:
-            run.warm_up(2.0)
-            for i in range(SWITCHES):
-                run.job.switch(*FRONT, to="record" if i % 2 else "batch")
-                deadline = time.monotonic() + SWITCH_S_MAX
-                while len(run.job.adaptation().switches) <= i and time.monotonic() < deadline:
-                    time.sleep(0.005)
-                time.sleep(SWITCH_EVERY_S)
-            report = run.end(drain=True)
-        exact = workload.expected(replay(workload.source(SWITCH_EPS), report.start_us, report.offsets["events"]))
-        found = workload.compare(exact, read_rows(out), parallelism)
-    row = row_of(workload.name, SWITCH_EPS, "switching", run, report, found)
-    carried = sum(each.carried_records for each in report.switches)
-    row.note = f"{len(report.switches)} switches; carried over {carried:,} records"
-    desk.add(row)
-    warm = report.switches[1:]  # the first one waits for Spark to bring the slots up
-    pause_ms, total_ms = (
-        quantile(sorted(getattr(each, name) for each in warm), 0.99) for name in ("pause_ms", "total_ms")
-    )
-    detail: dict[str, object] = {"switches": [msgspec.to_builtins(each) for each in report.switches]}
-    met = pause_ms <= PAUSE_MS_MAX
-    desk.check(Check("hand-over: pause, p99", round(pause_ms, 2), "ms", f"at most {PAUSE_MS_MAX:g}", met, detail))
-    name, met = "hand-over: whole switch, warm, p99", total_ms <= SWITCH_MS_MAX
-    desk.check(Check(name, round(total_ms, 1), "ms", f"at most {SWITCH_MS_MAX:g}", met))
 
 
 def check_cost(desk: Desk) -> Check:

@@ -49,12 +49,11 @@ class BurstStudy(Study):
         kept: list[dict[str, Any]] = []
         for scene in scenes:
             courses: list[Course] = []
-            kept.append({})
+            kept.append({"scene": scene, "courses": courses})
             for form in (ADAPTIVE, RECORD) if desk.options.short else FORMS:
                 desk.tell(f"{number(scene.base_eps)} to {number(scene.peak_eps)} events/s, {form}")
                 row, course = through_burst(scene, desk.options.parallelism, form)
                 courses.append(course)
-                kept[-1] = {"scene": scene, "courses": courses}
                 desk.add(row)
                 desk.put("bursts", kept)
 

@@ -8,7 +8,7 @@ from penstock_bench.meter.rows import Check, Claim, ResultRow, Results
 from penstock_bench.report import general
 from penstock_bench.report.chart import Figure
 from penstock_bench.report.words import ms, number
-from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, machine, pick
+from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, at_most, machine, pick
 
 SECONDS = 6.0
 LOW_EPS, PAPER_HIGH_EPS = 4_000.0, 40_000.0
@@ -66,9 +66,7 @@ class Components(Study):
                 total = sum(row.components_ms.values())
                 gap = abs(total - row.mean_ms) / row.mean_ms
                 name = f"yahoo at {number(row.rate)}/s, {row.form}: components against the mean latency"
-                unit = f"apart ({ms(total)} and {ms(row.mean_ms)} ms)"
-                yield Check(name, round(gap, 3), unit, f"at most {TOLERANCE:g}", gap <= TOLERANCE)
+                yield at_most(name, gap, f"apart ({ms(total)} and {ms(row.mean_ms)} ms)", TOLERANCE)
 
     def figures(self, results: Results) -> list[Figure]:
-        found = general.components(results.rows, "components")
-        return [found] if found is not None else []
+        return general.components(results.rows, "components")

@@ -14,7 +14,21 @@ from penstock_bench.meter.job import observe
 from penstock_bench.meter.rows import Check, Claim, ResultRow, Results
 from penstock_bench.report.chart import Figure, Line, Lines
 from penstock_bench.report.words import ms, number
-from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, Table, data_of, machine, two_digits
+from penstock_bench.studies.base import (
+    ADAPTIVE,
+    BATCH,
+    FORMS,
+    RECORD,
+    Desk,
+    Study,
+    Table,
+    data_of,
+    fields,
+    machine,
+    pick,
+    table,
+    two_digits,
+)
 from penstock_bench.studies.traces import SPEED, Stretch, find_traces
 from penstock_bench.workloads import WORKLOADS, Workload, replay
 
@@ -76,7 +90,6 @@ class Dynamism(Study):
         quick, workload = desk.options.quick, WORKLOADS[WORKLOAD]
         traces = find_traces(desk.options.traces)
         peak_eps = QUICK_PEAK_EPS if quick else two_digits(PEAK * desk.record_eps(WORKLOAD))
-        kept: list[Replay] = []
         for each in traces[: 1 if quick else None]:
             stretch = each.stretch(desk.seconds(SECONDS), peak_eps)
             # Scores do not depend on when the job began: one exact result for all forms.
@@ -84,14 +97,13 @@ class Dynamism(Study):
             for form in FORMS:
                 desk.tell(f"{each.name} ({each.origin}), {number(stretch.mean_eps)} events/s on average, {form}")
                 row, found = through(workload, stretch, exact, desk.options.parallelism, form)
-                kept.append(found)
-                desk.put("replays", kept)
+                desk.append("replays", found)
                 desk.add(row)
 
     def findings(self, results: Results) -> Iterator[Claim | Check]:
         by_trace = _by_trace(results)
         for name, found in by_trace.items():
-            rows = {form: row for form in FORMS if (row := _row(results, name, form)) is not None}
+            rows = {form: row for form in FORMS if (row := pick(results, form=form, trace=name)) is not None}
             if set(found) != set(FORMS) or set(rows) != set(FORMS):
                 continue
             own = found[ADAPTIVE]
@@ -112,7 +124,7 @@ class Dynamism(Study):
             )
         known = [row for row in results.rows if row.lost is not None]
         if by_trace and known:
-            wrong = sum((row.lost or 0) + (row.duplicated or 0) + (row.reordered or 0) for row in known)
+            wrong = sum(sum(row.faults.values()) for row in known)
             switches = sum(each.switches for found in by_trace.values() for each in found.values())
             yield Claim(
                 "Finch, section 5.2: dynamism, what is lost on the way",
@@ -123,17 +135,19 @@ class Dynamism(Study):
             )
 
     def tables(self, results: Results) -> list[Table]:
-        lines = []
-        for name, found in _by_trace(results).items():
-            for form, each in found.items():
-                row = _row(results, name, form)
-                if row is not None:
-                    latency = [ms(row.p50_ms), ms(row.p99_ms), ms(row.max_ms)]
-                    inside = f"{100 * each.batch_share:.0f}"
-                    figures = [number(each.backlog_max), inside, str(each.switches), ms(each.pause_ms_max)]
-                    lines.append([f"{name}, {form}", *latency, *figures, number(row.cpu_cores)])
-        heads = ["load, form", "p50 ms", "p99 ms", "max ms", "largest backlog", "in batch form %", "switches"]
-        return [("Loads and forms", [*heads, "longest pause ms", "cores"], lines)] if lines else []
+        replays = [each for own in _by_trace(results).values() for each in own.values()]
+        pairs = [(each, pick(results, form=each.form, trace=each.trace)) for each in replays]
+        return table(
+            "Loads and forms",
+            [(each, row) for each, row in pairs if row is not None],
+            ("load, form", lambda pair: f"{pair[0].trace}, {pair[0].form}"),
+            *fields(ms, 1, p50_ms="p50 ms", p99_ms="p99 ms", max_ms="max ms"),
+            *fields(number, 0, backlog_max="largest backlog"),
+            ("in batch form %", lambda pair: f"{100 * pair[0].batch_share:.0f}"),
+            ("switches", lambda pair: str(pair[0].switches)),
+            *fields(ms, 0, pause_ms_max="longest pause ms"),
+            *fields(number, 1, cpu_cores="cores"),
+        )
 
     def figures(self, results: Results) -> list[Figure]:
         found = []
@@ -214,19 +228,13 @@ def _offered(found: Replay) -> Line:
 
 
 def _lines(own: dict[str, Replay], name: str) -> list[Line]:
-    found = []
-    for form in FORMS:
-        points = [(each.at_s, float(getattr(each, name))) for each in own[form].moments] if form in own else []
+    def point(each: Moment) -> tuple[float, float | None]:
+        value = float(getattr(each, name))
         # Without a result there is no latency.
-        points = [point for point in points if point[1] or name != "p99_ms"]
-        if points:
-            found.append(Line(form, form, [x for x, _ in points], [y for _, y in points], markers=False))
-    return found
+        return each.at_s, value if value or name != "p99_ms" else None
 
-
-def _row(results: Results, trace: str, form: str) -> ResultRow | None:
-    found = [row for row in results.rows if row.settings.get("trace") == trace and row.form == form]
-    return found[-1] if found else None
+    lines = [Line.of(form, form, map(point, own[form].moments), markers=False) for form in FORMS if form in own]
+    return [line for line in lines if line.x]
 
 
 def _by_trace(results: Results) -> dict[str, dict[str, Replay]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -14,11 +12,12 @@ import msgspec
 
 from penstock.control.rescaling import MoveReport
 from penstock.errors import PenstockError
+from penstock_bench.engines.program import Program
 from penstock_bench.meter.rows import Check, Claim, Results
 from penstock_bench.meter.standalone import Standalone, standalone
-from penstock_bench.report.chart import Figure, Line, Lines, Mark
+from penstock_bench.report.chart import Figure, Line, Lines, Mark, figure
 from penstock_bench.report.words import ms
-from penstock_bench.studies.base import Desk, Study, Table, machine
+from penstock_bench.studies.base import Desk, Study, Table, fields, machine, table
 
 RATE_EPS = 5_000.0
 COLUMNS = 2
@@ -38,19 +37,19 @@ def obey():
         word, *rest = line.split()
         job.scale(int(rest[0])) if word == "scale" else job.drain()
 threading.Thread(target=obey, daemon=True).start()
-def tell(what):
+def tell(**what):
     print(msgspec.json.encode(what).decode(), flush=True)
 before, began = job.latency_us(), time.monotonic()
 while (report := job.wait(0.5)) is None:
     now = job.latency_us()
     since, before, status = now.since(before), now, job.status()
-    tell({
+    tell(look={
         "at_s": time.monotonic() - began, "records": since.total, "p50_ms": since.quantile(0.5) / 1000,
         "p99_ms": since.quantile(0.99) / 1000, "workers": len(set(status.placement)) if status.epoch else 0,
         "processes": len(status.workers), "waiting": status.waiting,
     })
 exact = not (report.lost or report.duplicated or report.reordered)
-tell({"moves": report.moves, "exact": exact, "events": report.events_in})
+tell(end={"moves": report.moves, "exact": exact, "events": report.events_in})
 """
 
 
@@ -124,44 +123,30 @@ class Elasticity(Study):
             f"{machine(results)}",
             course.end.exact,
         )
-        yield Check(
-            "longest pause of an instance that moves to another executor",
-            round(max(pauses), 1),
-            "ms",
-            f"<= {WAIT_MS_MAX:g}, exact",
-            max(pauses) <= WAIT_MS_MAX and course.end.exact,
-        )
+        name, met = "longest pause of an instance that moves to another executor", max(pauses) <= WAIT_MS_MAX
+        yield Check(name, round(max(pauses), 1), "ms", f"<= {WAIT_MS_MAX:g}, exact", met and course.end.exact)
 
     def tables(self, results: Results) -> list[Table]:
         course = _course(results)
-        heads = ["instance", "from worker", "to worker", "pause ms", "total ms", "loaded ahead KB"]
-        lines = [
-            [
-                str(each.column),
-                str(each.old),
-                str(each.new),
-                ms(each.pause_ms),
-                ms(each.total_ms),
-                f"{each.loaded_bytes / 1000:.1f}",
-            ]
-            for each in (course.end.moves if course.end is not None else ())
-        ]
-        return [("Moves", heads, lines)] if lines else []
+        return table(
+            "Moves",
+            course.end.moves if course.end is not None else (),
+            *fields(str, column="instance", old="from worker", new="to worker"),
+            *fields(ms, pause_ms="pause ms", total_ms="total ms"),
+            ("loaded ahead KB", lambda each: f"{each.loaded_bytes / 1000:.1f}"),
+        )
 
     def figures(self, results: Results) -> list[Figure]:
         course = _course(results)
         looks = [each for each in course.looks if each.records]
-        if not looks:
-            return []
-        at = [each.at_s for each in looks]
         lines = [
-            Line("p99", "out", at, [max(each.p99_ms, 0.05) for each in looks], markers=False),
-            Line("median", "record", at, [max(each.p50_ms, 0.05) for each in looks], markers=False),
+            Line.of("p99", "out", [(each.at_s, max(each.p99_ms, 0.05)) for each in looks], markers=False),
+            Line.of("median", "record", [(each.at_s, max(each.p50_ms, 0.05)) for each in looks], markers=False),
         ]
         marks = [Mark(each.at_s, each.what) for each in course.happened]
         panel = Lines("Yahoo pipeline", "seconds", "latency, ms", lines, y_log=True, marks=marks)
         told = "Of each half second. Dashed: what was done to the cluster and to the job."
-        return [Figure("elasticity", self.title, told, [panel], columns=1)]
+        return figure("elasticity", self.title, told, [panel], columns=1)
 
 
 def _course(results: Results) -> Course:
@@ -175,64 +160,41 @@ def _through(cluster: Standalone, place: Path, calm_s: float, tell: Callable[[st
     tell("one machine with a core, one worker")
     cluster.add(cores=1)
     command = [sys.executable, "-c", PROGRAM, str(place), str(RATE_EPS), cluster.master, str(COLUMNS)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=cluster.environment
-    ) as job:
-        try:
-            told = _said(job, course)
+    with Program("elasticity", command, place / "log", environment=cluster.environment, messages=True) as job:
 
-            def order(what: str) -> None:
-                assert job.stdin is not None
-                job.stdin.write(what + "\n")
-                job.stdin.flush()
+        def until(condition: Callable[[Look], bool], what: str) -> None:
+            deadline = time.monotonic() + WAIT_S
+            while time.monotonic() < deadline:
+                course.looks.append(msgspec.convert(job.message("look", WAIT_S), Look))
+                if condition(course.looks[-1]):
+                    return
+            raise PenstockError(f"the job did not get to this: {what}.")
 
-            def until(condition: Callable[[Look], bool], what: str) -> None:
-                deadline = time.monotonic() + WAIT_S
-                for look in told:
-                    if condition(look):
-                        return
-                    if time.monotonic() > deadline:
-                        break
-                raise PenstockError(f"the job did not get to this: {what}.")
+        def calm() -> None:
+            end_s = course.looks[-1].at_s + calm_s
+            until(lambda look: look.at_s >= end_s, "it is calm")
 
-            def note(what: str) -> None:
-                course.happened.append(Happened(course.looks[-1].at_s, what))
-                tell(what)
+        def note(what: str) -> None:
+            course.happened.append(Happened(course.looks[-1].at_s, what))
+            tell(what)
 
-            until(lambda look: look.workers == 1 and look.records > 0, "it works")
-            begin_s = course.looks[-1].at_s
-            until(lambda look: look.at_s >= begin_s + calm_s, "it is calm")
-            note("a machine is added")
-            cluster.add(cores=1)
-            order("scale 2")
-            until(lambda look: look.workers == 2, "two workers share it")
-            note("two workers")
-            begin_s = course.looks[-1].at_s
-            until(lambda look: look.at_s >= begin_s + calm_s, "it is calm")
-            order("scale 1")
-            until(lambda look: look.workers == look.processes == 1, "one worker has all of it")
-            note("one worker")
-            cluster.remove()
-            begin_s = course.looks[-1].at_s
-            until(lambda look: look.at_s >= begin_s + calm_s, "it is calm")
-            note("the machine has gone")
-            order("drain")
-            for _ in told:
-                pass
-        finally:
-            job.kill()
+        until(lambda look: look.workers == 1 and look.records > 0, "it works")
+        calm()
+        note("a machine is added")
+        cluster.add(cores=1)
+        job.tell("scale 2")
+        until(lambda look: look.workers == 2, "two workers share it")
+        note("two workers")
+        calm()
+        job.tell("scale 1")
+        until(lambda look: look.workers == look.processes == 1, "one worker has all of it")
+        note("one worker")
+        cluster.remove()
+        calm()
+        note("the machine has gone")
+        job.tell("drain")
+        course.end = msgspec.convert(job.message("end", WAIT_S), End)
     return course
-
-
-def _said(job: subprocess.Popen[str], course: Course) -> Iterator[Look]:
-    assert job.stdout is not None
-    for line in job.stdout:
-        found = json.loads(line)
-        if "moves" in found:
-            course.end = msgspec.convert(found, End)
-            return
-        course.looks.append(msgspec.convert(found, Look))
-        yield course.looks[-1]
 
 
 def _moving(course: Course) -> list[float]:

@@ -11,9 +11,9 @@ from penstock.demo.chaos import quantile
 from penstock_bench.meter.rows import Check, Claim, Results
 from penstock_bench.meter.runner import Spread
 from penstock_bench.meter.timeline import DEFINITION
-from penstock_bench.report.chart import Bar, Bars, Figure, Line, Lines, Mark
+from penstock_bench.report.chart import Bar, Bars, Figure, Line, Lines, Mark, figure
 from penstock_bench.report.words import ms, number
-from penstock_bench.studies.base import Desk, Study, Table, data_of, machine
+from penstock_bench.studies.base import Desk, Study, Table, data_of, fields, machine, table
 from penstock_bench.studies.kills import CALM_S, EVERY_S, Outcome, run_losses
 from penstock_bench.studies.peer_kills import Victim, lose
 
@@ -42,7 +42,6 @@ class Failure(Study):
     )
 
     def run(self, desk: Desk) -> None:
-        outcomes: dict[str, Outcome] = {}
         options = desk.options
         sizes = desk.choose(SIZES * ROUNDS, (1,) * SHORT_KILLS, (1,))
         workers = desk.choose(WORKERS, options.parallelism, 2)
@@ -50,11 +49,10 @@ class Failure(Study):
         calm_s, every_s = desk.choose((CALM_S, EVERY_S), (4.0, 4.0), (2.0, 4.0))
         for shape in desk.choose(("stateless", "windowed"), ("windowed",), ("stateless",)):
             desk.tell(f"{shape}: kills of {', '.join(map(str, sizes))} of {workers} workers at {number(rate_eps)}/s")
-            row, outcomes[shape] = run_losses(
-                shape, rate_eps, sizes, workers, calm_s=calm_s, every_s=every_s, aside=options.short
-            )
+            times = {"calm_s": calm_s, "every_s": every_s}
+            row, outcome = run_losses(shape, rate_eps, sizes, workers, aside=options.short, **times)
             desk.add(row)
-            desk.put("outcomes", outcomes)
+            desk.put_in("outcomes", shape, outcome)
         for victim in Victim if options.peer and not options.short else ():
             desk.tell(f"yahoo, Structured Streaming loses one {victim.value}")
             row, check = lose(victim, RATE_EPS)
@@ -63,7 +61,7 @@ class Failure(Study):
 
     def findings(self, results: Results) -> Iterator[Claim | Check]:
         outcomes = _outcomes(results)
-        several = {shape: each for shape, each in outcomes.items() if len({loss.size for loss in each.losses}) > 1}
+        several = _several(outcomes)
         if several:
             told = "; ".join(f"{shape}: {_by_size(outcome, 'tfr')}" for shape, outcome in several.items())
             large = {shape: [_median(outcome, size, "tfr") for size in SIZES] for shape, outcome in several.items()}
@@ -103,45 +101,33 @@ class Failure(Study):
             yield Check(name, value, "s (-1: not before the next)", target, slowest <= NORMAL_S_MAX)
 
     def tables(self, results: Results) -> list[Table]:
-        heads = ["at s", "killed", "TFR", "throughput back s", "output again s", "caught up s", "latency normal s"]
-        fields = ("tfr", "recovered_s", "resumed_s", "caught_up_s", "normal_s")
         return [
-            (
-                f"Kills and recoveries: {shape}",
-                [*heads, "silent ms", "peak ms"],
-                [
-                    [
-                        f"{loss.at_s:.1f}",
-                        f"{loss.size} of {outcome.workers}",
-                        *(number(getattr(loss, field)) for field in fields),
-                        ms(loss.silent_ms),
-                        ms(loss.peak_ms),
-                    ]
-                    for loss in outcome.losses
-                ],
-            )
+            each
             for shape, outcome in _outcomes(results).items()
+            for each in table(
+                f"Kills and recoveries: {shape}",
+                [(loss, outcome.workers) for loss in outcome.losses],
+                ("at s", lambda pair: f"{pair[0].at_s:.1f}"),
+                ("killed", lambda pair: f"{pair[0].size} of {pair[1]}"),
+                *fields(number, 0, tfr="TFR", recovered_s="throughput back s", resumed_s="output again s"),
+                *fields(number, 0, caught_up_s="caught up s", normal_s="latency normal s"),
+                *fields(ms, 0, silent_ms="silent ms", peak_ms="peak ms"),
+            )
         ]
 
     def figures(self, results: Results) -> list[Figure]:
         outcomes = _outcomes(results)
-        several = [shape for shape, each in outcomes.items() if len({loss.size for loss in each.losses}) > 1]
         panels = []
-        for shape, outcome in outcomes.items():
-            if shape not in several:
-                continue
-            keys = dict(zip(SIZES, ("record", "batch", "out"), strict=True))
-            bars = [_bar(outcome, size, keys[size], "tfr") for size in SIZES]
-            panels.append(Bars(f"{shape}: TFR", "T_failure / T_normal", [bar for bar in bars if bar is not None]))
-            bars = [_bar(outcome, size, keys[size], "recovered_s") for size in SIZES]
-            panels.append(Bars(f"{shape}: recovery", "seconds", [bar for bar in bars if bar is not None]))
+        for shape, outcome in _several(outcomes).items():
+            panels.append(Bars(f"{shape}: TFR", "T_failure / T_normal", _bars(outcome, "tfr")))
+            panels.append(Bars(f"{shape}: recovery", "seconds", _bars(outcome, "recovered_s")))
         caption = "Median of the kills of each size, whiskers from the least to the largest."
-        found = [Figure("failure-sizes", "Size of a failure", caption, panels, columns=2)] if panels else []
-        over = [_over_time(shape, outcome) for shape, outcome in outcomes.items() if outcome.moments]
-        if over:
-            told = "Of the events due in each tenth of a second. Dashed: workers are killed; the number says how many."
-            found.append(Figure("failure-latency", "Latency through failures", told, over, columns=1))
-        return found
+        over = [_over_time(shape, outcome) for shape, outcome in outcomes.items()]
+        told = "Of the events due in each tenth of a second. Dashed: workers are killed; the number says how many."
+        return [
+            *figure("failure-sizes", "Size of a failure", caption, panels, columns=2),
+            *figure("failure-latency", "Latency through failures", told, over, columns=1),
+        ]
 
 
 def _checks(outcome: Outcome) -> Iterator[Check]:
@@ -188,8 +174,8 @@ def _checks(outcome: Outcome) -> Iterator[Check]:
 
 def _over_time(shape: str, outcome: Outcome) -> Lines:
     def line(label: str, key: str, field: str) -> Line:
-        known = [(each.at_s, getattr(each, field)) for each in outcome.moments if getattr(each, field) is not None]
-        return Line(label, key, [at for at, _ in known], [max(took_ms, 0.05) for _, took_ms in known], markers=False)
+        known = [(each.at_s, took) for each in outcome.moments if (took := getattr(each, field)) is not None]
+        return Line.of(label, key, [(at_s, max(took_ms, 0.05)) for at_s, took_ms in known], markers=False)
 
     marks = [Mark(loss.at_s, str(loss.size)) for loss in outcome.losses]
     lines = [line("largest", "out", "max_ms"), line("median", "record", "p50_ms")]
@@ -212,12 +198,19 @@ def _by_size(outcome: Outcome, field: str) -> str:
     )
 
 
-def _bar(outcome: Outcome, size: int, key: str, field: str) -> Bar | None:
-    values = _of_size(outcome, size, field)
-    found = Spread.of(values)
-    if found is None:
-        return None
-    return Bar(f"{size} of {outcome.workers}", key, found.median, found.low, found.high, len(values))
+def _bars(outcome: Outcome, field: str) -> list[Bar]:
+    bars = []
+    for size, key in zip(SIZES, ("record", "batch", "out"), strict=True):
+        values = _of_size(outcome, size, field)
+        if (found := Spread.of(values)) is not None:
+            label = f"{size} of {outcome.workers}"
+            bars.append(Bar(label, key, found.median, found.low, found.high, len(values)))
+    return bars
+
+
+def _several(outcomes: dict[str, Outcome]) -> dict[str, Outcome]:
+    """Those in which failures had several sizes."""
+    return {shape: each for shape, each in outcomes.items() if len({loss.size for loss in each.losses}) > 1}
 
 
 def _outcomes(results: Results) -> dict[str, Outcome]:

@@ -11,9 +11,9 @@ import penstock as ps
 from penstock.control.groups import GroupFigures
 from penstock_bench.meter.job import Run, discard, running, waiting
 from penstock_bench.meter.rows import Check, Claim, Results
-from penstock_bench.report.chart import Figure, Line, Lines, Mark
+from penstock_bench.report.chart import Figure, Line, Lines, Mark, figure
 from penstock_bench.report.words import ms, number, ratio
-from penstock_bench.studies.base import Desk, Study, data_of, machine
+from penstock_bench.studies.base import Desk, Study, at_most, data_of, machine
 from penstock_bench.workloads import WORKLOADS
 
 SIZES, SHORT_SIZES, QUICK_SIZES = (1, 2, 5, 10, 25, 50, 100), (1, 10, 100), (1, 10)
@@ -71,7 +71,6 @@ class GroupsStudy(Study):
     )
 
     def run(self, desk: Desk) -> None:
-        points: list[Point] = []
         parallelism = desk.options.parallelism
         loads = desk.choose({"light": LIGHT_EPS, "heavy": HEAVY_EPS}, {"light": LIGHT_EPS}, {"light": LIGHT_EPS})
         for shape, name in list(SHAPES.items())[: desk.choose(None, None, 1)]:
@@ -83,17 +82,14 @@ class GroupsStudy(Study):
                     if groups:
                         overhead = sum(g.overhead for g in groups) / len(groups)
                         scheduling_ms = sum(g.scheduling_ms for g in groups) / len(groups) / size
-                        points.append(
-                            Point(shape, load, size, round(took_ms, 3), round(overhead, 4), round(scheduling_ms, 3))
-                        )
-                        desk.put("points", points)
-        tuned: list[Tuned] = []
+                        figures = round(took_ms, 3), round(overhead, 4), round(scheduling_ms, 3)
+                        desk.append("points", Point(shape, load, size, *figures))
         for interval in INTERVALS[: desk.choose(None, 1, 1)]:
             desk.tell(f"tuning with micro-batches of {interval}")
             seconds = desk.choose(TUNING_S, TUNING_SHORT_S, TUNING_QUICK_S)
             _, groups, backlog = micro_batches("yahoo", TUNED_EPS, None, interval, parallelism, seconds)
-            tuned += [Tuned(interval, i, each.size, each.overhead, backlog) for i, each in enumerate(groups, 1)]
-            desk.put("tuned", tuned)
+            for i, each in enumerate(groups, 1):
+                desk.append("tuned", Tuned(interval, i, each.size, each.overhead, backlog))
 
     def findings(self, results: Results) -> Iterator[Claim | Check]:
         points, tuned = _found(results)
@@ -105,14 +101,14 @@ class GroupsStudy(Study):
             ("one stage", "heavy"): ("5(a)", "with 100x the data groups of 25 have most of the benefit"),
             ("with a shuffle", "light"): ("5(b)", "2.7 to 5.5x in groups of 100 (128 machines)"),
         }
-        for (shape, load), (figure, told) in claimed.items():
+        for (shape, load), (number_of, told) in claimed.items():
             own = {point.size: point for point in points if (point.shape, point.load) == (shape, load)}
             if len(own) < 2:
                 continue
             first, last = own[min(own)], own[max(own)]
             middle = f", {ms(own[25].scheduling_ms)} ms in groups of 25" if 25 in own else ""
             yield Claim(
-                f"Drizzle, figure {figure}: {shape}, {load}",
+                f"Drizzle, figure {number_of}: {shape}, {load}",
                 told,
                 f"scheduling by micro-batch {ms(first.scheduling_ms)} ms in groups of {first.size}{middle}, "
                 f"{ms(last.scheduling_ms)} ms in groups of {last.size}: "
@@ -146,14 +142,11 @@ class GroupsStudy(Study):
         for interval, groups in by_interval.items():
             # The share of the groups at the tuned size, not the average that still remembers the first small ones.
             overhead = sum(each.overhead for each in groups[-3:]) / len(groups[-3:])
-            yield Check(
+            name, trajectory = (
                 f"micro-batches of {interval}: scheduling overhead at the tuned size",
-                round(overhead, 4),
-                "share of a group's time",
-                f"at most {OVERHEAD_MAX:g}",
-                overhead <= OVERHEAD_MAX,
-                {"trajectory": [{"size": each.size, "overhead": each.overhead} for each in groups]},
+                [{"size": each.size, "overhead": each.overhead} for each in groups],
             )
+            yield at_most(name, overhead, "share of a group's time", OVERHEAD_MAX, {"trajectory": trajectory}, digits=4)
             if groups[-1].backlog is not None:
                 name = f"micro-batches of {interval}: backlog at {number(TUNED_EPS)} events/s"
                 most = BATCHES_BEHIND_MAX * float(interval.removesuffix("ms")) / 1000 * TUNED_EPS
@@ -167,51 +160,34 @@ class GroupsStudy(Study):
             ("one stage", "heavy"): "adaptive",
             ("with a shuffle", "light"): "batch",
         }
-        lines, shares, costs = [], [], []
-        for (shape, load), key in styles.items():
-            own = [point for point in points if (point.shape, point.load) == (shape, load)]
-            if own:
-                sizes, label = [point.size for point in own], shape if load == "light" else f"{shape}, 20x the data"
-                lines.append(Line(label, key, sizes, [point.micro_batch_ms for point in own]))
-                shares.append(Line(label, key, sizes, [100 * point.overhead for point in own]))
-                costs.append(Line(label, key, sizes, [point.scheduling_ms for point in own]))
-        found = []
-        if lines:
-            ticks = list(dict.fromkeys(point.size for point in points))
-            panels = [
-                Lines("Scheduling by micro-batch", "micro-batches in a group", "ms", costs, True, True, x_ticks=ticks),
-                Lines("Time per micro-batch", "micro-batches in a group", "ms", lines, True, True, x_ticks=ticks),
-                Lines(
-                    "Share of scheduling",
-                    "micro-batches in a group",
-                    "% of a group's time",
-                    shares,
-                    True,
-                    x_ticks=ticks,
-                ),
-            ]
-            caption = (
-                "One micro-batch after the other in each slot; a group is one Spark job. A micro-batch gathers for at "
-                "least 20 ms, so that what each costs stays below a tenth: the time per micro-batch cannot be less."
-            )
-            found.append(Figure("groups-sizes", "Micro-batches in groups", caption, panels))
-        if tuned:
-            found.append(_tuning(tuned))
-        return found
+        ticks = list(dict.fromkeys(point.size for point in points))
+
+        def panel(title: str, unit: str, field: str, factor: float = 1.0, *, y_log: bool = True) -> Lines:
+            lines = []
+            for (shape, load), key in styles.items():
+                own = [point for point in points if (point.shape, point.load) == (shape, load)]
+                label = shape if load == "light" else f"{shape}, 20x the data"
+                lines.append(Line.of(label, key, [(point.size, factor * getattr(point, field)) for point in own]))
+            return Lines(title, "micro-batches in a group", unit, lines, True, y_log, x_ticks=ticks)
+
+        panels = [
+            panel("Scheduling by micro-batch", "ms", "scheduling_ms"),
+            panel("Time per micro-batch", "ms", "micro_batch_ms"),
+            panel("Share of scheduling", "% of a group's time", "overhead", 100, y_log=False),
+        ]
+        caption = (
+            "One micro-batch after the other in each slot; a group is one Spark job. A micro-batch gathers for at "
+            "least 20 ms, so that what each costs stays below a tenth: the time per micro-batch cannot be less."
+        )
+        return [*figure("groups-sizes", "Micro-batches in groups", caption, panels), *_tuning(tuned)]
 
 
-def _tuning(tuned: list[Tuned]) -> Figure:
-    keys = dict(zip(INTERVALS, ("record", "adaptive", "batch"), strict=True))
+def _tuning(tuned: list[Tuned]) -> list[Figure]:
     sizes, overheads = [], []
-    for interval in dict.fromkeys(each.interval for each in tuned):
-        own = [each for each in tuned if each.interval == interval]
-        at = [each.at for each in own]
-        sizes.append(
-            Line(f"micro-batches of {interval}", keys[interval], at, [t.size for t in own], markers=False, steps=True)
-        )
-        overheads.append(
-            Line(f"micro-batches of {interval}", keys[interval], at, [100 * t.overhead for t in own], markers=False)
-        )
+    for interval, key in zip(INTERVALS, ("record", "adaptive", "batch"), strict=True):
+        own, label = [each for each in tuned if each.interval == interval], f"micro-batches of {interval}"
+        sizes.append(Line.of(label, key, [(t.at, t.size) for t in own], markers=False, steps=True))
+        overheads.append(Line.of(label, key, [(t.at, 100 * t.overhead) for t in own], markers=False))
     bounds = [Mark(5.0, "5 %", horizontal=True), Mark(10.0, "10 %", horizontal=True)]
     panels = [
         Lines("Size of the group", "groups", "micro-batches", sizes),
@@ -220,7 +196,7 @@ def _tuning(tuned: list[Tuned]) -> Figure:
     caption = (
         "Above 10 % the size is doubled, below 5 % one is taken off; the averaged share decides, shown is each group's."
     )
-    return Figure("groups-tuning", "Tuning the size of groups", caption, panels, columns=2)
+    return figure("groups-tuning", "Tuning the size of groups", caption, panels, columns=2)
 
 
 def _found(results: Results) -> tuple[list[Point], list[Tuned]]:
@@ -251,7 +227,5 @@ def micro_batches(
 
 def _group_ended(run: Run, known: int, seconds_max: float) -> tuple[int, float]:
     """Wait until more groups than those known have ended; returns how many there are, and when that was."""
-    deadline = time.monotonic() + seconds_max
-    while (ended := len(run.job.adaptation().groups)) <= known and time.monotonic() < deadline:
-        time.sleep(TICK_S)
-    return ended, time.monotonic()
+    run.until(lambda: len(run.job.adaptation().groups) > known, seconds_max, TICK_S)
+    return len(run.job.adaptation().groups), time.monotonic()

@@ -10,9 +10,21 @@ import msgspec
 
 from penstock_bench.meter.job import WARM_UP_S
 from penstock_bench.meter.rows import Check, Claim, ResultRow, Results
-from penstock_bench.report.chart import Bar, Bars, Figure
+from penstock_bench.report.chart import Bar, Bars, Figure, figure
 from penstock_bench.report.words import ms, number, ratio
-from penstock_bench.studies.base import ADAPTIVE, BATCH, QUICK_S, Desk, Study, Table, data_of, machine
+from penstock_bench.studies.base import (
+    ADAPTIVE,
+    BATCH,
+    QUICK_S,
+    Desk,
+    Study,
+    Table,
+    data_of,
+    fields,
+    machine,
+    pick,
+    table,
+)
 from penstock_bench.studies.neighbours import SETTLE_S, WORKLOAD, Carried, Load, Neighbour, beside, measure, within
 
 RATE_EPS = 4_000.0
@@ -62,18 +74,16 @@ class Isolation(Study):
         settle_s, warm_up_s = (QUICK_S, QUICK_S) if quick else (SETTLE_S, WARM_UP_S)
         desk.tell("what the overloaded job carries alone, batch form")
         desk.add(desk.carry(WORKLOAD, BATCH, min(seconds, 6.0)))
-        shared: list[Shared] = []
         for case in QUICK_CASES if quick else Case:
             desk.tell(f"{number(RATE_EPS)}/s, {case.value}")
             with _neighbour(case, workers, settle_s) as neighbour:
                 row, carried = measure(RATE_EPS, seconds, workers, neighbour, warm_up_s=warm_up_s)
             desk.add(_named(row, case, carried))
             if carried is not None:
-                shared.append(Shared(case.value, round(carried.eps, 1), carried.cpu_cores))
-                desk.put("neighbours", shared)
+                desk.append("neighbours", Shared(case.value, round(carried.eps, 1), carried.cpu_cores))
 
     def findings(self, results: Results) -> Iterator[Claim | Check]:
-        rows = {case: row for case in Case if (row := _row(results, case)) is not None}
+        rows = _rows(results)
         alone = rows.get(Case.ALONE)
         beside = {case: row for case, row in rows.items() if case not in (Case.ALONE, Case.AGAIN)}
         if alone is None or not beside:
@@ -109,31 +119,28 @@ class Isolation(Study):
 
     def tables(self, results: Results) -> list[Table]:
         by_case = {each.case: each for each in _neighbours(results)}
-        lines = []
-        for case in Case:
-            row, other = _row(results, case), by_case.get(case.value)
-            if row is not None:
-                figures = [ms(row.p50_ms), ms(row.p99_ms), ms(row.p999_ms), ms(row.max_ms), number(row.cpu_cores)]
-                lines.append(
-                    [case.value, *figures, *((number(other.eps), number(other.cpu_cores)) if other else ("–", "–"))]
-                )
-        heads = ["case", "p50 ms", "p99 ms", "p99.9 ms", "max ms", "cores of all", "neighbour events/s", "its cores"]
-        return [("The calm job and its neighbour", heads, lines)] if lines else []
+        return table(
+            "The calm job and its neighbour",
+            [(case.value, row, by_case.get(case.value)) for case, row in _rows(results).items()],
+            ("case", lambda each: each[0]),
+            *fields(ms, 1, p50_ms="p50 ms", p99_ms="p99 ms", p999_ms="p99.9 ms", max_ms="max ms"),
+            *fields(number, 1, cpu_cores="cores of all"),
+            *fields(number, 2, eps="neighbour events/s", cpu_cores="its cores"),
+        )
 
     def figures(self, results: Results) -> list[Figure]:
-        rows = {case: row for case in Case if (row := _row(results, case)) is not None}
-        if not rows:
-            return []
         panels = []
         for name, field in (("p50", "p50_ms"), ("p99", "p99_ms"), ("p99.9", "p999_ms")):
-            bars = [Bar(_short(case), _colour(case), getattr(row, field) or 0.0) for case, row in rows.items()]
+            bars = [
+                Bar(_short(case), _colour(case), getattr(row, field) or 0.0) for case, row in _rows(results).items()
+            ]
             panels.append(Bars(f"The calm job: {name}", "ms", bars))
         bars = [Bar(_short(Case(each.case)), BATCH, each.eps) for each in _neighbours(results) if each.eps]
         free = _free_eps(results)
         if free and bars:
             panels.append(Bars("What the neighbour carries", "events/s", [Bar("by itself", BATCH, free), *bars]))
         caption = f"The calm job has {number(RATE_EPS)} events/s; by what is beside it."
-        return [Figure("isolation", "Two jobs on one machine", caption, panels, columns=2)]
+        return figure("isolation", "Two jobs on one machine", caption, panels, columns=2)
 
 
 def _neighbour(case: Case, workers: int, settle_s: float) -> AbstractContextManager[Neighbour | None]:
@@ -159,13 +166,13 @@ def _colour(case: Case) -> str:
     return ADAPTIVE if case in (Case.ALONE, Case.IDLE, Case.AGAIN) else BATCH
 
 
-def _row(results: Results, case: Case) -> ResultRow | None:
-    found = [row for row in results.rows if row.settings.get("case") == case.value and row.p99_ms is not None]
-    return found[-1] if found else None
+def _rows(results: Results) -> dict[Case, ResultRow]:
+    return {case: row for case in Case if (row := pick(results, case=case.value)) is not None}
 
 
 def _free_eps(results: Results) -> float | None:
-    return next((row.capacity_eps for row in results.rows if row.capacity_eps and row.form == BATCH), None)
+    free = pick(results, form=BATCH, having="capacity_eps")
+    return free.capacity_eps if free is not None else None
 
 
 def _neighbours(results: Results) -> list[Shared]:

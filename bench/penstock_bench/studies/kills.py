@@ -204,7 +204,7 @@ def run_losses(
     for loss in outcome.losses:
         resumed = [next(kills).resumed_s for _ in range(loss.size)]
         loss.resumed_s = None if None in resumed else max(filter(None, resumed), default=None)
-    outcome.exact = not (row.lost or row.duplicated or row.reordered)
+    outcome.exact = not row.faults
     outcome.aside = gaps(timelines[ASIDE], run.job.plan, campaign.kills) if aside else None
     return row, outcome
 

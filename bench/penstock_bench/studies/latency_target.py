@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from penstock_bench.meter.job import Step, climb
 from penstock_bench.meter.rows import Check, Claim, Results
-from penstock_bench.report.chart import Figure, Groups, Line, Lines, Mark, Panel
+from penstock_bench.report.chart import Figure, Groups, Line, Lines, Mark, Panel, figure
 from penstock_bench.report.words import number
 from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, data_of, machine
 from penstock_bench.workloads import WORKLOADS
@@ -32,7 +32,6 @@ class LatencyTarget(Study):
     )
 
     def run(self, desk: Desk) -> None:
-        steps: dict[str, list[Step]] = {}
         rates = QUICK_RATES if desk.options.quick else RATES
 
         def enough(found: list[Step]) -> bool:
@@ -41,8 +40,8 @@ class LatencyTarget(Study):
         for form in FORMS[:1] if desk.options.quick else FORMS:
             desk.tell(f"yahoo from {number(rates[0])} to {number(rates[-1])} events/s, {form}")
             step_s = desk.seconds(STEP_S, QUICK_STEP_S)
-            steps[form] = climb(WORKLOADS["yahoo"], rates, step_s, desk.options.parallelism, form, enough=enough)
-            desk.put("steps", steps)
+            steps = climb(WORKLOADS["yahoo"], rates, step_s, desk.options.parallelism, form, enough=enough)
+            desk.put_in("steps", form, steps)
 
     def findings(self, results: Results) -> Iterator[Claim | Check]:
         steps = _steps(results)
@@ -70,19 +69,12 @@ class LatencyTarget(Study):
         )
 
     def figures(self, results: Results) -> list[Figure]:
-        steps = _steps(results)
-        if not steps:
-            return []
+        steps = {form: own for form in FORMS if (own := _steps(results).get(form))}
         lines = []
-        for form in (each for each in FORMS if steps.get(each)):
-            known = [step for step in steps[form] if step.p99_ms is not None]
-            hollow = [not step.kept_up for step in known]
-            lines.append(Line(form, form, [s.rate for s in known], [s.p99_ms or 0.0 for s in known], hollow=hollow))
-        values = {
-            form: [reached_eps(steps[form], target) or None for target in TARGETS_MS]
-            for form in FORMS
-            if steps.get(form)
-        }
+        for form, own in steps.items():
+            hollow = [not step.kept_up for step in own if step.p99_ms is not None]
+            lines.append(Line.of(form, form, [(step.rate, step.p99_ms) for step in own], hollow=hollow))
+        values = {form: [reached_eps(own, target) or None for target in TARGETS_MS] for form, own in steps.items()}
         marks = [Mark(target, f"{target:g} ms", horizontal=True) for target in (25.0, 100.0, 1_000.0)]
         panels: list[Panel] = [
             Lines("p99 over the rate", "offered events/s", "ms", lines, x_log=True, y_log=True, marks=marks),
@@ -91,7 +83,7 @@ class LatencyTarget(Study):
         caption = (
             "Yahoo pipeline. Left: hollow where the backlog grew. Right: no bar where no rate was within the target."
         )
-        return [Figure("latency-target", "Throughput at a latency target", caption, panels, columns=2)]
+        return figure("latency-target", "Throughput at a latency target", caption, panels if steps else [], columns=2)
 
 
 def _over(step: Step) -> bool:

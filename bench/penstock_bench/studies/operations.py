@@ -52,8 +52,7 @@ class Operations(Study):
             )
 
     def figures(self, results: Results) -> list[Figure]:
-        found = general.operations(results.rows, "operations")
-        return [found] if found is not None else []
+        return general.operations(results.rows, "operations")
 
 
 def _names(operations: list[OperationRow], form: str) -> str:

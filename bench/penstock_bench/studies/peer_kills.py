@@ -19,10 +19,11 @@ import msgspec
 from penstock_bench.engines import RunOptions, subject
 from penstock_bench.engines.launch import Launch
 from penstock_bench.engines.spark import Spark, launched
-from penstock_bench.engines.spark_session import executors, python_workers, standalone
+from penstock_bench.engines.spark_session import executors, python_workers
 from penstock_bench.meter.engine import Rate
 from penstock_bench.meter.rows import Check, ResultRow
 from penstock_bench.meter.runner import measure, new_run
+from penstock_bench.meter.standalone import standalone
 from penstock_bench.meter.subject import Subject
 from penstock_bench.meter.timeline import DEFINITION
 from penstock_bench.studies.kills import WARM_UP_S, judge
@@ -76,7 +77,9 @@ def lose(victim: Victim, rate_eps: float) -> tuple[ResultRow, Check]:
         master = LOCAL_MASTER
         if victim is Victim.EXECUTOR:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-bench-")))
-            master = stack.enter_context(standalone(directory, cores=WORKERS, memory_gb=2))
+            cluster = stack.enter_context(standalone(directory))
+            cluster.add(WORKERS, "2g")
+            master = cluster.master
         engine = Struck(victim, master)
         row, found = measure(engine, subject("yahoo"), rate_eps, victim.seconds, options, new_run())
     row.note = f"Structured Streaming, {len(engine.killed_us)} x {victim.value} killed; {row.note}".rstrip("; ")

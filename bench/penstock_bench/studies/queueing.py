@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from heapq import heapify, heappop, heappush, heapreplace
+from math import inf
 from random import Random
 
 from penstock.control.laws.replicas import INPUT, Operator
 
 DEGRADATION_S = 30.0
-"""Throughput in and out is compared over so long: the paper's interval."""
+"""The paper's interval for throughput in and out."""
 GRACE_S = 1.0
 """What is under way when the input ends counts as processed if it is through by the interval's end after this."""
 Scaler = Callable[[Sequence[Operator], float, float], Mapping[str, int]]
@@ -90,6 +91,10 @@ class Outcome:
     replicas: list[tuple[float, int]] = field(default_factory=list)
     seconds: float = 0.0
     arrivals_s: list[float] = field(default_factory=list)
+    interval_s: float = DEGRADATION_S
+    """Throughput in and out is compared over so long."""
+    end_s: float = inf
+    """What is through later than this was not processed in time."""
 
     def latency_ms(self, quantile: float) -> float:
         """Latency that this share of the records does not exceed."""
@@ -108,12 +113,12 @@ class Outcome:
     @property
     def processed(self) -> float:
         """Share of what was received that is through when the input ends, or a moment later."""
-        return len(self.latencies_s) / max(1, self.received)
+        return sum(at <= self.end_s for at, _ in self.latencies_s) / max(1, self.received)
 
     @property
     def degradation(self) -> float:
-        """|in - out|/in, on average over the paper's intervals."""
-        cells = max(1, round(self.seconds / DEGRADATION_S))
+        """|in - out|/in, on average over intervals."""
+        cells = max(1, round(self.seconds / self.interval_s))
         width = self.seconds / cells
         came, went = [0] * (cells + 1), [0] * (cells + 1)
         for at in self.arrivals_s:

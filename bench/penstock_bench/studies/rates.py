@@ -8,7 +8,7 @@ from penstock_bench.meter.rows import Check, Claim, Results
 from penstock_bench.report import general
 from penstock_bench.report.chart import Figure
 from penstock_bench.report.words import ms, number, ratio
-from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, machine, pick
+from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, machine, pick, rows_of
 from penstock_bench.studies.peers import latency_beside, outside
 
 SECONDS = 6.0
@@ -93,15 +93,19 @@ class Rates(Study):
         yield from _word_counts(results)
 
     def figures(self, results: Results) -> list[Figure]:
-        found = general.latency_over_rate(results.rows, "rates-latency")
-        return [*([found] if found else []), *general.distributions(results.rows, "rates-distribution")]
+        rows = results.rows
+        return [
+            *general.latency_over_rate(rows, "rates-latency"),
+            *general.distributions(rows, "rates-distribution"),
+        ]
 
 
 def _word_counts(results: Results) -> Iterator[Claim]:
     """Finch's one application: mean latency against the rate of sentences."""
-    rows = [row for row in results.rows if row.workload == "wordcount" and row.engine == "penstock" and row.mean_ms]
     curves = {
-        form: sorted((row.rate or 0.0, row.mean_ms or 0.0) for row in rows if row.form == form)
+        form: sorted(
+            (row.rate or 0.0, row.mean_ms or 0.0) for row in rows_of(results, "wordcount", form, having="mean_ms")
+        )
         for form in (RECORD, ADAPTIVE)
     }
     if all(len(curve) > 1 for curve in curves.values()):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,8 @@ from typing import Any
 import penstock as ps
 from penstock.connectors.rates import RateSchedule, Segment
 from penstock_bench.meter.job import read_rows
-from penstock_bench.studies.replica_rows import ENGINE, LAWS, OVER, PEAK_WORK, Scene
+from penstock_bench.studies.queueing import GRACE_S, Outcome
+from penstock_bench.studies.replica_rows import ENGINE, LAWS, OVER, PEAK_WORK, Scene, scene_of
 from penstock_bench.studies.traces import Trace
 
 OPERATIONS = 4
@@ -94,39 +94,33 @@ def replay(name: str, load: Replayed, replicas: Any, target_ms: float = 0.0, **o
         report = job.wait(WAIT_S + WARM_UP_S + 20 * load.seconds)
         assert report is not None
         rows = read_rows(out)
-    return scene_of(name, load, rows, report, target_ms)
+    outcome = outcome_of(load, rows, report)
+    scene = scene_of(outcome, (LAWS, name, load.trace.name, ENGINE), POOL, target_ms)
+    scene.course = [[at_s, float(count)] for at_s, count in outcome.replicas]
+    return scene
 
 
-def scene_of(name: str, load: Replayed, rows: Sequence[dict[str, Any]], report: Any, target_ms: float) -> Scene:
+def outcome_of(load: Replayed, rows: Sequence[dict[str, Any]], report: Any) -> Outcome:
     """Find latencies from the stamps of the rows, and replicas from what the job reports."""
-    due_us = [report.start_us + int(each) for each in load.schedule.times_us(0, load.total)]
     cut_us = report.start_us + round(1e6 * WARM_UP_S)
-    end_us = cut_us + 1e6 * load.seconds
+    due_us = [report.start_us + int(each) for each in load.schedule.times_us(0, load.total)]
     stamps = {row["number"]: row["at_us"] for row in rows}
-    taken = [(stamps[number], at_us) for number, at_us in enumerate(due_us) if number in stamps and at_us >= cut_us]
-    latencies = sorted((at - due) / 1_000 for at, due in taken)
+    due = {number: at_us for number, at_us in enumerate(due_us) if at_us >= cut_us}
+    taken = [(stamps[number], at_us) for number, at_us in due.items() if number in stamps]
     elastic = report.adaptation.elastic
-    moments = (
-        [each for each in elastic.moments if WARM_UP_S <= each.at_s <= WARM_UP_S + load.seconds] if elastic else []
-    )
+    moments = [
+        each for each in (elastic.moments if elastic else ()) if WARM_UP_S <= each.at_s <= WARM_UP_S + load.seconds
+    ]
     active = sum(each.replicas for each in moments) / len(moments) if moments else 1.0
-    came = Counter(int((due - cut_us) / 1e6) for _, due in taken)
-    went = Counter(int((at - cut_us) / 1e6) for at, _ in taken)
-    shares = [abs(went[each] - came[each]) / came[each] for each in range(int(load.seconds)) if came[each]]
-    due = sum(at_us >= cut_us for at_us in due_us)
-    return Scene(
-        LAWS,
-        name,
-        load.trace.name,
-        ENGINE,
-        round(1 - active / POOL, 4),
-        round(sum(shares) / max(1, len(shares)), 4),
-        round(sum(at <= end_us + 1e6 for at, _ in taken) / max(1, due), 4),
-        due - len(taken),
-        round(sum(latencies) / max(1, len(latencies)), 2),
-        round(latencies[int(0.99 * len(latencies))], 2) if latencies else 0.0,
-        round(active * load.seconds, 1),
-        len({int(at / 1e6) for at, due_at in taken if (at - due_at) / 1_000 > target_ms}) if target_ms else 0,
-        sum(each.at_s >= WARM_UP_S for each in report.switches),
-        course=[[round(each.at_s - WARM_UP_S, 2), float(each.replicas)] for each in moments],
+    return Outcome(
+        received=len(due),
+        dropped=len(due) - len(taken),
+        latencies_s=[((at - cut_us) / 1e6, (at - due_at) / 1e6) for at, due_at in taken],
+        replica_s=active * load.seconds,
+        changes=sum(each.at_s >= WARM_UP_S for each in report.switches),
+        replicas=[(round(each.at_s - WARM_UP_S, 2), each.replicas) for each in moments],
+        seconds=load.seconds,
+        arrivals_s=[(at_us - cut_us) / 1e6 for _, at_us in taken],
+        interval_s=1.0,
+        end_s=load.seconds + GRACE_S,
     )

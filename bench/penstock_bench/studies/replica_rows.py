@@ -12,7 +12,7 @@ from penstock.control.laws.forecast import Forecast
 from penstock.control.laws.replicas import INPUT, OURS, Predictive
 from penstock.control.laws.threshold import Threshold
 from penstock.control.replicating import HOLD_LOOKS
-from penstock_bench.studies.queueing import Grouping, Scaler, Service, Setup, due_times, simulate
+from penstock_bench.studies.queueing import Grouping, Outcome, Scaler, Service, Setup, due_times, simulate
 from penstock_bench.studies.traces import Trace
 
 MODEL, ENGINE = "model", "engine"
@@ -270,28 +270,30 @@ COMPLEX: tuple[Mapping[str, float], ...] = (
 """Eight operations for r_over = 40, with a split, a filter and a merge; the paper shows its graph only as a picture."""
 
 
+def scene_of(outcome: Outcome, place: tuple[str, str, str, str], over: int, target_ms: float) -> Scene:
+    """Put a run into a row; ``over`` are the replicas of the over-provisioned configuration."""
+    return Scene(
+        *place,
+        saved=round(outcome.saved(over), 4),
+        degradation=round(outcome.degradation, 4),
+        processed=round(outcome.processed, 4),
+        dropped=outcome.dropped,
+        mean_ms=round(outcome.mean_ms, 2),
+        p99_ms=round(outcome.latency_ms(0.99), 2),
+        replica_s=round(outcome.replica_s, 1),
+        over_s=outcome.over_s(target_ms) if target_ms else 0,
+        changes=outcome.changes,
+    )
+
+
 def run_of(run: Run, load: Load, table: str, target_ms: float = 0.0, keep: bool = False) -> Scene:
     """Simulate a row."""
     bound = None if run.setup.bound is None else max(1, round(run.setup.bound / load.thin))
     services = load.chain if run.chain else load.services
     outcome = simulate(services, load.due_s, replace(run.setup, bound=bound), run.scaler())
     over = load.over * len(load.services)
-    scene = Scene(
-        table,
-        run.name,
-        load.name,
-        MODEL,
-        round(outcome.saved(over), 4),
-        round(outcome.degradation, 4),
-        round(outcome.processed, 4),
-        outcome.dropped,
-        round(outcome.mean_ms, 2),
-        round(outcome.latency_ms(0.99), 2),
-        round(outcome.replica_s, 1),
-        outcome.over_s(target_ms) if target_ms else 0,
-        outcome.changes,
-        run.paper,
-    )
+    scene = scene_of(outcome, (table, run.name, load.name, MODEL), over, target_ms)
+    scene.paper = run.paper
     if keep:
         step = max(1, len(outcome.replicas) // 500)
         scene.course = [[round(at, 2), float(count)] for at, count in outcome.replicas[::step] if at <= outcome.seconds]

@@ -6,12 +6,12 @@ tables. *engine*: a real job whose functions wait as the paper's do, the load sp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from penstock_bench.meter.rows import Check, Claim, Results
-from penstock_bench.report.chart import Figure, Line, Lines
+from penstock_bench.report.chart import Figure, Line, Lines, figure
 from penstock_bench.report.words import ms, number
-from penstock_bench.studies.base import Desk, Study, Table, data_of, machine
+from penstock_bench.studies.base import Column, Desk, Study, Table, at_least, at_most, data_of, fields, machine, table
 from penstock_bench.studies.replica_jobs import POOL, TD, Replayed, replay
 from penstock_bench.studies.replica_rows import (
     COMPLEX,
@@ -66,28 +66,29 @@ class Replicas(Study):
         traces = {each.name: each for each in find_traces(desk.options.traces, (*NAMES, RAW))}
         seconds = desk.choose(STRETCH_S, STRETCH_S, QUICK_S)
         mean_eps = desk.choose(MEAN_EPS, MEAN_SHORT_EPS, MEAN_SHORT_EPS)
-        scenes: list[Scene] = []
 
-        def keep(scene: Scene) -> None:
-            scenes.append(scene)
-            desk.put("scenes", scenes)
-            desk.say(f"         {_told(scene)}")
+        def keep(found: Iterable[Scene]) -> None:
+            for scene in found:
+                desk.append("scenes", scene)
+                desk.say(f"         {_told(scene)}")
+
+        def simulate(name: str, rows: Sequence[Run], load: Load) -> None:
+            desk.tell(f"table {name}, {load.name}, model")
+            keep(run_of(run, load, name) for run in rows)
 
         main = traces.get(MAIN) or next(iter(traces.values()))
         for trace in (main,) if desk.options.short or desk.options.quick else traces.values():
             desk.tell(f"laws side by side, {trace.name} ({trace.origin}), model")
-            for scene in side_by_side(load_of(trace, seconds, mean_eps=mean_eps)):
-                keep(scene)
+            keep(side_by_side(load_of(trace, seconds, mean_eps=mean_eps)))
         load = load_of(main, seconds, mean_eps=mean_eps)
-        for table, rows in paper_tables().items():
-            if table in desk.choose(tuple(paper_tables()), SHORT_TABLES, SHORT_TABLES[-1:]):
-                _simulate(desk, table, rows, load, keep)
-        for scene in real_jobs(desk, main):
-            keep(scene)
+        for name, rows in paper_tables().items():
+            if name in desk.choose(tuple(paper_tables()), SHORT_TABLES, SHORT_TABLES[-1:]):
+                simulate(name, rows, load)
+        keep(real_jobs(desk, main))
         if not (desk.options.short or desk.options.quick):
-            for table, (name, over, rows) in other_tables().items():
-                if name in traces:
-                    _simulate(desk, table, rows, _other(table, traces[name], over, seconds), keep)
+            for name, (trace_name, over, rows) in other_tables().items():
+                if trace_name in traces:
+                    simulate(name, rows, _other(name, traces[trace_name], over, seconds))
 
     def findings(self, results: Results) -> Iterator[Claim | Check]:
         scenes = data_of(results, "scenes", list[Scene])
@@ -98,8 +99,8 @@ class Replicas(Study):
             own, over = found[OURS_NAME], found[FIXED]
             times = own.p99_ms / over.p99_ms if over.p99_ms else 0.0
             at = f"{MAIN}, {where}"
-            yield Check(f"{at}: saved", own.saved, "of r_over", f"≥ {SAVED_MIN}", own.saved >= SAVED_MIN)
-            yield Check(f"{at}: p99 against over-provisioned", round(times, 2), "times", "≤ 2", times <= P99_MAX)
+            yield at_least(f"{at}: saved", own.saved, "of r_over", SAVED_MIN, digits=4)
+            yield at_most(f"{at}: p99 against over-provisioned", times, "times", P99_MAX)
             left = 1.0 - own.processed + (own.dropped > 0)
             yield Check(f"{at}: not processed", left, "of the records", "0", left == 0)
             yield Claim(
@@ -114,14 +115,11 @@ class Replicas(Study):
     def tables(self, results: Results) -> list[Table]:
         scenes = data_of(results, "scenes", list[Scene])
         found: list[Table] = []
-        heads = ["row", "from", "saved", "paper", "degradation", "paper", "processed", "paper", "mean ms", "paper"]
-        for table in dict.fromkeys(each.table for each in scenes if each.table != LAWS):
-            lines = [_beside(each) for each in scenes if each.table == table]
-            found.append((f"Table {table}", [*heads, "p99 ms"], lines))
+        for name in dict.fromkeys(each.table for each in scenes if each.table != LAWS):
+            found += table(f"Table {name}", [each for each in scenes if each.table == name], *_BESIDE)
         for load in dict.fromkeys(each.load for each in scenes if each.table == LAWS):
-            lines = [_line(each) for each in scenes if (each.table, each.load) == (LAWS, load)]
-            heads = ["law", "from", "saved", "replica-seconds", "mean ms", "p99 ms", "s over target", "changes"]
-            found.append((f"Laws side by side, {load}", [*heads, "processed", "dropped"], lines))
+            own = [each for each in scenes if (each.table, each.load) == (LAWS, load)]
+            found += table(f"Laws side by side, {load}", own, *_LAWS)
         return found
 
     def figures(self, results: Results) -> list[Figure]:
@@ -129,13 +127,13 @@ class Replicas(Study):
         scenes = [each for each in data_of(results, "scenes", list[Scene]) if each.table == LAWS and each.course]
         for load, where in dict.fromkeys((each.load, each.where) for each in scenes):
             lines = [
-                Line(each.name, each.name, [at for at, _ in each.course], [n for _, n in each.course], markers=False)
+                Line.of(each.name, each.name, [(at, count) for at, count in each.course], markers=False)
                 for each in scenes
                 if (each.load, each.where) == (load, where)
             ]
             panel = Lines("Active replicas", "seconds", "replicas", lines)
             caption = f"The load '{load}', {where}."
-            found.append(Figure(f"replicas-{load}-{where}", "Replicas over time", caption, [panel]))
+            found += figure(f"replicas-{load}-{where}", "Replicas over time", caption, [panel])
         return found
 
 
@@ -164,13 +162,6 @@ def real_jobs(desk: Desk, trace: Trace) -> Iterator[Scene]:
         scene = replay(name, load, replicas, target_ms, **options)
         target_ms = target_ms or P99_MAX * scene.p99_ms
         yield scene
-
-
-def _simulate(desk: Desk, table: str, rows: Sequence[Run], load: Load, keep: object) -> None:
-    desk.tell(f"table {table}, {load.name}, model")
-    assert callable(keep)
-    for run in rows:
-        keep(run_of(run, load, table))
 
 
 def _other(table: str, trace: Trace, over: int, seconds: int) -> Load:
@@ -239,16 +230,32 @@ def _told(scene: Scene) -> str:
     )
 
 
-def _beside(scene: Scene) -> list[str]:
-    own = [f"{scene.saved:.4f}", f"{scene.degradation:.4f}", f"{scene.processed:.4f}", ms(scene.mean_ms)]
-    said = ["", "", "", ""]
-    if (paper := scene.paper) is not None:
-        said = [f"{paper.saved:.4f}", f"{paper.degradation:.4f}", f"{paper.processed:.4f}", ms(paper.latency_ms)]
-    pairs = [each for pair in zip(own, said, strict=True) for each in pair]
-    return [scene.name, scene.where, *pairs, ms(scene.p99_ms)]
+def _share(value: float) -> str:
+    return f"{value:.4f}"
 
 
-def _line(scene: Scene) -> list[str]:
-    figures = [f"{scene.saved:.4f}", number(scene.replica_s), ms(scene.mean_ms), ms(scene.p99_ms)]
-    figures += [str(scene.over_s), str(scene.changes), f"{scene.processed:.4f}", str(scene.dropped)]
-    return [scene.name, scene.where, *figures]
+def _paper(write: Callable[[float], str], field: str) -> Column:
+    return "paper", lambda scene: write(getattr(scene.paper, field)) if scene.paper is not None else ""
+
+
+_BESIDE = [
+    *fields(str, name="row", where="from"),
+    *fields(_share, saved="saved"),
+    _paper(_share, "saved"),
+    *fields(_share, degradation="degradation"),
+    _paper(_share, "degradation"),
+    *fields(_share, processed="processed"),
+    _paper(_share, "processed"),
+    *fields(ms, mean_ms="mean ms"),
+    _paper(ms, "latency_ms"),
+    *fields(ms, p99_ms="p99 ms"),
+]
+_LAWS = [
+    *fields(str, name="law", where="from"),
+    *fields(_share, saved="saved"),
+    *fields(number, replica_s="replica-seconds"),
+    *fields(ms, mean_ms="mean ms", p99_ms="p99 ms"),
+    *fields(str, over_s="s over target", changes="changes"),
+    *fields(_share, processed="processed"),
+    *fields(str, dropped="dropped"),
+]

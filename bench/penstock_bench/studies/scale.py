@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock_bench.meter.rows import Check, Claim, ResultRow, Results
-from penstock_bench.report.chart import Figure, Line, Lines, Mark
+from penstock_bench.report.chart import Figure, Line, Lines, Mark, figure
 from penstock_bench.report.words import ms, number, ratio
-from penstock_bench.studies.base import ADAPTIVE, BATCH, RECORD, Desk, Study, machine
+from penstock_bench.studies.base import ADAPTIVE, BATCH, RECORD, Desk, Study, at_most, curve, machine, rows_of
 
 WORKERS = (1, 2, 3, 4)
 MANY = 8
@@ -45,16 +45,16 @@ class Scale(Study):
 
     def findings(self, results: Results) -> Iterator[Claim | Check]:
         for form in (RECORD, BATCH):
-            curve = _curve(results, form, "capacity_eps")
-            if len(curve) > 1:
-                best = max(curve, key=lambda point: point[1])
-                told = ", ".join(f"{workers}: {number(eps)}/s" for workers, eps in curve)
+            carried = _curve(results, form, "capacity_eps")
+            if len(carried) > 1:
+                best = max(carried, key=lambda point: point[1])
+                told = ", ".join(f"{workers}: {number(eps)}/s" for workers, eps in carried)
                 yield Claim(
                     f"Finch, figure 5.4: throughput, {form} form",
                     "throughput grows with the containers until the network is full (Samza, Heron; a cluster)",
-                    f"{told}; best with {best[0]}, {ratio(best[1], curve[0][1])} of one; {machine(results)}, so more "
+                    f"{told}; best with {best[0]}, {ratio(best[1], carried[0][1])} of one; {machine(results)}, so more "
                     f"than {results.header.cores} workers cannot help",
-                    best[0] > curve[0][0],
+                    best[0] > carried[0][0],
                 )
         latency = _curve(results, ADAPTIVE, "p99_ms")
         if len(latency) > 1:
@@ -64,35 +64,28 @@ class Scale(Study):
         for workers, took_ms in latency:
             if workers == MANY:
                 name = f"{WORKLOAD} with {MANY} workers at {number(RATE_EPS)}/s: p99"
-                yield Check(name, took_ms, "ms", f"at most {MANY_MS_MAX:g}", took_ms <= MANY_MS_MAX)
+                yield at_most(name, took_ms, "ms", MANY_MS_MAX)
         for _, took_ms in _curve(results, ADAPTIVE, "p99_ms", SHUFFLES):
             name = f"six shuffles at {number(SHUFFLES_EPS)}/s: p99"
-            yield Check(name, took_ms, "ms", f"at most {SHUFFLES_MS_MAX:g}", took_ms <= SHUFFLES_MS_MAX)
+            yield at_most(name, took_ms, "ms", SHUFFLES_MS_MAX)
         cores = dict(_curve(results, ADAPTIVE, "cpu_cores"))
         if cores.get(1) and 2 in cores:
-            times = cores[2] / cores[1]
             name = f"{WORKLOAD} at {number(RATE_EPS)}/s: processor time of 2 workers against 1"
-            yield Check(name, round(times, 2), "times", f"at most {CORES_RATIO_MAX:g}", times <= CORES_RATIO_MAX)
+            yield at_most(name, cores[2] / cores[1], "times", CORES_RATIO_MAX, digits=2)
 
     def figures(self, results: Results) -> list[Figure]:
-        def line(label: str, form: str, field: str, *, dashed: bool = False) -> list[Line]:
-            curve = _curve(results, form, field)
-            return [Line(label, form, [x for x, _ in curve], [y for _, y in curve], dashed=dashed)] if curve else []
-
-        carried = [*line(RECORD, RECORD, "capacity_eps"), *line(BATCH, BATCH, "capacity_eps")]
+        carried = [Line.of(form, form, _curve(results, form, "capacity_eps")) for form in (RECORD, BATCH)]
         latency = [
-            *line("adaptive, p50", ADAPTIVE, "p50_ms", dashed=True),
-            *line("adaptive, p99", ADAPTIVE, "p99_ms"),
+            Line.of("adaptive, p50", ADAPTIVE, _curve(results, ADAPTIVE, "p50_ms"), dashed=True),
+            Line.of("adaptive, p99", ADAPTIVE, _curve(results, ADAPTIVE, "p99_ms")),
         ]
-        if not carried and not latency:
-            return []
         ticks = sorted({int(str(row.settings.get("workers", 1))) for row in results.rows})
         marks = [Mark(float(results.header.cores), "cores")]
         panels = [
             Lines("Carried under overload", "workers", "events/s", carried, marks=marks, x_ticks=ticks),
             Lines(f"Latency at {number(RATE_EPS)} events/s", "workers", "ms", latency, marks=marks, x_ticks=ticks),
         ]
-        return [Figure("scale", self.title, "Yahoo pipeline, one machine.", panels, columns=2)]
+        return figure("scale", self.title, "Yahoo pipeline, one machine.", panels, columns=2)
 
 
 def _named(row: ResultRow, workers: int) -> ResultRow:
@@ -102,9 +95,5 @@ def _named(row: ResultRow, workers: int) -> ResultRow:
 
 
 def _curve(results: Results, form: str, field: str, workload: str = WORKLOAD) -> list[tuple[int, float]]:
-    return sorted(
-        (int(str(row.settings["workers"])), float(getattr(row, field)))
-        for row in results.rows
-        if row.workload == workload and row.form == form
-        if "workers" in row.settings and getattr(row, field) is not None
-    )
+    rows = [row for row in rows_of(results, workload, form, having=field) if "workers" in row.settings]
+    return curve(rows, "workers", field)

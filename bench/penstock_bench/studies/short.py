@@ -14,15 +14,21 @@ from penstock_bench.meter.job import BACKLOG_S_MAX, TRIAL_S
 from penstock_bench.meter.rows import Check, Claim, Results
 from penstock_bench.report.chart import Figure
 from penstock_bench.report.general import figures as general_figures
-from penstock_bench.studies.base import ADAPTIVE, BATCH, RECORD, WARM_UP_SHORT_S, Desk, Study, Table, pick
-from penstock_bench.studies.basics import (
-    check_cost,
-    check_idle,
-    check_overhead,
-    check_slow_consumer,
-    check_start,
-    hand_overs,
+from penstock_bench.studies import hand_overs
+from penstock_bench.studies.base import (
+    ADAPTIVE,
+    BATCH,
+    RECORD,
+    WARM_UP_SHORT_S,
+    Desk,
+    Study,
+    Table,
+    at_least,
+    at_most,
+    pick,
+    rows_of,
 )
+from penstock_bench.studies.basics import check_cost, check_idle, check_overhead, check_slow_consumer, check_start
 from penstock_bench.studies.burst import BurstStudy, burst_figures
 from penstock_bench.studies.failure import Failure
 from penstock_bench.studies.generator_speed import check_generator
@@ -64,18 +70,18 @@ class Short(Study):
         desk.check(check_slow_consumer(desk.options.parallelism))
         for part in PARTS:
             part.run(desk)
-        desk.tell("hand-overs")
-        hand_overs(desk)
+        hand_overs.measure(desk)
         desk.tell("the cost of a checkpoint")
         desk.check(check_cost(desk))
 
     def findings(self, results: Results) -> Iterator[Claim | Check]:
         for part in PARTS:
             yield from part.findings(results)
+        yield from hand_overs.findings(results)
         yield from ratios(results)
 
     def tables(self, results: Results) -> list[Table]:
-        return Failure().tables(results)
+        return [*Failure().tables(results), *hand_overs.tables(results)]
 
     def figures(self, results: Results) -> list[Figure]:
         return [*general_figures(results, self.file), *burst_figures(results, f"{self.file}-burst")]
@@ -84,18 +90,14 @@ class Short(Study):
 def ratios(results: Results) -> Iterator[Check]:
     """Compare forms with each other, and with the peer, as far as the run has measured them."""
 
-    def best(field: str, workload: str, engine: str = "penstock", form: str = "") -> float | None:
-        known = [
-            getattr(row, field)
-            for row in results.rows
-            if (row.workload, row.engine) == (workload, engine) and form in ("", row.form) and getattr(row, field)
-        ]
-        return max(known, default=None)
+    def best(field: str, workload: str, engine: str = "penstock", form: str | None = None) -> float | None:
+        return max(
+            (getattr(row, field) for row in rows_of(results, workload, form, None, engine, having=field)), default=None
+        )
 
     batch = best("sustained_eps", "yahoo", form=BATCH)
     if batch is not None:
-        met = batch >= BATCH_EPS_MIN
-        yield Check("yahoo: sustained in batch form", batch, "events/s", f"at least {BATCH_EPS_MIN:,.0f}", met)
+        yield at_least("yahoo: sustained in batch form", batch, "events/s", BATCH_EPS_MIN)
     batch, theirs = best("capacity_eps", "yahoo", form=BATCH), best("capacity_eps", "yahoo", "spark")
     yield from _ratio("yahoo: carried in batch form against Structured Streaming's best", batch, theirs, 4.0)
     for name in ("wordcount", "grep"):
@@ -119,5 +121,4 @@ def _ratio(
 ) -> Iterator[Check]:
     if value and base:
         share = value / base
-        target = f"at least {least:g}" if most is None else f"at most {most:g}"
-        yield Check(name, round(share, 3), "times", target, share >= least if most is None else share <= most)
+        yield at_least(name, share, "times", least) if most is None else at_most(name, share, "times", most)

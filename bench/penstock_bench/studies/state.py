@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from penstock_bench.meter.rows import Check, Claim, ResultRow, Results
-from penstock_bench.report.chart import Bar, Bars, Figure, Line, Lines
+from penstock_bench.report.chart import Bar, Bars, Figure, Line, Lines, figure
 from penstock_bench.report.words import ms, number, ratio
-from penstock_bench.studies.base import BATCH, RECORD, Desk, Study, Table, data_of, machine
+from penstock_bench.studies.base import BATCH, RECORD, Desk, Study, Table, data_of, fields, machine, pick, table
 from penstock_bench.studies.keyed import FILL_EPS, Held, Store, counting, hold, variant
 
 KEYS = (1_000, 10_000, 100_000, 1_000_000)
@@ -44,13 +44,11 @@ class State(Study):
     def run(self, desk: Desk) -> None:
         quick, workers = desk.options.quick, desk.options.parallelism
         rate_eps, seconds = (QUICK_RATE_EPS if quick else RATE_EPS), desk.seconds(SECONDS)
-        held: list[Held] = []
 
         def holding(keys: int, store: Store, kill: bool) -> None:
             desk.tell(f"{variant(keys, store)}, {number(rate_eps)}/s" + (", a worker killed" if kill else ""))
             row, found = hold(keys, rate_eps, seconds, workers, store=store, kill=kill)
-            held.append(found)
-            desk.put("held", held)
+            desk.append("held", found)
             desk.add(row)
 
         for keys in QUICK_KEYS if quick else KEYS:
@@ -95,38 +93,22 @@ class State(Study):
                 )
 
     def tables(self, results: Results) -> list[Table]:
-        lines = []
-        for each in _held(results):
-            row = _row(results, each)
-            epochs, loss = each.epochs, each.loss
-            if row is None:
-                continue
-            lines.append(
-                [
-                    f"{each.keys:,}, {each.store}",
-                    *(ms(took) for took in (row.p50_ms, row.p99_ms, row.max_ms)),
-                    number(row.cpu_cores),
-                    *((ms(epochs.epoch_ms_p50), ms(epochs.epoch_ms_max)) if epochs else ("–", "–")),
-                    *((number(epochs.bytes_p50), number(epochs.bytes_max)) if epochs else ("–", "–")),
-                    number(each.restored_s),
-                    *((number(loss.recovered_s), number(loss.caught_up_s)) if loss else ("–", "–")),
-                ]
-            )
-        heads = ["keys, snapshots to", "p50 ms", "p99 ms", "max ms", "cores", "epoch ms, median", "epoch ms, max"]
-        heads += ["bytes an epoch, median", "bytes, max", "restored s", "throughput back s", "caught up s"]
-        return [("Latency, snapshots and recovery by size of state", heads, lines)] if lines else []
+        return table(
+            "Latency, snapshots and recovery by size of state",
+            _pairs(results),
+            ("keys, snapshots to", lambda pair: f"{pair.held.keys:,}, {pair.held.store}"),
+            *fields(ms, row__p50_ms="p50 ms", row__p99_ms="p99 ms", row__max_ms="max ms"),
+            *fields(number, row__cpu_cores="cores"),
+            *fields(ms, held__epochs__epoch_ms_p50="epoch ms, median", held__epochs__epoch_ms_max="epoch ms, max"),
+            *fields(number, held__epochs__bytes_p50="bytes an epoch, median", held__epochs__bytes_max="bytes, max"),
+            *fields(number, held__restored_s="restored s"),
+            *fields(number, held__loss__recovered_s="throughput back s", held__loss__caught_up_s="caught up s"),
+        )
 
     def figures(self, results: Results) -> list[Figure]:
-        held = [each for each in _held(results) if each.store == Store.LOCAL.value]
-        panels: list[Lines] = []
-        carried = [
-            Line(form, form, [keys for keys, _ in curve], [eps for _, eps in curve])
-            for form in (RECORD, BATCH)
-            if (curve := _carried_by_keys(results, form))
-        ]
-        if carried:
-            panels.append(Lines("Carried under overload", "keys", "events/s", carried, x_log=True))
-        rows = [_Pair(each, row) for each in held if (row := _row(results, each)) is not None]
+        carried = [Line.of(form, form, _carried_by_keys(results, form)) for form in (RECORD, BATCH)]
+        panels = [Lines("Carried under overload", "keys", "events/s", carried, x_log=True)]
+        rows = [pair for pair in _pairs(results) if pair.held.store == Store.LOCAL.value]
         latency = [_line("p50", "record", rows, "row.p50_ms"), _line("p99", "out", rows, "row.p99_ms")]
         size = [
             _line("an epoch, median", "record", rows, "held.epochs.bytes_p50"),
@@ -146,11 +128,8 @@ class State(Study):
             ("Snapshots: time", "ms", took, False),
             ("After a kill", "seconds", back, False),
         ):
-            known = [line for line in lines if line.x]
-            if known:
-                panels.append(Lines(title, "keys", unit, known, x_log=True, y_log=log))
-        found = [Figure("state", "The size of state", "Running count, keys evenly drawn.", panels)] if panels else []
-        return [*found, *_bars(results)]
+            panels.append(Lines(title, "keys", unit, lines, x_log=True, y_log=log))
+        return [*figure("state", self.title, "Running count, keys evenly drawn.", panels), *_bars(results)]
 
 
 class _Pair(NamedTuple):
@@ -168,8 +147,7 @@ def _line(label: str, key: str, rows: list[_Pair], path: str) -> Line:
             found = None if found is None else getattr(found, name)
         return None if found is None else float(found)
 
-    points = [(pair.held.keys, took) for pair in rows if (took := value(pair))]
-    return Line(label, key, [keys for keys, _ in points], [took for _, took in points])
+    return Line.of(label, key, [(pair.held.keys, value(pair) or None) for pair in rows])
 
 
 def _bars(results: Results) -> list[Figure]:
@@ -179,38 +157,28 @@ def _bars(results: Results) -> list[Figure]:
         for keys in (UNIFORM, SKEWED)
         if (eps := _overload(results, STORE_KEYS, keys, form))
     ]
-    stores = [
-        Bar(each.store, "record", row.p99_ms)
-        for each in _held(results)
-        if each.keys == STORE_KEYS and (row := _row(results, each)) is not None and row.p99_ms
-    ]
-    panels = []
-    if skews:
-        panels.append(Bars("Keys: carried under overload", "events/s", skews))
-    if stores:
-        panels.append(Bars("Snapshots: p99 while calm", "ms", stores))
-    caption = f"{number(STORE_KEYS)} keys."
-    return [Figure("state-stores", "Skewed keys and stores", caption, panels, columns=2)] if panels else []
+    stores = [Bar(held.store, "record", row.p99_ms) for held, row in _pairs(results, STORE_KEYS) if row.p99_ms]
+    panels = [Bars("Keys: carried under overload", "events/s", skews), Bars("Snapshots: p99 while calm", "ms", stores)]
+    return figure("state-stores", "Skewed keys and stores", f"{number(STORE_KEYS)} keys.", panels, columns=2)
 
 
 def _about_snapshots(results: Results) -> Iterator[Claim]:
-    held = [(each, each.epochs) for each in _held(results) if each.store == Store.LOCAL.value and each.epochs]
+    local = [pair for pair in _pairs(results) if pair.held.store == Store.LOCAL.value]
+    held = [(each, row, each.epochs) for each, row in local if each.epochs]
     if len(held) > 1:
         told = ", ".join(
             f"{number(each.keys)}: {number(epochs.bytes_p50)} (up to {number(epochs.bytes_max)}) bytes in "
             f"{ms(epochs.epoch_ms_p50)} (up to {ms(epochs.epoch_ms_max)}) ms"
-            for each, epochs in held
+            for each, _, epochs in held
         )
-        latency = ", ".join(
-            f"{number(each.keys)}: {ms(row.p99_ms)} ms" for each, _ in held if (row := _row(results, each)) is not None
-        )
+        latency = ", ".join(f"{number(each.keys)}: {ms(row.p99_ms)} ms" for each, row, _ in held)
         yield Claim(
             "Finch, section 5.2: state, snapshots",
             "no figures, a question: what do backup mechanisms such as checkpoints and state logs cost?",
             f"snapshots of every second by keys: {told}; p99 meanwhile {latency}",
             None,
         )
-    struck = [(each, each.loss) for each, _ in held if each.loss is not None]
+    struck = [(each, each.loss) for each, _, _ in held if each.loss is not None]
     if len(struck) > 1:
         told = ", ".join(
             f"{number(each.keys)}: {number(each.restored_s)} s ({number(loss.recovered_s)} s)" for each, loss in struck
@@ -225,9 +193,8 @@ def _about_snapshots(results: Results) -> Iterator[Claim]:
 
 def _about_stores(results: Results) -> Iterator[Claim]:
     found = [
-        f"{each.store}: p50 {ms(row.p50_ms)}, p99 {ms(row.p99_ms)} ms, {number(row.cpu_cores)} cores"
-        for each in _held(results)
-        if each.keys == STORE_KEYS and (row := _row(results, each)) is not None
+        f"{held.store}: p50 {ms(row.p50_ms)}, p99 {ms(row.p99_ms)} ms, {number(row.cpu_cores)} cores"
+        for held, row in _pairs(results, STORE_KEYS)
     ]
     if len(found) > 1:
         yield Claim(
@@ -249,20 +216,16 @@ def _carried(keys: int, zipf: float | None, form: str, desk: Desk) -> ResultRow:
 
 
 def _overload(results: Results, keys: int, drawn: str, form: str) -> float | None:
-    wanted = {"keys": keys, "drawn": drawn}
-    found = [row.capacity_eps for row in results.rows if row.form == form and wanted.items() <= row.settings.items()]
-    return found[-1] if found else None
+    found = pick(results, form=form, having="capacity_eps", keys=keys, drawn=drawn)
+    return found.capacity_eps if found is not None else None
 
 
 def _carried_by_keys(results: Results, form: str) -> list[tuple[int, float]]:
     return [(keys, eps) for keys in sorted({*KEYS, *QUICK_KEYS}) if (eps := _overload(results, keys, UNIFORM, form))]
 
 
-def _row(results: Results, held: Held) -> ResultRow | None:
-    wanted = {"keys": held.keys, "store": held.store}
-    found = [row for row in results.rows if row.p99_ms is not None and wanted.items() <= row.settings.items()]
-    return found[-1] if found else None
-
-
-def _held(results: Results) -> list[Held]:
-    return data_of(results, "held", list[Held])
+def _pairs(results: Results, keys: int | None = None) -> list[_Pair]:
+    """What was held, all or with so many keys, where its row is there."""
+    held = [each for each in data_of(results, "held", list[Held]) if keys in (None, each.keys)]
+    pairs = [(each, pick(results, keys=each.keys, store=each.store)) for each in held]
+    return [_Pair(each, row) for each, row in pairs if row is not None]

@@ -14,9 +14,21 @@ import penstock as ps
 from penstock_bench.foreign.programs.loads import spin, spins_per_second
 from penstock_bench.meter.job import Step, climb
 from penstock_bench.meter.rows import Check, Claim, Results
-from penstock_bench.report.chart import Band, Cell, Cells, Figure, Line, Lines
+from penstock_bench.report.chart import Band, Cell, Cells, Figure, Line, Lines, figure
 from penstock_bench.report.words import ms, number
-from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, data_of, machine
+from penstock_bench.studies import hand_overs
+from penstock_bench.studies.base import (
+    ADAPTIVE,
+    BATCH,
+    FORMS,
+    RECORD,
+    Desk,
+    Study,
+    Table,
+    at_least,
+    data_of,
+    machine,
+)
 from penstock_bench.workloads import Workload
 from penstock_bench.workloads.identity import compare, expected
 
@@ -88,83 +100,75 @@ class SwitchPoint(Study):
     """See the module."""
 
     name = "switch-point"
-    title = "Is the switch point right?"
+    title = "Is the switch point right, and how long is a switch?"
     after = "DO, section 4: the switch point"
     method = (
         "An operation that computes for c microseconds per record, and c/20 in batch form. A job in each form climbs "
         "through rates of 0.3 to 2.5 times what the record form was measured to carry, 4 s each. Better is the form in "
         "which events had the lower mean latency in the second half of the step; chosen is the one that the adaptive "
-        "job was in for most of that time. Cells within 10 % of the crossover do not count."
+        "job was in for most of that time. Cells within 10 % of the crossover do not count. At last the front of "
+        "the Yahoo pipeline is switched 100 times, to batch form and back, at 20,000 events/s: how long nothing comes."
     )
 
     def run(self, desk: Desk) -> None:
         quick, parallelism = desk.options.quick, desk.options.parallelism
         step_s = desk.seconds(STEP_S, QUICK_STEP_S)
-        steps: dict[str, dict[str, list[Step]]] = {}
         for cost_us in COSTS_US[1:2] if quick else COSTS_US:
-            workload = synthetic(cost_us)
+            workload, own = synthetic(cost_us), dict[str, list[Step]]()
             desk.tell(f"{cost_us:g} µs: what the record form carries")
             offered_eps = 3 * parallelism * 1e6 / cost_us
-            row = desk.add(desk.carry(workload, RECORD, STEP_S, offered_eps=offered_eps))
-            capacity_eps = row.capacity_eps or 1.0
+            capacity_eps = desk.add(desk.carry(workload, RECORD, STEP_S, offered_eps=offered_eps)).capacity_eps or 1.0
             desk.put(f"capacity-{cost_us:g}", capacity_eps)
             rates = [load * capacity_eps for load in (QUICK_LOADS if quick else LOADS)]
-            own: dict[str, list[Step]] = {}
-            steps[f"{cost_us:g}"] = own
             for form in FORMS:
                 desk.tell(f"{cost_us:g} µs, {number(rates[0])} to {number(rates[-1])} events/s, {form}")
                 own[form] = climb(workload, rates, step_s, parallelism, form)
-                desk.put("steps", steps)
+                desk.put_in("steps", f"{cost_us:g}", own)
+        hand_overs.measure(desk)
 
     def findings(self, results: Results) -> Iterator[Claim | Check]:
         found = cases(results)
         counted = [case for case in found if not case.near]
-        if not counted:
-            return
-        right = sum(case.right for case in counted)
-        share = right / len(counted)
-        wrong = [
-            f"{case.cost_us:g} µs at {case.load:g}: {case.chosen}, {case.better} better "
-            f"({ms(case.record_ms)} and {ms(case.batch_ms)} ms)"
-            for case in counted
-            if not case.right
-        ]
-        harmless = sum(case.no_slower for case in counted if not case.right)
-        yield Check(
-            "switch point: cells in which the adaptive job took the better form",
-            round(share, 4),
-            f"of {len(counted)} cells outside the band",
-            f"at least {RIGHT_MIN:g}",
-            share >= RIGHT_MIN,
-            {"wrong": wrong, "near the crossover": len(found) - len(counted), "wrong but no slower": harmless},
-        )
-        yield Claim(
-            "DO, section 4.2: the switch point",
-            "micro-batches are chosen when the queue is longer than L_switch, records otherwise; K = 0.2 is empirical, "
-            "and how often that is the better choice is not told",
-            f"the better form in {right} of {len(counted)} cells ({share:.0%}); {len(found) - len(counted)} near the "
-            f"crossover are not counted; {machine(results)}"
-            + (f". Wrong, {harmless} of them no slower than the better form: {'; '.join(wrong)}" if wrong else ""),
-            share >= RIGHT_MIN,
-        )
+        if counted:
+            right = sum(case.right for case in counted)
+            share = right / len(counted)
+            wrong = [
+                f"{case.cost_us:g} µs at {case.load:g}: {case.chosen}, {case.better} better "
+                f"({ms(case.record_ms)} and {ms(case.batch_ms)} ms)"
+                for case in counted
+                if not case.right
+            ]
+            harmless = sum(case.no_slower for case in counted if not case.right)
+            near = len(found) - len(counted)
+            name, unit = "switch point: cells in which the adaptive job took the better form", "cells outside the band"
+            detail = {"wrong": wrong, "near the crossover": near, "wrong but no slower": harmless}
+            yield at_least(name, share, f"of {len(counted)} {unit}", RIGHT_MIN, detail, digits=4)
+            yield Claim(
+                "DO, section 4.2: the switch point",
+                "micro-batches are chosen when the queue is longer than L_switch, records otherwise; K = 0.2 is "
+                "empirical, and how often that is the better choice is not told",
+                f"the better form in {right} of {len(counted)} cells ({share:.0%}); {near} near the crossover are not "
+                f"counted; {machine(results)}"
+                + (f". Wrong, {harmless} of them no slower than the better form: {'; '.join(wrong)}" if wrong else ""),
+                share >= RIGHT_MIN,
+            )
+        yield from hand_overs.findings(results)
+
+    def tables(self, results: Results) -> list[Table]:
+        return hand_overs.tables(results)
 
     def figures(self, results: Results) -> list[Figure]:
         found = cases(results)
-        if not found:
-            return []
         costs = list(dict.fromkeys(case.cost_us for case in found))
         loads = sorted({case.load for case in found})
-        rows = []
-        for cost_us in costs:
-            own = {case.load: case for case in found if case.cost_us == cost_us}
-            rows.append([_cell(own.get(load)) for load in loads])
-        table = Cells(
+        by_place = {(case.cost_us, case.load): case for case in found}
+        cells = Cells(
             "Form of the adaptive job",
             "rate, times what the record form carries",
             "cost of a record",
             [f"{load:g}" for load in loads],
             [f"{cost_us:g} µs" for cost_us in costs],
-            rows,
+            [[_cell(by_place.get((cost_us, load))) for load in loads] for cost_us in costs],
         )
         caption = "Green: the better of the two. Red: the worse. Grey: within 10 % of the crossover, not counted."
         panels = [_panel([case for case in found if case.cost_us == cost_us]) for cost_us in costs]
@@ -172,8 +176,9 @@ class SwitchPoint(Study):
             "Mean latency in the second half of each step, both axes logarithmic; shaded: within 10 % of the crossover."
         )
         return [
-            Figure("switch-point-cells", "Chosen form", caption, [table], columns=1),
-            Figure("switch-point-latency", "Latency of both forms, and of the adaptive job", over, panels),
+            *figure("switch-point-cells", "Chosen form", caption, [cells] if found else [], columns=1),
+            *figure("switch-point-latency", "Latency of both forms, and of the adaptive job", over, panels),
+            *hand_overs.figures(results),
         ]
 
 
@@ -184,12 +189,10 @@ def _cell(case: Case | None) -> Cell:
 
 
 def _panel(own: list[Case]) -> Lines:
-    lines = []
-    for form in FORMS:
-        known = [(case.load, mean) for case in own if (mean := getattr(case, f"{form}_ms")) is not None]
-        lines.append(
-            Line(form, form, [load for load, _ in known], [mean for _, mean in known], dashed=form == ADAPTIVE)
-        )
+    lines = [
+        Line.of(form, form, [(case.load, getattr(case, f"{form}_ms")) for case in own], dashed=form == ADAPTIVE)
+        for form in FORMS
+    ]
     cross = crossover(own)
     bands = [Band(cross * (1 - BAND), cross * (1 + BAND))] if cross is not None else []
     ticks = [load for load in (0.3, 0.5, 0.7, 1.0, 1.5, 2.5) if load in {case.load for case in own}]
@@ -211,18 +214,10 @@ def cases(results: Results) -> list[Case]:
         mine = []
         for record, batch, adaptive in zip(own[RECORD], own[BATCH], own[ADAPTIVE], strict=False):
             slow, fast = (each.mean_ms if each.mean_ms is not None else math.inf for each in (record, batch))
-            mine.append(
-                Case(
-                    cost_us=float(cost),
-                    load=round(record.rate / capacity_eps, 2),
-                    rate=record.rate,
-                    record_ms=record.mean_ms,
-                    batch_ms=batch.mean_ms,
-                    adaptive_ms=adaptive.mean_ms,
-                    chosen=BATCH if adaptive.batch.get(OPERATION, 0.0) >= 0.5 else RECORD,
-                    better=RECORD if slow <= fast else BATCH,
-                )
-            )
+            chosen = BATCH if adaptive.batch.get(OPERATION, 0.0) >= 0.5 else RECORD
+            means_ms = record.mean_ms, batch.mean_ms, adaptive.mean_ms
+            load, better = round(record.rate / capacity_eps, 2), RECORD if slow <= fast else BATCH
+            mine.append(Case(float(cost), load, record.rate, *means_ms, chosen, better))
         cross = crossover(mine)
         for case in mine:
             case.near = cross is not None and abs(case.load / cross - 1) <= BAND

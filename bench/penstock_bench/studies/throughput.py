@@ -10,7 +10,7 @@ from penstock_bench.meter.runner import Spread
 from penstock_bench.report import general
 from penstock_bench.report.chart import Figure
 from penstock_bench.report.words import number, ratio
-from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, machine
+from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, at_least, machine, rows_of
 from penstock_bench.studies.peers import carried_from_files
 from penstock_bench.workloads import WORKLOADS
 
@@ -73,29 +73,21 @@ class Throughput(Study):
                 + _beside(results, name),
                 adaptive.median >= OVER_BATCH * batch.median,
             )
-            share = adaptive.median / batch.median
             told = f"{name}: carried in adaptive form against batch form"
-            yield Check(told, round(share, 3), "times", f"at least {SHARE_MIN:g}", share >= SHARE_MIN)
+            yield at_least(told, adaptive.median / batch.median, "times", SHARE_MIN)
 
     def figures(self, results: Results) -> list[Figure]:
-        found = general.throughput(results.rows, "throughput")
-        return [found] if found is not None else []
+        return general.throughput(results.rows, "throughput")
 
 
 def _carried(results: Results, workload: str, form: str) -> Spread | None:
-    return Spread.of(
-        row.capacity_eps
-        for row in results.rows
-        if (row.workload, row.form, row.engine) == (workload, form, "penstock") and row.capacity_eps
-    )
+    return Spread.of(row.capacity_eps for row in rows_of(results, workload, form, having="capacity_eps"))
 
 
 def _beside(results: Results, workload: str) -> str:
     ours = _carried(results, workload, ADAPTIVE)
-    theirs = max(
-        (row.capacity_eps or 0.0 for row in results.rows if (row.engine, row.workload) == ("spark", workload)),
-        default=0.0,
-    )
+    rows = rows_of(results, workload, engine="spark", having="capacity_eps")
+    theirs = max((row.capacity_eps or 0.0 for row in rows), default=0.0)
     if not ours or not theirs:
         return ""
     return f"; {ratio(ours.median, theirs)} of Structured Streaming's best ({number(theirs)}/s)"

@@ -70,17 +70,22 @@ def build(events: ps.Stream, emit: str, *, keyed: bool = True) -> ps.Stream:
     return found.key_by("campaign_id").window(window).count() if keyed else found.window(window).count()
 
 
+def parsed(text: bytes) -> pa.Table:
+    """Read lines of JSON with Arrow."""
+    columns = pa.schema([("ad_id", pa.string()), ("event_type", pa.string()), ("event_time", pa.int64())])
+    options = pa.json.ParseOptions(explicit_schema=columns, unexpected_field_behavior="ignore")
+    return pa.json.read_json(pa.BufferReader(text), parse_options=options)
+
+
 def views(records: Iterable[Record]) -> Iterator[tuple[int, Numbers, list[str], Numbers]]:
     """Read events with Arrow, from the JSON text on, some at a time.
 
     Yields how many they are, and of those that are views their places, their ads, and the starts of their windows in
     microseconds.
     """
-    columns = pa.schema([("ad_id", pa.string()), ("event_type", pa.string()), ("event_time", pa.int64())])
-    options = pa.json.ParseOptions(explicit_schema=columns, unexpected_field_behavior="ignore")
     records = iter(records)
     while lines := [record.value for record in islice(records, REPLAY_RECORDS)]:
-        events = pa.json.read_json(pa.BufferReader(b"\n".join(lines)), parse_options=options)
+        events = parsed(b"\n".join(lines))
         is_view = pc.equal(events["event_type"], "view")
         viewed = events.filter(is_view)
         starts_us = viewed["event_time"].to_numpy() // WINDOW_MS * WINDOW_MS * 1000

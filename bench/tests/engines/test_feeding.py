@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import socket
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from penstock.errors import InvalidOption
-from penstock_bench.engines.feeder import send
+from penstock_bench.engines.feeder import SEND_RECORDS_MAX, Lines
 from penstock_bench.engines.inputs import prepare
 from penstock_bench.engines.program import Program
 from penstock_bench.engines.subjects import subject
@@ -21,43 +19,32 @@ from penstock_bench.meter.stamped import read_outputs
 EVENT_START_US = 1_700_000_000_000_000
 
 
-def receive(connection: socket.socket) -> bytes:
-    parts = []
-    while part := connection.recv(1 << 16):
-        parts.append(part)
-    return b"".join(parts)
-
-
 @pytest.mark.parametrize("name", ["yahoo", "wordcount", "grep"])
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_lines_arrive_as_they_were_made(tmp_path: Path, name: str, partitions: int) -> None:
+def test_lines_are_sent_as_they_were_made(tmp_path: Path, name: str, partitions: int) -> None:
     wanted = subject(name)
     source = wanted.input(100_000.0, None, total=20_000)
-    prepared = prepare(wanted, source, EVENT_START_US, tmp_path, partitions)
-    lines = [wanted.line(record) for record in source.records(0, 20_000, EVENT_START_US)]
-    assert (prepared.events, prepared.bytes) == (20_000, sum(map(len, lines)) + 20_000)
+    prepare(wanted, source, EVENT_START_US, tmp_path, partitions)
+    made = [wanted.line(record) for record in source.records(0, 20_000, EVENT_START_US)]
     for p in range(partitions):
-        ours, theirs = socket.socketpair()
-        got: list[bytes] = []
-        reader = threading.Thread(target=lambda theirs=theirs, got=got: got.append(receive(theirs)))
-        reader.start()
-        with ours:
-            sent = send(ours, tmp_path, p, start_us=0, paced=True)
-        reader.join()
-        theirs.close()
-        assert got[0].splitlines() == lines[p::partitions]
-        assert sent.records == len(lines[p::partitions])
+        lines, got = Lines(tmp_path, p), list[bytes]()
+
+        def take(first: int, ends: list[int], lines: Lines = lines, got: list[bytes] = got) -> None:
+            assert 0 < len(ends) <= SEND_RECORDS_MAX
+            got.append(lines.data[first : ends[-1]])
+
+        lines.send(take, start_us=0)
+        assert b"".join(got).splitlines() == made[p::partitions]
+        assert lines.sent == len(made[p::partitions])
 
 
 def test_nothing_is_sent_before_it_is_due(tmp_path: Path) -> None:
     wanted = subject("grep")
     prepare(wanted, wanted.input(1_000.0, None, total=200), EVENT_START_US, tmp_path, 1)
     start_us = time.time_ns() // 1000
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        sent = send(ours, tmp_path, 0, start_us, paced=True)
-    assert sent.ended_us >= start_us + 199_000
-    assert min(sent.lags_us) >= 0
+    lags_us = Lines(tmp_path, 0).send(lambda first, ends: None, start_us)
+    assert time.time_ns() // 1000 >= start_us + 199_000
+    assert min(lags_us) >= 0
 
 
 def test_an_input_without_an_end_is_refused(tmp_path: Path) -> None:

@@ -81,6 +81,10 @@ def test_every_engine_has_the_workloads_that_are_written_in_python(label: str, n
     assert open_engine(label).supports(wanted) == reason
 
 
+def test_workloads_with_a_line_have_programs() -> None:
+    assert subject_names() == ["yahoo", "yahoo-updates", "wordcount", "grep", "scoring", "lookup"]
+
+
 def test_what_calls_python_for_every_event_is_not_in_sql() -> None:
     assert [name for name in subject_names() if subject(name).not_in_sql] == ["scoring", "lookup"]
 

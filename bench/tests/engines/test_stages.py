@@ -35,7 +35,7 @@ def arrivals(random: Random) -> list[Arrival]:
 def run(step: dict[str, Any], given: list[Arrival], random: Random, slack_us: int) -> list[Message]:
     """Hand messages over up to ``slack_us`` out of order, and tell how far time has come at random moments."""
     found: list[Message] = []
-    tested = Keys(step, PRIME, found.append)
+    tested = Keys(step, found.append)
     order = sorted(given, key=lambda each: each[1].time_us + random.uniform(0, slack_us))
     for i, (side, message) in enumerate(order):
         if random.random() < 0.5:
@@ -124,7 +124,7 @@ def test_sessions_are_those_of_a_sort_whatever_the_order(seed: int) -> None:
 
 @pytest.mark.parametrize("match", ["all", "once"])
 def test_a_join_keeps_nothing_of_keys_that_are_silent(match: str) -> None:
-    tested = Keys(join(match), PRIME, lambda message: None)
+    tested = Keys(join(match), lambda message: None)
     for i in range(100):
         tested.advance(400 * i)
         tested.put(LEFT, Message(f"key{i}", "x", 400 * i, i))
@@ -149,7 +149,6 @@ def test_targets_are_the_next_steps_with_state() -> None:
 def test_a_step_with_a_load_works_for_every_message_of_every_input() -> None:
     load = {"message_s": 0.0, "held_bytes": 0, "copied_bytes": 0, "file_bytes": 0, "written_bytes": 0}
     spec = {
-        "prime": PRIME,
         "sources": ["s"],
         "steps": [{**join("all"), "inputs": [["s", 0], ["s", 0]], "load": load}],
         "sinks": {"out": ["pairs", 0]},

@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from penstock_bench.files import Description, WorkloadRefused, describe, load
-from penstock_bench.files.chance import PRIME
 from penstock_bench.files.layout import Place
 from penstock_bench.files.program import specification
 from penstock_bench.foreign.programs.stages import Step
@@ -184,7 +183,7 @@ def test_the_probability_of_a_filter_is_that_of_dropping(tmp_path: Path) -> None
 def test_windows(tmp_path: Path, params: dict[str, Any], starts: list[int]) -> None:
     window = {"operator": "window", "input": "s1", "params": params}
     (step,) = specification(loaded(tmp_path, transformations={"t1": window}))["steps"]
-    assert sorted(each // 1_000_000 for each in Step(step, PRIME).starts_us(9_000_000)) == starts
+    assert sorted(each // 1_000_000 for each in Step(step).starts_us(9_000_000)) == starts
 
 
 def test_sessions_are_told_by_their_gap_and_foreseen_by_their_rates(tmp_path: Path) -> None:

@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from penstock.cli import app
 from penstock.testing.kafka_broker import missing
+from penstock_bench.engines.feeder import Lines
 from penstock_bench.engines.inputs import prepare
+from penstock_bench.engines.launch import Launch
 from penstock_bench.kafka import engines
 from penstock_bench.kafka.engines import ENGINES, open_kafka_engine
-from penstock_bench.kafka.feeder import SEND_RECORDS_MAX, _Lines
+from penstock_bench.kafka.feeder import Topic
 from penstock_bench.kafka.place import PARTITIONS, Place
 from penstock_bench.kafka.subject import OverKafka
 from penstock_bench.kafka.watcher import Progress, reads
@@ -65,24 +66,23 @@ def test_probes_are_views_of_different_campaigns_long_before_the_events() -> Non
         assert event["event_time"] * 1000 == window_start < START_US - 3_600_000_000 + 1
 
 
-def test_lines_are_sent_when_they_are_due_to_one_partition_after_the_other(tmp_path: Path) -> None:
+def test_lines_go_to_one_partition_after_the_other(tmp_path: Path) -> None:
     subject = OverKafka("yahoo")
     given = subject.input(1_000.0, 3.0)
     prepare(subject, given, START_US, tmp_path, partitions=1)
     sent: list[tuple[bytes, int]] = []
-    lines = _Lines(tmp_path, PARTITIONS, lambda value, partition: sent.append((value, partition)))
-    assert lines.advance(-1) is None
-    assert lines.advance(0) == 0
-    assert [partition for _, partition in sent] == [0]
-    assert lines.advance(10_000) == 1_000
-    assert {partition for _, partition in sent[1:]} == {1}
-    assert len(sent) == np.searchsorted(given.times_us, 10_000, side="right")
-    while not lines.is_done:
-        before = len(sent)
-        lines.advance(None)
-        assert len(sent) - before <= SEND_RECORDS_MAX
+
+    class Written:
+        def produce(self, topic: str, value: bytes, partition: int) -> None:
+            sent.append((value, partition))
+
+        def poll(self, seconds: float) -> None:
+            assert seconds == 0
+
+    lines = Lines(tmp_path, 0)
+    lines.send(Topic(Written(), "events", PARTITIONS, lines.data).lines, None, most=700)  # type: ignore[arg-type]
     assert [value for value, _ in sent] == [subject.line(each) for each in given.replay(START_US)]
-    assert {partition for _, partition in sent} == set(range(PARTITIONS))
+    assert [partition for _, partition in sent] == [at // 700 % PARTITIONS for at in range(3_000)]
 
 
 def test_what_is_expected_is_the_sum_of_all_counts() -> None:
@@ -125,17 +125,24 @@ def test_a_loop_between_two_topics_is_measured_from_outside(tmp_path: Path) -> N
 
 
 def test_launches_tell_what_is_not_a_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = Place()
-    topics: Any = type("Topics", (), {"partitions": 4, "servers": "s", "events": "e", "results": "r"})
-    launch = open_kafka_engine("penstock:exactly-once", place).launch(topics, RunOptions(settings={"epoch": "200ms"}))
-    assert launch.settings["epoch"] == "200ms"
-    assert launch.specification["options"] == {"epoch": "200ms", "forms": "adaptive"}
-    assert launch.specification["delivery"] == "exactly-once"
-    assert open_kafka_engine("bytewax:single", place).launch(topics, RunOptions()).settings["workers"] == 1
-    assert len(open_kafka_engine("quix", place).launch(topics, RunOptions(parallelism=3)).commands) == 3
+    def launch(engine: str, **options: Any) -> Launch:
+        return open_kafka_engine(engine, Place()).launch(OverKafka("yahoo"), 1_000.0, 1.0, RunOptions(**options))
+
+    found = launch("penstock:exactly-once", settings={"epoch": "200ms"})
+    assert found.settings["epoch"] == "200ms"
+    assert found.specification["options"] == {"epoch": "200ms", "forms": "adaptive"}
+    assert found.specification["delivery"] == "exactly-once"
+    assert launch("bytewax:single").settings == {"workers": 1, "linger.ms": 1}
+    assert len(launch("quix", parallelism=3).commands) == 3
+    assert launch("plain").settings == {"linger.ms": 1}
+    assert {name: open_kafka_engine(name, Place()).form for name in ("penstock", "spark", "spark-realtime")} == {
+        "penstock": "adaptive",
+        "spark": "batch",
+        "spark-realtime": "record",
+    }
     monkeypatch.setattr(engines, "fetch", lambda *_: Path("streams"))
     monkeypatch.setattr(engines, "fetch_broker", lambda: Path("broker"))
-    streams = open_kafka_engine("kafka-streams:exactly-once", place).launch(topics, RunOptions(parallelism=3))
+    streams = launch("kafka-streams:exactly-once", parallelism=3)
     assert {"num.stream.threads": "3", "processing.guarantee": "exactly_once_v2"}.items() <= streams.settings.items()
     assert streams.specification["settings"] == streams.settings
     (command,) = streams.commands

@@ -77,8 +77,7 @@ def test_latency_over_rate_takes_the_median_and_the_range_of_repetitions() -> No
     rows = [row(rate=rate, p99_ms=p99) for rate in (1_000.0, 2_000.0) for p99 in (3.0, 5.0, 4.0)]
     rows.append(row(rate=2_000.0, form="record", sustained=False))
     rows.append(row(rate=2_000.0, p99_ms=900.0, note="6 workers killed, one every 4 s"))
-    figure = general.latency_over_rate(rows, "x")
-    assert figure is not None
+    (figure,) = general.latency_over_rate(rows, "x")
     p50, p99 = figure.panels
     assert isinstance(p99, Lines)
     record, adaptive = p99.lines
@@ -89,7 +88,7 @@ def test_latency_over_rate_takes_the_median_and_the_range_of_repetitions() -> No
 
 
 def test_one_rate_is_no_curve() -> None:
-    assert general.latency_over_rate([row(), row("record")], "x") is None
+    assert general.latency_over_rate([row(), row("record")], "x") == []
 
 
 def test_the_distribution_of_a_histogram() -> None:
@@ -112,8 +111,7 @@ def test_distributions_show_the_lowest_a_middle_and_the_highest_rate() -> None:
 
 def test_components_stack_up_to_the_latency() -> None:
     parts = {"out": 0.0, "wait": 1.0, "schedule": 2.0, "process": 3.0, "transmit": 4.0}
-    figure = general.components([row(components_ms=parts)], "x")
-    assert figure is not None
+    (figure,) = general.components([row(components_ms=parts)], "x")
     (panel,) = figure.panels
     assert isinstance(panel, Stack)
     assert sum(values[0] for values in panel.parts.values()) == 10.0
@@ -121,8 +119,7 @@ def test_components_stack_up_to_the_latency() -> None:
 
 def test_throughput_bars_have_the_spread_of_their_runs() -> None:
     rows = [row("batch", None, capacity_eps=eps) for eps in (10.0, 30.0, 20.0)]
-    figure = general.throughput(rows, "x")
-    assert figure is not None
+    (figure,) = general.throughput(rows, "x")
     (panel,) = figure.panels
     assert isinstance(panel, Bars)
     (bar,) = panel.bars
@@ -236,9 +233,8 @@ def at(workload: str, form: str, rate: float) -> ResultRow:
 
 def test_latency_over_rate_needs_several_rates_of_one_form() -> None:
     alone = [at("grep", "record", 4e3), at("grep", "adaptive", 1e5)]
-    assert general.latency_over_rate(alone, "x") is None
-    several = general.latency_over_rate([*alone, at("yahoo", "record", 4e3), at("yahoo", "record", 2e4)], "x")
-    assert several is not None
+    assert general.latency_over_rate(alone, "x") == []
+    (several,) = general.latency_over_rate([*alone, at("yahoo", "record", 4e3), at("yahoo", "record", 2e4)], "x")
     assert [panel.title for panel in several.panels] == ["yahoo: p50", "yahoo: p99"]
 
 

@@ -217,11 +217,22 @@ def exchanged(name: str, rate: float) -> Exchanged:
     return Exchanged(name, rate, 2, [0.5, 9.0], [3.0, 4.0], 3.0, [0.1, 0.2], 0, 0, 0, 0, 0.0)
 
 
+def _switched() -> list[SwitchReport]:
+    """Five changes of form; the first one waits for Spark."""
+    pauses_ms = {"batch": (900.0, 12.0, 14.0), "record": (2.0, 3.0)}
+    return [
+        SwitchReport(float(i), ["events", "count"], to, pause_ms, 90.0, 40, "ordered", {})
+        for to, own in pauses_ms.items()
+        for i, pause_ms in enumerate(own)
+    ]
+
+
 def _data(name: str) -> dict[str, object]:
     if name == "short":
         losses = [Loss(5.0 + 4 * i, 1, 0.6, 0.8, 0.9, 1.2, 700.0, 900.0, 0.9) for i in range(6)]
         outcome = Outcome(2, 3.0, 2e4, losses, [], True, Gaps([20.0], [15.0]))
-        return {**_data("burst"), **_data("groups"), "outcomes": {"windowed": outcome}}
+        kills = {"outcomes": {"windowed": outcome}}
+        return {**_data("burst"), **_data("groups"), **kills, "hand_overs": _switched()}
     if name == "burst":
         scene = Scene(8e3, 200e3, 4.0, 3.0, 5.0)
         return {"bursts": [{"scene": scene, "courses": [course(form, scene) for form in FORMS]}]}
@@ -230,7 +241,8 @@ def _data(name: str) -> dict[str, object]:
         record = [step(load * 1e5, 1.0 if load < 1 else 900.0 * load) for load in loads]
         batch = [step(load * 1e5, 60.0, batch=1.0) for load in loads]
         adaptive = [step(load * 1e5, 1.0 if load < 1 else 70.0, batch=float(load > 1)) for load in loads]
-        return {"capacity-20": 1e5, "steps": {"20": {"record": record, "batch": batch, "adaptive": adaptive}}}
+        steps = {"20": {"record": record, "batch": batch, "adaptive": adaptive}}
+        return {"capacity-20": 1e5, "steps": steps, "hand_overs": _switched()}
     if name == "groups":
         kinds = (("one stage", "light"), ("one stage", "heavy"), ("with a shuffle", "light"))
         points = [

@@ -155,6 +155,25 @@ def test_a_wrong_choice_is_counted_and_told(made: Made) -> None:
     assert not checks[0].met
 
 
+def test_pauses_of_changes_of_form_are_told_in_both_directions(made: Made) -> None:
+    results = made("switch-point")
+    found = checks_of(results)
+    assert {name: check.value for name, check in found.items() if "hand-over" in name} == {
+        "hand-over: pause, p99": 14.0,
+        "hand-over: whole switch, warm, p99": 90.0,
+        "hand-over to batch form: pause, p99": 14.0,
+        "hand-over back to record form: pause, p99": 3.0,
+    }
+    assert all(check.met for check in found.values())
+    assert found["hand-over to batch form: pause, p99"].detail == {"changes": 2, "p50_ms": 12.0, "longest_ms": 14.0}
+    ((_, heads, lines),) = STUDIES["switch-point"].tables(results)
+    assert [dict(zip(heads, line, strict=True))["pause max ms"] for line in lines] == ["14", "3"]
+    assert results.study is not None
+    results.study.data["hand_overs"][-1]["pause_ms"] = 20.5
+    missed = [name for name, check in checks_of(results).items() if not check.met]
+    assert missed == ["hand-over: pause, p99", "hand-over back to record form: pause, p99"]
+
+
 def test_a_form_from_which_nothing_came_is_the_worse_one() -> None:
     silent = Case(20.0, 1.5, 1.0, None, 60.0, 60.0, "batch", "batch")
     calm = Case(20.0, 1.0, 1.0, 1.0, 60.0, 1.0, "record", "record")

@@ -17,8 +17,18 @@ from penstock.control.laws.replicas import INPUT
 from penstock_bench.meter.rows import Results
 from penstock_bench.studies import STUDIES
 from penstock_bench.studies.queueing import Grouping, Service, Setup, due_times, simulate
-from penstock_bench.studies.replica_jobs import POOL, WARM_UP_S, Replayed, scene_of
-from penstock_bench.studies.replica_rows import FIXED, OURS_NAME, PEAK_WORK, busiest, load_of, ours
+from penstock_bench.studies.replica_jobs import POOL, WARM_UP_S, Replayed, outcome_of
+from penstock_bench.studies.replica_rows import (
+    ENGINE,
+    FIXED,
+    LAWS,
+    OURS_NAME,
+    PEAK_WORK,
+    busiest,
+    load_of,
+    ours,
+    scene_of,
+)
 from penstock_bench.studies.replicas import side_by_side
 from penstock_bench.studies.traces import NAMES, RAW, Trace, find_traces
 
@@ -211,7 +221,9 @@ def test_latencies_of_a_job_are_found_from_its_stamps() -> None:
     moments = [ElasticMoment(WARM_UP_S + at, 2.0, 2.0, 2.0, 0.0, POOL // 2, 300.0) for at in (1.0, 2.0, 3.0)]
     elastic = SimpleNamespace(moments=[ElasticMoment(1.0, 2.0, 2.0, 2.0, 0.0, POOL, 1.0), *moments])
     report = SimpleNamespace(start_us=7, switches=[], adaptation=SimpleNamespace(elastic=elastic))
-    scene = scene_of("x", load, rows, report, target_ms=250.0)
+    found = outcome_of(load, rows, report)
+    scene = scene_of(found, (LAWS, "x", "t", ENGINE), POOL, target_ms=250.0)
     assert (scene.mean_ms, scene.p99_ms, scene.saved, scene.dropped) == (300.0, 300.0, 0.5, 1)
     assert scene.processed == pytest.approx(7 / 8)
     assert scene.over_s >= 3
+    assert found.replicas == [(1.0, POOL // 2), (2.0, POOL // 2), (3.0, POOL // 2)]

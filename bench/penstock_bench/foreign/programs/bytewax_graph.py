@@ -76,7 +76,7 @@ class _Stage(op.StatefulBatchLogic):  # type: ignore[misc]
         # It is not told which instance it is.
         self._sender = uuid.uuid4().hex
         self._ways = _Ways(spec, targets(spec, [step["name"]]))
-        self._stage = Keys(step, spec["prime"], self._ways.routes.emit((step["name"], 0)))
+        self._stage = Keys(step, self._ways.routes.emit((step["name"], 0)))
         self._senders = senders
         self._marks_us: dict[str, int] = {}
         self._now_us = 0

@@ -72,7 +72,7 @@ class _Stage(KeyedProcessFunction):  # type: ignore[misc]
     def open(self, runtime_context: Any) -> None:
         self._ways = _Ways(self._spec)
         self._emit = self._ways.routes.emit((self._step["name"], 0))
-        self._stage = stage_of(self._step, self._spec["prime"])
+        self._stage = stage_of(self._step)
         kind = Types.LONG(), Types.PICKLED_BYTE_ARRAY()
         names = [f"state-{i}" for i in range(self._stage.maps)]
         self._state = [runtime_context.get_map_state(MapStateDescriptor(name, *kind)) for name in names]

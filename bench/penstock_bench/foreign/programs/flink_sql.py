@@ -57,26 +57,32 @@ def schema(builder: Any) -> Any:
     )
 
 
+def views(spec: dict[str, Any], unit: int = 1) -> str:
+    """The table ``joined`` of yahoo's views: campaigns and starts of their windows, in so many-th of milliseconds."""
+    # A join with VALUES would keep every view as state for ever; a map is what a table lookup comes down to.
+    ads = ", ".join(f"'{ad}', '{campaign}'" for ad, campaign in spec["ads"].items())
+    return f"""
+        WITH events AS (
+            SELECT JSON_VALUE(line, '$.ad_id') AS ad_id, JSON_VALUE(line, '$.event_type') AS event_type,
+                   CAST(JSON_VALUE(line, '$.event_time') AS BIGINT) AS event_time
+            FROM lines
+        ),
+        joined AS (
+            SELECT MAP[{ads}][ad_id] AS campaign_id, (event_time - MOD(event_time, 10000)) * {unit} AS window_start
+            FROM events WHERE event_type = 'view'
+        )"""
+
+
 def statements(spec: dict[str, Any]) -> tuple[str, str]:
     """Return the columns of the output and the query."""
     name = spec["workload"]
     if name == "yahoo":
-        # A join with VALUES would keep every view as state for ever; a map is what a table lookup comes down to.
-        ads = ", ".join(f"'{ad}', '{campaign}'" for ad, campaign in spec["ads"].items())
         return (
             "campaign STRING, start_ms BIGINT, n BIGINT, out_at STRING",
             f"""
-            WITH events AS (
-                SELECT JSON_VALUE(line, '$.ad_id') AS ad_id, JSON_VALUE(line, '$.event_type') AS event_type,
-                       CAST(JSON_VALUE(line, '$.event_time') AS BIGINT) AS event_time
-                FROM lines
-            ),
-            viewed AS (SELECT ad_id, event_time FROM events WHERE event_type = 'view'),
-            joined AS (
-                SELECT MAP[{ads}][ad_id] AS campaign_id, event_time - MOD(event_time, 10000) AS start_ms FROM viewed
-            )
-            SELECT campaign_id, start_ms, n, {_NOW} FROM (
-                SELECT campaign_id, start_ms, COUNT(*) AS n FROM joined GROUP BY campaign_id, start_ms
+            {views(spec)}
+            SELECT campaign_id, window_start, n, {_NOW} FROM (
+                SELECT campaign_id, window_start, COUNT(*) AS n FROM joined GROUP BY campaign_id, window_start
             )""",
         )
     if name == "wordcount":
@@ -96,13 +102,21 @@ def statements(spec: dict[str, Any]) -> tuple[str, str]:
     )
 
 
-def run_sql(environment: Any, lines: Any, spec: dict[str, Any]) -> None:
-    """Run the query of a specification; every change of a row is printed to standard output."""
-    from pyflink.table import Schema, StreamTableEnvironment  # type: ignore[import-not-found]
+def configured(environment: Any, spec: dict[str, Any]) -> Any:
+    """Open the tables with the settings of a specification."""
+    from pyflink.table import StreamTableEnvironment  # type: ignore[import-not-found]
 
     tables = StreamTableEnvironment.create(environment)
     for name, value in spec["configuration"].items():
         tables.get_config().set(name, value)
+    return tables
+
+
+def run_sql(environment: Any, lines: Any, spec: dict[str, Any]) -> None:
+    """Run the query of a specification; every change of a row is printed to standard output."""
+    from pyflink.table import Schema
+
+    tables = configured(environment, spec)
     if spec["workload"] == "file":
         tables.create_temporary_view("lines", lines, schema(Schema.new_builder()))
         file = FlinkFile(spec)

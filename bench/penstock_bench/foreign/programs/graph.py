@@ -8,6 +8,7 @@ from functools import partial
 from math import ceil, floor
 from typing import Any
 
+from .chance import draw, relabel
 from .loads import Burner
 from .messages import Emit, Message
 from .stages import Keys
@@ -26,7 +27,6 @@ class Routes:
     def __init__(
         self, spec: dict[str, Any], out: Callable[[str, Message], None], into: Callable[[str, int, Message], None]
     ) -> None:
-        self._prime: int = spec["prime"]
         self._into = into
         self._readers: defaultdict[Place, list[Emit]] = defaultdict(list)
         for sink, place in spec["sinks"].items():
@@ -57,33 +57,27 @@ class Routes:
         if step["do"] in STATEFUL:
             return partial(self._into, step["name"], side)
         emit = self.emit((step["name"], 0))
-        prime = self._prime
         match step["do"]:
             case "filter":
                 below = step["below"]
-                return lambda message: emit(message) if self._draw(step, message.id) >= below else None
+                return lambda message: emit(message) if draw(step["draw"], message.id) >= below else None
             case "split":
                 outs = [self.emit((step["name"], i)) for i in range(len(step["relabels"]))]
 
                 def split(message: Message) -> None:
-                    for (a, b), out in zip(step["relabels"], outs, strict=True):
-                        out(_resized(message, step["ratio"])._replace(id=(a * message.id + b) % prime))
+                    for numbers, out in zip(step["relabels"], outs, strict=True):
+                        out(_resized(message, step["ratio"])._replace(id=relabel(numbers, message.id)))
 
                 return split
             case "modify":
 
                 def modify(message: Message) -> None:
-                    copies = step["copies"] + (self._draw(step, message.id) < step["below"])
-                    for a, b in step["relabels"][:copies]:
-                        emit(_resized(message, step["ratio"])._replace(id=(a * message.id + b) % prime))
+                    copies = step["copies"] + (draw(step["draw"], message.id) < step["below"])
+                    for numbers in step["relabels"][:copies]:
+                        emit(_resized(message, step["ratio"])._replace(id=relabel(numbers, message.id)))
 
                 return modify
         return emit
-
-    def _draw(self, step: dict[str, Any], id_: int) -> int:
-        a, b, c = step["draw"]
-        drawn: int = ((a * id_ + b) % self._prime * id_ + c) % self._prime
-        return drawn
 
 
 def _burdened(burner: Burner, read: Emit) -> Emit:
@@ -128,7 +122,7 @@ class Graph:
         self._stages: dict[str, Keys] = {}
         self._routes = Routes(spec, out, lambda name, side, message: self._stages[name].put(side, message))
         for step in stateful(spec):
-            self._stages[step["name"]] = Keys(step, spec["prime"], self._routes.emit((step["name"], 0)))
+            self._stages[step["name"]] = Keys(step, self._routes.emit((step["name"], 0)))
 
     def put(self, message: Message) -> None:
         """Take a message of a source."""

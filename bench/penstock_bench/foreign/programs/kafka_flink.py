@@ -1,19 +1,13 @@
-"""The workloads on Flink over Kafka: PyFlink between its connector's tables, or Flink SQL alone."""
+"""The workloads on Flink over Kafka: PyFlink between its connector's tables, or Flink SQL alone; run by `run_flink`."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from pyflink.common import Row, Types  # type: ignore[import-not-found]
-from pyflink.datastream import KeyedProcessFunction  # type: ignore[import-not-found]
-from pyflink.datastream.state import ValueStateDescriptor  # type: ignore[import-not-found]
-from pyflink.table import StreamTableEnvironment  # type: ignore[import-not-found]
 
-from .run_flink import Keys, make_environment
+from .flink_sql import configured, views
 
 _SOURCE = """
 CREATE TEMPORARY TABLE lines (line STRING) WITH (
@@ -27,18 +21,6 @@ CREATE TEMPORARY TABLE results (
     'topic' = '{results}', 'properties.bootstrap.servers' = '{servers}', 'key.format' = 'json',
     'value.format' = 'json', {connector}
 )"""
-_QUERY = """
-INSERT INTO results
-WITH events AS (
-    SELECT JSON_VALUE(line, '$.ad_id') AS ad_id, JSON_VALUE(line, '$.event_type') AS event_type,
-           CAST(JSON_VALUE(line, '$.event_time') AS BIGINT) AS event_time
-    FROM lines
-),
-joined AS (
-    SELECT MAP[{ads}][ad_id] AS campaign_id, (event_time - MOD(event_time, 10000)) * 1000 AS window_start
-    FROM events WHERE event_type = 'view'
-)
-SELECT campaign_id, window_start, COUNT(*) FROM joined GROUP BY campaign_id, window_start"""
 _UPSERTED = {
     "key": ", PRIMARY KEY (campaign_id, window_start) NOT ENFORCED",
     "connector": "'connector' = 'upsert-kafka'",
@@ -47,44 +29,25 @@ _APPENDED = {
     "key": "",
     "connector": "'connector' = 'kafka', 'key.fields' = 'campaign_id', 'sink.delivery-guarantee' = 'none'",
 }
-_COUNTED = Types.ROW_NAMED(["campaign_id", "window_start", "n"], [Types.STRING(), Types.LONG(), Types.LONG()])
+COUNTED = Types.ROW_NAMED(["campaign_id", "window_start", "n"], [Types.STRING(), Types.LONG(), Types.LONG()])
 
 
-class _Count(KeyedProcessFunction):  # type: ignore[misc]
-    """The running count of a campaign and window in Flink's state."""
-
-    def open(self, runtime_context: Any) -> None:
-        self._count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
-
-    def process_element(self, value: str, ctx: Any) -> Iterable[Row]:
-        count = (self._count.value() or 0) + 1
-        self._count.update(count)
-        campaign, _, start_ms = value.partition("\t")
-        yield Row(campaign, int(start_ms) * 1000, count)
+def counted(key: str, count: int) -> Iterable[Row]:
+    """The row of a campaign's count."""
+    campaign, _, start_ms = key.partition("\t")
+    return (Row(campaign, int(start_ms) * 1000, count),)
 
 
-def main() -> None:
-    """Run the query of a specification until it is ended."""
-    spec = json.loads(Path(os.environ["PENSTOCK_SPEC"]).read_text())
-    environment = make_environment(spec)
-    tables = StreamTableEnvironment.create(environment)
-    for name, value in spec["configuration"].items():
-        tables.get_config().set(name, value)
+def run(environment: Any, spec: dict[str, Any], count: Any) -> None:
+    """Run until it is ended; ``count`` turns a stream of lines into one of counts, each made by `counted`."""
+    tables = configured(environment, spec)
     tables.execute_sql(_SOURCE.format(**spec))
     if spec["variant"] == "sql":
         tables.execute_sql(_RESULTS.format(**spec, **_UPSERTED))
-        # A join with VALUES would keep every view as state for ever; a map is what a table lookup comes down to.
-        ads = ", ".join(f"'{ad}', '{campaign}'" for ad, campaign in spec["ads"].items())
-        tables.execute_sql(_QUERY.format(ads=ads)).wait()
+        select = "SELECT campaign_id, window_start, COUNT(*) FROM joined GROUP BY campaign_id, window_start"
+        tables.execute_sql(f"INSERT INTO results {views(spec, 1000)} {select}").wait()
         return
     tables.execute_sql(_RESULTS.format(**spec, **_APPENDED))
     lines = tables.to_data_stream(tables.from_path("lines")).map(lambda row: row[0], Types.STRING())
-    counted = (
-        lines.flat_map(Keys(spec), Types.STRING()).key_by(lambda key: key, Types.STRING()).process(_Count(), _COUNTED)
-    )
-    tables.create_temporary_view("counted", tables.from_data_stream(counted))
+    tables.create_temporary_view("counted", tables.from_data_stream(count(lines)))
     tables.execute_sql("INSERT INTO results SELECT campaign_id, window_start, n FROM counted").wait()
-
-
-if __name__ == "__main__":
-    main()

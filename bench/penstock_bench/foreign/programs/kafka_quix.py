@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from quixstreams import Application, State  # type: ignore[import-not-found]
 
-from .queries import Counting, query
+from .queries import counting, specification
 
 
 def main() -> None:
     """Run the query of a specification until it is ended; the argument is the number of this application."""
-    spec = json.loads(Path(os.environ["PENSTOCK_SPEC"]).read_text())
-    wanted = query(spec)
-    assert isinstance(wanted, Counting)
+    spec = specification()
+    wanted = counting(spec)
     keys, row = wanted.keys, wanted.row
     application = Application(
         spec["servers"],

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from .graph import Graph
@@ -16,6 +18,12 @@ except ImportError:
     from json import loads
 
 WINDOW_MS = 10_000
+
+
+def specification() -> dict[str, Any]:
+    """What this program is told."""
+    told: dict[str, Any] = json.loads(Path(os.environ["PENSTOCK_SPEC"]).read_text())
+    return told
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,13 @@ class Stateless:
 
 
 Query = Counting | Stateless
+
+
+def counting(spec: dict[str, Any]) -> Counting:
+    """Return the query of a specification that counts."""
+    wanted = query(spec)
+    assert isinstance(wanted, Counting)
+    return wanted
 
 
 def query(spec: dict[str, Any]) -> Query:

@@ -1,10 +1,11 @@
-"""The workloads on Bytewax: started as ``python -m bytewax.run programs.run_bytewax:flow`` in its own environment."""
+"""The workloads on Bytewax: started as ``python -m bytewax.run programs.run_bytewax:flow`` in its own environment.
+
+Lines come over a socket and rows go into the log, or both are topics, with its own connector.
+"""
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import bytewax.operators as op  # type: ignore[import-not-found]
@@ -13,16 +14,30 @@ from bytewax.inputs import DynamicSource, StatelessSourcePartition  # type: igno
 from bytewax.outputs import DynamicSink, StatelessSinkPartition  # type: ignore[import-not-found]
 
 from . import bytewax_graph
-from .bytewax_count import Count
 from .bytewax_graph import Mark
 from .graph import stateful
 from .lines import Lines
 from .messages import END_US, line_time_us
 from .outlog import OutLog
-from .queries import Counting, Query, query
+from .queries import Counting, counting, query, specification
 
 MARK_US = 1_000
 """The least that time has to go on until it is told again."""
+
+
+class Count(op.StatefulBatchLogic):  # type: ignore[misc]
+    """The running count of one key; a row for every event."""
+
+    def __init__(self, count: int | None) -> None:
+        self._count = count or 0
+
+    def on_batch(self, values: list[Any]) -> tuple[Iterable[int], bool]:
+        first = self._count + 1
+        self._count += len(values)
+        return range(first, self._count + 1), False
+
+    def snapshot(self) -> int:
+        return self._count
 
 
 class _Partition(StatelessSourcePartition):  # type: ignore[misc]
@@ -93,22 +108,50 @@ class _Sink(DynamicSink):  # type: ignore[misc]
         return _Writer(OutLog(self._directory, f"{worker_index}"))
 
 
-def _flow(spec: dict[str, Any]) -> Any:
-    flow = Dataflow("bench")
+def _counts(items: Any, keys: Callable[[Any], Iterable[str]]) -> Any:
+    """Keys with their running counts."""
+    keyed = op.flat_map_batch("keys", items, lambda batch: [(key, None) for item in batch for key in keys(item)])
+    return op.stateful_batch("count", keyed, Count)
+
+
+def _over_socket(flow: Any, spec: dict[str, Any]) -> None:
     timed = spec["workload"] == "file" and bool(stateful(spec))
     lines = op.input("lines", flow, _Source(spec["port"], timed=timed))
-    op.output("out", bytewax_graph.build(lines, spec) if timed else _rows(lines, query(spec)), _Sink(spec["out"]))
+    wanted = None if timed else query(spec)
+    if wanted is None:
+        rows = bytewax_graph.build(lines, spec)
+    elif isinstance(wanted, Counting):
+        row = wanted.row
+        rows = op.flat_map_batch("rows", _counts(lines, wanted.keys), lambda batch: [row(key, n) for key, n in batch])
+    else:
+        found = wanted.rows
+        rows = op.flat_map_batch("rows", lines, lambda batch: [row for line in batch for row in found(line)])
+    op.output("out", rows, _Sink(spec["out"]))
+
+
+def _over_kafka(flow: Any, spec: dict[str, Any]) -> None:
+    from bytewax.connectors.kafka import (  # type: ignore[import-not-found]
+        KafkaSink,
+        KafkaSinkMessage,
+        KafkaSource,
+    )
+    from confluent_kafka import OFFSET_BEGINNING
+
+    wanted, servers = counting(spec), [spec["servers"]]
+    source = KafkaSource(servers, [spec["events"]], tail=True, starting_offset=OFFSET_BEGINNING)
+    counts = _counts(op.input("events", flow, source), lambda message: wanted.keys(message.value))
+    rows = op.flat_map_batch(
+        "rows",
+        counts,
+        lambda batch: [KafkaSinkMessage(key.partition("\t")[0].encode(), wanted.row(key, n)) for key, n in batch],
+    )
+    op.output("results", rows, KafkaSink(servers, spec["results"], add_config={"linger.ms": spec["linger_ms"]}))
+
+
+def _flow(spec: dict[str, Any]) -> Any:
+    flow = Dataflow("bench")
+    (_over_kafka if "servers" in spec else _over_socket)(flow, spec)
     return flow
 
 
-def _rows(lines: Any, wanted: Query) -> Any:
-    if isinstance(wanted, Counting):
-        keys, row = wanted.keys, wanted.row
-        keyed = op.flat_map_batch("keys", lines, lambda batch: [(key, None) for line in batch for key in keys(line)])
-        counted = op.stateful_batch("count", keyed, Count)
-        return op.flat_map_batch("rows", counted, lambda batch: [row(key, count) for key, count in batch])
-    found = wanted.rows
-    return op.flat_map_batch("rows", lines, lambda batch: [row for line in batch for row in found(line)])
-
-
-flow = _flow(json.loads(Path(os.environ["PENSTOCK_SPEC"]).read_text()))
+flow = _flow(specification())

@@ -9,12 +9,14 @@ from abc import ABC, abstractmethod
 from math import ceil
 from typing import Any
 
+from .chance import PRIME
+
 MESSAGE = "k, v, t, id, rt"
 
 
-def modulo(value: str, prime: int) -> str:
+def modulo(value: str) -> str:
     """The remainder, without an overflow."""
-    return f"MOD({value}, CAST({prime} AS BIGINT))"
+    return f"MOD({value}, CAST({PRIME} AS BIGINT))"
 
 
 class Dialect(ABC):
@@ -22,7 +24,6 @@ class Dialect(ABC):
 
     def __init__(self, spec: dict[str, Any]) -> None:
         self.spec = spec
-        self.prime: int = spec["prime"]
 
     def views(self) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
         """Return names and queries of the views, and the sinks with the view that each has its messages from."""
@@ -60,11 +61,11 @@ class Dialect(ABC):
     def draw(self, step: dict[str, Any]) -> str:
         """What is drawn for a message."""
         a, b, c = step["draw"]
-        return modulo(f"{modulo(f'{a} * id + {b}', self.prime)} * id + {c}", self.prime)
+        return modulo(f"{modulo(f'{a} * id + {b}')} * id + {c}")
 
     def relabel(self, numbers: list[int]) -> str:
         """The id of a copy."""
-        return modulo(f"{numbers[0]} * id + {numbers[1]}", self.prime)
+        return modulo(f"{numbers[0]} * id + {numbers[1]}")
 
     def resized(self, ratio: float) -> str:
         """The value in another size."""
@@ -95,8 +96,8 @@ class Dialect(ABC):
 
     def _combined(self, step: dict[str, Any], left: str, right: str) -> str:
         a, b, c = step["combine"]
-        right = modulo(f"CAST({right} AS BIGINT)", self.prime)
-        return modulo(f"{modulo(f'{a} * {left}', self.prime)} + {b} * {right} + {c}", self.prime)
+        right = modulo(f"CAST({right} AS BIGINT)")
+        return modulo(f"{modulo(f'{a} * {left}')} + {b} * {right} + {c}")
 
     def _join(self, step: dict[str, Any], left: str, right: str) -> str:
         # The engine's own times may be in milliseconds: they bound the state a little wider, the microseconds decide.

@@ -13,6 +13,7 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Any, ClassVar
 
+from .chance import combine
 from .messages import Emit, Message
 
 LEFT, RIGHT = 0, 1
@@ -24,10 +25,8 @@ Timer = Callable[[int], None]
 class Step:
     """The numbers of a step with state, and the messages that it makes."""
 
-    def __init__(self, step: dict[str, Any], prime: int) -> None:
-        numbers: list[int] = step["combine"]
-        self._a, self._b, self._c = numbers
-        self._prime = prime
+    def __init__(self, step: dict[str, Any]) -> None:
+        self._numbers: list[int] = step["combine"]
         self.ttl_us: int = step.get("ttl_us", 0)
         self.size_us: int = step.get("size_us", 0)
         self.slide_us: int = step.get("slide_us", 0)
@@ -39,21 +38,18 @@ class Step:
 
     def count(self, key: str, start_us: int, count: int, least_id: int) -> Message:
         """Make the result of a window."""
-        id_ = self._combined(least_id, start_us // self.slide_us)
+        id_ = combine(self._numbers, least_id, start_us // self.slide_us)
         return Message(key, str(count), start_us + self.size_us - 1, id_)
 
     def session(self, key: str, start_us: int, last_us: int, count: int, least_id: int) -> Message:
         """Make the result of a session."""
-        return Message(key, str(count), last_us + self.gap_us, self._combined(least_id, start_us))
+        return Message(key, str(count), last_us + self.gap_us, combine(self._numbers, least_id, start_us))
 
     def pair(self, side: int, message: Message, other: Message) -> Message:
         """Make the pair of a message that came on ``side`` and one of the other side."""
         left, right = (message, other) if side == LEFT else (other, message)
-        id_ = self._combined(left.id, right.id)
+        id_ = combine(self._numbers, left.id, right.id)
         return Message(left.key, left.value + right.value, max(left.time_us, right.time_us), id_)
-
-    def _combined(self, x: int, y: int) -> int:
-        return (self._a * x % self._prime + self._b * y + self._c) % self._prime
 
 
 class Stage(ABC):
@@ -73,9 +69,9 @@ class Stage(ABC):
         """A millisecond that was asked for is over."""
 
 
-def stage_of(step: dict[str, Any], prime: int) -> Stage:
+def stage_of(step: dict[str, Any]) -> Stage:
     """Return the stage of a step."""
-    numbers = Step(step, prime)
+    numbers = Step(step)
     if step["do"] == "window":
         return _Window(numbers)
     if step["do"] == "session":
@@ -224,8 +220,8 @@ class Held(dict[int, Any]):
 class Keys:
     """A step with state for all the keys that it is given, in memory; results go to ``emit``."""
 
-    def __init__(self, step: dict[str, Any], prime: int, emit: Emit) -> None:
-        self._stage, self._emit = stage_of(step, prime), emit
+    def __init__(self, step: dict[str, Any], emit: Emit) -> None:
+        self._stage, self._emit = stage_of(step), emit
         self._keys: dict[str, list[Held]] = {}
         self._timers: list[tuple[int, str]] = []
 

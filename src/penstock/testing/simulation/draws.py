@@ -117,12 +117,12 @@ def draw_bursts(random: Random, length_us: int) -> list[list[Row]]:
 
 
 def draw_swell(random: Random, length_us: int, partitions: int) -> list[list[Row]]:
-    """A calm stream, and for two seconds about twice of what a worker carries at 4 ms a record."""
+    """A calm stream, and for two seconds about twice of what a worker carries at 8 ms a record."""
     begin_us = random.randrange(length_us // 8, length_us // 4)
     found: list[list[Row]] = []
     for partition in range(partitions):
         times = [random.randrange(length_us) for _ in range(20)]
-        times += [begin_us + random.randrange(2_000_000) for _ in range(random.choice([900, 1_100]) // partitions)]
+        times += [begin_us + random.randrange(2_000_000) for _ in range(random.choice([450, 550]) // partitions)]
         counts: Counter[str] = Counter()
         rows: list[Row] = []
         for seq, time_us in enumerate(sorted(times)):

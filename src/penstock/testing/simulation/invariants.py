@@ -57,7 +57,7 @@ class Audit:
 class StaffingAudit:
     """Looks at what a job that chooses its workers wants: within its bounds, and not to and fro."""
 
-    FEW_US = 500_000
+    FEW_US = 700_000
     """So long it may have fewer than the least."""
     HOLD_US = 900_000
     """So long it must keep what it has given itself: ten looks, of which the first may be just over."""

@@ -15,7 +15,7 @@ RECORD_NS = 1_000_000
 BATCH_NS = 1_000_000
 LIGHT_NS = 500_000
 DRAG_NS = 10_000_000
-ELASTIC_NS = 4_000_000
+ELASTIC_NS = 8_000_000
 
 
 def labour(world: World, record_ns: int, *, pure: bool) -> Function:

@@ -1,0 +1,121 @@
+"""Changes of form under load: how long nothing comes out, to batch form and back; `switch-point` and `short` ask."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import penstock as ps
+from penstock.control.switches import SwitchReport
+from penstock.demo.chaos import quantile
+from penstock_bench.meter.job import Run, read_rows, row_of, running
+from penstock_bench.meter.rows import Check, Results
+from penstock_bench.report.chart import Figure, Line, Lines, figure
+from penstock_bench.report.words import ms
+from penstock_bench.studies.base import BATCH, RECORD, Desk, Table, at_most, data_of, table
+from penstock_bench.workloads import WORKLOADS, replay
+
+SWITCHES, QUICK_SWITCHES = 100, 4
+RATE_EPS, EVERY_S, WARM_UP_S, WAIT_S = 20_000, 0.12, 2.0, 30.0
+PAUSE_MS_MAX, WHOLE_MS_MAX = 20.0, 300.0
+FRONT = ("events", "parse_json", "filter", "select", "lookup", "count")
+"""The operations of the Yahoo pipeline before the shuffle."""
+NAME = "hand_overs"
+DIRECTIONS = {BATCH: "to batch form", RECORD: "back to record form"}
+
+
+def measure(desk: Desk) -> None:
+    """Change the form of the Yahoo pipeline's front again and again under load; every result is compared."""
+    workload, parallelism = WORKLOADS["yahoo-updates"], desk.options.parallelism
+    wanted = desk.choose(SWITCHES, SWITCHES, QUICK_SWITCHES)
+    desk.tell(f"{wanted} changes of form at {RATE_EPS:,}/s")
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
+        out = Path(directory) / "out"
+        with running(workload.pipeline(RATE_EPS, ps.files(out)), parallelism=parallelism, forms=RECORD) as run:
+            run.warm_up(WARM_UP_S)
+            for i in range(wanted):
+                run.job.switch(*FRONT, to=RECORD if i % 2 else BATCH)
+                run.until(partial(_switched, run, i), WAIT_S)
+                time.sleep(EVERY_S)
+            report = run.end(drain=True)
+        exact = workload.expected(replay(workload.source(RATE_EPS), report.start_us, report.offsets["events"]))
+        found = workload.compare(exact, read_rows(out), parallelism)
+    row = row_of(workload.name, RATE_EPS, "switching", run, report, found)
+    carried = sum(each.carried_records for each in report.switches)
+    row.note = f"{len(report.switches)} switches; carried over {carried:,} records"
+    desk.add(row)
+    desk.put(NAME, report.switches)
+
+
+def _switched(run: Run, before: int) -> bool:
+    return len(run.job.adaptation().switches) > before
+
+
+def _known(results: Results) -> list[SwitchReport]:
+    # The first one waits for Spark to bring the slots up.
+    return data_of(results, NAME, list[SwitchReport])[1:]
+
+
+def _by_direction(results: Results) -> list[tuple[str, list[SwitchReport]]]:
+    known = _known(results)
+    found = [(words, [each for each in known if each.to == to]) for to, words in DIRECTIONS.items()]
+    return [(words, own) for words, own in found if own]
+
+
+def _at(switches: Sequence[SwitchReport], field: str, share: float) -> float:
+    return quantile(sorted(getattr(each, field) for each in switches), share)
+
+
+def findings(results: Results) -> Iterator[Check]:
+    """Hold pauses and whole changes against their targets. Pure."""
+    known = _known(results)
+    if known:
+        yield at_most("hand-over: pause, p99", _at(known, "pause_ms", 0.99), "ms", PAUSE_MS_MAX, {"switches": known})
+        whole_ms = _at(known, "total_ms", 0.99)
+        yield at_most("hand-over: whole switch, warm, p99", whole_ms, "ms", WHOLE_MS_MAX, digits=1)
+    for words, own in _by_direction(results):
+        shares = {"p50_ms": 0.5, "longest_ms": 1.0}
+        detail = {name: round(_at(own, "pause_ms", share), 3) for name, share in shares.items()}
+        p99_ms = _at(own, "pause_ms", 0.99)
+        yield at_most(f"hand-over {words}: pause, p99", p99_ms, "ms", PAUSE_MS_MAX, {"changes": len(own), **detail})
+
+
+def tables(results: Results) -> list[Table]:
+    """Pauses and whole changes in both directions. Pure."""
+
+    def told(field: str, share: float) -> Callable[[Any], str]:
+        return lambda pair: ms(_at(pair[1], field, share))
+
+    return table(
+        f"Changes of form at {RATE_EPS:,} events/s",
+        _by_direction(results),
+        ("direction", lambda pair: pair[0]),
+        ("changes", lambda pair: str(len(pair[1]))),
+        ("pause p50 ms", told("pause_ms", 0.5)),
+        ("pause p99 ms", told("pause_ms", 0.99)),
+        ("pause max ms", told("pause_ms", 1.0)),
+        ("whole p50 ms", told("total_ms", 0.5)),
+        ("whole p99 ms", told("total_ms", 0.99)),
+        ("carried over, median", lambda pair: f"{_at(pair[1], 'carried_records', 0.5):,.0f}"),
+    )
+
+
+def figures(results: Results) -> list[Figure]:
+    """How long changes of form are felt. Pure."""
+    lines = [
+        pauses(words, RECORD if RECORD in words else BATCH, [each.pause_ms for each in own])
+        for words, own in _by_direction(results)
+    ]
+    panel = Lines("Pauses", "ms", "% of changes up to", lines, x_log=True)
+    return figure("hand-overs", "How long a change of form is felt", f"At {RATE_EPS:,} events/s.", [panel])
+
+
+def pauses(label: str, key: str, pauses_ms: Sequence[float]) -> Line:
+    """Draw the shares of pauses that are no longer than so much."""
+    count = len(pauses_ms)
+    points = [(took_ms, 100.0 * at / count) for at, took_ms in enumerate(sorted(pauses_ms), 1)]
+    return Line.of(label, key, points, markers=False)
