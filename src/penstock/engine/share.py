@@ -64,7 +64,7 @@ class Share:
         self._wiring = Wiring(plan, worker, self._channels)
         self._outputs = self._wiring.outputs
         self._units: dict[InstanceId, Unit] = {}
-        self._rhythm = Rhythm(plan.options.linger_us)
+        self._rhythm = Rhythm(plan.options.linger_us, worker, plan.workers)
         self._built: dict[InstanceId, int] = {}
         """In which generation each was built."""
         self._pool = SlotPool(worker, incarnation)

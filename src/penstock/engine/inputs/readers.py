@@ -65,7 +65,7 @@ class Readers(Input):
         self._found = 0
         """Records of this round."""
         self._not_before_us = 0
-        """From here on it reads when the worker is awake anyway; it wakes the worker up half of the linger later."""
+        """From here on it reads when the worker is awake; when it wakes the worker up is up to the rhythm."""
         self.rhythm = Rhythm(self._linger_us)
         """That of all sources of the worker."""
         self._cut_us = 0
@@ -255,7 +255,7 @@ class Readers(Input):
         if interval_us is not None:
             next_us = min(self._cut_us + interval_us, now_us + interval_us)
         else:
-            next_us = not_before_us + self._linger_us // 2
+            next_us = not_before_us
         if next_us < due_us:
             next_us = due_us
         if next_us > self._watch_us and len(self._idle) < len(self.readers):

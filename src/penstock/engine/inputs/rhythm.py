@@ -6,6 +6,8 @@ FEW_RECORDS = 4
 """Fewer than this are not worth a turn of a worker, which costs as much as dozens of them,"""
 FEW_LINGERS = 5 / 3
 """so more are let gather for so many times as long."""
+STAGGER_US = 150
+"""A worker reads so long after the one before it: what that one has sent it finds there."""
 
 
 class Rhythm:
@@ -14,14 +16,17 @@ class Rhythm:
     Parameters
     ----------
     linger_us : int
-        Least time between two turns for which sources wake the worker up.
+        Time between two turns for which sources wake the worker up.
+    worker, workers : int
+        Which worker it is, of how many: those of one machine go by one clock, each at a phase of its own.
     """
 
-    __slots__ = ("_few_us", "_found", "_linger_us", "_read_us")
+    __slots__ = ("_few_us", "_found", "_linger_us", "_phase_us", "_read_us")
 
-    def __init__(self, linger_us: int) -> None:
+    def __init__(self, linger_us: int, worker: int = 0, workers: int = 1) -> None:
         self._linger_us = linger_us
         self._few_us = int(linger_us * FEW_LINGERS)
+        self._phase_us = worker * min(STAGGER_US, linger_us // workers)
         self._read_us = self._found = 0
 
     def read(self, now_us: int, records: int) -> None:
@@ -33,4 +38,6 @@ class Rhythm:
     @property
     def next_us(self) -> int:
         """When the next turn begins, if something is due by then."""
-        return self._read_us + (self._linger_us if self._found >= FEW_RECORDS else self._few_us)
+        period_us = self._linger_us if self._found >= FEW_RECORDS else self._few_us
+        earliest_us = self._read_us + period_us // 2
+        return earliest_us + (self._phase_us - earliest_us) % period_us
