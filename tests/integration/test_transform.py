@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from penstock.errors import OperationFailed, TypeMismatch
-from penstock.runtime.prepared import can_be_kept
+from penstock.runtime.prepared import Prepared, Queries, can_be_kept, numbered
+from penstock.spark.sessions import small_query_session
 
 pytestmark = pytest.mark.spark
 
@@ -23,7 +24,7 @@ JOINED = "id bigint, v bigint, name string"
 
 @pytest.fixture(scope="module")
 def customers(queries: Any) -> Any:
-    return queries.createDataFrame([(i, f"name{i}") for i in range(100)], "id bigint, name string")
+    return queries.range(100).selectExpr("id", "concat('name', id) AS name")
 
 
 def test_a_join_is_exact_while_a_slot_and_a_worker_are_killed(
@@ -72,6 +73,7 @@ def test_a_backfill_applies_the_function_itself(queries: Any, customers: Any) ->
     ("function", "kept"),
     [
         (lambda df, _: df.where("v < 5"), True),
+        (lambda df, customers: df.join(customers, "id"), True),
         (lambda df, customers: df.join(F.broadcast(customers), "id"), True),
         (lambda df, customers: customers.join(F.broadcast(df), "id"), False),
         (lambda df, _: df.repartition(2), False),
@@ -84,7 +86,8 @@ def test_a_backfill_applies_the_function_itself(queries: Any, customers: Any) ->
 def test_a_query_is_run_again_only_where_that_gives_what_a_new_one_would(
     queries: Any, customers: Any, function: Any, kept: bool
 ) -> None:
-    df = queries.range(3).mapInArrow(lambda batches: batches, "id long").withColumn("v", F.lit(1))
+    numbers = numbered(queries, 2, is_large=True)
+    df = numbers.mapInArrow(lambda batches: batches, "id long").withColumn("v", F.lit(1))
     made = function(df, customers)
     assert can_be_kept(made) is kept
     customers.unpersist()
@@ -98,3 +101,37 @@ def test_queries_that_shuffle_and_queries_that_are_kept_give_each_micro_batch_it
     ps.run(plain.to(one, name="one") + dealt.to(two, name="two"), parallelism=1)
     assert sorted(r.n for r in one.rows) == list(range(0, 4000, 2))
     assert sorted(r.n for r in two.rows) == list(range(2000))
+
+
+def test_a_copy_of_a_session_knows_what_it_knew_and_changes_nothing_there(queries: Any) -> None:
+    queries.conf.set("spark.sql.adaptive.enabled", "true")
+    try:
+        queries.range(3).createOrReplaceTempView("three")
+        queries.udf.register("twice", lambda n: 2 * n, "bigint")
+        copied = small_query_session(queries)
+        assert [row.n for row in copied.sql("SELECT twice(id) AS n FROM three ORDER BY n").collect()] == [0, 2, 4]
+        assert copied.conf.get("spark.sql.adaptive.enabled") == "false"
+        assert queries.conf.get("spark.sql.adaptive.enabled") == "true"
+        assert copied.conf.get("spark.sql.session.timeZone") == queries.conf.get("spark.sql.session.timeZone")
+    finally:
+        queries.catalog.dropTempView("three")
+        queries.conf.set("spark.sql.adaptive.enabled", "false")
+
+
+def test_a_query_that_is_kept_is_shared_until_it_fails(queries: Any) -> None:
+    made: list[Prepared] = []
+    kept = Queries(lambda key: queries.range(key[1]).where("id > 1"), lambda _, query: made.append(query))
+    one = kept.take(("op", 1))
+    assert one.is_kept
+    assert one.outputs == one.frame.rdd.getNumPartitions()
+    assert kept.take(("op", 1)) is one
+    assert kept.take(("op", 2)) is not one
+    kept.drop(("op", 1), one)
+    assert kept.take(("op", 1)) is not one
+    one = kept.take(("op", 1))
+    one.made_s -= 3600
+    assert kept.take(("op", 1)) is one, "until another one is ready"
+    kept._maker.shutdown(wait=True)
+    assert kept.take(("op", 1)) is made[0], "which has run on nothing before"
+    passing = Queries(lambda key: queries.range(key[1]).repartition(2), lambda *_: None)
+    assert passing.take(("op", 1)) is not passing.take(("op", 1))

@@ -76,6 +76,16 @@ def test_a_cluster_that_shrinks_again_and_again() -> None:
     assert outcome.orders == 0, "Spark starts lost tasks again by itself"
 
 
+def test_a_calm_job_holds_one_core_besides_its_workers() -> None:
+    calm = scenario(3)
+    rows = [(0, seq, "k", seq + 1, START_US + seq * S) for seq in range(5)]
+    options = replace(calm.options, idle_us=3_600 * S)
+    simulation = Simulation(replace(calm, partitions=[rows], options=options, pins=[], submit_us_max=1_000))
+    run_until(simulation, 3 * S)
+    assert sum(seat.busy for seat in simulation.seats.values()) == 1
+    simulation.run()
+
+
 # --- planted bugs -----------------------------------------------------------------------------------------------------
 
 planted = Nursery()

@@ -125,6 +125,8 @@ class ControlLoop:
         self._without = False
         """Whether batch form is given up."""
         self._alive_us = 0
+        self.places: int | None = None
+        """Tasks that Spark can run side by side, once that is known."""
         self._peers: list[m.Peer] = []
         self._began_us = 0
 
@@ -291,7 +293,8 @@ class ControlLoop:
             commands += self.replication.know(view.peers, view.start_us)
         busy = self._switches.wants_slots
         settled = not self._options.advise and Form.BATCH in self._pins.values()
-        self._groups.want(2 if busy else 1 if self._may_switch else 0, all_slots=settled)
+        at_work = 2 if self._may_stand_by else 1
+        self._groups.want(at_work if busy else 1 if self._may_switch else 0, all_slots=settled, is_work=busy)
         commands += self._groups.tick(now_us)
         commands += self.replication.tick(self._options.silence_us, now_us)
         if now_us - self._alive_us >= ALIVE_US:
@@ -342,6 +345,12 @@ class ControlLoop:
             )
         self._notes.append(f"{now_us / 1e6:.3f} s: batch form is given up: {why}")
         self._switches.call_back(f"batch form is given up: {why}", (now_us - self._began_us) / 1e6, now_us)
+
+    @property
+    def _may_stand_by(self) -> bool:
+        """Whether a second group leaves a core to the session's other jobs, such as the queries of `transform`."""
+        needed = (len(self._peers) or self._plan.workers) + self.replication.size + 2 * self._groups.slots + 1
+        return self.places is None or self.places >= needed
 
     @property
     def _may_switch(self) -> bool:
@@ -404,8 +413,8 @@ class ControlLoop:
         bounds = IntervalBounds(self._options.interval_us, max(self._options.interval_us, 1_000_000))
         for unit in units:
             first, last = self._switches.range(unit.unit)
-            if first > last:
-                continue
+            if first > last or self._plan.units[unit.unit].is_whole(first, last):
+                continue  # what a micro-batch costs there hardly depends on its size: it gathers until a slot is free
             service_us = sum(
                 1e6 * self._groups.slots / op.batch_eps
                 for op in unit.operations

@@ -186,7 +186,7 @@ class DriverMachine:
                 self._schedule(event, now_us)
                 if self._cores is not None and cores < self._cores:
                     self._obey(self.loop.on_replaced(now_us, cores))  # a worker may have been lost with its core
-                self._cores = cores
+                self._cores = self.loop.places = cores
             case ScaleRequested(workers=workers):
                 self.staffing.settle(workers)
                 if workers:

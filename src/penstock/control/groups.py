@@ -110,7 +110,7 @@ class Groups:
         self._groups: dict[int, _Group] = {}
         self._next = 1
         self._wanted = 0
-        self._all_slots = False
+        self._all_slots = self._is_work = False
         self._calm_us = calm_us
         self._worked_us: int | None = None
         """When there was work last."""
@@ -145,12 +145,14 @@ class Groups:
         up = [each for each in self._groups.values() if each.up_us is not None and not each.ending]
         return max((len(each.live) for each in up if not self._is_small(each)), default=self.slots if self.up else 0)
 
-    def want(self, groups: int, *, all_slots: bool = False) -> None:
+    def want(self, groups: int, *, all_slots: bool = False, is_work: bool | None = None) -> None:
         """Say how many groups shall be up: none, one that waits, or one at work and one that stands by.
 
-        With ``all_slots`` the one that waits has all of them, as there will be work for it.
+        With ``all_slots`` the one that waits has all of them, as there will be work for it. Where no more than one is
+        wanted although there is work, ``is_work`` says so.
         """
         self._wanted, self._all_slots = groups, all_slots
+        self._is_work = groups > 1 if is_work is None else is_work
 
     def _is_small(self, group: _Group) -> bool:
         return group.slots < self.slots
@@ -246,7 +248,7 @@ class Groups:
         for group in self._groups.values():
             if group.up_us is None and now_us - group.submitted_us > UP_US_MAX:
                 group.up_us = now_us
-        if self._wanted > 1:
+        if self._is_work:
             self._worked_us = now_us
         is_calm = not self._all_slots and (self._worked_us is None or now_us - self._worked_us > self._calm_us)
         live = [each for each in self._groups.values() if not each.ending]
@@ -259,7 +261,8 @@ class Groups:
         elif any(each.up_us is not None for each in whole):
             commands += self._end(small)
         live = [each for each in live if not each.ending]
-        if len(live) < self._wanted and now_us >= self._retry_at_us and all(g.up_us is not None for g in live):
+        counted = live if is_calm else whole  # the work of a burst is not for the small one
+        if len(counted) < self._wanted and now_us >= self._retry_at_us and all(g.up_us is not None for g in live):
             slots = min(CALM_SLOTS, self.slots) if is_calm else self.slots
             group = _Group(self._next, slots, self.size, now_us)
             self._groups[group.number] = group

@@ -329,6 +329,8 @@ class Scheduler:
         self.rescaling.spread(self.peers)
         self._presence.forgive()
         self._epoch_us = now_us
+        if first_us := self._options.first_epoch_us:
+            self._epoch_us -= max(0, self._options.epoch_us - START_DELAY_US - first_us)
         if self._resumed:
             self.recoveries += 1
             return self._recover(everything(self._plan), set(self.peers))

@@ -6,7 +6,10 @@ message                     from, to                       then
 ``Ask``                     a slot or worker → service     the service submits a Spark SQL job
 ``Fetch``                   a task of that job → asker     the asker sends the rows of the task's part: ``Rows``
 ``Piece``                   a task of that job → asker     kept by task attempt: one that was lost may have sent some
-``Answer``                  service → asker                names the attempts that count, or why it failed
+``Brought``                 a task of that job → asker     the pieces of an attempt are complete; where it is known how
+                                                           many tasks there are, one attempt of each is the result
+``Answer``                  service → asker                names the attempts that count, unless tasks tell that
+                                                           themselves; or why it failed
 ==========================  =============================  =======================================================
 
 The rows go between the asker and the tasks; the service sees none. ``Ask`` and ``Fetch`` are repeated until they are
@@ -26,6 +29,8 @@ class Ask(msgspec.Struct, tag=True, kw_only=True):
     operation: str
     endpoint: str
     count: int
+    outputs: int = 0
+    """Tasks that bring the result, once the service knows; 0: the answer will tell."""
 
 
 class Fetch(msgspec.Struct, tag=True, kw_only=True):
@@ -52,15 +57,27 @@ class Piece(msgspec.Struct, tag=True, kw_only=True):
     number: int
 
 
+class Brought(msgspec.Struct, tag=True, kw_only=True):
+    """All pieces of a task are on their way."""
+
+    request: int
+    task: int
+    part: int
+    pieces: int
+    outputs: int
+
+
 class Answer(msgspec.Struct, tag=True, kw_only=True):
     """The job is over."""
 
     request: int
     pieces: dict[int, int]
-    """By task attempt: how many pieces it has sent."""
+    """By task attempt: how many pieces it has sent; of none where the tasks say so themselves."""
+    outputs: int = 0
+    """Tasks that bring the result, if they say so themselves."""
     error: str = ""
 
 
-QueryMessage = Ask | Fetch | Rows | Piece | Answer
+QueryMessage = Ask | Fetch | Rows | Piece | Brought | Answer
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(QueryMessage).decode

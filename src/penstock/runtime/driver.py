@@ -6,6 +6,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 
 from penstock.control.adaptation import Action, Adaptation
@@ -36,6 +37,7 @@ DISMISS_S = 0.1
 SWITCHES_SHOWN = 5
 ACTIONS_SHOWN = 3
 MOVES_SHOWN = 3
+FIRST_EPOCH_US = 100_000
 NOTE_S = 5.0
 """What the switcher notes is news for so long."""
 
@@ -59,7 +61,8 @@ class Driver:
         self._connections = Connections(node, (plan.options.slots or plan.workers) + plan.replicas)
         self._anchors, self._outputs = anchors(plan), outputs(plan)
         cores = (os.cpu_count() or 1) if plan.options.master.startswith("local") else 1 << 20
-        self._machine = DriverMachine(plan, now_us(), cores, resumption)
+        hasty = replace(plan, options=replace(plan.options, first_epoch_us=FIRST_EPOCH_US))
+        self._machine = DriverMachine(hasty, now_us(), cores, resumption)
         self._measured = measured_operations(plan)
         self._committed_us = 0
         self._events: SimpleQueue[Event | GroupJobEnded | Wish] = SimpleQueue()

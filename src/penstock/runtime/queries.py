@@ -20,11 +20,12 @@ from penstock.errors import PenstockError, TypeMismatch
 from penstock.operators.stateless.transform import Transform, use_service
 from penstock.pipeline.plan import OpSpec, Plan
 from penstock.protocol.link import Kind
-from penstock.protocol.queries import Answer, Ask, Fetch, Piece, QueryMessage, Rows, decode, encode
+from penstock.protocol.queries import Answer, Ask, Brought, Fetch, Piece, QueryMessage, Rows, decode, encode
 from penstock.runtime.addresses import Address
-from penstock.runtime.prepared import Key, Queries
+from penstock.runtime.gathered import Gathered
+from penstock.runtime.prepared import Key, Prepared, Queries, can_be_kept, numbered
 from penstock.runtime.transport import Keys, Node
-from penstock.spark.sessions import hosts_workers, query_session
+from penstock.spark.sessions import hosts_workers, small_query_session
 from penstock.spark.sources import checked
 from penstock.spark.types import ours, spark_schema
 from penstock.types import Schema
@@ -52,10 +53,10 @@ ANSWERS_MAX = 1_000
 TURN_US = 50_000
 ASKER_TURN_US = 5_000
 """So often an asker that waits looks up."""
-READY = 2
-"""Queries of each operation that are planned before a job begins."""
 READY_S = 20.0
-"""So long the job waits for that at the most."""
+"""So long the job waits for its queries to be planned, and to have run once, at the most."""
+WARM_RUNS = 5
+"""So often queries run on nothing while workers start, unless a micro-batch comes first: the JVM compiles meanwhile."""
 ASK = "penstock.ask"
 """The property of a Spark job that says which micro-batch it is for."""
 
@@ -91,10 +92,14 @@ class QueryService:
         own_host: str | Address,
         host: str,
     ) -> None:
-        self._session = _for_small_batches(session) if hosts_workers(session) else session
+        self._session = session
+        beside = small_query_session(session)
         self._operations = dict(operations)
-        for name, op in self._operations.items():
-            self._check(name, op)
+        self._is_own = hosts_workers(session)
+        self._sessions = {name: self._fitting(name, op, beside) for name, op in self._operations.items()}
+        """By operation: where its queries are made."""
+        self._passing: set[str] = set()
+        """Operations whose queries are made anew for each micro-batch."""
         self._node = Node(keys, own_host)
         ports = own_host.ports if isinstance(own_host, Address) else (0, 0)
         self.assignment = QueryAssignment(self._node.endpoint, keys, host, ports)
@@ -111,40 +116,58 @@ class QueryService:
         self._thread.start()
         # The job begins after that, so its first records find queries that are planned.
         wait([self._jobs.submit(self._get_ready, name) for name in self._operations], READY_S)
+        for name in self._operations:
+            self._jobs.submit(self._keep_warm, name)
 
     def _get_ready(self, name: str) -> None:
         key = name, 1
-        ready = [self._queries.warm(key)]
-        if ready[0].is_kept:
-            ready += [self._queries.warm(key) for _ in range(READY - 1)]
-        for each in ready:
-            self._queries.give(key, each)
+        if not can_be_kept(self._made(key)):
+            self._passing.add(name)
+            if not self._is_own:
+                self._sessions[name] = self._session  # a query with a shuffle has the partitions that the user wants
+        self._warm_up(key, self._queries.take(key))
+
+    def _keep_warm(self, name: str) -> None:
+        key = name, 1
+        for _ in range(WARM_RUNS):
+            if self._known or self._closed.is_set():
+                return
+            self._warm_up(key, self._queries.take(key))
 
     def _made(self, key: Key) -> Any:
         (name, parts), assignment = key, self.assignment
         op = self._operations[name]
-        numbers = self._session.range(0, parts, 1, parts)
+        numbers = numbered(self._sessions[name], parts, is_large=name not in self._passing)
         rows = numbers.mapInArrow(_fetching(parts, assignment, op.schema), spark_schema(op.schema))
         result = _applied(name, op, rows)
         return result.mapInArrow(bringing(None, assignment, op.output), "task long, pieces long")
 
-    def _warm_up(self, key: Key, frame: Any) -> None:
+    def _warm_up(self, key: Key, query: Prepared) -> None:
         context, group = self._session.sparkContext, f"penstock-query-warm-up-{os.urandom(4).hex()}"
         context.setJobGroup(group, f"{key[0]}: warm-up", interruptOnCancel=True)
         context.setLocalProperty(ASK, None)
         with self._lock:
             self._running[group] = None
         try:
-            frame.collect()
+            query.run()
         finally:
             with self._lock:
                 del self._running[group]
                 self._causes.pop(group, None)
 
-    def _check(self, name: str, op: OpSpec) -> None:
-        """Apply the function to nothing: before a record is read, its columns are known to fit."""
-        empty = self._session.createDataFrame([], spark_schema(op.schema))
-        _applied(name, op, empty)
+    def _fitting(self, name: str, op: OpSpec, beside: Any) -> Any:
+        """Apply the function to nothing: before a record is read, its columns are known to fit.
+
+        One that needs the user's session itself, such as one that names a view in SQL, has that.
+        """
+        try:
+            _applied(name, op, beside.createDataFrame([], spark_schema(op.schema)))
+        except Exception:
+            if self._is_own:
+                raise
+            _applied(name, op, self._session.createDataFrame([], spark_schema(op.schema)))
+            return self._session
+        return beside
 
     def _serve(self) -> None:
         watched_s = monotonic()
@@ -162,7 +185,7 @@ class QueryService:
             if monotonic() - watched_s >= WATCH_S:
                 self._end_hopeless(running)
                 watched_s = monotonic()
-            self._node.wait(2_000 if running else TURN_US)
+            self._node.wait(ASKER_TURN_US if running else TURN_US)
 
     def _take(self, ask: Ask) -> None:
         """Begin a job, once for each request; who has not heard the answer hears it again."""
@@ -191,7 +214,7 @@ class QueryService:
         with self._lock:
             self._running[group] = None
         try:
-            answer = Answer(request=ask.request, pieces=self._job(ask, group))
+            answer = self._job(ask, group)
         except Exception as error:
             from penstock.runtime.spark import short_error
 
@@ -202,15 +225,19 @@ class QueryService:
             del self._running[group]
             self._answers.append((ask.endpoint, answer))
 
-    def _job(self, ask: Ask, group: str) -> dict[int, int]:
-        key = ask.operation, 1 + ask.count // PART_RECORDS
-        query = self._queries.take(key)
+    def _job(self, ask: Ask, group: str) -> Answer:
+        # Few different numbers of parts: each has a query of its own.
+        key = ask.operation, 1 << (ask.count // PART_RECORDS).bit_length()
         context = self._session.sparkContext
         context.setJobGroup(group, f"{ask.operation}: {ask.count} records", interruptOnCancel=True)
+        query = self._queries.take(key)
+        ask.outputs = query.outputs
         context.setLocalProperty(ASK, b64encode(encode(ask)).decode())
-        sent = query.frame.collect()
-        self._queries.give(key, query)  # one that has failed is not run again
-        return {row.task: row.pieces for row in sent}
+        try:
+            return Answer(request=ask.request, pieces=query.run(), outputs=query.outputs)
+        except BaseException:
+            self._queries.drop(key, query)
+            raise
 
     def close(self) -> None:
         """End the jobs that are under way."""
@@ -231,15 +258,6 @@ def open_service(
     """Start the service, if some operation needs it; the driver listens at ``host``, the others at ``own_host``."""
     operations = transforms(plan)
     return QueryService(session, operations, keys, host, own_host) if operations else None
-
-
-def _for_small_batches(session: SparkSession) -> Any:
-    beside = query_session(session)
-    # For so few rows a plan is compiled, or made anew from what was seen, longer than it runs.
-    beside.conf.set("spark.sql.adaptive.enabled", "false")
-    beside.conf.set("spark.sql.codegen.wholeStage", "false")
-    beside.conf.set("spark.sql.shuffle.partitions", "2")
-    return beside
 
 
 def _applied(name: str, op: OpSpec, df: Any) -> Any:
@@ -294,6 +312,11 @@ def bringing(
             for payload in _packed(ours(batch, schema)):
                 _send(node, to.endpoint, Piece(request=to.request, task=task, number=number), payload)
                 number += 1
+        if to is not None and to.outputs:
+            part = int(context.partitionId())
+            _send(
+                node, to.endpoint, Brought(request=to.request, task=task, part=part, pieces=number, outputs=to.outputs)
+            )
         yield pa.RecordBatch.from_pydict({"task": [task], "pieces": [number]})
 
     return bring
@@ -361,11 +384,10 @@ def asking(
     node = _node(assignment)
     request = int.from_bytes(os.urandom(6), "big")
     ask = Ask(request=request, operation=operation, endpoint=node.endpoint, count=batch.num_rows)
-    pieces: dict[tuple[int, int], bytes] = {}
-    answer: Answer | None = None
+    gathered = Gathered()
     deadline_s, next_s = monotonic() + WAIT_S, 0.0
     while monotonic() < deadline_s:
-        if answer is None and monotonic() >= next_s:
+        if not gathered.answered and monotonic() >= next_s:
             _send(node, assignment.service, ask)
             next_s = monotonic() + AGAIN_S
         for frames in node.receive():
@@ -374,21 +396,17 @@ def asking(
                 continue  # of a job that was asked for before, by who had this process then
             if isinstance(message, Fetch):
                 _send_rows(node, message, batch)
-            elif isinstance(message, Piece):
-                pieces[message.task, message.number] = frames[2]
-            elif isinstance(message, Answer):
-                answer, deadline_s = message, monotonic() + ARRIVE_S
-        if answer is not None:
-            if answer.error:
-                raise RuntimeError(answer.error)
-            wanted = [(task, number) for task, count in sorted(answer.pieces.items()) for number in range(count)]
-            if all(each in pieces for each in wanted):
-                made = [pa.ipc.read_record_batch(pa.py_buffer(pieces[each]), output.arrow) for each in wanted]
-                yield pa.concat_batches(made) if made else output.to_batch([])
-                return
+            elif isinstance(message, Piece | Brought | Answer):
+                gathered.take(message, frames[2:])
+                if isinstance(message, Answer):
+                    deadline_s = monotonic() + ARRIVE_S
+        if (pieces := gathered.whole()) is not None:
+            made = [pa.ipc.read_record_batch(pa.py_buffer(piece), output.arrow) for piece in pieces]
+            yield pa.concat_batches(made) if made else output.to_batch([])
+            return
         node.wait(ASKER_TURN_US)
         yield None
-    if answer is None:
+    if not gathered.answered:
         raise PenstockError(
             f"Spark has not answered for {WAIT_S:.0f} s.", operation=operation, hint="Has it a core for the query?"
         )

@@ -13,8 +13,6 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from penstock.control.events import CoresSeen, HostEnded, OrderEnded, Replace, TasksFailed, Withdraw
 from penstock.control.groups import Submit
 from penstock.errors import SessionRefused, SparkFailed
@@ -135,8 +133,8 @@ def _start(builder: Any, master: str, workers: int, name: str, more: Mapping[str
         "spark.speculation": "false",
         "spark.python.worker.reuse": "true",
         "spark.python.daemon.module": "penstock.runtime.daemon",
-        # Workers are hosted by a query, slots by tasks of a job. Both are forked from one daemon, and share its memory,
-        # only if Spark gives both the same environment; with this setting it does.
+        # The tasks of queries are forked from the daemon that workers and slots are forked from, and share its memory,
+        # only if Spark gives all the same environment; with this setting it does.
         "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
         **more,
@@ -150,7 +148,7 @@ def _start(builder: Any, master: str, workers: int, name: str, more: Mapping[str
         settings |= {
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,
-            # The one query there is hosts the workers: nothing to optimise, nothing to compile.
+            # Queries are few and small here: nothing to optimise, nothing to compile.
             "spark.sql.adaptive.enabled": "false",
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -304,18 +302,17 @@ class Hosting:
         # that fails before it speaks would only be started again and again.
         packed, assignment = dumps(self._plan), self._assignment
 
-        def host(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for worker in batch.column(0).to_pylist():
-                    run_worker(packed, worker, assignment, order)
-                yield batch
+        def host(_: int, numbers: Iterator[int]) -> Iterator[None]:
+            for worker in numbers:
+                run_worker(packed, worker, assignment, order)
+            yield None
 
-        self._session.sparkContext.setJobGroup(
-            self._group_of(order), f"{self._plan.options.name}: workers", interruptOnCancel=True
-        )
-        slots = self._session.range(workers.start, workers.stop, 1, len(workers))
+        context = self._session.sparkContext
+        context.setJobGroup(self._group_of(order), f"{self._plan.options.name}: workers", interruptOnCancel=True)
+        # Plain tasks: a query would be planned, and compiled in a session that does so, before the first worker starts.
+        tasks = context.parallelize(workers, len(workers)).mapPartitionsWithIndex(host)
         if order not in self._withdrawn:
-            slots.mapInArrow(host, "id long").collect()
+            tasks.collect()
 
     def _watch(self) -> None:
         """Tell the driver when cores come or go, and, until the job has started, that tasks fail."""

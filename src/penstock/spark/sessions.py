@@ -23,6 +23,11 @@ _QUERIES = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_RECORDS),
 }
 """What queries need. The session that hosts a job's workers has other settings: it computes nothing."""
+_SMALL_QUERIES = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
 
 
 def session_for(given: Any, inputs: Iterable[Any]) -> Any:
@@ -64,6 +69,29 @@ def query_session(session: Any) -> Any:
     for key, value in _QUERIES.items():
         beside.conf.set(key, value)
     return beside
+
+
+def small_query_session(session: Any) -> Any:
+    """A session for queries over few rows, one after the other: ours beside the workers', or a copy of the user's.
+
+    The copy has the settings, views and functions that the user's has now. What a query over few rows would spend more
+    time on than it saves is off: plans that are made anew from what was seen, compiled stages, many partitions.
+    """
+    beside = query_session(session) if hosts_workers(session) else _copied(session)
+    for key, value in _SMALL_QUERIES.items():
+        beside.conf.set(key, value)
+    return beside
+
+
+def _copied(session: Any) -> Any:
+    from pyspark import RDD
+
+    # A new session would take over what `RDD.toDF` means to the user.
+    before = RDD.toDF
+    try:
+        return session.__class__(session.sparkContext, session._jsparkSession.cloneSession())
+    finally:
+        RDD.toDF = before
 
 
 def dialect_of(session: Any) -> Dialect:

@@ -133,6 +133,20 @@ def test_what_is_pinned_to_batch_form_goes_there_when_slots_are_up() -> None:
     assert [each.group for each in play.submitted] == [1, 2], "one works, one stands by"
 
 
+def test_no_group_stands_by_where_it_would_take_the_last_core() -> None:
+    play = Play(forms="batch")
+    play.loop.places = 2 + 2 * 2
+    play.run(S)
+    play.up(1)
+    play.run(S)
+    play.orders()
+    play.run(S)
+    assert [each.group for each in play.submitted] == [1], "the session's other jobs need one"
+    play.loop.places += 1
+    play.run(S)
+    assert [each.group for each in play.submitted] == [1, 2]
+
+
 def test_a_job_in_batch_form_without_a_core_for_slots_says_so() -> None:
     play = Play(forms="batch")
     play.run(SLOTLESS_US)

@@ -119,6 +119,19 @@ def test_in_calm_weather_one_slot_stands_by_and_a_burst_has_all_of_them() -> Non
     assert submitted(play) == [(1, 1), (2, 3), (3, 3)]
 
 
+def test_where_no_group_may_stand_by_a_burst_has_all_slots_too() -> None:
+    play = Play(slots=3)
+    play.groups.want(1)
+    play.tick()
+    play.up(1, 0)
+    play.groups.want(1, is_work=True)
+    assert play.tick() == [2]
+    for slot in range(3):
+        play.up(2, slot)
+    assert play.tick() == []
+    assert submitted(play) == [(1, 1), (2, 3)]
+
+
 def test_after_a_long_calm_all_slots_but_one_end() -> None:
     play = Play(calm_us=30 * S)
     both_up(play)

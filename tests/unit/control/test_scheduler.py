@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from scheduling import (
     COUNT,
     OPTIONS,
+    PLANS,
     READ,
     Driver,
     all_stored,
@@ -184,6 +187,18 @@ def test_epochs_begin_at_their_interval_and_one_at_a_time() -> None:
     assert driver.scheduler.snapshots() == snapshots
     assert driver.scheduler.epoch_us_last == OPTIONS.epoch_us
     assert driver.hear(CommitRecorded(1)) == [], "once"
+
+
+def test_the_first_epoch_may_begin_sooner_than_the_others() -> None:
+    plan = PLANS[2]
+    driver = Driver.running(plan=replace(plan, options=replace(plan.options, first_epoch_us=70_000)))
+    assert without_alive(driver.hear(Tick(), START_DELAY_US + 70_000 - 1)) == []
+    assert without_alive(driver.hear(Tick(), 1)) == to_all(m.BeginEpoch(epoch=1))
+    for worker in (0, 1):
+        driver.worker(m.EpochDone(worker=worker, incarnation=1, epoch=1, stored=all_stored(1, worker)))
+    driver.hear(CommitRecorded(1))
+    assert without_alive(driver.hear(Tick(), OPTIONS.epoch_us - 1)) == []
+    assert without_alive(driver.hear(Tick(), 1)) == to_all(m.BeginEpoch(epoch=2))
 
 
 def test_the_next_epoch_begins_when_the_last_one_is_recorded_and_its_time_has_come() -> None:

@@ -106,7 +106,11 @@ class SlotPool:
     @property
     def room(self) -> int:
         """How many more micro-batches can be given out now."""
-        return sum(DEPTH - len(each.work) for each in self.used()) - len(self._unsent)
+        return self.room_for(DEPTH)
+
+    def room_for(self, depth: int) -> int:
+        """How many more can be given out where a slot may have so many."""
+        return sum(max(0, depth - len(each.work)) for each in self.used()) - len(self._unsent)
 
     @property
     def unsent(self) -> list[int]:

@@ -78,7 +78,7 @@ class Slots(Way):
     using : callable
         Says which alternatives of its operations are active.
     is_whole : bool
-        A micro-batch costs about the same for few records and for many: it gathers for longer, and grows as it will.
+        A micro-batch costs about the same for few records and for many: it gathers until a slot is free, and grows.
     """
 
     def __init__(
@@ -106,6 +106,8 @@ class Slots(Way):
         fitting = int(1000 * ITEM_WORK_US / record_ns) if record_ns > 0.0 else _FIRST_ITEM_RECORDS
         self.records_max = ITEM_RECORDS_MAX if is_whole else max(1, min(fitting, _FIRST_ITEM_RECORDS))
         self._is_whole = is_whole
+        # One that waits at a slot could have grown instead.
+        self._depth = 1 if is_whole else DEPTH
         self._gathering: dict[tuple[int, int], Gathering] = {}
         """By input, and lane where they are kept apart."""
         self._pool = pool
@@ -144,7 +146,7 @@ class Slots(Way):
             size_bytes += each.size_bytes
         if size_bytes >= self._line_bytes:
             return 0
-        return min(self._pool.room, max(0, ITEMS_PER_SLOT * max(1, self._pool.slots) - in_line))
+        return min(self._pool.room_for(self._depth), max(0, ITEMS_PER_SLOT * max(1, self._pool.slots) - in_line))
 
     @property
     def has_room(self) -> bool:
@@ -282,12 +284,12 @@ class Slots(Way):
     def adapt(self, switch: Switch) -> bool:
         if switch.replicas or switch.range != self.range:
             return False
-        self.interval_us = switch.interval_us
+        self.interval_us = max(switch.interval_us, WHOLE_INTERVAL_US) if self._is_whole else switch.interval_us
         return True
 
     def choose(self, item: Item, now_us: int) -> Known | None:
         del item, now_us
-        free = [each for each in self._pool.used() if len(each.work) < DEPTH]
+        free = [each for each in self._pool.used() if len(each.work) < self._depth]
         return min(free, key=lambda each: (len(each.work), each.ready.slot)) if free else None
 
     def on_result(self, item: Item, result: Result, number: int = 0) -> None:

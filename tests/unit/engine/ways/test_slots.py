@@ -285,3 +285,19 @@ def test_a_micro_batch_that_is_run_as_a_whole_neither_shrinks_nor_hurries() -> N
     whole = Slots(Range(0, 0), 50_000, SlotPool(0, 1), Line(), SCHEMA, (0, 0), record_ns=10_000_000.0, is_whole=True)
     assert whole.records_max == ITEM_RECORDS_MAX
     assert whole.interval_us == WHOLE_INTERVAL_US
+
+
+def test_what_is_run_as_a_whole_gathers_until_a_slot_has_nothing_else() -> None:
+    play = Play()
+    play.way = Slots(Range(0, 1), 50 * MS, play.pool, play.line, SCHEMA, (0, 0), is_whole=True)
+    play.gather(0, 10, 0)
+    assert not play.way.cut(WHOLE_INTERVAL_US - 1)
+    assert play.way.cut(WHOLE_INTERVAL_US)
+    play.pool.send(WHOLE_INTERVAL_US)
+    for at in range(1, 9):
+        play.gather(0, 10, at * WHOLE_INTERVAL_US)
+        assert not play.way.cut((at + 1) * WHOLE_INTERVAL_US), "the slot is at work"
+    (item,) = play.items
+    play.pool.receive(done(item.number), [])
+    assert play.way.cut(10 * WHOLE_INTERVAL_US)
+    assert [each.count for each in play.items] == [10, 80]
