@@ -273,7 +273,8 @@ class WorkerMachine:
             endpoints = self._endpoints
             try:
                 for peer, frames in share.to_peers(now_us):
-                    yield endpoints[peer], Kind.PEER, frames
+                    if peer in endpoints:  # one that has not registered yet gets it when its channel sends it again
+                        yield endpoints[peer], Kind.PEER, frames
                 for endpoint, frames in share.to_slots(now_us):
                     yield endpoint, Kind.SLOT, frames
             except PenstockError as error:  # a record that is too large to travel
