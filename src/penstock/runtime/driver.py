@@ -38,6 +38,9 @@ SWITCHES_SHOWN = 5
 ACTIONS_SHOWN = 3
 MOVES_SHOWN = 3
 FIRST_EPOCH_US = 100_000
+"""After so long the first epoch begins, for first results to be seen soon;"""
+HASTY_EPOCH_US = 10_000_000
+"""where epochs are not longer than this: who wants long ones wants few commits."""
 NOTE_S = 5.0
 """What the switcher notes is news for so long."""
 
@@ -61,8 +64,9 @@ class Driver:
         self._connections = Connections(node, (plan.options.slots or plan.workers) + plan.replicas)
         self._anchors, self._outputs = anchors(plan), outputs(plan)
         cores = (os.cpu_count() or 1) if plan.options.master.startswith("local") else 1 << 20
-        hasty = replace(plan, options=replace(plan.options, first_epoch_us=FIRST_EPOCH_US))
-        self._machine = DriverMachine(hasty, now_us(), cores, resumption)
+        if plan.options.epoch_us <= HASTY_EPOCH_US:
+            plan = replace(plan, options=replace(plan.options, first_epoch_us=FIRST_EPOCH_US))
+        self._machine = DriverMachine(plan, now_us(), cores, resumption)
         self._measured = measured_operations(plan)
         self._committed_us = 0
         self._events: SimpleQueue[Event | GroupJobEnded | Wish] = SimpleQueue()

@@ -84,7 +84,7 @@ def _properties(store: Path, port: int, controller: int, secured: int) -> str:
         "log.retention.check.interval.ms": 500,
         "log.initial.task.delay.ms": 100,
         "controlled.shutdown.enable": "false",
-        "broker.session.timeout.ms": 2000,
+        "broker.session.timeout.ms": 6000,
         "broker.heartbeat.interval.ms": 500,
         "num.network.threads": 2,
         "num.io.threads": 3,

@@ -196,7 +196,10 @@ def _is_passing(error: KafkaError) -> bool:
     # Brokers hear of a new topic, or of a new leader, one after the other.
     passing += [kinds.NOT_LEADER_FOR_PARTITION, kinds.LEADER_NOT_AVAILABLE, kinds.UNKNOWN_TOPIC_OR_PART]
     passing.append(kinds._NOENT)  # "No leaders found", of a topic that was just made
-    return error.code() in passing or error.retriable()
+    # A broker that was slow to answer the others is left out for a moment, and leads again under another epoch.
+    passing += [kinds.FENCED_LEADER_EPOCH, kinds.UNKNOWN_LEADER_EPOCH]
+    fenced = error.code() == kinds.INVALID_REPLICATION_FACTOR and "fenced" in error.str()
+    return error.code() in passing or error.retriable() or fenced
 
 
 def _hint(error: KafkaError) -> str:
