@@ -155,7 +155,7 @@ def _fits(node: Any, *, is_broadcast: bool = False) -> bool:
     if any(name.startswith(each) for each in _UNKNOWN) or (name.endswith("Exchange") and name != _PLAIN):
         return False
     children = node.children()
-    if is_broadcast and not children.size() and _PART in node.output().toString():
+    if is_broadcast and _PART in node.output().toString():  # a leaf may have another name for it
         return False
     below = is_broadcast or name == _PLAIN
     return all(_fits(children.apply(each), is_broadcast=below) for each in range(children.size()))
