@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from planting import Change, Mutation, Nursery, Patch, find
 
-from penstock.control.adaptation import ControlLoop
 from penstock.control.scheduler import START_DELAY_US
 from penstock.control.uses import Uses
 from penstock.engine.chain import Passed
@@ -232,13 +231,8 @@ class Kept(set[str]):
 
 
 @planted_where(lambda scenario: called(scenario) and scenario.has_slots)
-def slots_are_told_to_call(patch: Patch) -> None:
-    patch.setattr("penstock.engine.exchange._calls", lambda operator, name: False)
-
-
-@planted_where(lambda scenario: called(scenario) and scenario.has_slots)
 def an_order_to_call_does_not_wait_for_the_record_form(patch: Patch) -> None:
-    slots_are_told_to_call(patch)
+    patch.setattr("penstock.engine.exchange._calls", lambda operator, name: False)
     original = Uses.tick
     patch.setattr(Uses, "tick", lambda self, here: original(self, lambda unit: True))
 
@@ -284,12 +278,6 @@ def timers_that_have_fired_are_not_put_back(patch: Patch) -> None:
         return done
 
     patch.setattr(ProcessOperator, "undo", undo)
-
-
-@planted_where(lambda scenario: scenario.seed == ALTERNATING + 757)
-def orders_are_repeated_to_nobody_before_the_first_look(patch: Patch) -> None:
-    original = ControlLoop.on_resumed
-    patch.setattr(ControlLoop, "on_resumed", lambda self, peers: original(self, self._peers))
 
 
 @nursery.planted_with(once(Fault(Action.KILL_IT, Moment.USED, 1, 0, 0)))

@@ -104,7 +104,7 @@ class Options:
     first_epoch_us: int = 0
     """The first epoch begins so long after the sources do, so that first results are seen soon; 0: as others do."""
     idle_us: Annotated[int, Duration()] = 2_000_000
-    linger_us: int = 600
+    linger_us: int = 500
     block_work_us: int = 2_000
     queue_records: Annotated[int, Whole(1, 10_000_000)] = 16_384
     queue_bytes: int = QUEUE_BYTES

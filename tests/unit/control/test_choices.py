@@ -8,8 +8,10 @@ from itertools import count
 import pytest
 
 import penstock as ps
+from penstock.control.adaptation import ControlLoop
 from penstock.control.candidates import OpMeasure, UnitMeasure
 from penstock.control.choices import HOLD_US, Chooser, WantedUse
+from penstock.control.events import Send, Used
 from penstock.control.laws.alternatives import Candidate, Judgement, Load, above, below, expected_us, judge
 from penstock.control.laws.breaker import PAUSE_US_MAX, PAUSE_US_MIN, PROVEN_US, Breaker, State
 from penstock.control.monitor import OperationFigures
@@ -251,3 +253,14 @@ def test_an_order_to_call_waits_until_the_unit_is_in_record_form() -> None:
     assert order.alternative == "remote"
     uses.order("score", "local", "wanted", {}, 0.0, 0)
     assert len(uses.tick(lambda unit: False)) == 1
+
+
+def test_a_resumed_job_repeats_its_orders_before_the_first_look() -> None:
+    events = ps.stream("in", ps.records([], schema="i bigint"))
+    stream = events.alternatives("score", one=lambda s: s.filter("i > 0"), two=lambda s: s.filter("i >= 1"))
+    plan = Plan.of(Graph.check(stream.to(ps.memory()).nodes()), Options.of())
+    loop = ControlLoop(plan, 2, {"score": Used("two", None)})
+    (command,) = loop.on_resumed([m.Peer(worker=0, incarnation=1, endpoint="w0")])
+    assert isinstance(command, Send)
+    assert isinstance(command.message, m.Use)
+    assert (command.worker, command.message.alternative) == (0, "two")
