@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 VERSION = "4.1.0"
 USER, PASSWORD = "tester", "a-test-password"
 """Who may log in at `KafkaBroker.secured_servers`."""
-START_S = 60.0
+START_S = 120.0
+_PORTS = range(20_000, 32_000)
 _JARS = Path(__file__).with_name("kafka_jars.txt")
 _QUIET: dict[str, Any] = {"log_level": 0, "error_cb": lambda _: None}
 _CLUSTER = "cGVuc3RvY2stdGVzdC0xMg"
@@ -184,11 +187,11 @@ class KafkaBroker:
 
 
 def _free_ports(count: int) -> list[int]:
-    with_ports = [socket.socket() for _ in range(count)]
-    try:
-        for each in with_ports:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in with_ports]
-    finally:
-        for each in with_ports:
-            each.close()
+    """Ports outside of those that the system gives to whoever asks for any: they may be taken before the start."""
+    found: list[int] = []
+    while len(found) < count:
+        port = secrets.choice(_PORTS)
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            found += [port] if port not in found else []
+    return found
