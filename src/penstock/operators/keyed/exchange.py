@@ -149,6 +149,7 @@ class KeyedOperator(StatefulOperator):
         self.follows_clock = any(each.state.operation.follows_clock for each in of.alternatives if each.state)
         self._input = schema
         self._operation = errors.operation
+        self._types = {each.name: each.state_signature for each in of.alternatives}
         self._passing = Passing(of.falls_back_on) if of.prefer else None
         self.failures: Counter[str] = Counter()
         self.last_error = self.given_up = ""
@@ -179,9 +180,7 @@ class KeyedOperator(StatefulOperator):
 
     def _hands_over(self, before: str, after: str) -> bool:
         """Whether the state of one can be given to the other."""
-        if (before, after) in self.of.convert:
-            return True
-        return self.of.alternative(before).state_signature == self.of.alternative(after).state_signature
+        return (before, after) in self.of.convert or self._types[before] == self._types[after]
 
     @property
     def active(self) -> str:
@@ -420,7 +419,7 @@ class KeyedOperator(StatefulOperator):
     def prepare(self, headers: Sequence[Any]) -> None:
         self._forget_target()
         names = {active for active, *_ in headers}
-        if len({self.of.alternative(name).state_signature for name in names}) > 1:
+        if len({self._types[name] for name in names}) > 1:
             raise PenstockError(
                 f"its instances used different alternatives: {', '.join(sorted(names))}.", operation=self._operation
             )

@@ -99,6 +99,17 @@ def draw_faults(seed: int, random: Random, driver_dies: bool, length_us: int) ->
     return faults
 
 
+def _rows_at(random: Random, partition: int, times: list[int], keys: int) -> list[Row]:
+    """A row of a random key for each time."""
+    counts: Counter[str] = Counter()
+    rows: list[Row] = []
+    for seq, time_us in enumerate(sorted(times)):
+        key = f"k{random.randrange(keys)}"
+        counts[key] += 1
+        rows.append((partition, seq, key, counts[key], START_US + time_us))
+    return rows
+
+
 def draw_bursts(random: Random, length_us: int) -> list[list[Row]]:
     """A calm stream, and for a while far more records than record form carries."""
     partitions: list[list[Row]] = []
@@ -106,13 +117,7 @@ def draw_bursts(random: Random, length_us: int) -> list[list[Row]]:
     for partition in range(random.choice([1, 2])):
         times = [random.randrange(length_us) for _ in range(20)]
         times += [begin_us + random.randrange(100_000) for _ in range(random.choice([800, 1_200]))]
-        counts: Counter[str] = Counter()
-        rows: list[Row] = []
-        for seq, time_us in enumerate(sorted(times)):
-            key = f"k{random.randrange(3)}"
-            counts[key] += 1
-            rows.append((partition, seq, key, counts[key], START_US + time_us))
-        partitions.append(rows)
+        partitions.append(_rows_at(random, partition, times, 3))
     return partitions
 
 
@@ -123,13 +128,7 @@ def draw_swell(random: Random, length_us: int, partitions: int) -> list[list[Row
     for partition in range(partitions):
         times = [random.randrange(length_us) for _ in range(20)]
         times += [begin_us + random.randrange(2_000_000) for _ in range(random.choice([450, 550]) // partitions)]
-        counts: Counter[str] = Counter()
-        rows: list[Row] = []
-        for seq, time_us in enumerate(sorted(times)):
-            key = f"k{random.randrange(8)}"
-            counts[key] += 1
-            rows.append((partition, seq, key, counts[key], START_US + time_us))
-        found.append(rows)
+        found.append(_rows_at(random, partition, times, 8))
     return found
 
 
