@@ -84,7 +84,7 @@ def test_a_crash_within_a_close_repeats_and_loses_nothing(monkeypatch: pytest.Mo
     def restoring(self: Times, snapshot: UnitSnapshot) -> Sequence[Origin]:
         nonlocal restored
         told = restore(self, snapshot)
-        restored += self._is_behind
+        restored += self.is_behind
         return told
 
     monkeypatch.setattr(Unit, "_take_marker", taking)
