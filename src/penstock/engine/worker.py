@@ -32,6 +32,7 @@ from penstock.operators.errors import describe_error, user_traceback
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol.link import Kind, Link, Outgoing, decode_header
+from penstock.protocol.silence import Silence
 from penstock.protocol.slots import decode_from_slot
 
 HEARTBEAT_US = 500_000
@@ -110,7 +111,7 @@ class WorkerMachine:
         self._restoring: m.Start | m.Rollback | None = None
         self._early: list[Sequence[bytes]] = []
         self._early_bytes = 0
-        self._heard_us = now_us
+        self._silence = Silence(plan.options.silence_us, now_us)
         self._beat_us = self._pulse_us = 0
         self._pulse_every_us = max(PULSE_US, plan.workers * 1_000_000 // PULSES_PER_S)
         self._present_us = now_us
@@ -149,7 +150,7 @@ class WorkerMachine:
                 self._link.tell(m.encode(m.Present(worker=who.worker, incarnation=who.incarnation)))
         except _FAILURES as error:
             self.fail(error, now_us)
-        if now_us - self._heard_us > self.plan.options.silence_us:
+        if self._silence.is_over(now_us):
             self.ended = True  # no process is left behind when the driver is gone
         if self._leaving_us is not None and (self._link.is_confirmed or now_us >= self._last_word_us):
             self.ended = True
@@ -182,7 +183,7 @@ class WorkerMachine:
             header = decode_header(frames[1])
             if header.link != self.identity.incarnation:
                 return
-            self._heard_us = now_us
+            self._silence.hear(now_us)
             for packed in self._link.receive(header, frames[2] if len(frames) > 2 else None, now_us):
                 self._on_driver(m.decode_to_worker(packed), now_us)
         elif self.share is None or self._restoring is not None:
