@@ -97,7 +97,7 @@ def test_changes_of_a_postgres_table(postgres_server: Any) -> None:
         postgres_server.execute(statement % "conform_changes")
     rows: list[Any] = []
     with closing(place.source().reader(0, 1, 0)) as reader:
-        assert until(lambda: rows.extend(_polled(reader)) or len(rows) == 6, 20)
+        assert until(lambda: rows.extend(_polled(reader)) or len(rows) == 6, WAIT_S)
     assert [row._op for row in rows] == ["insert"] * 2 + ["update"] * 2 + ["delete"] * 2
     check_source(place, rows, ends=False, secrets=[POSTGRES_PASSWORD])
 
