@@ -17,6 +17,7 @@ from penstock.connectors.kafka import transactions
 from penstock.connectors.kafka.transactions import Held, Publisher, TransactionWriter
 from penstock.errors import BadRecord, CheckpointMismatch, KafkaFailed, TypeMismatch
 from penstock.types import Schema
+from waiting import WAIT_S
 
 SCHEMA = Schema.parse("k string, n bigint")
 STEPS = ["begin", "produced", "token", "committed"]
@@ -63,7 +64,7 @@ def test_an_epoch_is_there_once_whatever_step_of_its_transaction_a_crash_hits(
     first.write(rows(6))  # of the epoch that is lost
     crash_at(monkeypatch, step)
     first.commit(2)
-    first._publisher._thread.join(20)
+    first._publisher._thread.join(WAIT_S)
     monkeypatch.undo()
     assert not first._publisher._thread.is_alive()
     visible = found(server, topic) if step == "committed" else [1, 2, 3]
@@ -97,7 +98,7 @@ def test_a_transaction_that_the_broker_has_ended_by_its_time_out_is_sent_again(
             def commit_transaction(self, *arguments: Any) -> None:
                 assert client is not None
                 client.flush()  # its records are in the topic, and nobody may see them
-                Producer({"bootstrap.servers": server.servers, "transactional.id": name}).init_transactions(10)
+                Producer({"bootstrap.servers": server.servers, "transactional.id": name}).init_transactions(WAIT_S)
                 ended.append(name)
                 client.commit_transaction(*arguments)
 
@@ -211,7 +212,7 @@ def test_a_token_is_found_behind_those_of_others_and_an_open_transaction_is_wait
     first.write(rows(1))
     first.prepare(1)
     snapshot = first.snapshot(1)
-    assert first._publisher.wait(20)  # it has looked
+    assert first._publisher.wait(WAIT_S)  # it has looked
     channel = first._channel
     other = Producer({"bootstrap.servers": server.servers, "transactional.id": f"other-{topic}"})
     other.init_transactions()
