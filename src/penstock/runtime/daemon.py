@@ -15,5 +15,6 @@ import penstock.runtime.host
 import penstock.runtime.slots  # noqa: F401 (imported for its workers)
 
 if __name__ == "__main__":
+    penstock.runtime.host.warm_arrow_up()
     gc.freeze()  # the workers share these pages as long as nobody writes to them
     manager()
