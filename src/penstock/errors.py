@@ -76,10 +76,11 @@ class UnknownColumn(PenstockError):
 
     def __init__(self, *, column: str, available: Iterable[str], operation: str | None = None) -> None:
         names = list(available)
+        text = " For an expression use select_expr(…) or ps.expr(…)." if set(column) & set("+*/()=<>") else ""
         super().__init__(
             f"there is no column '{column}'.",
             operation=operation,
-            hint=f"Columns here: {', '.join(names) or '(none)'}.{nearest(column, names)}",
+            hint=f"Columns here: {', '.join(names) or '(none)'}.{text or nearest(column, names)}",
         )
         self.column = column
 

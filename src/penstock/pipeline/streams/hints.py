@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 
 from penstock.errors import nearest
 
 _SORTED = 'a stream has no end to sort up to. The best of each group: window(…).aggregate(best=ps.agg.top(3, "price")).'
 _INSTEAD = {
-    "agg": "Use group_by().agg(…) for all records together.",
     "alias": 'Rename what both sides have: rename({"old": "new"}).',
     "cache": "A stream is computed once for all that read it.",
     "collect": "Use take(n), or to(ps.memory()).",
@@ -39,13 +37,11 @@ _INSTEAD = {
 }
 
 
-def missing(of: object, name: str, columns: Collection[str] = ()) -> AttributeError:
+def missing(of: object, name: str) -> AttributeError:
     """The error for an attribute that is not there."""
     told = f"'{type(of).__name__}' has no '{name}'"
     if name.startswith("_"):
         return AttributeError(f"{told}.")
-    if name in columns:
-        return AttributeError(f'{told}: it is a column. Write ps.col("{name}").')
     plain = re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower()
     there = [each for each in dir(type(of)) if not each.startswith("_")]
     if plain != name and plain in there:

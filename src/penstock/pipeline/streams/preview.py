@@ -41,11 +41,15 @@ class PreviewVerbs(Builder):
             raise PenstockError("nothing is there to run the stream.", hint="import penstock")
         return _runners[0](self._unkeyed, count)
 
-    def show(self, n: int = 10) -> None:
-        """Print the first ``n`` records as a table; see :meth:`take`."""
+    def show(self, n: int = 10, truncate: bool | int = True) -> None:
+        """Print the first ``n`` records as a table; see :meth:`take`.
+
+        Cells are cut after 40 characters, after as many as ``truncate`` says, or not at all where it is False.
+        """
+        width_max = _WIDTH if truncate is True else Whole(0).read("truncate", truncate or 0)
         rows = self.take(n)
         kinds = {field.name: field.type for field in self.schema}
-        texts = [[_text(plain_value(row[name], kind)) for name, kind in kinds.items()] for row in rows]
+        texts = [[_text(plain_value(row[name], kind), width_max) for name, kind in kinds.items()] for row in rows]
         widths = [max(map(len, column)) for column in zip([*kinds], *texts, strict=True)]
         lines = [
             " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in texts
@@ -55,6 +59,6 @@ class PreviewVerbs(Builder):
         sys.stdout.write("\n".join([head, rule, *lines]) + "\n")
 
 
-def _text(value: object) -> str:
+def _text(value: object, width_max: int) -> str:
     text = "null" if value is None else str(value)
-    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
+    return text if not width_max or len(text) <= width_max else text[: width_max - 1] + "…"
