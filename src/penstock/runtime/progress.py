@@ -13,7 +13,12 @@ _HEAD = ("operation", "form", "records in", "records out", "per second", "queue"
 
 ROWS_MAX = 100
 """Operations that a notebook shows."""
-_COLORS = {"running": "#2a9d4a", "waits": "#c98a00", "failed": "#c0392b", "ended": "#888888"}
+_COLORS = {
+    "running": "#2a9d4a",
+    **dict.fromkeys(("starting", "waits", "draining", "ending"), "#c98a00"),
+    "failed": "#c0392b",
+    "ended": "#888888",
+}
 _STYLE = (
     "<style>"
     ".penstock-job p { margin: 0.3em 0 }"
