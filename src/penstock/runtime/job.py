@@ -344,7 +344,7 @@ class Job:
             return None
         if self._driver.error is not None:
             self._close()
-            raise self._driver.error
+            raise self._driver.error.with_traceback(None)
         report = make_report(self._plan, self._driver)  # before Spark's own end, which is not part of the run
         self._close()
         return report

@@ -39,7 +39,10 @@ class PreviewVerbs(Builder):
         count = Whole(1, ROWS_MAX).read("n", n)
         if not _runners:
             raise PenstockError("nothing is there to run the stream.", hint="import penstock")
-        return _runners[0](self._unkeyed, count)
+        try:
+            return _runners[0](self._unkeyed, count)
+        except PenstockError as error:
+            raise error.with_traceback(None) from None
 
     def show(self, n: int = 10, truncate: bool | int = True) -> None:
         """Print the first ``n`` records as a table; see :meth:`take`.
