@@ -1,5 +1,7 @@
 """Penstock: a Python stream processor on Apache Spark. ``import penstock as ps``."""
 
+from typing import TYPE_CHECKING, NoReturn
+
 from penstock.connectors import (
     avro,
     console,
@@ -36,6 +38,7 @@ from penstock.operators import Process, count_window, global_window, op, retry, 
 from penstock.operators.keyed import aggregates as agg
 from penstock.operators.keyed.process import state
 from penstock.pipeline.pipeline import Pipeline
+from penstock.pipeline.streams.hints import missing_name
 from penstock.pipeline.streams.stream import Stream, stream
 from penstock.runtime.bootstrap import bootstrap
 from penstock.runtime.job import Job, run, start
@@ -117,3 +120,9 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
+
+
+if not TYPE_CHECKING:  # to which any name would be there
+
+    def __getattr__(name: str) -> NoReturn:
+        raise missing_name(name, __all__, dir(functions))

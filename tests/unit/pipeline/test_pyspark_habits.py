@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import penstock as ps
 from penstock import functions as F
 from penstock.errors import PenstockError, TypeMismatch
+from penstock.testing import collect
 
 ROWS = [(1, "a", 2.0, '{"x": 1, "y": "p"}', 0), (2, "b", 3.0, '{"x": 2, "y": "q"}', 1), (3, "a", 5.0, None, 2)]
 
@@ -170,16 +172,16 @@ ZS, LATER = (None, None, None, "z", 20, 4), (None, None, None, "x", 0, 9)
 )
 def test_a_join_takes_the_condition_that_spark_takes(how: str, expected: set[Any]) -> None:
     views, clicks = sides()
-    rows = {tuple(row.values()) for row in taken(views.join(clicks, f"ad = shown AND {BOUND}", how))}
+    rows = {tuple(row.values()) for row in collect(views.join(clicks, f"ad = shown AND {BOUND}", how))}
     assert rows == expected
     written = [
         views.ad == clicks.shown,
         clicks.clicked >= views.viewed,
         clicks.clicked <= views.viewed + ps.expr("INTERVAL 5 MICROSECONDS"),
     ]
-    assert {tuple(row.values()) for row in taken(views.join(clicks, written, how))} == expected
+    assert {tuple(row.values()) for row in collect(views.join(clicks, written, how))} == expected
     query = f"SELECT * FROM v {how.replace('_', ' ') if how != 'outer' else 'FULL'} JOIN c ON ad = shown AND {BOUND}"
-    assert {tuple(row.values()) for row in taken(ps.sql(query, v=views, c=clicks))} == expected
+    assert {tuple(row.values()) for row in collect(ps.sql(query, v=views, c=clicks))} == expected
 
 
 def test_a_condition_may_say_less_or_more() -> None:
@@ -316,10 +318,59 @@ def test_show_cuts_where_it_is_told_to(capsys: pytest.CaptureFixture[str]) -> No
         assert len(capsys.readouterr().out.splitlines()[-1]) == width
 
 
+def test_people_are_given_times_as_times() -> None:
+    stream = orders().select(
+        at="at",
+        day=F.to_date("at"),
+        both=F.struct("at"),
+        each=F.array("at"),
+        far=ps.expr("timestamp_micros(9223372036854775807L)"),
+    )
+    moment = datetime(1970, 1, 1, tzinfo=UTC)
+    expected = {"at": moment, "day": date(1970, 1, 1), "both": {"at": moment}, "each": [moment], "far": (1 << 63) - 1}
+    assert taken(stream)[0] == expected
+
+
+def test_nulls_are_dropped_and_filled() -> None:
+    rows = [(1, "a", 2.0, True), (None, "b", float("nan"), None), (None, None, None, None)]
+    stream = ps.stream("in", ps.records(rows, schema="n int, s string, d double, f boolean"))
+    assert [row["s"] for row in taken(stream.dropna())] == ["a"]
+    assert [row["s"] for row in taken(stream.dropna("s"))] == ["a", "b"]
+    assert [row["s"] for row in taken(stream.dropna(how="all"))] == ["a", "b"]
+    assert [row["s"] for row in taken(stream.dropna(["n", "d"], how="all"))] == ["a"]
+    assert [tuple(row.values()) for row in taken(stream.fillna(7))][1:] == [(7, "b", 7.0, None), (7, None, 7.0, None)]
+    filled = stream.fillna({"s": "?", "f": False})
+    assert tuple(taken(filled)[2].values()) == (None, "?", None, False)
+    assert not filled.schema.field("s").nullable
+    assert taken(stream.fillna(1.9, subset=["n"]))[1]["n"] == 1
+    for mistake in (lambda: stream.fillna([1]), lambda: stream.fillna("x", "n"), lambda: stream.dropna("nope")):
+        with pytest.raises(PenstockError):
+            mistake()
+
+
 def test_a_sample_knows_maps() -> None:
     assert len(taken(nested().sample(1.0))) == 2
     with pytest.raises(PenstockError, match="kept once or not at all"):
         nested().sample(False, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("sum", "Use F.sum: from penstock import functions as F"),
+        ("readStream", r"ps.stream\(name, source\)"),
+        ("sliding", 'slide="2s"'),
+        ("jsn_files", "Did you mean 'json_files'"),
+        ("_private", "has no '_private'.$"),
+    ],
+)
+def test_the_package_leads_there_too(name: str, told: str) -> None:
+    with pytest.raises(AttributeError, match=told):
+        getattr(ps, name)
+    assert set(dir(ps.testing)) == set(ps.testing.__all__)
+    assert repr(
+        ps.records(ROWS, schema="id bigint, kind string, price double, payload string, at timestamp")
+    ).startswith("<Records source: id bigint, kind")
 
 
 def test_groups_and_windows_lead_there_too() -> None:

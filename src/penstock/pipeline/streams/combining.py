@@ -213,8 +213,8 @@ class CombiningVerbs(Builder):
         ...     "rates",
         ...     ps.records([("EUR", 2, 10), ("EUR", 5, 30)], schema="currency string, rate int, at timestamp"),
         ... )
-        >>> sales.join_asof(rates, on="currency", time="at").take()
-        [{'currency': 'EUR', 'n': 3, 'at': 20, 'rate': 2}]
+        >>> sales.join_asof(rates, on="currency", time="at").drop("at").take()
+        [{'currency': 'EUR', 'n': 3, 'rate': 2}]
         """
         label = name or "join_asof"
         if not isinstance(other, Builder):

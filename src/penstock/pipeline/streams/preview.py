@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.checks import Whole
-from penstock.connectors.plain import plain_value
+from penstock.connectors.plain import is_converted, plain_value, value_of
 from penstock.errors import PenstockError
 from penstock.pipeline.streams.base import Builder
 
@@ -33,9 +33,18 @@ class PreviewVerbs(Builder):
     def take(self, n: int = 10) -> list[dict[str, object]]:
         """Run the stream in this process, without Spark, and return its first ``n`` records as dicts.
 
-        The sources are read from their beginning, in made-up time: a source that waits, such as a generator with a
-        rate, costs no time. What has not come after ten minutes of it is not waited for.
+        Timestamps are ``datetime`` in UTC, dates are ``date``, structs are dicts. The sources are read from their
+        beginning, in made-up time: a source that waits, such as a generator with a rate, costs no time. What has not
+        come after ten minutes of it is not waited for.
         """
+        kinds = [(field.name, field.type) for field in self.schema if is_converted(field.type)]
+        rows = self._first(n)
+        for row in rows:
+            row |= {name: value_of(row[name], kind) for name, kind in kinds}
+        return rows
+
+    def _first(self, n: int) -> list[dict[str, object]]:
+        """The first records, with values as records hold them."""
         count = Whole(1, ROWS_MAX).read("n", n)
         if not _runners:
             raise PenstockError("nothing is there to run the stream.", hint="import penstock")
@@ -50,7 +59,7 @@ class PreviewVerbs(Builder):
         Cells are cut after 40 characters, after as many as ``truncate`` says, or not at all where it is False.
         """
         width_max = _WIDTH if truncate is True else Whole(0).read("truncate", truncate or 0)
-        rows = self.take(n)
+        rows = self._first(n)
         kinds = {field.name: field.type for field in self.schema}
         texts = [[_text(plain_value(row[name], kind), width_max) for name, kind in kinds.items()] for row in rows]
         widths = [max(map(len, column)) for column in zip([*kinds], *texts, strict=True)]

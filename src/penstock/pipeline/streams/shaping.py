@@ -1,18 +1,21 @@
-"""Small verbs that change the shape of records: drop, rename, cast, explode, union by name, sample, limit, tap."""
+"""Small verbs on the shape of records: drop, rename, cast, nulls, explode, union by name, sample, limit, tap."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from enum import Enum
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from penstock.checks import Whole
+from penstock.checks import OneOf, Whole
 from penstock.errors import InvalidOption, PenstockError, TypeMismatch
-from penstock.expr import Column, call, col, lit
+from penstock.expr import Column, call, coalesce, col, lit, when
 from penstock.expr.text import expr
 from penstock.operators import Explode, Filter, Limit, Project
 from penstock.pipeline.streams.base import Builder, plain_names
 from penstock.pipeline.streams.projecting import project
-from penstock.types import DataType, Field, Record, TypeKind, quoted
+from penstock.types import BOOLEAN, STRING, DataType, Field, Record, TypeKind, quoted
 
 if TYPE_CHECKING:
     from penstock.pipeline.streams.stream import Stream
@@ -74,6 +77,40 @@ class ShapingVerbs(Builder):
         self._check(tuple(types), name or "cast")
         made = [_column(label).cast(kind).alias(label) for label, kind in types.items()]
         return self._then(Project(tuple(made), keep=True), name, on_error)
+
+    def dropna(self, subset: str | Sequence[str] | None = None, *, how: str = "any", name: str | None = None) -> Stream:
+        """Keep the records without a null, or NaN, in any column, or in those of ``subset``.
+
+        With ``how="all"`` only records that have nothing else are left out.
+        """
+        label = name or "dropna"
+        every = OneOf(_Nulls).read("how", how, operation=label) is _Nulls.ANY
+        valid = [~_is_missing(self.schema.field(each)) for each in self._subset(subset, label)]
+        together = reduce(lambda one, other: one & other if every else one | other, valid)
+        return self._then(Filter(together), name)
+
+    def fillna(self, value: object, subset: str | Sequence[str] | None = None, *, name: str | None = None) -> Stream:
+        """Put a value in the place of nulls and NaN: in all columns of its kind, in those of ``subset``, or by a dict.
+
+        Examples
+        --------
+        >>> events.fillna(0)                                # doctest: +SKIP
+        >>> events.fillna({"price": 0, "city": "unknown"})  # doctest: +SKIP
+        """
+        label = name or "fillna"
+        given = value if isinstance(value, Mapping) else dict.fromkeys(self._subset(subset, label), value)
+        self._check(tuple(given), label)
+        made = [
+            _filled(self.schema.field(each), one) for each, one in given.items() if _fits(self.schema.field(each), one)
+        ]
+        if not made:
+            raise InvalidOption(option="value", given=value, allowed="a value of some column's type", operation=label)
+        return self._then(Project(tuple(made), keep=True), name)
+
+    def _subset(self, subset: str | Sequence[str] | None, label: str) -> tuple[str, ...]:
+        names = self.schema.names if subset is None else plain_names((subset,))
+        self._check(names, label)
+        return names
 
     def explode(
         self,
@@ -187,6 +224,33 @@ class ShapingVerbs(Builder):
                 self.schema.field(column)
         except PenstockError as error:
             raise error.at(label) from None
+
+
+class _Nulls(Enum):
+    ANY = "any"
+    ALL = "all"
+
+
+def _is_missing(field: Field) -> Column:
+    column = _column(field.name)
+    return column.is_null() | column.isNaN() if field.type.is_fractional else column.is_null()
+
+
+def _fits(field: Field, value: object) -> bool:
+    """Whether a value is of a column's kind: a number, a text or a truth value."""
+    if isinstance(value, bool):
+        return field.type == BOOLEAN
+    if isinstance(value, str):
+        return field.type == STRING
+    return field.type.is_numeric and isinstance(value, int | float | Decimal)
+
+
+def _filled(field: Field, value: object) -> Column:
+    column = _column(field.name)
+    filled = lit(value).cast(field.type)
+    if field.type.is_fractional:
+        return when(_is_missing(field), filled).otherwise(column).alias(field.name)
+    return coalesce(column, filled).alias(field.name)
 
 
 def _given(columns: Mapping[str, Any] | None, more: Mapping[str, Any], label: str, example: str) -> dict[str, Any]:
