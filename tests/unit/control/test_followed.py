@@ -146,7 +146,7 @@ def test_the_next_epoch_is_recorded_when_the_function_has_returned(
     sent.said(0, 2)
     sent.said(1, 2)
     record(3)
-    with pytest.raises(OperationFailed, match=r"(?s)Traceback.*in _function.*'out': ValueError: no such row.*epoch 2"):
+    with pytest.raises(OperationFailed, match=r"(?s)'out': ValueError: no such row.*epoch 2.*Traceback.*in _function"):
         wait_for(3)
     assert recorded() == 2
     sent.sink.release()
