@@ -18,13 +18,13 @@ open              an epoch is prepared, none of   begin a transaction: its recor
 ahead             the epoch is committed          commit the transaction                                   open
 ahead             it is not, for `AHEAD_S_MAX`    abort it, so that it holds no reader up                  open, late
 ahead             the writer is closed            abort it: the epoch is rolled back, or sent by others    –
-ahead, open       fenced by another writer,       give the client up                                       closed,
-                  aborted by a time-out …                                                                  late
+ahead, open       fenced by another writer,       give the client up                                       closed
+                  aborted by a time-out …
 ahead, open       not allowed, too large …        the job fails                                            failed
 ================  ==============================  =======================================================  ==========
 
-*Late*: nothing is sent ahead until a committed epoch is in the topic. So a writer that was replaced, and has nothing
-that is committed, does not fence its successor.
+*Late*: nothing is sent ahead until a committed epoch is in the topic. A writer that was replaced, and has nothing that
+is committed, stays closed: it does not fence its successor.
 
 Two writers of one name cannot harm each other, only slow each other down: whoever sends has initialised before and read
 the token after that, and commits nothing but committed epochs, which are the same for both.
@@ -133,7 +133,7 @@ class Course:
 
     def failed(self) -> None:
         """The client was given up, and whatever transaction it had open."""
-        self._is_open, self.ahead, self._is_late = False, None, True
+        self._is_open, self.ahead = False, None
 
     def _forget(self, epoch: int) -> None:
         self.done = max(self.done, epoch)
