@@ -146,7 +146,9 @@ def test_a_part_is_small_and_windows_are_sent_in_their_order(window: str, ends: 
     whole.do("rows", [(k, at) for at in (1, 11) for k in range(100)])
     whole.out.clear()
     whole._take(whole.behind.finish() if ends else whole.behind.advance(50))
-    assert sorted(job.out, key=lambda row: row[0]) == sorted(whole.out, key=lambda row: row[0]), "in order, for each key"
+    assert sorted(job.out, key=lambda row: row[0]) == sorted(whole.out, key=lambda row: row[0]), (
+        "in order, for each key"
+    )
 
 
 @pytest.mark.parametrize("window", ["kept", "kept and sliding"])
