@@ -118,6 +118,14 @@ __all__ = [
     "when",
 ]
 
+
+def _missing(name: str) -> AttributeError:
+    from penstock import functions
+    from penstock.pipeline.streams.hints import missing_name
+
+    return missing_name(name, __all__, dir(functions))
+
+
 if not TYPE_CHECKING:
     __getattr__ = lazily(
         __name__,
@@ -154,6 +162,7 @@ if not TYPE_CHECKING:
             "state": "penstock.operators.keyed.process.state",
             "testing": "penstock.testing",
         },
+        _missing,
     )
 
 

@@ -23,7 +23,12 @@ class _Package(ModuleType):
             super().__setattr__(name, value)
 
 
-def lazily(package: str, names: Mapping[str, str], modules: Mapping[str, str]) -> Callable[[str], object]:
+def lazily(
+    package: str,
+    names: Mapping[str, str],
+    modules: Mapping[str, str],
+    missing: Callable[[str], AttributeError] | None = None,
+) -> Callable[[str], object]:
     """Return the ``__getattr__`` of a package.
 
     Parameters
@@ -34,6 +39,8 @@ def lazily(package: str, names: Mapping[str, str], modules: Mapping[str, str]) -
         By module, which of its names the package has, separated by spaces.
     modules : mapping
         By name, the modules that the package has.
+    missing : callable, optional
+        Makes the error for a name that it does not have, of those that users may write.
     """
     homes = {name: module for module, listed in names.items() for name in listed.split()}
     itself = sys.modules[package]
@@ -45,6 +52,8 @@ def lazily(package: str, names: Mapping[str, str], modules: Mapping[str, str]) -
             value: object = import_module(modules[name])
         elif name in homes:
             value = getattr(import_module(homes[name]), name)
+        elif missing is not None and not name.startswith("_"):
+            raise missing(name)
         else:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=itself)
         setattr(itself, name, value)

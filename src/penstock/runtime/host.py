@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -38,6 +39,7 @@ from penstock.runtime.suspects import open_guard
 from penstock.runtime.tables import TableAssignment, offer_tables
 from penstock.runtime.transport import LOOPBACK, Keys, Node
 
+SWITCH_INTERVAL_S = 0.001
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 ARROW_AFTER_S = 1.0
 """After a worker's start: the first results do not wait for what the first micro-batch needs."""
@@ -76,6 +78,8 @@ def run_worker(packed: bytes, worker: int, assignment: Assignment, order: int) -
     # Records are not tracked by the collector; what is left is long-lived, so passes may be rare.
     gc.freeze()
     sleep_finely()
+    # The loop waits this long at most for a thread that writes snapshots or speaks to a server, not for 5 ms.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     adopt(assignment.clock)
     gc.set_threshold(50_000, 20, 100)
     incarnation = int.from_bytes(os.urandom(6), "big")
