@@ -11,7 +11,19 @@ from penstock.expr.conversions import convertible
 from penstock.expr.numbers import common_number
 from penstock.expr.table import EXACT, KINDS, Function, Parameter, find
 from penstock.expr.typed import Typed
-from penstock.types import BINARY, BOOLEAN, DATE, INTERVAL, STRING, TIMESTAMP, DataType, TypeKind, array_of, map_of
+from penstock.types import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    INTERVAL,
+    STRING,
+    TIMESTAMP,
+    DataType,
+    TypeKind,
+    array_of,
+    map_of,
+)
 
 Variables = dict[str, DataType]
 
@@ -33,6 +45,8 @@ def elaborate_call(column: Column, elaborate: Elaborate) -> Typed:
         args.append(_lambda(function, arg, args, elaborate) if parameter.is_function else elaborate(arg))
     if function.coerce == "common":
         args = _common(column, parameters, args)
+    if function.coerce in ("element", "place"):
+        args = _with_element(column, args, by_place=function.coerce == "place")
     typed = [
         arg if arg is not None and arg.op is Op.LAMBDA else _brought(column, parameter, arg, source)
         for parameter, arg, source in zip(parameters, args, column.args, strict=True)
@@ -166,6 +180,32 @@ def _met(left: DataType, right: DataType) -> DataType | None:
         other = right if left == STRING else left
         return STRING if not other.is_nested and other != BINARY else None
     return None
+
+
+def _with_element(column: Column, args: list[Typed | None], *, by_place: bool) -> list[Typed | None]:
+    """Bring what an array holds, or the keys of a map, and the last argument to one type, as numbers and times have."""
+    held, value = args[0], args[-1]
+    if held is None or value is None or not held.type.is_nested or held.type.element is None:
+        return args
+    kind = held.type
+    if by_place and kind.key is None:
+        if not value.type.is_integer or value.type == BIGINT:
+            raise TypeMismatch(what=f"{column}: an element of an array is given by its place, from 1.")
+        return args
+    inner = kind.element if kind.key is None else kind.key
+    assert inner is not None
+    if STRING in (inner, value.type) and inner != value.type:
+        met = None
+    else:
+        met = _met(inner, value.type)
+    if met is None:
+        what = f"{column}: {value.type.ddl} is compared with {inner.ddl}."
+        raise TypeMismatch(what=what, hint="Convert one of them with cast().")
+    wanted = array_of(met) if kind.key is None else map_of(met, cast(DataType, kind.element))
+    made = list(args)
+    made[0] = held if kind == wanted else Typed(Op.CAST, wanted, held.nullable, (held,))
+    made[-1] = value if value.type == met else Typed(Op.CAST, met, value.nullable, (value,))
+    return made
 
 
 def _common(column: Column, parameters: Sequence[Parameter], args: list[Typed | None]) -> list[Typed | None]:

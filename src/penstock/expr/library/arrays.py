@@ -226,6 +226,8 @@ def _repeat_type(args: Sequence[Typed]) -> DataType:
 
 
 def _struct_type(args: Sequence[Typed]) -> DataType:
+    if not args or len(args) % 2 or not all(isinstance(name.payload, str) for name in args[::2]):
+        raise TypeMismatch(what="a struct is made of names, as texts, and values in turn.")
     return struct_of(Field(str(n.payload), v.type, v.nullable) for n, v in zip(args[::2], args[1::2], strict=True))
 
 
@@ -235,12 +237,18 @@ def _make_struct(node: Typed) -> Callable[..., Any]:
 
 
 add("array", "c:any*", _array_type, lambda *values: list(values), strict=False, coerce="common")
-add("array_contains", "c:array l:any", BOOLEAN, array_contains, nullable=True)
-add("array_position", "c:array l:any", BIGINT, array_position)
-add("array_remove", "c:array l:any", same(), lambda vs, v: [x for x in vs if x is None or not _equal(x, v)])
-add("array_append", "c:array l:any", _same_elements, _append, strict=False, nullable=True)
-add("array_prepend", "c:array l:any", _same_elements, _prepend, strict=False, nullable=True)
-add("array_insert", "c:array l:int l:any", same(), _insert, strict=False, nullable=True)
+add("array_contains", "c:array l:any", BOOLEAN, array_contains, nullable=True, coerce="element")
+add("array_position", "c:array l:any", BIGINT, array_position, coerce="element")
+add(
+    "array_remove",
+    "c:array l:any",
+    same(),
+    lambda vs, v: [x for x in vs if x is None or not _equal(x, v)],
+    coerce="element",
+)
+add("array_append", "c:array l:any", _same_elements, _append, strict=False, nullable=True, coerce="element")
+add("array_prepend", "c:array l:any", _same_elements, _prepend, strict=False, nullable=True, coerce="element")
+add("array_insert", "c:array l:int l:any", same(), _insert, strict=False, nullable=True, coerce="element")
 add("array_compact", "c:array", same(), lambda values: [value for value in values if value is not None])
 add("array_distinct", "c:array", same(), make=_set_function(_distinct))
 add("array_union", "c:array c:array", same(), make=_set_function(_distinct), coerce="common")
@@ -263,8 +271,8 @@ add("array_size", "c:array", INT, source="len({0})", kernel=pc.list_value_length
 add("size cardinality", "c:sized", INT, source="len({0})", kernel=_size_kernel)
 add("sort_array", "c:array l:boolean?", same(), make=_sort_array)
 add("slice", "c:array c:int c:int", same(), slice_of)
-add("element_at", "c:sized l:any", element_type, make=element_at, nullable=True)
-add("try_element_at", "c:sized l:any", element_type, make=_try_element_at, nullable=True)
+add("element_at", "c:sized l:any", element_type, make=element_at, nullable=True, coerce="place")
+add("try_element_at", "c:sized l:any", element_type, make=_try_element_at, nullable=True, coerce="place")
 add(
     "get",
     "c:array l:int",

@@ -211,6 +211,19 @@ _ADD_UNITS = {**_STEPS, "WEEK": 7 * DAY_US}
 _ADD_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 
 
+def _by_unit(result: DataType) -> Callable[[Sequence[Typed]], DataType]:
+    """The result, where the unit is known: Spark has it as a word, not as a value."""
+
+    def check(args: Sequence[Typed]) -> DataType:
+        unit = args[0].payload
+        if not isinstance(unit, str) or unit.upper() not in (*_ADD_UNITS, *_ADD_MONTHS):
+            known = ", ".join((*_ADD_UNITS, *_ADD_MONTHS))
+            raise TypeMismatch(what=f"{unit!r} is not a unit of time.", hint=f"Units: {known}.")
+        return result
+
+    return check
+
+
 def _timestamp_add(unit: str, count: int, time_us: int) -> int:
     word = unit.upper()
     if word in _ADD_UNITS:
@@ -264,8 +277,20 @@ add(
 )
 add("make_timestamp", "c:int c:int c:int c:int c:int c:number l:string?", TIMESTAMP, make_timestamp)
 add("extract date_part datepart", "l:string c:time", _part_type, make=_date_part, sql="date_part")
-add("timestamp_add timestampadd", "l:string c:bigint c:timestamp", TIMESTAMP, _timestamp_add, sql="timestampadd")
-add("timestamp_diff timestampdiff", "l:string c:timestamp c:timestamp", BIGINT, _timestamp_diff, sql="timestampdiff")
+add(
+    "timestamp_add timestampadd",
+    "l:string c:bigint c:timestamp",
+    _by_unit(TIMESTAMP),
+    _timestamp_add,
+    sql="timestampadd",
+)
+add(
+    "timestamp_diff timestampdiff",
+    "l:string c:timestamp c:timestamp",
+    _by_unit(BIGINT),
+    _timestamp_diff,
+    sql="timestampdiff",
+)
 add(
     "_plus_us",
     "c:timestamp l:bigint",
