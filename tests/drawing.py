@@ -177,9 +177,6 @@ class Drawer:
             except PenstockError as error:
                 self.refused.append((str(column), str(error)))
                 continue
-            except Exception as error:
-                print("INFER CRASH", column, type(error).__name__, error)
-                continue
             made.append(column)
             self.pool.append((column, kind))
         return made

@@ -93,8 +93,6 @@ def _to_timestamp(node: Typed) -> Callable[..., int | None]:
         return lambda value, _pattern=None: value
     if node.args[0].type == DATE:
         return lambda value, _pattern=None: value * DAY_US
-    if node.args[0].type.is_numeric:
-        raise TypeMismatch(what="to_timestamp reads text.", hint="Use F.timestamp_seconds() for numbers.")
     return lambda text, pattern=None: text_to_timestamp(text) if pattern is None else reader(pattern)(text)
 
 
@@ -257,9 +255,9 @@ add("minute", "c:timestamp", INT, lambda t: t // 60_000_000 % 60, kernel=_clock(
 add("second", "c:timestamp", INT, lambda t: t // 1_000_000 % 60, kernel=_clock(pc.second))
 add("date_trunc", "l:string c:timestamp", TIMESTAMP, make=_trunc_of, nullable=True, kernel=_trunc_kernel)
 add("date_format", "c:time l:string", STRING, make=_date_format)
-add("to_timestamp", "c:any l:string?", TIMESTAMP, make=_to_timestamp)
-add("to_date", "c:any l:string?", DATE, make=_to_date)
-add("unix_timestamp to_unix_timestamp", "c:any l:string?", BIGINT, make=_unix_timestamp)
+add("to_timestamp", "c:timely l:string?", TIMESTAMP, make=_to_timestamp)
+add("to_date", "c:timely l:string?", DATE, make=_to_date)
+add("unix_timestamp to_unix_timestamp", "c:timely l:string?", BIGINT, make=_unix_timestamp)
 add("from_unixtime", "c:bigint l:string?", STRING, _from_unixtime)
 add("from_utc_timestamp", "c:timestamp l:string", TIMESTAMP, utc_to_local)
 add("to_utc_timestamp", "c:timestamp l:string", TIMESTAMP, local_to_utc)
