@@ -19,6 +19,7 @@ from penstock.runtime.committing import CommitWriter
 from penstock.runtime.job import plan_of
 from penstock.spark import sinks
 from penstock.types import Schema
+from waiting import WAIT_S
 
 SCHEMA = Schema.parse("n bigint")
 
@@ -44,7 +45,7 @@ class Sent:
             self.sink.resume(state)
 
     def _function(self, rows: Any, epoch: int) -> None:
-        assert self.goes_on.wait(10)
+        assert self.goes_on.wait(WAIT_S)
         if -1 in rows:
             raise ValueError("no such row")
         self.called.append((epoch, rows))
