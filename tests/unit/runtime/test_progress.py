@@ -68,6 +68,7 @@ def test_the_table_has_an_end_and_says_why_a_job_has_failed() -> None:
     assert "and 2 operations more" in shown._repr_html_()
     assert "no &lt;such&gt; thing." in shown._repr_html_()
     assert repr(shown).endswith("no <such> thing.")
+    assert shown.headline.startswith("job 'demo' failed, epoch 1:"), "the clock of a job that is over is not told"
 
 
 class Notebook:
