@@ -160,7 +160,6 @@ def test_generated_classes_are_records_of_their_schema_and_cannot_be_changed() -
 
 
 def test_records_of_any_shape_are_sent_to_workers() -> None:
-    from pyspark.cloudpickle import dumps
 
     schema = Schema.parse(
         "n int, s struct<a: int, at: timestamp>, xs array<struct<a: int>>, `odd name` map<string, int>"
