@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from penstock.engine.heat import shares
-from penstock.operators.keys import KEY_GROUPS
 from penstock.pipeline.plan import Mode, Plan
+from penstock.pipeline.routes import NEVER, owner_at_first, routed
 from penstock.protocol import messages as m
 from penstock.protocol.pulses import GroupHeat
 
@@ -69,8 +69,9 @@ class HotGroups:
             ):
                 continue
             name = unit.display_at(0) if unit.ops else unit.name
+            table = routed(self._plan.routes, unit.id, unit.instances, NEVER)
             hot += [
-                HotGroup(name, group, group * unit.instances // KEY_GROUPS, round(share, 3), key)
+                HotGroup(name, group, table.get(group, owner_at_first(group, unit.instances)), round(share, 3), key)
                 for group, (share, key) in shares(told).items()
                 if share * unit.instances >= HOT_SHARE
             ]

@@ -24,13 +24,14 @@ loaded ahead is read back when the instance is built, as in a recovery: then it 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.engine.chain import ClockNs
 from penstock.engine.snapshot import InstanceId, UnitSnapshot, decode_snapshot
 from penstock.engine.stage import Stage
 from penstock.engine.state.copier import StateSnapshot
+from penstock.engine.state.regrouping import Regrouped
 from penstock.operators import StatefulOperator
 from penstock.operators.keyed.loading import Loading
 from penstock.operators.keyed.state import KeyedState
@@ -77,6 +78,10 @@ class Loaded:
         self._loading.end(rest[-1].header)
 
 
+Ahead = Loaded | Regrouped
+"""The first operation of an instance that is built, made before the rest of it, and how its state comes in."""
+
+
 def _load_into(plan: Plan, key: InstanceId) -> Loaded | None:
     """Where the state of an instance can be loaded; None: it has none."""
     unit = plan.units[key[0]]
@@ -105,17 +110,26 @@ class Moves:
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
-    def on_driver(self, message: m.Prepare | m.Hold | m.Release) -> None:
+    def on_driver(self, message: m.Prepare | m.Hold | m.Reroute | m.Release) -> None:
         """Do, or begin, what a move asks of this worker."""
         share = self._share
         match message:
             case m.Prepare():
                 self._asked = message
-                self._plan_loading(message)
+                if message.shift is None:
+                    self._plan_loading(message)
             case m.Hold(move=move, epoch=epoch, column=column):
                 for unit in share.units:
                     unit.hold(holds=unit.instance == column)
                 share.tell(m.Holding(worker=share.worker, incarnation=share.incarnation, move=move, epoch=epoch))
+            case m.Reroute(move=move, shift=shift):
+                self._plan.routes.append(shift)
+                share.reroute()
+                for unit in share.units:
+                    if unit.spec.id == shift.unit and unit.instance in (shift.old, shift.new):
+                        unit.hold(holds=True)
+                told = m.Holding(worker=share.worker, incarnation=share.incarnation, move=move, epoch=shift.epoch)
+                share.tell(told)
             case m.Release(move=move, column=column):
                 for unit in share.units:
                     if unit.instance == column:
@@ -124,13 +138,21 @@ class Moves:
                             self._buried.append(unit.chain.stateful.state)
                 share.tell(m.Released(worker=share.worker, incarnation=share.incarnation, move=move))
 
-    def call_off(self) -> None:
-        """Everyone rolls back: instances that hold, and are not built anew, go on; nothing more is loaded."""
+    def call_off(self, epoch: int) -> None:
+        """Everyone rolls back to ``epoch``: who holds, and is not built anew, goes on; nothing more is loaded.
+
+        Not who holds behind the marker of a shift that stands: that marker is still to be committed.
+        """
         for unit in self._share.units:
-            unit.hold(holds=False)
+            unit.hold(holds=self.holds((unit.spec.id, unit.instance), epoch))
         self._asked = self._fetching = None
         self._todo.clear()
         self._pieces.clear()
+
+    def holds(self, key: InstanceId, epoch: int) -> bool:
+        """Whether an instance is to hold behind a marker after ``epoch``, because its key groups change there."""
+        unit, instance = key
+        return any(s.epoch > epoch and s.unit == unit and instance in (s.old, s.new) for s in self._plan.routes)
 
     # --- the new owner ------------------------------------------------------------------------------------------------
 
@@ -206,10 +228,23 @@ class Moves:
                 wanted += chain[names.index(loaded.last) + 1 :]
         return wanted
 
-    def claim(self, key: InstanceId, snapshots: Sequence[UnitSnapshot]) -> Loaded | None:
-        """Take what is loaded of an instance that is built now."""
+    def claim(
+        self,
+        key: InstanceId,
+        snapshots: Sequence[UnitSnapshot],
+        epoch: int,
+        others: Mapping[InstanceId, Sequence[bytes]],
+    ) -> Ahead | None:
+        """Take what is loaded of an instance that is built now from ``epoch``; what it lacks is in ``others``."""
         loaded = self._loaded.pop(key, None)
-        return loaded if snapshots else None
+        unit, instance = key
+        if not snapshots or not self._plan.units[unit].is_stateful:
+            return None
+        for each in self._plan.routes:
+            if (each.unit, each.epoch) == (unit, epoch) and instance in (each.old, each.new):
+                lent = [decode_snapshot(packed) for packed in others[unit, each.old]] if instance == each.new else None
+                return Regrouped(self._plan.units[unit], each.groups, lent)
+        return loaded
 
     # --- in turns -----------------------------------------------------------------------------------------------------
 

@@ -160,6 +160,8 @@ class KeyedState:
         self._notes_fresh = notes_fresh
         self._numbered = numbered
         self._gone: list[Name] = []
+        self._left: list[tuple[Name, list[Any]]] = []
+        """Entries of key groups that have gone elsewhere: the log has them, and is to say that they are removed."""
         self._walk: Iterator[tuple[Name, Space, int]] | None = None
 
     def open(self, name: Name = MAIN_SPACE) -> Space:
@@ -201,7 +203,7 @@ class KeyedState:
 
     def flush(self, limit: int | None = None) -> bytes:
         """Write what has changed; about ``limit`` entries of it at most."""
-        piece, left = Piece(self._gone, [], []), limit
+        piece, left = Piece(self._gone, self._left, []), limit
         for name, space in self.spaces.items():
             if not space.changed:
                 continue
@@ -217,7 +219,7 @@ class KeyedState:
                 if left <= 0:
                     break
         packed = self._pack(piece)
-        self._gone = []
+        self._gone, self._left = [], []
         return packed
 
     def _named(self, space: Space, limit: int | None) -> list[tuple[Any, Any]]:
@@ -296,6 +298,7 @@ class KeyedState:
         entries = [(name, list(space.items())) for name, space in self.spaces.items() if space]
         packed = self._pack(Piece([], [], entries))
         self._gone.clear()
+        self._left.clear()
         for space in self.spaces.values():
             space.changed.clear()
             space.groups = None
@@ -353,6 +356,43 @@ class KeyedState:
             for name, held in spaces.items():
                 if held:
                     self.open(name).update(held)
+
+    def restore_without(self, groups: Container[int], pieces: Iterable[bytes]) -> None:
+        """Take what pieces give, but for some key groups, which have gone elsewhere; the log will say so."""
+        for name, held in self._read(pieces, None).items():
+            left = self._in_groups(groups, name, held)
+            if left:
+                self._left.append((name, left))
+            for each in left:
+                del held[each]
+            if held:
+                self.open(name).update(held)
+
+    def restore_with(self, groups: Container[int], own: Iterable[bytes], lent: Iterable[bytes]) -> bool:
+        """Take what pieces give, and some key groups of another's; say whether the entries have kept their ids.
+
+        If they have, those that have come are noted as changed, so that the log gets them.
+        """
+        found = [self._read(own, None), self._read(lent, groups)]
+        if self._numbered:
+            found = _renumbered(found)
+        for log, spaces in enumerate(found):
+            for name, held in spaces.items():
+                if held:
+                    space = self.open(name)
+                    space.update(held)
+                    if log:
+                        space.changed.update(dict.fromkeys(held))
+        return not self._numbered
+
+    def _in_groups(self, groups: Container[int], name: Name, held: dict[Any, Any]) -> list[Any]:
+        """Those entries whose keys are of some groups."""
+        key_of = self.key_of
+        return [
+            each
+            for each, value in held.items()
+            if key_group(each if key_of is None else key_of(name, each, value)) in groups
+        ]
 
     def _read(self, pieces: Iterable[bytes], owned: Container[int] | None) -> dict[Name, dict[Any, Any]]:
         """The entries of one log, by space."""
