@@ -216,7 +216,7 @@ class WorkerMachine:
                 if self.plan.worker_of(s.instance) == self.identity.worker or (s.unit, s.instance) in lenders
             ]
             if self.share is not None and isinstance(message, m.Rollback):
-                mine = self.share.moves.missing(mine)
+                mine = self.share.moves.missing(mine, message.restore.epoch)
             self._chores.append(ReadBack(tuple(mine), isinstance(message, m.Start) and message.careful))
         elif self.share is not None:
             self.share.on_driver(message)

@@ -45,15 +45,16 @@ class Regrouped:
         if not operator.state.restore_with(self._groups, _pieces(own), _pieces(self._lent)):
             operator.wants_whole = True  # all of its entries have other ids now
         operator.restored(headers)
-        operator.late_records = self._late(own[-1])
+        operator.late_records = late_of(self._spec, own[-1])
 
-    def _late(self, own: StateSnapshot) -> int:
-        """What the instance itself has counted: the other one goes on counting what it has."""
-        alone = Stage.of(self._spec.ops[0]).operator
-        assert isinstance(alone, StatefulOperator)
-        alone.prepare([own.header])
-        alone.restored([own.header])
-        return alone.late_records
+
+def late_of(spec: UnitSpec, own: StateSnapshot) -> int:
+    """The late records that one instance has counted; another one, whose groups come, goes on counting its own."""
+    alone = Stage.of(spec.ops[0]).operator
+    assert isinstance(alone, StatefulOperator)
+    alone.prepare([own.header])
+    alone.restored([own.header])
+    return alone.late_records
 
 
 def _pieces(log: Sequence[StateSnapshot]) -> Iterator[bytes]:

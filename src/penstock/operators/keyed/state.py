@@ -158,9 +158,9 @@ class KeyedState:
         self.load = load
         self._encode = msgspec.msgpack.Encoder(enc_hook=dump).encode
         self._notes_fresh = notes_fresh
-        self._numbered = numbered
+        self.is_numbered = numbered
         self._gone: list[Name] = []
-        self._left: list[tuple[Name, list[Any]]] = []
+        self._left: dict[Name, dict[Any, None]] = {}
         """Entries of key groups that have gone elsewhere: the log has them, and is to say that they are removed."""
         self._walk: Iterator[tuple[Name, Space, int]] | None = None
 
@@ -197,14 +197,17 @@ class KeyedState:
     @property
     def changes(self) -> int:
         """How many entries have changed and are not written."""
-        return sum(len(space.changed) for space in self.spaces.values())
+        changed = sum(len(space.changed) for space in self.spaces.values())
+        return changed + sum(map(len, self._left.values())) if self._left else changed
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def flush(self, limit: int | None = None) -> bytes:
         """Write what has changed; about ``limit`` entries of it at most."""
-        piece, left = Piece(self._gone, self._left, []), limit
-        for name, space in self.spaces.items():
+        piece, left = Piece(self._gone, [], []), limit
+        if self._left:
+            left = self._flush_left(piece, limit)
+        for name, space in self.spaces.items() if left is None or left > 0 else ():
             if not space.changed:
                 continue
             named = self._named(space, left)
@@ -219,8 +222,28 @@ class KeyedState:
                 if left <= 0:
                     break
         packed = self._pack(piece)
-        self._gone, self._left = [], []
+        self._gone = []
         return packed
+
+    def leave(self, name: Name, ids: Iterable[Any]) -> None:
+        """Note that entries which the log has, and the space has not, belong to another instance."""
+        self._left.setdefault(name, {}).update(dict.fromkeys(ids))
+
+    def _flush_left(self, piece: Piece, limit: int | None) -> int | None:
+        """Write that some entries have gone elsewhere; return how many others may be written."""
+        for name in list(self._left):
+            held = self._left[name]
+            ids = list(islice(held, limit))
+            for each in ids:
+                del held[each]
+            if not held:
+                del self._left[name]
+            piece.removed.append((name, ids))
+            if limit is not None:
+                limit -= len(ids)
+                if limit <= 0:
+                    break
+        return limit
 
     def _named(self, space: Space, limit: int | None) -> list[tuple[Any, Any]]:
         """Take some of the entries that have changed: ids and values, None where one is removed."""
@@ -350,7 +373,7 @@ class KeyedState:
         Of the key groups ``owned`` only, if given.
         """
         found = [self._read(pieces, owned) for pieces in logs]
-        if self._numbered and len(found) > 1:
+        if self.is_numbered and len(found) > 1:
             found = _renumbered(found)
         for spaces in found:
             for name, held in spaces.items():
@@ -362,7 +385,7 @@ class KeyedState:
         for name, held in self._read(pieces, None).items():
             left = self._in_groups(groups, name, held)
             if left:
-                self._left.append((name, left))
+                self.leave(name, left)
             for each in left:
                 del held[each]
             if held:
@@ -374,7 +397,7 @@ class KeyedState:
         If they have, those that have come are noted as changed, so that the log gets them.
         """
         found = [self._read(own, None), self._read(lent, groups)]
-        if self._numbered:
+        if self.is_numbered:
             found = _renumbered(found)
         for log, spaces in enumerate(found):
             for name, held in spaces.items():
@@ -383,7 +406,7 @@ class KeyedState:
                     space.update(held)
                     if log:
                         space.changed.update(dict.fromkeys(held))
-        return not self._numbered
+        return not self.is_numbered
 
     def _in_groups(self, groups: Container[int], name: Name, held: dict[Any, Any]) -> list[Any]:
         """Those entries whose keys are of some groups."""

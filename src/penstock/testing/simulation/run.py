@@ -70,7 +70,7 @@ class Outcome:
     moves: int = 0
     """Columns that have moved from one worker to another."""
     loaded: int = 0
-    """Those of them whose state was loaded ahead."""
+    """Those of them, and of the shifts, whose state was loaded ahead."""
     activations: int = 0
     """Times that a replica became active."""
     grown: int = 0
@@ -279,7 +279,8 @@ class Simulation:
         self.refused += scheduler.refused_messages
         self.moves += len(scheduler.rescaling.reports)
         self.shifts += len(scheduler.rescaling.shifting.reports)
-        self.loaded += sum(each.loaded_bytes > 0 for each in scheduler.rescaling.reports)
+        gone = [*scheduler.rescaling.reports, *scheduler.rescaling.shifting.reports]
+        self.loaded += sum(each.loaded_bytes > 0 for each in gone)
         scaled = [each for each in driver.machine.staffing.decisions if each.inputs]
         self.grown += sum(each.workers > each.before for each in scaled)
         self.shrunk += sum(each.workers < each.before for each in scaled)
