@@ -170,6 +170,27 @@ def test_the_number_late_is_the_same_in_both_forms_and_with_stalls(
 
 
 @WIDTHS
+@pytest.mark.parametrize("window", ["tumbling", "session", "early"])
+def test_what_windows_hold_at_the_end_of_their_input_is_waited_for(window: str, parallelism: int) -> None:
+    """Another stream is an hour ahead when the windows' own input ends: none of their results is late behind them."""
+    ended = source([[(f"k{i}", i, i * S // 10) for i in range(0, 20, 2)], [(f"k{i}", i, i * S // 10) for i in (1, 3)]])
+    ahead: list[Rows] = [[(f"k{i}", i, i * S // 10) for i in range(20)], [("k0", 0, 3600 * S), At("1s")]]
+    other = source(ahead, "k string, m bigint, then timestamp", "other")
+    windows: dict[str, Any] = {
+        "tumbling": ps.tumbling("4s", on="at"),
+        "session": ps.session("4s", on="at"),
+        "early": ps.tumbling("4s", on="at", early="4s"),
+    }
+    counted = ended.key_by("k").window(windows[window]).count()
+    time = "window_end" if window == "session" else "window_start"
+    joined = counted.join(other, on="k", within="10s", left_time=time, right_time="then", how="left").select("k", "m")
+    harness = Harness(joined.to(ps.memory()), parallelism=parallelism, idle="1h")
+    harness.run()
+    assert harness.count("join", "late") == 0
+    assert bag(harness.rows()) == Counter((f"k{i}", i) for i in (*range(0, 20, 2), 1, 3))
+
+
+@WIDTHS
 def test_a_window_behind_a_window_closes_although_no_key_comes_to_an_instance(parallelism: int) -> None:
     rows = [item for i in range(100) for item in (At(i), ("one", i, i * S))]
     first = source([[*rows, At(150)]]).key_by("k").window("5s", on="at").count()

@@ -22,8 +22,9 @@ import pytest
 
 from penstock.runtime.packing import pack_environment
 from penstock_bench.meter.job import read_rows
+from penstock_bench.meter.standalone import WAIT_S
 from penstock_bench.workloads import WORKLOADS, replay
-from standalone import WAIT_S, Cluster, standalone
+from standalone import Cluster, cluster_of_two
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -60,7 +61,7 @@ Told = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with standalone(tmp_path_factory.mktemp("cluster")) as made:
+    with cluster_of_two(tmp_path_factory.mktemp("cluster")) as made:
         yield made
 
 

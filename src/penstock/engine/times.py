@@ -1,8 +1,18 @@
 """Event time in a unit instance: it comes with records, passes the chain with them, and leaves with results.
 
-What a unit does with it depends on what the unit is:
+================  ==================================================  ==============================================
+unit              where records enter                                 where results leave
+================  ==================================================  ==============================================
+reads it          records are cut before stragglers, once they come   their lane has come so far; the least of the
+                  to the operation before which their time is known   lanes that are waited for
+keeps state       the watermark of the inputs advances the state;     the watermark that the state has reached; one
+                  stragglers are judged by that of their lane         lane, idle when all inputs are
+neither           nothing                                             the least of the inputs that are not idle
+================  ==================================================  ==============================================
 
-================  ==============================  =======================================  ===========================
+A state may have more to give for a watermark than fits into a turn. The unit is BEHIND then:
+
+==========  ==============================  =======================================  ===========================
 state       event                           effect                                   next
 ==========  ==============================  =======================================  ===========================
 CAUGHT UP   a watermark                     a part of what it completes leaves; if   CAUGHT UP, or BEHIND if not
@@ -12,7 +22,8 @@ BEHIND      records, a watermark            as ever, but nothing is told of even
                                             time and idleness: none of the rest may
                                             be late for those behind
 BEHIND      a marker                        the snapshot has what is left            BEHIND
-BEHIND      the end                         all that is left leaves                  CAUGHT UP
+any         the end                         a part of all that the state holds       BEHIND, or CAUGHT UP: then the
+                                            leaves, as for a watermark               end takes its place in the line
 any         restored, and the state has     the watermark is told after the last     BEHIND
             some of that left               part
 ==========  ==============================  =======================================  ===========================
@@ -56,8 +67,10 @@ class Times:
         self._reached_us: int | None = None
         self._told_us: int | None = None
         """How far the state has come, and how far those behind the unit have been told that it has."""
-        self._is_behind, self._due_us = False, 0
-        """Whether the state has more to give for the watermark it has reached, and the due time of what led to that."""
+        self.is_behind, self._due_us = False, 0
+        """Whether the state has more to give for what it has reached, and the due time of what led to that."""
+        self.end: tuple[Mark, int | None] | None = None
+        """The end of the input, which takes its place in the line when the state has given everything."""
         self._reading = Reading(spec.timing) if spec.timing is not None else None
         self._lanes: Lanes | None = None
         if self._reading is not None:
@@ -94,13 +107,13 @@ class Times:
         if reached_us is not None and (self._reached_us is None or reached_us > self._reached_us):
             self._reached_us = reached_us
             head.add(chain.advance(reached_us, taken.due_us, stop))
-            if not self._is_behind:
-                self._is_behind, self._due_us = chain.stateful.behind_us is not None, taken.due_us
+            if not self.is_behind:
+                self.is_behind, self._due_us = chain.stateful.behind_us is not None, taken.due_us
         return self._run_on(head, taken.due_us, self._come(), stop, until)
 
     def _come(self) -> Origin:
         """What is to be told of how far the state has come: nothing as long as it is behind."""
-        if self._is_behind or self._state is None:
+        if self.is_behind or self._state is None:
             return Origin(0, self._own_lane)
         reached_us = self._reached_us if self._reached_us != self._told_us else None
         self._told_us = self._reached_us
@@ -108,30 +121,36 @@ class Times:
 
     def wake_us(self, way: Way) -> int | None:
         """When the state has something to give, or is to be told the time, although no record comes."""
-        if self._is_behind:
+        if self.is_behind:
             return 0 if way.has_room else None
         return self._clocked.wake_us if self._clocked is not None else None
 
     def fire(self, now_us: int, until: int | None) -> tuple[int, Pieces]:
         """The state is behind, or the clock has come to what it waited for; return what came, and its due time."""
         chain, stop = self._chain, self._stop(0, until)
-        if not self._is_behind:
+        if not self.is_behind:
             fired = chain.fire(now_us, stop)
             return now_us, self._run_on(fired, now_us, Origin(0, self._own_lane), stop, until)
         assert chain.stateful is not None
         due_us = self._due_us or now_us
         went = chain.go_on(due_us, stop)
-        self._is_behind = chain.stateful.behind_us is not None
+        self.is_behind = chain.stateful.behind_us is not None
         return due_us, self._run_on(went, due_us, self._come(), stop, until)
 
-    def finish(self, due_us: int, until: int | None) -> Pieces:
-        """The input has ended: return what the state still had."""
-        stop = self._stop(0, until)
+    def finish(self, end: tuple[Mark, int | None], due_us: int, until: int | None) -> Pieces:
+        """The input has ended: return what the state still had, or a first part of that."""
+        self.end, stop = end, self._stop(0, until)
         rest = self._chain.advance(None, due_us, stop)
-        self._is_behind = False
+        assert self._chain.stateful is not None
+        self.is_behind, self._due_us = self._chain.stateful.behind_us is not None, due_us
         if not rest.rows and not rest.sides:
             return []
         return self._run_on(rest, due_us, Origin(0, self._own_lane), stop, until)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the end has come, and all that the state held has left."""
+        return self.end is not None and not self.is_behind
 
     def run(
         self, head: Passed, due_us: int, origin: Origin, first: int, until: int | None, place: Place | None
@@ -226,10 +245,10 @@ class Times:
         if self._state is not None:
             assert self._chain.stateful is not None
             self._reached_us = self._chain.stateful.behind_us
-            self._is_behind = self._reached_us is not None
-            if self._is_behind:
+            self.is_behind = self._reached_us is not None
+            if self.is_behind:
                 self._state.tell_idle()
-            return [Origin(0, self._own_lane, idle=True)] if self._state.is_idle and not self._is_behind else []
+            return [Origin(0, self._own_lane, idle=True)] if self._state.is_idle and not self.is_behind else []
         idle = source.idle_lanes if isinstance(source, Logs) else []
         if self._lanes is not None:
             return self._lanes.restore(snapshot.lanes, idle)

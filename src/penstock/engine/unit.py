@@ -71,8 +71,7 @@ class Unit:
         desk: Desk | None = None,
         ahead: Ahead | None = None,
     ) -> None:
-        self.spec, self.plan = spec, plan
-        self.instance = instance
+        self.spec, self.plan, self.instance = spec, plan, instance
         self.outputs = outputs
         self.chain = chain = Chain(spec, instance, plan, clock_ns, ahead)
         self.line = Line()
@@ -148,7 +147,7 @@ class Unit:
             return worked
         if self._copier is not None and now_us >= self._copier.due_us:
             self._copier.turn(now_us)
-        marker = self.input.marker(now_us)
+        marker = self.times.end if self.times.is_over else self.input.marker(now_us)
         if marker is not None:
             self._take_marker(*marker, now_us)
             return True
@@ -259,10 +258,11 @@ class Unit:
     def _take_marker(self, mark: Mark, epoch: int | None, now_us: int) -> None:
         """Put a marker into the line, behind everything that came before it."""
         way = self.way
-        if mark is Mark.END and self.chain.stateful is not None:
-            due_us = self._span.due_us
-            for passed, origin in self.times.finish(due_us, way.until):
-                way.take(Taken([], due_us, origin), passed, now_us)
+        if mark is Mark.END and self.chain.stateful is not None and self.times.end is None:
+            for passed, origin in self.times.finish((mark, epoch), self._span.due_us, way.until):
+                way.take(Taken([], self._span.due_us, origin), passed, now_us)
+            if self.times.is_behind:
+                return
         way.flush(now_us)
         counters = self._counters()
         before = len(counters)
@@ -432,7 +432,7 @@ class Unit:
         source, way = self.input, self.way
         if self.finished or self._ending or self._is_held:
             return None
-        if source.has_marker:
+        if source.has_marker or self.times.is_over:
             return now_us
         if self.switches.wanted is not None and self.chain.guard is None:
             return None if self._is_away else now_us  # results bring the next step

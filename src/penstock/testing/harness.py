@@ -20,7 +20,7 @@ from penstock.pipeline.plan import Plan
 from penstock.pipeline.streams.stream import Stream
 from penstock.testing.cluster import Cluster
 from penstock.testing.collected import Collected
-from penstock.testing.resuming import resumption_of
+from penstock.testing.resuming import Committed, resumption_of
 from penstock.testing.rows import assert_rows
 from penstock.testing.script import Crash, Deed, Restart, Script, Switch, read_script
 from penstock.types import nested_dict
@@ -80,6 +80,7 @@ class Harness:
         self._form = Form.RECORD
         self._plan = self._laid_out(pipeline)
         self._cluster = Cluster(self._plan)
+        self._committed: Committed | None = None
         self._deeds = sorted((deed for each in self._scripts.values() for deed in each.deeds), key=lambda deed: deed[0])
         """What the marks of the scripts ask for and has not been done, in the order of time."""
 
@@ -174,12 +175,14 @@ class Harness:
         parallelism : int, optional
             Another one than before.
         """
-        before, old = self._plan, self._cluster
+        old = self._cluster
+        if old.commits:  # else it goes on from what the run before has committed, as this one did
+            self._committed = self._plan, old.commits[-1]
         if parallelism is not None:
             self._options = replace(self._options, parallelism=Options.of(parallelism=parallelism).parallelism)
         self._pipeline = pipeline or self._pipeline
         plan = self._laid_out(self._pipeline)
-        resumption = resumption_of(before, plan, old)
+        resumption = resumption_of(self._committed, plan, old.disk)
         old.close()
         self._plan, self._cluster = plan, Cluster(plan, resumption, old.disk, now_us=old.now_us)
         self._apply_form()

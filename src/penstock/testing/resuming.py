@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from zlib import crc32
 
+from penstock.control.events import RecordCommit
 from penstock.control.resume import anchors, outputs
 from penstock.control.scheduler import Resumption
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.runtime.checkpoints import CheckpointStore, new_record
 from penstock.runtime.restart import Restart
-from penstock.testing.cluster import Cluster
 
 
 class _InMemory(CheckpointStore):
@@ -27,7 +27,11 @@ class _InMemory(CheckpointStore):
         return self._disk[stored.name]
 
 
-def resumption_of(before: Plan, plan: Plan, cluster: Cluster) -> Resumption | None:
+Committed = tuple[Plan, RecordCommit]
+"""The last commit of a job, and the plan of the run that made it."""
+
+
+def resumption_of(committed: Committed | None, plan: Plan, disk: dict[str, bytes]) -> Resumption | None:
     """What a plan goes on from, after the job of another plan; None where that has committed nothing.
 
     Raises
@@ -35,9 +39,9 @@ def resumption_of(before: Plan, plan: Plan, cluster: Cluster) -> Resumption | No
     CheckpointMismatch
         When the pipeline does not fit; the difference is named.
     """
-    if not cluster.commits:
+    if committed is None:
         return None
-    last = cluster.commits[-1]
+    before, last = committed
     record = new_record(
         job=plan.options.name,
         job_id=plan.job_id,
@@ -52,4 +56,4 @@ def resumption_of(before: Plan, plan: Plan, cluster: Cluster) -> Resumption | No
         outputs=outputs(before),
         alternatives=last.alternatives,
     )
-    return Restart(_InMemory(cluster.disk), record, plan).resumption()
+    return Restart(_InMemory(disk), record, plan).resumption()

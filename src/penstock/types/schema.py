@@ -47,7 +47,7 @@ _COLUMNS_MAX = 500
 _NAME_MAX = 1000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Schema:
     """Columns in order; the same object describes rows and Arrow batches."""
 
@@ -69,6 +69,9 @@ class Schema:
             if field.name in seen:
                 raise SchemaError(ddl=self.ddl, problem=f"column '{field.name}' is there twice")
             seen.add(field.name)
+
+    def __repr__(self) -> str:
+        return f"Schema({self.ddl})"
 
     @staticmethod
     def parse(given: object) -> Schema:

@@ -16,8 +16,8 @@ from penstock.connectors.kafka import access, hub
 from penstock.errors import InvalidOption, KafkaFailed
 from penstock.testing.kafka_broker import PASSWORD, USER
 from penstock.types import Schema
+from waiting import WAIT_S
 
-WAIT_S = 30.0
 COLUMNS = Schema.parse("a int")
 
 

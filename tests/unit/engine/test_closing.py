@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -84,7 +85,7 @@ def test_a_crash_within_a_close_repeats_and_loses_nothing(monkeypatch: pytest.Mo
     def restoring(self: Times, snapshot: UnitSnapshot) -> Sequence[Origin]:
         nonlocal restored
         told = restore(self, snapshot)
-        restored += self._is_behind
+        restored += self.is_behind
         return told
 
     monkeypatch.setattr(Unit, "_take_marker", taking)
@@ -104,3 +105,30 @@ def test_a_crash_within_a_close_repeats_and_loses_nothing(monkeypatch: pytest.Mo
     assert cluster.ended
     assert restored >= 3, "it has tested something"
     check(out, cluster)
+
+
+@pytest.mark.parametrize(
+    "window",
+    [ps.tumbling("1h", on="at"), ps.tumbling("1h", on="at", early="30m"), ps.session("1h", on="at")],
+    ids=["tumbling", "early", "session"],
+)
+def test_what_is_open_at_the_end_leaves_in_parts_and_waits_for_room(window: Any) -> None:
+    """Behind the windows nobody reads: no more leaves than an edge holds."""
+    events = ps.stream("events", ps.records([(k, k) for k in range(2_000)], schema="k bigint, at timestamp"))
+    out = ps.memory()
+    pipeline = events.key_by("k").window(window).count().key_by("k").filter(ps.col("count") > 0).to(out)
+    options = Options.of(parallelism=2, epoch="100ms", queue_records=100)
+    cluster = Cluster(Plan.of(pipeline.graph(), replace(options, state_slice=40)))
+    units = [unit for share in cluster.workers for unit in share.units]
+    stuck = [unit for unit in units if unit.spec.source is None and unit.chain.stateful is None]
+    for unit in stuck:
+        unit.step = lambda now_us: False  # type: ignore[method-assign]
+    cluster.run_until(cluster.now_us + S)
+    left = sum(unit.chain.stages[0].stats.records_out for unit in units if unit.chain.stateful is not None)
+    assert 200 <= left < 500, "as many as two logs and their readers hold"
+    for unit in stuck:
+        del unit.step
+    cluster.run_until(cluster.now_us + 60 * S)
+    assert cluster.ended
+    results = 2 if window.early_us else 1
+    assert Counter(row.k for row in out.rows) == Counter(dict.fromkeys(range(2_000), results))

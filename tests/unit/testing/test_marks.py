@@ -118,6 +118,18 @@ def test_a_crash_before_the_first_commit_begins_anew_and_a_pause_commits() -> No
         harness.assert_rows(ROWS[:2], in_order=True)
 
 
+def test_a_job_that_is_restarted_twice_without_a_commit_in_between_goes_on_from_the_one_before() -> None:
+    with Harness(events().to(ps.memory()), inputs={"in": [ROWS[0], PAUSE, ROWS[1]]}) as harness:
+        harness.advance("3s")
+        committed = harness.committed_epoch
+        assert committed > 0
+        harness.restart(parallelism=3)
+        harness.restart(parallelism=2)
+        assert harness.committed_epoch == committed
+        harness.run()
+        harness.assert_rows(ROWS[:2], in_order=True)
+
+
 def test_a_changed_pipeline_goes_on_or_is_refused_with_the_difference() -> None:
     def counts(*, keep: int, window: str = "10s") -> ps.Pipeline:
         kept = events().filter(ps.col("n") >= keep)

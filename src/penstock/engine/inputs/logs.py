@@ -158,10 +158,13 @@ class Logs(Input):
         self._was_idle = False
 
     def idle_change(self) -> bool | None:
-        """Whether all inputs have become idle since the last look, or no longer are; None: it is as it was."""
+        """Whether all inputs have become idle since the last look, or no longer are; None: it is as it was.
+
+        Where all have ended they are not idle: what the state holds leaves with the end, and must be waited for.
+        """
         if not self._may_idle:
             return None
-        self._may_idle, is_idle = False, self.is_idle
+        self._may_idle, is_idle = False, self.is_idle and self._open > 0
         if is_idle is self._was_idle:
             return None
         self._was_idle = is_idle

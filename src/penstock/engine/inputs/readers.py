@@ -199,10 +199,12 @@ class Readers(Input):
             return ()
         changes, clock_us = [], now_us - self._stalled_us
         soonest_us = clock_us + self._idle_us
-        for partition, reader in self.readers.items():
+        wakes = {partition: reader.wake_us(now_us) for partition, reader in self.readers.items()}
+        if all(wake_us is None for wake_us in wakes.values()):
+            return ()  # the end follows, which says more: what is held behind is to leave before nobody waits for it
+        for partition, wake_us in wakes.items():
             if partition in self._idle:
                 continue
-            wake_us = reader.wake_us(now_us)
             heard_us = self._heard_us.setdefault(partition, clock_us)
             if wake_us is not None and wake_us <= now_us:
                 heard_us = self._heard_us[partition] = clock_us

@@ -16,7 +16,8 @@ the watermark passes an end       the window is sent on, for the last time, and 
 ================================  ====================================================================================
 
 A watermark that leaps over several moments fires for each of them. A key and window cost as much as without firings,
-and an accumulator for each pane ahead of the watermark.
+and an accumulator for each pane ahead of the watermark. Where very much is due, it leaves in parts: a few key groups
+pass all moments, then the next ones.
 """
 
 from __future__ import annotations
@@ -73,6 +74,10 @@ class FiringOperator(StatefulOperator):
         # By space the pane that it waits for and its own; by start the windows that passed panes have given something.
         self._panes: dict[Name, tuple[int, int]] = {}
         self._windows: dict[int, Space] = {}
+        # How far it passes, which spaces have something that is due, and their key groups that have not passed.
+        self._until_us = _LOW
+        self._due: list[Name] = []
+        self._groups: list[int] | None = None
         self._row = of.compile_row(output, errors.operation)
         self._merge = self._merging()
         super().__init__(self._compile(late_port), schema=schema, output=output)
@@ -154,65 +159,121 @@ class FiringOperator(StatefulOperator):
         if watermark_us <= self.passed_us:
             return []
         self.passed_us = watermark_us
-        return self._pass(watermark_us)
+        self._find_due(watermark_us)
+        return self.go_on() if self._due else []
 
     def finish(self) -> list[Record]:
-        out = self._pass(_HIGH)
-        for name in list(self.state.spaces):
-            self.state.drop(name)
-        self._windows.clear()
+        self._find_due(_HIGH)
+        return self.go_on() if self._due else []
+
+    def _find_due(self, until_us: int) -> None:
+        """Look which spaces hold something that is due."""
+        self._until_us = until_us
+        due = [*self._passed_panes(), *map(_window_space, self._ended(until_us))]
+        if due != self._due:
+            self._due, self._groups = due, None
+
+    def _passed_panes(self) -> list[Name]:
+        before_us = self._until_us - self._window.pane_us
+        return [name for name, (fires_us, _) in self._panes.items() if fires_us <= before_us]
+
+    @property
+    def behind_us(self) -> int | None:
+        return self.passed_us + self._window.lateness_us if self._due else None
+
+    def go_on(self) -> list[Record]:
+        """Let a few key groups pass all moments until the watermark; all of them at once, if they hold few entries.
+
+        Keys have nothing to do with each other, so one may be ahead. What is due is taken out of its spaces: what they
+        still hold has not been sent.
+        """
+        out: list[Record] = []
+        rows_max = self.rows_max
+        if self._groups is None:
+            spaces = [self.state.spaces[name] for name in self._due]
+            if rows_max is None or sum(map(len, spaces)) <= rows_max:
+                self._pass(out, None)
+                self._due = []
+                return out
+            self._groups = list({group: None for name in self._due for group in self.state.groups_in(name)})
+        while self._groups and (rows_max is None or len(out) < rows_max):
+            self._pass(out, self._groups.pop())
+        if not self._groups:
+            self._drop_passed()
         return out
 
-    def _pass(self, watermark_us: int) -> list[Record]:
-        """Everything that is due until the watermark, moment by moment."""
-        out: list[Record] = []
+    def _drop_passed(self) -> None:
+        """All groups have passed: forget the spaces that held what was due."""
+        for name in self._passed_panes():
+            self.state.drop(name)
+            del self._panes[name]
+        for start in self._ended(self._until_us):
+            self.state.drop(_window_space(start))
+            del self._windows[start]
+        self._due, self._groups = [], None
+
+    def _ended(self, until_us: int) -> list[int]:
+        """Windows that have ended, in order of time; one that never ends does so with the input."""
+        length_us = self._window.size_us if self._ends else _HIGH
+        return sorted(start for start in self._windows if start + length_us <= until_us)
+
+    def _pass(self, out: list[Record], group: int | None) -> None:
+        """Everything that is due until the watermark, moment by moment; of one key group, or of all."""
         pane_us = self._window.pane_us
-        due = [(fires_us + pane_us, own_us, name) for name, (fires_us, own_us) in self._panes.items()]
-        passed = sorted((each for each in due if each[0] <= watermark_us), key=lambda each: each[:2])
+        due = [(self._panes[name][0] + pane_us, self._panes[name][1], name) for name in self._passed_panes()]
+        passed = sorted(due, key=lambda each: each[:2])
         for moment_us, panes in groupby(passed, key=lambda each: each[0]):
-            self._close(moment_us - 1, out)
+            self._close(moment_us - 1, out, group)
             touched: dict[tuple[int, Any], None] = {}
             for _, own_us, name in panes:
-                self._take_in(name, own_us, moment_us, touched)
+                self._take_in(name, own_us, moment_us, touched, group)
             for start, key in touched:
                 if not self._ends or start + self._window.size_us > moment_us:
-                    self._send(start, key, start if self._ends else moment_us, out)
-        self._close(watermark_us, out)
-        return out
+                    self._send(start, start if self._ends else moment_us, [(key, self._windows[start][key])], out)
+        self._close(self._until_us, out, group)
 
-    def _take_in(self, name: Name, own_us: int, moment_us: int, touched: dict[tuple[int, Any], None]) -> None:
+    def _taken(self, name: Name, group: int | None) -> list[tuple[Any, Any]]:
+        """Take the entries of a key group out of a space, or all of them with the space."""
+        if group is not None:
+            return self.state.take_group(name, group)
+        entries = list(self.state.spaces[name].items())
+        self.state.drop(name)
+        return entries
+
+    def _take_in(
+        self, name: Name, own_us: int, moment_us: int, touched: dict[tuple[int, Any], None], group: int | None
+    ) -> None:
         """Merge a pane that has passed into its windows."""
-        groups = self.state.spaces[name]
-        for start in self._starts(own_us):
+        entries = self._taken(name, group)
+        if group is None:
+            del self._panes[name]
+        for start in self._starts(own_us) if entries else ():
             if self._ends and start + self._window.size_us < moment_us:
                 continue  # it had closed when the records came: they were late for it
             space = self._windows.get(start)
             if space is None:
                 space = self._windows[start] = self.state.open(_window_space(start))
             assert space.fresh is not None
-            for key, slots in groups.items():
+            for key, slots in entries:
                 held = space.get(key)
                 with making_results(self._errors.operation, f"the result of window {start}"):
                     space[key] = space.changed[key] = self._merge(held, slots)
                 if held is None:
                     space.fresh.append(key)
                 touched[start, key] = None
-        self.state.drop(name)
-        del self._panes[name]
 
-    def _close(self, until_us: int, out: list[Record]) -> None:
+    def _close(self, until_us: int, out: list[Record], group: int | None) -> None:
         """Send on the windows that have ended, in order of time, and forget them."""
-        if not self._ends:
-            return
-        for start in sorted(each for each in self._windows if each + self._window.size_us <= until_us):
-            for key in self._windows[start]:
-                self._send(start, key, start, out)
-            del self._windows[start]
-            self.state.drop(_window_space(start))
+        for start in self._ended(until_us):
+            entries = self._taken(_window_space(start), group)
+            if group is None:
+                del self._windows[start]
+            if self._ends:
+                self._send(start, start, entries, out)
 
-    def _send(self, start: int, key: Any, shown_us: int, out: list[Record]) -> None:
+    def _send(self, start: int, shown_us: int, entries: list[tuple[Any, Any]], out: list[Record]) -> None:
         with making_results(self._errors.operation, f"the result of window {start}"):
-            out.append(self._row(key, shown_us, self._windows[start][key]))
+            out += [self._row(key, shown_us, slots) for key, slots in entries]
 
     def header(self) -> Any:
         return self.passed_us, self.late_records
@@ -229,3 +290,4 @@ class FiringOperator(StatefulOperator):
                 self._windows[int(second)] = space
             else:
                 self._panes[name] = (int(first), int(second))
+        self._find_due(self.passed_us)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,7 +18,7 @@ from penstock.operators.keyed.panes import no_time, pane_source, spread_source
 from penstock.operators.keyed.sessions import SessionOperator
 from penstock.operators.keyed.state import KeyedState, Name, Space, making_results
 from penstock.operators.keyed.windows import Emit, Global, Session, Sliding
-from penstock.operators.keys import key_source
+from penstock.operators.keys import key_group, key_source
 from penstock.operators.loop import compile_loop
 from penstock.types import Record, Schema
 
@@ -82,12 +82,14 @@ class _Closed:
 
     Results have been sent up to ``sent_us``: the same, unless key groups of instances that had come further and less
     far have come together, or the results of many keys are being sent. What has been sent then is no longer held, if
-    its window is closed and forgotten.
+    its window is closed and forgotten. Of windows that are closed and kept, ``sending`` has the key groups whose
+    results have not been sent yet; None: those of all.
     """
 
     until_us: int = _LOW
     sent_us: int = _LOW
     late_records: int = 0
+    sending: dict[int, set[int] | None] = field(default_factory=dict)
 
 
 class ReduceOperator(StatefulOperator):
@@ -171,7 +173,9 @@ class ReduceOperator(StatefulOperator):
         elif emit is Emit.CLOSE and window is not None and window.allowed_lateness_us:
             # What comes for a window that has closed and is kept makes its result anew.
             after.append(f"closed_us = closed.until_us + {window.allowed_lateness_us}")
-            after.append("out += [row(k, w, a) for (w, k), a in touched.items() if w <= closed_us]")
+            after.append("touched = {each: a for each, a in touched.items() if each[0] <= closed_us}")
+            after.append("if touched and closed.sending: touched = op.sent(touched)")
+            after.append("out += [row(k, w, a) for (w, k), a in touched.items()]")
         names: dict[str, object] = {
             **of.row_names(self._output),
             "op": self,
@@ -202,30 +206,51 @@ class ReduceOperator(StatefulOperator):
         window = self._of.window
         if window is None:
             return []
-        closed, until_us, kept_us = self._closed, self._forgotten_us(watermark_us), window.allowed_lateness_us
+        closed, until_us = self._closed, self._forgotten_us(watermark_us)
         if until_us <= closed.until_us:
             return []
-        rows: list[Record] = []
-        if kept_us:
-            rows = self._results(start for start in self._windows if closed.sent_us < start - kept_us <= until_us)
-            closed.sent_us = until_us
         closed.until_us = until_us
-        self._find_ended()
-        return rows + self.go_on()
+        self._find_closed()
+        return self.go_on()
 
-    def _find_ended(self) -> None:
-        """Look which windows are to be forgotten; the earliest is the last."""
-        self._ended = sorted((start for start in self._windows if start <= self._closed.until_us), reverse=True)
+    def _find_closed(self) -> None:
+        """Look which windows are to be sent and kept, and which to be forgotten, of which the earliest is the last."""
+        window, closed = self._of.window, self._closed
+        if window is None:
+            return
+        if kept_us := window.allowed_lateness_us:
+            if window.emit is Emit.CLOSE:
+                due = (start for start in self._windows if closed.sent_us < start - kept_us <= closed.until_us)
+                closed.sending |= dict.fromkeys(due)
+            closed.sent_us = closed.until_us
+        self._ended = sorted((start for start in self._windows if start <= closed.until_us), reverse=True)
+
+    def sent(self, touched: dict[tuple[int, Any], Any]) -> dict[tuple[int, Any], Any]:
+        """Of what has changed in windows that have closed, that whose result has been sent: the rest will be."""
+        waiting = {(start, key): self._closed.sending.get(start, ()) for start, key in touched}
+        return {
+            each: slots
+            for each, slots in touched.items()
+            if (groups := waiting[each]) is not None and key_group(each[1]) not in groups
+        }
 
     @property
     def behind_us(self) -> int | None:
-        return self._closed.until_us - self._forgotten_us(0) if self._ended else None
+        is_behind = self._ended or self._closed.sending
+        return self._closed.until_us - self._forgotten_us(0) if is_behind else None
 
     def go_on(self) -> list[Record]:
-        """Send on what has not been sent of windows that have closed, and forget them; a large one by key groups."""
+        """Send on what has not been sent of windows that have closed; a large one by key groups.
+
+        Windows that are not kept are forgotten, in the same parts, once there is nothing of the others to be sent.
+        """
         window, closed, left = self._of.window, self._closed, self.rows_max
         assert window is not None
-        rows: list[Record] = []
+        rows = self._send_kept()
+        if closed.sending:
+            return rows
+        if left is not None:
+            left = max(0, left - len(rows))
         while self._ended:
             start = self._ended[-1]
             sends = window.emit is Emit.CLOSE and start - window.allowed_lateness_us > closed.sent_us
@@ -242,15 +267,39 @@ class ReduceOperator(StatefulOperator):
             closed.sent_us = closed.until_us
         return rows
 
+    def _send_kept(self) -> list[Record]:
+        """Results of windows that have closed and are kept: they stay in the state, whose key groups are told apart."""
+        sending, rows, rows_max = self._closed.sending, list[Record](), self.rows_max
+        while sending and (rows_max is None or len(rows) < rows_max):
+            start = min(sending)
+            groups, held = sending[start], self._windows[start]
+            if groups is None and (rows_max is None or len(held) <= rows_max - len(rows)):
+                rows += self._made(start, held.items())
+                groups = set()
+            elif groups is None:
+                groups = sending[start] = set(self.state.groups_in(start))
+            while groups and (rows_max is None or len(rows) < rows_max):
+                rows += self._made(start, self.state.group_of(start, groups.pop()))
+            if not groups:
+                del sending[start]
+        return rows
+
     def header(self) -> Any:
-        return self._closed.until_us, self._closed.sent_us, self._closed.late_records
+        closed = self._closed
+        sending = [(start, groups if groups is None else sorted(groups)) for start, groups in closed.sending.items()]
+        return closed.until_us, closed.sent_us, closed.late_records, sending
 
     def restored(self, headers: Sequence[Any]) -> None:
         closed = self._closed
-        closed.until_us = max(until_us for until_us, _, _ in headers)
-        closed.sent_us = min(sent_us for _, sent_us, _ in headers)
-        closed.late_records = sum(late_records for _, _, late_records in headers)
-        self._find_ended()
+        closed.until_us = max(until_us for until_us, *_ in headers)
+        closed.sent_us = min(sent_us for _, sent_us, *_ in headers)
+        closed.late_records = sum(late_records for _, _, late_records, *_ in headers)
+        for _, _, _, *sending in headers:  # checkpoints of 0.1 have none
+            for start, groups in sending[0] if sending else ():
+                known = closed.sending.get(start, ())
+                if start in self._windows:
+                    closed.sending[start] = None if groups is None or known is None else {*known, *groups}
+        self._find_closed()
 
     def take_over(self, other: StatefulOperator) -> bool:
         if not isinstance(other, ReduceOperator):
@@ -275,12 +324,8 @@ class ReduceOperator(StatefulOperator):
         window = self._of.window
         if window is None:
             return []
-        closed_us = self._closed.sent_us + window.allowed_lateness_us
-        rows = self._results(start for start in self._windows if start > closed_us)
-        for start in sorted(self._windows):
-            self.state.drop(start)
-        self._ended.clear()
-        return rows
+        self._ended = sorted(self._windows, reverse=True)
+        return self.go_on()
 
     def results(self) -> list[Record]:
         """All that is held, as results that would be sent now."""
@@ -290,17 +335,6 @@ class ReduceOperator(StatefulOperator):
             for start, groups in sorted(self._windows.items())
             for key, slots in groups.items()
         ]
-
-    def _results(self, starts: Iterable[int]) -> list[Record]:
-        """Results of windows that close, in order of time."""
-        window = self._of.window
-        assert window is not None
-        if window.emit is not Emit.CLOSE:
-            return []
-        out: list[Record] = []
-        for start in sorted(starts):
-            out += self._made(start, self._windows[start].items())
-        return out
 
     def _made(self, start: int, entries: Iterable[tuple[Any, Any]]) -> list[Record]:
         row = self._row

@@ -55,6 +55,7 @@ class SessionOperator(StatefulOperator):
         # When each session would close, as it was known when it was put here; every open session is here once.
         self._ends: list[tuple[int, int, Any, Session]] = []
         self._number = count()
+        self._ending = False
         output = of.bind(schema)
         scope = self._helpers(output)
         self._row: Callable[[Any, Session], Record] = scope["row"]
@@ -132,14 +133,15 @@ class SessionOperator(StatefulOperator):
 
     @property
     def behind_us(self) -> int | None:
-        is_behind = self._ends and self._ends[0][0] < self.watermark_us
+        is_behind = self._ends and (self._ending or self._ends[0][0] < self.watermark_us)
         return self.watermark_us + self._window.lateness_us if is_behind else None
 
     def go_on(self) -> list[Record]:
-        return self._close(self.watermark_us, self.rows_max)
+        return self._close(_HIGH if self._ending else self.watermark_us, self.rows_max)
 
     def finish(self) -> list[Record]:
-        return self._close(_HIGH, None)
+        self._ending = True
+        return self.go_on()
 
     def _close(self, before_us: int, looks: int | None) -> list[Record]:
         """Close the sessions that end before a time, in the order of their ends; look at so many at the most."""

@@ -181,14 +181,28 @@ class KeyedState:
 
         Freeing a million entries at once takes as long as to make something of them.
         """
-        space = self.spaces[name]
-        self._place(name, space, [])
-        groups = self._groups(name, space)
+        groups = self.groups_in(name)
         taken: list[tuple[Any, Any]] = []
         while groups and len(taken) < limit:
-            _, ids = groups.popitem()
-            taken += [(each, value) for each in ids if (value := space.pop(each, None)) is not None]
-            space.changed.update(ids)
+            taken += self.take_group(name, next(reversed(groups)))
+        return taken
+
+    def groups_in(self, name: Name) -> dict[int, dict[Any, None]]:
+        """The ids of a space by key group, perhaps with some that are removed."""
+        space = self.spaces[name]
+        self._place(name, space, [])
+        return self._groups(name, space)
+
+    def group_of(self, name: Name, group: int) -> list[tuple[Any, Any]]:
+        """The entries of one key group of a space."""
+        space, ids = self.spaces[name], self.groups_in(name).get(group, {})
+        return [(each, value) for each in ids if (value := space.get(each)) is not None]
+
+    def take_group(self, name: Name, group: int) -> list[tuple[Any, Any]]:
+        """Remove the entries of one key group of a space, and return them."""
+        space, ids = self.spaces[name], self.groups_in(name).pop(group, {})
+        taken = [(each, value) for each in ids if (value := space.pop(each, None)) is not None]
+        space.changed.update(ids)
         return taken
 
     def __len__(self) -> int:
