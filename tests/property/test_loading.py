@@ -17,7 +17,7 @@ from penstock.engine.state.moving import Ahead, Loaded
 from penstock.engine.state.regrouping import Regrouped
 from penstock.operators import StatefulOperator
 from penstock.operators.base import Result
-from penstock.operators.keyed.loading import Loading
+from penstock.operators.keyed.loading import Loading, parts
 from penstock.operators.keys import key_group
 from penstock.pipeline.plan import Plan
 from penstock.pipeline.routes import Shift
@@ -189,17 +189,17 @@ def test_key_groups_that_go_to_another_instance_work_on_as_where_they_were(
     ahead = Loaded(spec, 1, shift)
     if loaded and ahead.can_load:
         # Some files were loaded ahead; the last one is read when the instance is built.
-        made = [Loaded(spec, 0, shift), ahead]
+        made = [parting := Loaded(spec, 0, shift), ahead]
         cuts = [max(0, len(log) - loaded) for log in (old_log, new_log)]
-        for each, log, files in ((made[0], 0, old_log), (ahead, 0, old_log), (ahead, 1, new_log)):
-            for file in files[: cuts[log]]:
-                each.begin(log, file)
+        for taking, number, files in ((parting, 0, old_log), (ahead, 0, old_log), (ahead, 1, new_log)):
+            for file in files[: cuts[number]]:
+                taking.begin(number, file)
                 for piece in file.pieces:
-                    each.apply(log, piece)
+                    taking.apply(number, piece)
         rests = [old_log[cuts[0] :], new_log[cuts[1] :]]
         ahead.lent = rests[0]
     late = [each.late_records for each in stay.operators]
-    operators = [each.stage.operator for each in made]
+    operators = [each.stage.operator for each in made if isinstance(each.stage.operator, StatefulOperator)]
     for each, operator, rest in zip(made, operators, rests, strict=True):
         each.restore(operator, rest)
     gone = Pair(half, operators, [list(old_log), list(new_log)])
@@ -216,3 +216,17 @@ def test_key_groups_that_go_to_another_instance_work_on_as_where_they_were(
 
 
 halves = {shape: Half(plan_of(made().to(ps.memory()), parallelism=1)) for shape, made in SHAPES.items()}
+
+
+def test_what_a_log_says_of_an_entry_that_has_left_it_is_history() -> None:
+    half = halves["counts"]
+    before, after = half.made(), half.made()
+    step(half, before, (0, 1, 5, 0))
+    held = before.state.whole()
+    before.state.leave(0, [1])
+    _, own, lent = parts([key_group(1) + 1])
+    Loading(after, own).apply(held)
+    other = Loading(after, lent)
+    other.apply(held)
+    other.apply(before.state.flush(1))
+    assert entries(after) == {0: ["1"]}

@@ -10,7 +10,7 @@ from planting import Change, Mutation, Nursery, Patch, find
 
 import penstock.engine.edges as edges
 from penstock.control.recovery import InstanceId
-from penstock.control.shifting import Shifting, Stage
+from penstock.control.shifting import Shifting
 from penstock.engine.edges import EdgeOutput
 from penstock.engine.state.moving import Moves
 from penstock.engine.unit import Unit
@@ -51,8 +51,8 @@ def struck_at(moment: Moment, action: Action, *, few: bool = False) -> Change:
         if found is None:
             return None
         if few:
-            options = replace(found.options, workers=found.options.parallelism)
-            found = replace(found, options=options, partitions=[max(found.partitions, key=len)])
+            found = replace(found, partitions=[max(found.partitions, key=len)])
+        found = replace(found, options=replace(found.options, workers=found.options.parallelism))
         fault = Fault(action, moment, 2 + scenario.seed % 12, 0, 20_000)
         return replace(found, faults=[fault], delivered=False)
 
@@ -105,20 +105,7 @@ def the_log_of_the_new_instance_lacks_what_has_come(patch: Patch) -> None:
     patch.setattr(KeyedState, "restore_with", restore_with)
 
 
-@bugs.planted_with(struck_at(Moment.EPOCH_DONE, Action.KILL_IT))
-def a_recovery_gives_up_what_producers_follow(patch: Patch) -> None:
-    original = Shifting.on_recovery
-
-    def on_recovery(self: Shifting) -> None:
-        if self.now is not None and self.now.stage is Stage.MARKED:
-            self._plan.routes.remove(self.now.shift)
-            self.now = None
-        original(self)
-
-    patch.setattr(Shifting, "on_recovery", on_recovery)
-
-
-@bugs.planted_with(struck_at(Moment.EPOCH_DONE, Action.KILL_OTHER))
+@bugs.planted_with(struck_at(Moment.HOLDING, Action.KILL_OTHER))
 def who_holds_goes_on_after_a_recovery(patch: Patch) -> None:
     patch.setattr(Moves, "holds", lambda self, key, epoch: False)
 

@@ -57,6 +57,16 @@ class HotGroups:
         for told in self._told.values():
             told.pop(worker, None)
 
+    def shares(self, unit: int) -> dict[int, float]:
+        """Share of a unit's records that its hottest key groups have, as far as enough was told."""
+        found: dict[int, float] = {}
+        for edge in self._plan.inputs(unit):
+            told = self._told.get(edge.id, {})
+            if sum(each for each, _ in told.values()) >= SAMPLES_MIN:
+                # Of several inputs nobody knows which one costs more: a group is as hot as it is in the hottest.
+                found |= {group: max(share, found.get(group, 0.0)) for group, (share, _) in shares(told).items()}
+        return found
+
     def found(self) -> list[HotGroup]:
         """Groups that are hot now, the hottest first."""
         hot: list[HotGroup] = []

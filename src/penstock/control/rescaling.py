@@ -181,6 +181,11 @@ class Rescaling:
         return self.shifting.is_busy or (self.move is not None and self.move.step in (Step.HOLDING, Step.RELEASING))
 
     @property
+    def is_moving(self) -> bool:
+        """Whether a column or key groups are on their way, or about to be."""
+        return self.move is not None or not self.shifting.is_idle
+
+    @property
     def is_releasing(self) -> bool:
         """Whether a column belongs to its new owner, and its old one may still be at it."""
         return self.move is not None and self.move.step is Step.RELEASING

@@ -73,11 +73,19 @@ class Loading:
             for stored in ids:
                 each = tuple(stored) if state.several else stored
                 left.pop(each, None)
-                before = space.pop(each, None) if space is not None else None
-                if before is not None and tell is not None:
+                before = space.get(each) if space is not None else None
+                if space is None or before is None or not self._is_mine(name, each, before):
+                    continue
+                del space[each]
+                if tell is not None:
                     tell(name, each, None, before)
         for name, entries in piece.entries:
             self._take(name, entries, tell)
+
+    def _is_mine(self, name: Name, each: Any, value: Any) -> bool:
+        """Whether this log has brought an entry: what it says of one that another log has brought is history."""
+        part, key_of = self._part, self._operator.state.key_of
+        return part is None or part.takes(key_group(each if key_of is None else key_of(name, each, value)))
 
     def _drop(self, name: Name, space: Space, tell: Tell | None) -> None:
         """A space of this log is gone; what other logs have brought into it stays."""
