@@ -268,6 +268,10 @@ class EdgeInput(ABC):
         """Whether nobody waits for it: all of its lanes are idle, or it has ended."""
         return self._has_ended or len(self.idle_lanes) == len(self.lanes)
 
+    def is_silent(self, lane: int) -> bool:
+        """Whether a lane is not waited for here."""
+        return self._has_ended or lane in self.idle_lanes
+
     def hear(self, origin: Origin) -> None:
         """Take note of what came with some records about event time."""
         self.event_time_us = later(self.event_time_us, origin.event_time_us)

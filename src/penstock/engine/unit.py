@@ -466,7 +466,7 @@ class Unit:
             output.records_written = written
         self._span.epoch = last.epoch + 1
         self._next_id = last.next_id
-        for origin in told:
+        for origin in told if not self.finished else ():
             self._tell(origin)
 
     def begin_after(self, epoch: int) -> None:

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from penstock.engine.chain import ClockNs
 from penstock.engine.guard import Guard
 from penstock.engine.share import Share, Snapshots
+from penstock.engine.silence import Silence
 from penstock.engine.snapshot import Persist
 from penstock.engine.ways.desk import Begin, Called, Cancel
 from penstock.errors import OperationFailed, PenstockError, WorkerFailed
@@ -110,7 +111,7 @@ class WorkerMachine:
         self._restoring: m.Start | m.Rollback | None = None
         self._early: list[Sequence[bytes]] = []
         self._early_bytes = 0
-        self._heard_us = now_us
+        self._silence = Silence(plan.options.silence_us, now_us)
         self._beat_us = self._pulse_us = 0
         self._pulse_every_us = max(PULSE_US, plan.workers * 1_000_000 // PULSES_PER_S)
         self._present_us = now_us
@@ -149,7 +150,7 @@ class WorkerMachine:
                 self._link.tell(m.encode(m.Present(worker=who.worker, incarnation=who.incarnation)))
         except _FAILURES as error:
             self.fail(error, now_us)
-        if now_us - self._heard_us > self.plan.options.silence_us:
+        if self._silence.is_too_long(now_us):
             self.ended = True  # no process is left behind when the driver is gone
         if self._leaving_us is not None and (self._link.is_confirmed or now_us >= self._last_word_us):
             self.ended = True
@@ -182,7 +183,7 @@ class WorkerMachine:
             header = decode_header(frames[1])
             if header.link != self.identity.incarnation:
                 return
-            self._heard_us = now_us
+            self._silence.heard(now_us)
             for packed in self._link.receive(header, frames[2] if len(frames) > 2 else None, now_us):
                 self._on_driver(m.decode_to_worker(packed), now_us)
         elif self.share is None or self._restoring is not None:

@@ -81,6 +81,11 @@ def _limit(precision: int, scale: int) -> Decimal:
     return Decimal((0, (1,), precision - scale))
 
 
+def negated(value: Decimal) -> Decimal:
+    """The decimal with the other sign, all digits of it: ``-value`` rounds to 28."""
+    return value.copy_negate() if value else value.copy_abs()
+
+
 def rounded(value: Decimal, kind: DataType) -> Decimal:
     """A decimal of a type, rounded half up; too many digits raise."""
     made = value.quantize(_quantum(kind.scale), context=CONTEXT) if value.is_finite() else value
