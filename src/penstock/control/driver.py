@@ -455,5 +455,6 @@ class DriverMachine:
         report, scheduler = self.loop.report(), self.scheduler
         report.workers = self.staffing.view(scheduler.members, len(scheduler.rescaling.wanted))
         report.workers.hot = self._hot.found()
+        report.workers.shifts = list(scheduler.rescaling.shifting.reports)
         report.actions = list(self._actions)
         return report

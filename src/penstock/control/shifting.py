@@ -75,6 +75,10 @@ class ShiftReport(msgspec.Struct):
     loaded_bytes: int
     reason: str
 
+    def __str__(self) -> str:
+        groups = f"{self.groups} key group{'s' * (self.groups != 1)} of {self.operation}"
+        return f"{groups} have gone from instance {self.old} to {self.new}, pause {self.pause_ms:.0f} ms"
+
 
 class Stage(Enum):
     """How far a shift has come."""
