@@ -52,7 +52,7 @@ def lazily(
             value: object = import_module(modules[name])
         elif name in homes:
             value = getattr(import_module(homes[name]), name)
-        elif missing is not None and not name.startswith("_"):
+        elif missing is not None and not name.startswith("__"):
             raise missing(name)
         else:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=itself)

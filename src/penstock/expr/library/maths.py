@@ -10,12 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import BadRecord
-from penstock.expr.functions import INT64_MAX, INT64_MIN, overflow, remainder, zero_divisor
-from penstock.expr.numbers import CONTEXT, common_number, rounded
+from penstock.errors import ArithmeticFailed, BadRecord
+from penstock.expr.column import Op
+from penstock.expr.functions import INT64_MAX, INT64_MIN, float_remainder, overflow, remainder, zero_divisor
+from penstock.expr.numbers import CONTEXT, arithmetic_type, common_number, negated, rounded
 from penstock.expr.table import define, same
 from penstock.expr.typed import Typed
-from penstock.types import BIGINT, BINARY, DOUBLE, INT, STRING, DataType, TypeKind, decimal_of, float32
+from penstock.types import BIGINT, BINARY, DOUBLE, FLOAT, INT, STRING, DataType, TypeKind, decimal_of, float32
 
 add = define("numbers")
 _NAN = math.nan
@@ -191,15 +192,13 @@ def _sign(value: Any) -> float:
 
 def pmod(node: Typed) -> Callable[..., Any]:
     """A remainder that is not negative where the divisor is positive."""
-    kind = node.type
+    modulo = float_remainder if node.type.is_fractional else remainder
 
     def compute(dividend: Any, divisor: Any) -> Any:
         if not divisor:
             zero_divisor(dividend)
-        rest = math.fmod(dividend, divisor) if kind.is_fractional else remainder(dividend, divisor)
-        if rest < 0:
-            rest = math.fmod(rest + divisor, divisor) if kind.is_fractional else remainder(rest + divisor, divisor)
-        return rest
+        rest = modulo(dividend, divisor)
+        return modulo(rest + divisor, divisor) if rest < 0 else rest
 
     return compute
 
@@ -310,12 +309,25 @@ def _div(left: int, right: int) -> int:
     return made if INT64_MIN <= made <= INT64_MAX else overflow(made)
 
 
+_SYMBOLS = {"+": Op.ADD, "-": Op.SUB, "*": Op.MUL, "/": Op.DIV}
+
+
+def _attempt_type(symbol: str) -> Callable[[Sequence[Typed]], DataType]:
+    return lambda args: arithmetic_type(_SYMBOLS[symbol], args[0], args[1])
+
+
 def _attempt(symbol: str) -> Callable[[Typed], Callable[[Any, Any], Any]]:
     def make(node: Typed) -> Callable[[Any, Any], Any]:
         kind = node.type
+        if kind.kind is TypeKind.DECIMAL:
+            return _attempt_decimal(symbol, kind)
+        convert = float if kind.is_fractional else int
+        if kind == FLOAT:
+            return _attempt_float(symbol)
 
         def compute(a: Any, b: Any) -> Any:
-            if symbol in "/%" and not b:
+            a, b = convert(a), convert(b)
+            if symbol == "/" and not b:
                 return None
             made = a + b if symbol == "+" else a - b if symbol == "-" else a * b if symbol == "*" else a / b
             if not kind.is_integer:
@@ -328,8 +340,29 @@ def _attempt(symbol: str) -> Callable[[Typed], Callable[[Any, Any], Any]]:
     return make
 
 
+def _attempt_decimal(symbol: str, kind: DataType) -> Callable[[Any, Any], Any]:
+    operate = {"+": CONTEXT.add, "-": CONTEXT.subtract, "*": CONTEXT.multiply, "/": CONTEXT.divide}[symbol]
+
+    def compute(a: Any, b: Any) -> Any:
+        try:
+            return None if symbol == "/" and not b else rounded(operate(Decimal(a), Decimal(b)), kind)
+        except ArithmeticFailed:
+            return None
+
+    return compute
+
+
+def _attempt_float(symbol: str) -> Callable[[Any, Any], Any]:
+    def compute(a: Any, b: Any) -> Any:
+        return float32(a + b if symbol == "+" else a - b if symbol == "-" else a * b)
+
+    return compute
+
+
 def _absolute(node: Typed) -> Callable[[Any], Any]:
     kind = node.type
+    if kind.kind is TypeKind.DECIMAL:
+        return Decimal.copy_abs
     if not kind.is_integer:
         return abs
     low, high = kind.bounds()
@@ -338,6 +371,8 @@ def _absolute(node: Typed) -> Callable[[Any], Any]:
 
 def _negative(node: Typed) -> Callable[[Any], Any]:
     kind = node.type
+    if kind.kind is TypeKind.DECIMAL:
+        return negated
     if not kind.is_integer:
         return lambda value: -value
     low, _ = kind.bounds()
@@ -400,13 +435,13 @@ add(
 add("pmod", "c:number c:number", _common, make=pmod, coerce="")
 add("div", "l:bigint l:bigint", BIGINT, _div, sql="div")
 add("factorial", "c:int", BIGINT, factorial, nullable=True)
-add("hex", "c:any", STRING, _hex)
+add("hex", "c:hexable", STRING, _hex)
 add("unhex", "c:string", BINARY, _unhex, nullable=True)
 add("bin", "c:bigint", STRING, lambda value: f"{value & 0xFFFFFFFFFFFFFFFF:b}")
 add("conv", "c:string l:int l:int", STRING, conv, nullable=True)
-add("shiftleft", "c:integer l:int", same(), make=_shift("left"))
-add("shiftright", "c:integer l:int", same(), make=_shift("right"))
-add("shiftrightunsigned", "c:integer l:int", same(), make=_shift("unsigned"))
+add("shiftleft", "c:wide l:int", same(), make=_shift("left"))
+add("shiftright", "c:wide l:int", same(), make=_shift("right"))
+add("shiftrightunsigned", "c:wide l:int", same(), make=_shift("unsigned"))
 add("bitwise_not", "c:integer", same(), source="~{0}", sql="~")
 add("bitwiseAND", "c:integer l:integer", _common, source="({0} & {1})")
 add("bitwiseOR", "c:integer l:integer", _common, source="({0} | {1})")
@@ -418,9 +453,9 @@ add("isnan", "c:double", "boolean", lambda v: v is not None and v != v, strict=F
 add(
     "nanvl", "c:double c:double", DOUBLE, lambda a, b: b if a is not None and a != a else a, strict=False, nullable=True
 )
-add("try_add", "c:number c:number", _common, make=_attempt("+"), nullable=True)
-add("try_subtract", "c:number c:number", _common, make=_attempt("-"), nullable=True)
-add("try_multiply", "c:number c:number", _common, make=_attempt("*"), nullable=True)
-add("try_divide", "c:double c:double", DOUBLE, make=_attempt("/"), nullable=True)
+add("try_add", "c:number c:number", _attempt_type("+"), make=_attempt("+"), nullable=True)
+add("try_subtract", "c:number c:number", _attempt_type("-"), make=_attempt("-"), nullable=True)
+add("try_multiply", "c:number c:number", _attempt_type("*"), make=_attempt("*"), nullable=True)
+add("try_divide", "c:number c:number", _attempt_type("/"), make=_attempt("/"), nullable=True)
 add("e", "", DOUBLE, lambda: math.e)
 add("pi", "", DOUBLE, lambda: math.pi)

@@ -78,7 +78,7 @@ def _split_of(node: Typed) -> Any:
 
 def _split_columns(text: Any, pattern: Any, limit: Any = None) -> Any:
     """Arrow's own split where the separator is plain; None: the record form has to."""
-    separator = pattern.as_py()
+    separator = pattern.as_py() if isinstance(pattern, pa.Scalar) else None
     if limit is not None or not separator or (separator != " " and re.escape(separator) != separator):
         return None
     return pc.split_pattern(text, pattern=separator)
@@ -257,10 +257,15 @@ def _format_string(node: Typed) -> Any:
     return partial(format_string, [text_of(arg.type) for arg in node.args[1:]])
 
 
+_PLACES_MAX = 1000
+
+
 def format_number(value: Any, places: int) -> str | None:
     """A number with commas between thousands."""
     if places < 0:
         return None
+    if places > _PLACES_MAX:
+        raise BadRecord(f"a number with {places} places is too long.")
     return format(value, f",.{places}f") if value == value else "NaN"
 
 
@@ -418,9 +423,9 @@ add("initcap", "c:string", STRING, initcap)
 add("length char_length character_length len", "c:text", INT, source="len({0})", kernel=_length)
 add("octet_length", "c:text", INT, _overlaid, kernel=pc.binary_length)
 add("bit_length", "c:text", INT, lambda value: 8 * _overlaid(value))
-add("concat", "c:sequence*", _join_type, make=_concat_of, kernel=_concat_kernel)
-add("concat_ws", "l:string c:any*", STRING, concat_ws, strict=False, nullable=True)
-add("substring substr", "c:sequence c:int c:int?", same(), substring)
+add("concat", "c:sequence*", _join_type, make=_concat_of, kernel=_concat_kernel, coerce="concat")
+add("concat_ws", "l:string c:joined*", STRING, concat_ws, strict=False, nullable=True)
+add("substring substr", "c:text c:int c:int?", same(), substring)
 add("left", "c:string c:int", STRING, lambda text, n: text[: max(n, 0)])
 add("right", "c:string c:int", STRING, lambda text, n: text[-n:] if n > 0 else "")
 add("substring_index", "c:string l:string l:int", STRING, substring_index)
@@ -435,9 +440,9 @@ add("regexp_count", "c:string c:string", INT, lambda text, p: sum(1 for _ in jav
 add("rlike regexp regexp_like", "c:string c:string", "boolean", regexp_like)
 add("like", "c:string c:string c:string?", "boolean", _like)
 add("ilike", "c:string c:string c:string?", "boolean", _ilike)
-add("contains", "c:text c:text", "boolean", source="{1} in {0}")
-add("startswith", "c:text c:text", "boolean", source="{0}.startswith({1})")
-add("endswith", "c:text c:text", "boolean", source="{0}.endswith({1})")
+add("contains", "c:text c:text", "boolean", source="{1} in {0}", coerce="common")
+add("startswith", "c:text c:text", "boolean", source="{0}.startswith({1})", coerce="common")
+add("endswith", "c:text c:text", "boolean", source="{0}.endswith({1})", coerce="common")
 add("lpad", "c:string l:int l:string?", STRING, lambda text, n, fill=" ": pad(text, n, fill, left=True))
 add("rpad", "c:string l:int l:string?", STRING, lambda text, n, fill=" ": pad(text, n, fill, left=False))
 add("instr", "c:string l:string", INT, source="({0}.find({1}) + 1)")

@@ -93,8 +93,6 @@ def _to_timestamp(node: Typed) -> Callable[..., int | None]:
         return lambda value, _pattern=None: value
     if node.args[0].type == DATE:
         return lambda value, _pattern=None: value * DAY_US
-    if node.args[0].type.is_numeric:
-        raise TypeMismatch(what="to_timestamp reads text.", hint="Use F.timestamp_seconds() for numbers.")
     return lambda text, pattern=None: text_to_timestamp(text) if pattern is None else reader(pattern)(text)
 
 
@@ -211,6 +209,19 @@ _ADD_UNITS = {**_STEPS, "WEEK": 7 * DAY_US}
 _ADD_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 
 
+def _by_unit(result: DataType) -> Callable[[Sequence[Typed]], DataType]:
+    """The result, where the unit is known: Spark has it as a word, not as a value."""
+
+    def check(args: Sequence[Typed]) -> DataType:
+        unit = args[0].payload
+        if not isinstance(unit, str) or unit.upper() not in (*_ADD_UNITS, *_ADD_MONTHS):
+            known = ", ".join((*_ADD_UNITS, *_ADD_MONTHS))
+            raise TypeMismatch(what=f"{unit!r} is not a unit of time.", hint=f"Units: {known}.")
+        return result
+
+    return check
+
+
 def _timestamp_add(unit: str, count: int, time_us: int) -> int:
     word = unit.upper()
     if word in _ADD_UNITS:
@@ -244,9 +255,9 @@ add("minute", "c:timestamp", INT, lambda t: t // 60_000_000 % 60, kernel=_clock(
 add("second", "c:timestamp", INT, lambda t: t // 1_000_000 % 60, kernel=_clock(pc.second))
 add("date_trunc", "l:string c:timestamp", TIMESTAMP, make=_trunc_of, nullable=True, kernel=_trunc_kernel)
 add("date_format", "c:time l:string", STRING, make=_date_format)
-add("to_timestamp", "c:any l:string?", TIMESTAMP, make=_to_timestamp)
-add("to_date", "c:any l:string?", DATE, make=_to_date)
-add("unix_timestamp to_unix_timestamp", "c:any l:string?", BIGINT, make=_unix_timestamp)
+add("to_timestamp", "c:timely l:string?", TIMESTAMP, make=_to_timestamp)
+add("to_date", "c:timely l:string?", DATE, make=_to_date)
+add("unix_timestamp to_unix_timestamp", "c:timely l:string?", BIGINT, make=_unix_timestamp)
 add("from_unixtime", "c:bigint l:string?", STRING, _from_unixtime)
 add("from_utc_timestamp", "c:timestamp l:string", TIMESTAMP, utc_to_local)
 add("to_utc_timestamp", "c:timestamp l:string", TIMESTAMP, local_to_utc)
@@ -264,8 +275,20 @@ add(
 )
 add("make_timestamp", "c:int c:int c:int c:int c:int c:number l:string?", TIMESTAMP, make_timestamp)
 add("extract date_part datepart", "l:string c:time", _part_type, make=_date_part, sql="date_part")
-add("timestamp_add timestampadd", "l:string c:bigint c:timestamp", TIMESTAMP, _timestamp_add, sql="timestampadd")
-add("timestamp_diff timestampdiff", "l:string c:timestamp c:timestamp", BIGINT, _timestamp_diff, sql="timestampdiff")
+add(
+    "timestamp_add timestampadd",
+    "l:string c:bigint c:timestamp",
+    _by_unit(TIMESTAMP),
+    _timestamp_add,
+    sql="timestampadd",
+)
+add(
+    "timestamp_diff timestampdiff",
+    "l:string c:timestamp c:timestamp",
+    _by_unit(BIGINT),
+    _timestamp_diff,
+    sql="timestampdiff",
+)
 add(
     "_plus_us",
     "c:timestamp l:bigint",
