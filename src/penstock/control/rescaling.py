@@ -46,6 +46,7 @@ import msgspec
 from penstock.control.loads import Loads
 from penstock.control.placing import host_of, next_move, spread, taken_over
 from penstock.control.recovery import InstanceId
+from penstock.control.shifting import Shifting
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 
@@ -107,7 +108,7 @@ class Move:
     loaded_bytes: int = 0
 
 
-Order = tuple[int, m.Prepare | m.Hold | m.Release]
+Order = tuple[int, m.Prepare | m.Hold | m.Reroute | m.Release]
 """To which worker, and what."""
 
 
@@ -127,6 +128,8 @@ class Rescaling:
         self._began_us = began_us
         self._number = 0
         self.loads = Loads(plan)
+        self.shifting = Shifting(plan, began_us)
+        """Key groups on their way; never while a column is."""
         self._hosts: dict[int, str] = {}
         """Machine of each worker."""
 
@@ -175,7 +178,12 @@ class Rescaling:
     @property
     def is_busy(self) -> bool:
         """Whether no epoch may begin: somebody gets ready to hold behind it, or a column is between two workers."""
-        return self.move is not None and self.move.step in (Step.HOLDING, Step.RELEASING)
+        return self.shifting.is_busy or (self.move is not None and self.move.step in (Step.HOLDING, Step.RELEASING))
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a column or key groups are on their way, or about to be."""
+        return self.move is not None or not self.shifting.is_idle
 
     @property
     def is_releasing(self) -> bool:
@@ -185,7 +193,7 @@ class Rescaling:
     def instances(self) -> set[InstanceId]:
         """What moves, if its placement has changed and not everyone has confirmed it."""
         if self.move is None or self.move.step not in (Step.RELEASING, Step.MOVING):
-            return set()
+            return self.shifting.instances()
         return self.of_column(self.move.column)
 
     def of_column(self, column: int) -> set[InstanceId]:
@@ -217,10 +225,13 @@ class Rescaling:
         stored : mapping
             The snapshots of the last commit by instance.
         """
+        if self.shifting.now is not None:
+            return [*self.shifting.advance(committed, pending, stored)]
         if self.move is None:
             found = self.choose(members)
             if found is None:
-                return []
+                self._number += self.shifting.wanted is not None
+                return [*self.shifting.begin(self._number, committed, stored, now_us)]
             self._number += 1
             column, new = found
             self.move = Move(self._number, column, self._plan.worker_of(column), new, now_us, asked_epoch=committed)
@@ -242,6 +253,7 @@ class Rescaling:
 
     def on_prepared(self, message: m.Prepared) -> None:
         """The new owner has loaded what it was told to."""
+        self.shifting.on_prepared(message)
         move = self.move
         if move is not None and (move.number, move.new) == (message.move, message.worker):
             move.prepared_epoch = max(move.prepared_epoch, message.epoch)
@@ -249,6 +261,8 @@ class Rescaling:
 
     def on_holding(self, message: m.Holding, now_us: int) -> bool:
         """The old owner will hold: say whether the marker can be sent now."""
+        if self.shifting.now is not None:
+            return self.shifting.on_holding(message, now_us)
         move = self.move
         if move is None or move.step is not Step.HOLDING or (move.number, move.epoch) != (message.move, message.epoch):
             return False
@@ -278,11 +292,13 @@ class Rescaling:
 
     def on_recovery(self) -> None:
         """Everyone rolls back: what holds goes on, and a column whose placement has changed is among what is built."""
+        self.shifting.on_recovery()
         if self.move is not None and self.move.step is not Step.MOVING:
             self.move = None
 
     def on_resumed(self, members: Collection[int], now_us: int) -> set[int]:
         """Everyone is where it should be: return the workers that can leave."""
+        self.shifting.on_resumed(now_us)
         move = self.move
         if move is not None and move.step is Step.MOVING:
             self.move = None
@@ -310,4 +326,5 @@ class Rescaling:
         self.wanted.discard(worker)
         self.wanted |= set() if self.wanted else set(others)
         self.move = None
+        self.shifting.on_recovery()
         return True

@@ -35,7 +35,7 @@ from penstock.engine.samples import Tap
 from penstock.engine.shedding import Shedding
 from penstock.engine.snapshot import Capture, OpCounters, UnitSnapshot
 from penstock.engine.state import Copier
-from penstock.engine.state.moving import Loaded
+from penstock.engine.state.moving import Ahead
 from penstock.engine.switch import Switch, Switches
 from penstock.engine.times import Times
 from penstock.engine.ways import Calls, Here, Replicas, Slots, Way
@@ -69,7 +69,7 @@ class Unit:
         clock_ns: ClockNs,
         pool: SlotPool,
         desk: Desk | None = None,
-        ahead: Loaded | None = None,
+        ahead: Ahead | None = None,
     ) -> None:
         self.spec, self.plan, self.instance = spec, plan, instance
         self.outputs = outputs
@@ -466,7 +466,7 @@ class Unit:
             output.records_written = written
         self._span.epoch = last.epoch + 1
         self._next_id = last.next_id
-        for origin in told:
+        for origin in told if not self.finished else ():
             self._tell(origin)
 
     def begin_after(self, epoch: int) -> None:

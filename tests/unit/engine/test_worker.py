@@ -142,11 +142,24 @@ def test_figures_are_told_at_once_and_in_their_rhythm() -> None:
 
 def test_it_ends_by_itself_when_the_driver_is_silent() -> None:
     play = Play().started()
-    play.now_us += play.plan.options.silence_us
-    play.machine.step(play.now_us)
-    assert not play.machine.ended
+    for _ in range(play.plan.options.silence_us // HEARTBEAT_US):
+        play.now_us += HEARTBEAT_US
+        play.machine.step(play.now_us)
+        assert not play.machine.ended
     play.now_us += 1
     play.machine.step(play.now_us)
+    assert play.machine.ended
+
+
+def test_it_does_not_end_because_the_whole_machine_stood_still() -> None:
+    """The driver stood still too, and has not spoken yet; if it is gone that shows when it stays silent from now on."""
+    play = Play().started()
+    play.now_us += 2 * play.plan.options.silence_us
+    play.machine.step(play.now_us)
+    assert not play.machine.ended
+    for _ in range(play.plan.options.silence_us // HEARTBEAT_US):
+        play.now_us += HEARTBEAT_US
+        play.machine.step(play.now_us)
     assert play.machine.ended
 
 

@@ -406,13 +406,13 @@ class ProcessOperator(StatefulOperator):
     def on_loaded(self, name: Any, each: Any, value: Any, before: Any) -> None:
         self.table.loaded(name, each, value, before)
 
-    def caught_up(self, header: Any) -> None:
-        self.watermark_us, self.late_records, layouts = header
-        self.table.prepare([layouts])
-
-    def restored(self, headers: Sequence[Any]) -> None:
+    def caught_up(self, headers: Sequence[Any]) -> None:
         self.watermark_us = max(watermark_us for watermark_us, _, _ in headers)
         self.late_records = sum(late_records for _, late_records, _ in headers)
+        self.table.prepare([layouts for _, _, layouts in headers])
+
+    def restored(self, headers: Sequence[Any]) -> None:
+        self.caught_up(headers)
         self.table.restored([layouts for _, _, layouts in headers])
         if self._waiting is not None:
             self._waiting.restored()
