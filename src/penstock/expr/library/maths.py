@@ -162,14 +162,11 @@ def _whole(mode: str, function: Callable[[float], int]) -> Callable[[Typed], Cal
             return lambda value: value
 
         def of_fraction(value: float) -> int:
-            # Java's conversion to a long stops at its ends, and NaN is 0.
             if value != value:
-                return 0
-            return (
-                max(min(function(value), INT64_MAX), INT64_MIN)
-                if math.isfinite(value)
-                else (INT64_MAX if value > 0 else INT64_MIN)
-            )
+                return 0  # as Java converts it
+            if not -(2.0**63) <= value < 2.0**63:
+                overflow(value)
+            return function(value)
 
         return of_fraction
 
@@ -192,13 +189,27 @@ def _sign(value: Any) -> float:
 
 def pmod(node: Typed) -> Callable[..., Any]:
     """A remainder that is not negative where the divisor is positive."""
-    modulo = float_remainder if node.type.is_fractional else remainder
+    kind = node.type
+    if kind.kind is TypeKind.DECIMAL:
+        return _decimal_pmod(kind)
+    modulo = float_remainder if kind.is_fractional else remainder
 
     def compute(dividend: Any, divisor: Any) -> Any:
         if not divisor:
             zero_divisor(dividend)
         rest = modulo(dividend, divisor)
         return modulo(rest + divisor, divisor) if rest < 0 else rest
+
+    return compute
+
+
+def _decimal_pmod(kind: DataType) -> Callable[..., Any]:
+    def compute(dividend: Any, divisor: Any) -> Decimal:
+        if not divisor:
+            zero_divisor(dividend)
+        by = Decimal(divisor)
+        rest = CONTEXT.remainder(Decimal(dividend), by)
+        return rounded(CONTEXT.remainder(CONTEXT.add(rest, by), by) if rest < 0 else rest, kind)
 
     return compute
 
@@ -399,7 +410,7 @@ for _name, _function in _DOUBLES.items():
 add("sqrt", "c:double", DOUBLE, _safe(math.sqrt), kernel=pc.sqrt)
 add("degrees toDegrees", "c:double", DOUBLE, lambda v: v * 57.29577951308232)
 add("radians toRadians", "c:double", DOUBLE, lambda v: v * 0.017453292519943295)
-add("cot", "c:double", DOUBLE, lambda v: 1 / math.tan(v) if v else math.copysign(math.inf, v))
+add("cot", "c:double", DOUBLE, lambda v: 1 / _safe(math.tan)(v) if v else math.copysign(math.inf, v))
 add("sec", "c:double", DOUBLE, lambda v: 1 / _safe(math.cos)(v))
 add("csc", "c:double", DOUBLE, lambda v: 1 / _safe(math.sin)(v) if v else math.copysign(math.inf, v))
 add("atan2", "c:double c:double", DOUBLE, lambda y, x: math.atan2(y + 0.0, x + 0.0))
@@ -432,7 +443,7 @@ add(
     nullable=True,
     kernel=_whole_kernel(pc.floor),
 )
-add("pmod", "c:number c:number", _common, make=pmod, coerce="")
+add("pmod", "c:number c:number", lambda args: arithmetic_type(Op.MOD, *args), make=pmod)
 add("div", "l:bigint l:bigint", BIGINT, _div, sql="div")
 add("factorial", "c:int", BIGINT, factorial, nullable=True)
 add("hex", "c:hexable", STRING, _hex)
