@@ -32,10 +32,10 @@ from math import ceil
 import msgspec
 
 from penstock.control.hot_groups import HotGroup
-from penstock.control.shifting import ShiftReport
 from penstock.control.laws.forecast import Forecast
 from penstock.control.laws.workers import DRAIN_S, FULL, Headcount, Load, packed
 from penstock.control.loads import Loads, Look
+from penstock.control.shifting import ShiftReport
 from penstock.pipeline.plan import Plan
 
 COMPUTES_MIN = 0.5
