@@ -16,6 +16,7 @@ from penstock.types import (
     BINARY,
     BOOLEAN,
     DATE,
+    DOUBLE,
     INT,
     INTERVAL,
     STRING,
@@ -48,6 +49,8 @@ def elaborate_call(column: Column, elaborate: Elaborate) -> Typed:
         args = _common(column, parameters, args)
     elif function.coerce == "concat" and any(arg is not None and arg.type != BINARY for arg in args):
         args = [arg if arg is None or arg.type == STRING else _as_text(column, arg) for arg in args]
+    if function.coerce == "compare":
+        _check_comparable(column, args)
     if function.coerce in ("element", "place"):
         args = _with_element(column, args, by_place=function.coerce == "place")
     typed = [
@@ -159,7 +162,7 @@ def common_type(column: Column, kinds: Sequence[DataType]) -> DataType:
     """The type in which arguments of one kind meet."""
     target = kinds[0]
     for kind in kinds[1:]:
-        met = _met(target, kind)
+        met = _met_with_text(target, kind)
         if met is None:
             raise TypeMismatch(
                 what=f"{column} brings together {target.ddl} and {kind.ddl}.", hint="Convert one of them with cast()."
@@ -183,10 +186,24 @@ def _met(left: DataType, right: DataType) -> DataType | None:
             return array_of(element)
         key = _met(left.key, right.key)
         return None if key is None else map_of(key, element)
-    if STRING in (left, right):
-        other = right if left == STRING else left
-        return STRING if not other.is_nested and other != BINARY else None
     return None
+
+
+def _met_with_text(left: DataType, right: DataType) -> DataType | None:
+    """Where a text meets something else it is read as that; numbers are then as wide as they get."""
+    if STRING not in (left, right) or left == right:
+        return _met(left, right)
+    other = right if left == STRING else left
+    if other.is_nested:
+        return None
+    return BIGINT if other.is_integer else DOUBLE if other.is_numeric else other
+
+
+def _check_comparable(column: Column, args: Sequence[Typed | None]) -> None:
+    kinds = [arg.type for arg in args if arg is not None]
+    if len(kinds) == 2 and kinds[0] != kinds[1] and not all(kind.is_numeric for kind in kinds):
+        what = f"{column} compares {kinds[0].ddl} with {kinds[1].ddl}."
+        raise TypeMismatch(what=what, hint="Convert one of them with cast().")
 
 
 def _has_array(args: Sequence[Typed | None]) -> bool:
@@ -211,10 +228,7 @@ def _with_element(column: Column, args: list[Typed | None], *, by_place: bool) -
         return args
     inner = kind.element if kind.key is None else kind.key
     assert inner is not None
-    if STRING in (inner, value.type) and inner != value.type:
-        met = None
-    else:
-        met = _met(inner, value.type)
+    met = _met(inner, value.type)
     if met is None:
         what = f"{column}: {value.type.ddl} is compared with {inner.ddl}."
         raise TypeMismatch(what=what, hint="Convert one of them with cast().")

@@ -113,8 +113,9 @@ class Function:
     variables: Callable[[Sequence[Typed]], list[DataType]] | None = None
     sql: str = ""
     coerce: str = ""
-    """How arguments meet: ``common`` gives those of kind any one type, ``concat`` what `concat` joins, ``element`` what
-    an array holds and the last argument; with ``place`` that is the place in an array, or the key of a map."""
+    """How arguments meet: ``common`` gives those of kind any one type, ``concat`` what `concat` joins; ``compare``
+    leaves them as they are; ``element`` brings what an array holds and the last argument together, with ``place``
+    only where that is the key of a map."""
     aliases: tuple[str, ...] = field(default=())
 
     @property

@@ -30,6 +30,13 @@ def _extreme(choose: Callable[..., Any]) -> Callable[[Typed], Callable[..., Any]
     return make
 
 
+def _null_if(value: Any, other: Any) -> Any:
+    """The value, unless both are equal; a whole number and a double are compared as doubles."""
+    if type(other) is float and value is not None:
+        return None if float(value) == other or (value != value and other != other) else value
+    return None if other is not None and value == other else value
+
+
 def _zero_if_null(node: Typed) -> Callable[[Any], Any]:
     kind = node.type
     zero: Any = 0.0 if kind.is_fractional else 0
@@ -63,7 +70,7 @@ add(
     nullable=True,
     coerce="common",
 )
-add("nullif", "c:any c:any", same(), lambda a, b: None if a == b else a, strict=False, nullable=True, coerce="common")
+add("nullif", "c:any c:any", same(), _null_if, strict=False, nullable=True, coerce="compare")
 add("equal_null", "c:any c:any", BOOLEAN, lambda a, b: a == b or (a != a and b != b), strict=False, coerce="common")
 add("zeroifnull", "c:number", same(), make=_zero_if_null, strict=False)
 add("nullifzero", "c:number", same(), lambda a: a or None, nullable=True)

@@ -279,8 +279,8 @@ class Simulation:
         self.refused += scheduler.refused_messages
         self.moves += len(scheduler.rescaling.reports)
         self.shifts += len(scheduler.rescaling.shifting.reports)
-        gone = [*scheduler.rescaling.reports, *scheduler.rescaling.shifting.reports]
-        self.loaded += sum(each.loaded_bytes > 0 for each in gone)
+        self.loaded += sum(each.loaded_bytes > 0 for each in scheduler.rescaling.reports)
+        self.loaded += sum(each.loaded_bytes > 0 for each in scheduler.rescaling.shifting.reports)
         scaled = [each for each in driver.machine.staffing.decisions if each.inputs]
         self.grown += sum(each.workers > each.before for each in scaled)
         self.shrunk += sum(each.workers < each.before for each in scaled)
