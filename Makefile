@@ -4,6 +4,8 @@ PROCESSES ?= 4
 BIN := .venv/bin
 STAMP := .venv/.installed
 ARCHIVE := .venv/spark.jsa
+# Where Python is told to write no bytecode, each of many processes would compile every module that it imports.
+COMPILE := $(BIN)/python -m compileall -q src bench/penstock_bench
 
 .PHONY: setup demo test test-oldest lint types house simulate bench services docs clean lock
 
@@ -20,6 +22,7 @@ test: setup ## lint, types, and every test, those on real Spark included; PROCES
 	$(MAKE) --no-print-directory lint
 	sh scripts/servers.sh
 	-$(MAKE) --no-print-directory $(ARCHIVE)
+	$(COMPILE)
 	$(BIN)/pytest -n $(PROCESSES) --no-loadscope-reorder
 
 $(ARCHIVE): $(STAMP) scripts/archive.py
@@ -45,6 +48,7 @@ simulate: setup ## a job under faults in made-up time: SEED=7 replays one seed, 
 		$(if $(SEED),--seed $(SEED),--first $(or $(FIRST),0) --count $(or $(COUNT),1000))
 
 bench: setup ## the short set of measurements; writes benchmarks/results/latest.json
+	$(COMPILE)
 	$(BIN)/penstock bench study short --out benchmarks/results
 
 services: setup ## real servers to try things out with: Redis, PostgreSQL, Kafka; says where they are, ends them at Ctrl-C

@@ -3,7 +3,7 @@
 Latency at a fixed rate, counted from when a record was scheduled, after a warm-up. ``join``: 20,000 + 20,000 records/s
 of two streams, by key within a second. ``distinct``: drop_duplicates over a million keys within ten minutes, at 50,000
 records/s. ``count``: a running count of a million keys, at 20,000 records/s. ``carried``: how many records/s a running
-count takes, with a thousand and with a million keys. ``close``: how long records wait that pass by a window of a million
+count takes, with a thousand and with a million keys. ``close``: how long records wait that pass by a window of many
 keys as it closes; ``kept``: one that is kept after that; ``early``: one with early results.
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock import functions as F
-from penstock.expr import aggregation
+from penstock.expr import aggregation, generating
 from penstock.expr.table import FUNCTIONS
 
 PAGE = Path(__file__).parents[1] / "docs" / "functions.md"
@@ -37,7 +37,6 @@ INSTEAD = {
         ("rand", "randn", "uuid", "monotonically_increasing_id"), "another value each time: a replay would differ"
     ),
     **dict.fromkeys(("current_date", "current_timestamp", "now"), "depends on when it is computed; use a column"),
-    **dict.fromkeys(("explode", "explode_outer", "posexplode"), "the verb `stream.explode(…)`"),
     **dict.fromkeys(("row_number", "rank", "dense_rank", "lag", "lead", "ntile"), "a stream has no end to rank up to"),
     **dict.fromkeys(("udf", "pandas_udf"), "`stream.map(…)` and `@ps.op`"),
     "broadcast": "tables of `lookup` are everywhere",
@@ -65,6 +64,11 @@ def page() -> str:
         lines += [f"**{group[0].upper()}{group[1:]}** ({len(names)}): {', '.join(f'`{name}`' for name in names)}", ""]
     names = sorted(aggregation.FUNCTIONS, key=str.lower)
     lines += [f"**Aggregates** ({len(names)}), in `group_by(…).agg(…)`: {', '.join(f'`{name}`' for name in names)}", ""]
+    made = ", ".join(f"`{name}`" for name in generating.FUNCTIONS)
+    lines += [
+        f"**Records of elements** ({len(generating.FUNCTIONS)}), as a column of `select` or `with_columns`: {made}",
+        "",
+    ]
     special = "`col`, `column`, `lit`, `expr`, `when`, `coalesce`, `struct`, `from_json`, `make_interval`, `window`"
     special += ", `session_window`"
     lines += [
@@ -82,7 +86,8 @@ def page() -> str:
         "",
         "No value differs. What Python cannot hold raises instead: text that is not UTF-8 (a cast of binary to string), years",
         "outside of 1 to 9999 written as text, and regular expressions with Java's `\\p{…}` or `&&`. `approx_count_distinct` and",
-        "`percentile_approx` of large groups estimate by sketches of their own, within the error that is asked for.",
+        "`percentile_approx` of large groups estimate by sketches of their own, within the error that is asked for. Where one argument of a",
+        "function is null, the others need not be computed: an error in them is not raised.",
     ]
     return "\n".join(lines) + "\n"
 

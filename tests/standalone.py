@@ -1,4 +1,4 @@
-"""A real standalone cluster, from the installed pyspark; its workers have hosts of their own where that is allowed.
+"""A real standalone cluster, as the benchmark tool starts one; its machines have networks of their own where possible.
 
 A host is a network namespace with an address on a bridge. Where the machine allows none, everything is on loopback, and
 tests that are about addresses say why they are skipped.
@@ -8,23 +8,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from time import monotonic
 
-import pyspark
-
-WAIT_S = 120.0
-JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""Many JVMs start here, and do little afterwards: none should compile much."""
-LOOPBACK = "127.0.0.1"
+from penstock_bench.meter.standalone import LOOPBACK, Host, standalone
 
 
 @dataclass(frozen=True)
@@ -46,21 +38,6 @@ class Cluster:
     address: str
     alone: str
     work: Path
-
-
-@dataclass(frozen=True)
-class Host:
-    """Where a process runs: an address, and what a command begins with there."""
-
-    address: str
-    command: tuple[str, ...] = ()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = monotonic() + WAIT_S
-    while not condition():
-        assert monotonic() < deadline, "the cluster did not come up"
-        threading.Event().wait(0.05)
 
 
 def _ip(*arguments: str, check: bool = True) -> bool:
@@ -127,41 +104,8 @@ def hosts(count: int) -> Iterator[tuple[str, str, Sequence[Host]]]:
 
 
 @contextmanager
-def standalone(directory: Path) -> Iterator[Cluster]:
-    """A master and two workers of two slots each."""
-    launcher = Path(pyspark.__file__).parent / "bin" / "spark-class"
-    settings = [f"spark.{each}.extraJavaOptions {JVM}" for each in ("driver", "executor")]
-    (directory / "spark-defaults.conf").write_text("\n".join(settings))
-    log, deploy = directory / "cluster.log", "org.apache.spark.deploy"
-    processes: list[subprocess.Popen[bytes]] = []
-    with hosts(2) as (address, alone, machines), log.open("wb") as out:
-        with socket.create_server((address, 0)) as free:
-            port = free.getsockname()[1]
-        master = f"spark://{address}:{port}"
-        environment = {
-            **os.environ,
-            "SPARK_LOCAL_IP": address,
-            "PYSPARK_PYTHON": sys.executable,
-            "PENSTOCK_SPARK_UNAUTHENTICATED": "1",
-            "SPARK_CONF_DIR": str(directory),
-            "SPARK_DAEMON_JAVA_OPTS": JVM,
-        }
-
-        def start(host: Host, *command: str) -> None:
-            there = {**environment, "SPARK_LOCAL_IP": host.address}
-            arguments = [*host.command, str(launcher), *command, "--host", host.address, "--webui-port", "0"]
-            processes.append(subprocess.Popen(arguments, stdout=out, stderr=out, env=there))
-
-        try:
-            start(Host(address), f"{deploy}.master.Master", "--port", str(port))
-            wait_for(lambda: "I have been elected leader" in log.read_text())
-            for host in machines:
-                work = ["-d", str(directory / "work"), "--cores", "2", "--memory", "1g"]
-                start(host, f"{deploy}.worker.Worker", *work, master)
-            wait_for(lambda: log.read_text().count("Registering worker") >= 2)
-            yield Cluster(master, environment, address, alone, directory / "work")
-        finally:
-            for process in processes:
-                process.terminate()
-            for process in processes:
-                process.wait(30)
+def cluster_of_two(directory: Path) -> Iterator[Cluster]:
+    """A master and two machines of two slots each."""
+    with hosts(2) as (address, alone, machines), standalone(directory, address) as made:
+        made.add(2, "1g", *machines)
+        yield Cluster(made.master, made.environment, address, alone, made.work)

@@ -145,8 +145,9 @@ def _rate_text(rate: Rate) -> str:
 
 def _meter(asked: Asked, rates: Sequence[Rate], view: ProgressView) -> list[Check]:
     view.begin("the meter itself")
-    view.tell("the generator's limit", None)
     options = replace(asked.options, tell=view.tell)
+    asked.place.warm_up(asked.subject, options)
+    view.tell("the generator's limit", None)
     floors = (asked.place.floor(asked.subject, rate, options) for rate in rates)
     return [asked.place.limit(asked.subject), *floors]
 

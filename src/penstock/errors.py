@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import os
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, ClassVar
+
+_FOREIGN = (f"{Path(__file__).parent}{os.sep}", f"{os.sep}IPython{os.sep}")
+"""What is in the paths of code that is not the user's."""
 
 
 class PenstockError(Exception):
@@ -41,10 +47,16 @@ class PenstockError(Exception):
         return (_rebuild, (type(self), self.__dict__.copy()))
 
     def at(self, operation: str) -> PenstockError:
-        """Name the operation if it is not known yet, and return the same error."""
+        """Name the operation if it is not known yet, and return the same error, to be raised from where users call."""
         if self.operation is None:
             self.operation = operation
-        return self
+        return self.with_traceback(None)
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the error in one line, and the user's own code below."""
+        frames = traceback.extract_tb(self.__traceback__)
+        own = [frame for frame in frames if not any(place in frame.filename for place in _FOREIGN)]
+        return [f"{type(self).__name__}: {self}", *(each.rstrip() for each in traceback.format_list(own))]
 
 
 def _rebuild(kind: type[PenstockError], state: dict[str, object]) -> PenstockError:
@@ -76,10 +88,11 @@ class UnknownColumn(PenstockError):
 
     def __init__(self, *, column: str, available: Iterable[str], operation: str | None = None) -> None:
         names = list(available)
+        text = " For an expression use select_expr(…) or ps.expr(…)." if set(column) & set("+*/()=<>") else ""
         super().__init__(
             f"there is no column '{column}'.",
             operation=operation,
-            hint=f"Columns here: {', '.join(names) or '(none)'}.{nearest(column, names)}",
+            hint=f"Columns here: {', '.join(names) or '(none)'}.{text or nearest(column, names)}",
         )
         self.column = column
 
@@ -248,7 +261,7 @@ class OperationFailed(PenstockError):
         self.what = f"{self.what.removesuffix('.')} (source '{source}', {where})."
 
     def __str__(self) -> str:
-        return f"{self.user_traceback.rstrip()}\n{super().__str__()}" if self.user_traceback else super().__str__()
+        return f"{super().__str__()}\n{self.user_traceback.rstrip()}" if self.user_traceback else super().__str__()
 
 
 class SinkFailed(PenstockError):

@@ -72,7 +72,7 @@ def test_a_failure_names_the_operation_and_the_record_and_commits_nothing_more(p
     harness = Harness(source(rows=rows).map(poison, schema=EVENT).to(ps.memory()), parallelism=parallelism)
     harness.advance("4s")
     assert bag(harness.rows()) == bag([("a", 1, 0)])
-    with pytest.raises(OperationFailed, match=r"(?s)poison 10.*operation 'poison'.*\"k\":\"b\"") as failure:
+    with pytest.raises(OperationFailed, match=r"(?s)operation 'poison'.*poison 10.*\"k\":\"b\".*Traceback") as failure:
         harness.run()
     assert "in poison" in failure.value.user_traceback
     assert bag(harness.rows()) == bag([("a", 1, 0)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,9 @@ from penstock.connectors import SourceReader
 from penstock.testing import check_sink, check_source, check_table
 from penstock.testing.conformance.report import now_us, until
 from services.postgres import PASSWORD as POSTGRES_PASSWORD
+from services.process import free_port
 from services.redis import PASSWORD as REDIS_PASSWORD
+from waiting import WAIT_S
 
 
 def test_redis_hashes_streams_and_tables(redis_server: Any) -> None:
@@ -68,14 +69,13 @@ def test_postgres_rows_and_tables(postgres_server: Any) -> None:
 
 
 def test_the_http_receiver(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
     secret = "a-token-of-the-test"
     source = ps.http(port=port, spool=tmp_path / "spool", token=secret)
 
     def post(*values: object) -> list[bytes]:
         lines = [json.dumps(value).encode() for value in values]
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
         connection.request("POST", "/", b"\n".join(lines), {"Authorization": f"Bearer {secret}"})
         assert connection.getresponse().status == 200
         connection.close()
@@ -97,7 +97,7 @@ def test_changes_of_a_postgres_table(postgres_server: Any) -> None:
         postgres_server.execute(statement % "conform_changes")
     rows: list[Any] = []
     with closing(place.source().reader(0, 1, 0)) as reader:
-        assert until(lambda: rows.extend(_polled(reader)) or len(rows) == 6, 20)
+        assert until(lambda: rows.extend(_polled(reader)) or len(rows) == 6, WAIT_S)
     assert [row._op for row in rows] == ["insert"] * 2 + ["update"] * 2 + ["delete"] * 2
     check_source(place, rows, ends=False, secrets=[POSTGRES_PASSWORD])
 

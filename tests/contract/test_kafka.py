@@ -26,9 +26,9 @@ from penstock.pipeline.graph import Graph
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
 from penstock.testing.cluster import Cluster
+from waiting import WAIT_S
 
 S = 1_000_000
-WAIT_S = 60.0
 SCHEMA = "k string, n bigint"
 
 

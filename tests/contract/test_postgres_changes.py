@@ -17,8 +17,7 @@ from penstock.operators.errors import Errors
 from penstock.operators.stateless.lookup import How, Lookup
 from penstock.types import Schema, record_dict
 from services.postgres import PASSWORD
-
-WAIT_S = 20.0
+from waiting import WAIT_S
 
 
 def reader_of(server: Any, table: str, **options: Any) -> SourceReader:

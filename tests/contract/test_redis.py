@@ -25,6 +25,7 @@ from penstock.runtime.job import plan_of
 from penstock.types import Schema, record_dict
 from services.postgres import PASSWORD as POSTGRES_PASSWORD
 from services.redis import PASSWORD
+from waiting import WAIT_S
 
 SCHEMA = Schema.parse("k string, n bigint, x double, b boolean, at timestamp, day date, tags array<string>")
 ROW = SCHEMA.record_type
@@ -278,7 +279,7 @@ def test_a_stream_is_read_from_any_position_and_a_cut_one_is_refused(redis_serve
 
     def poll(reader: Any, count: int, records_max: int = 2) -> list[Any]:
         rows: list[Any] = []
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + WAIT_S
         while len(rows) < count:
             assert time.monotonic() < deadline
             batch = reader.poll(time.time_ns() // 1000, records_max)

@@ -12,9 +12,9 @@ import pytest
 import penstock as ps
 from penstock.runtime.job import plan_of
 from penstock.testing.cluster import Cluster
+from waiting import WAIT_S
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-WAIT_S = 30.0
 
 
 def test_redis_follows_postgresql(postgres_server: Any, redis_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,7 @@ def test_a_function_of_a_spark_sink_that_fails_ends_the_job_with_its_traceback(q
         raise ValueError(f"no table for {df.count()} rows")
 
     stream = ps.stream("in", ps.records([(1,), (2,)], schema="n bigint"))
-    with pytest.raises(OperationFailed, match=r"(?s)in write.*operation 'out'.*no table for 2 rows"):
+    with pytest.raises(OperationFailed, match=r"(?s)operation 'out'.*no table for 2 rows.*in write"):
         ps.run(stream.to(ps.spark_sink(write), name="out"), parallelism=1)
 
 

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import NewTopic
 
 from penstock.testing.kafka_broker import KafkaBroker, missing
+from waiting import WAIT_S
 
 __all__ = ["Kafka", "missing"]
 
@@ -89,6 +90,6 @@ class Kafka(KafkaBroker):
         """Where a group is."""
         reader = Consumer({"bootstrap.servers": self.servers, "group.id": group})
         partitions = self.admin.list_topics(topic).topics[topic].partitions
-        found = reader.committed([TopicPartition(topic, each) for each in partitions], timeout=10)
+        found = reader.committed([TopicPartition(topic, each) for each in partitions], timeout=WAIT_S)
         reader.close()
         return {each.partition: each.offset for each in found}

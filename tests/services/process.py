@@ -19,11 +19,11 @@ PORTS = range(20_000, 32_000)
 STOP_S_MAX = 10.0
 
 
-def free_port() -> int:
+def free_port(host: str = HOST) -> int:
     """Find a port that nobody listens on."""
     while True:
         try:
-            with socket.create_server((HOST, secrets.choice(PORTS))) as server:
+            with socket.create_server((host, secrets.choice(PORTS))) as server:
                 return int(server.getsockname()[1])
         except OSError:
             continue

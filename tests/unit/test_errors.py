@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
+import traceback
+from typing import Any
 
 import pytest
 
+import penstock as ps
 from penstock import errors
 from penstock.errors import PenstockError
 
@@ -76,12 +79,34 @@ def test_texts() -> None:
         "[UNKNOWN_COLUMN] operation 'filter': there is no column 'pirce'. Columns here: price, n. Did you mean 'price'?"
     )
     failed = errors.OperationFailed(operation="map", cause="ValueError: x", record="{}", user_traceback="Traceback\n")
-    assert str(failed).startswith("Traceback\n[OPERATION_FAILED] operation 'map': ValueError: x on record {}")
+    assert str(failed) == "[OPERATION_FAILED] operation 'map': ValueError: x on record {}.\nTraceback"
     failed.place("events", 3, 4711)
-    assert str(failed).endswith("x on record {} (source 'events', partition 3, offset 4711).")
+    assert "x on record {} (source 'events', partition 3, offset 4711).\nTraceback" in str(failed)
 
 
 def test_the_first_operation_named_stays() -> None:
     error = errors.BadRecord("bad.")
     assert error.at("first") is error
     assert error.at("second").operation == "first"
+
+
+def test_only_the_users_own_code_is_below_an_error() -> None:
+    stream = ps.stream("rows", ps.records([(0, {"a": 1})], schema="n bigint, s struct<a: int>"))
+
+    def invert(r: Any) -> int:
+        return int(1 // r.n)
+
+    with pytest.raises(PenstockError) as raised:
+        stream.map(invert, schema="n bigint").take()
+    line, *below = str(raised.value).splitlines()
+    assert line.startswith("[OPERATION_FAILED] operation 'invert'")
+    assert '{"n":0,"s":{"a":1}}' in line, "structs are shown with their names"
+    assert below[0] == "Traceback (most recent call last):"
+    assert "penstock/operators" not in str(raised.value)
+    assert len(traceback.extract_tb(raised.value.__traceback__)) <= 3
+    with pytest.raises(PenstockError) as raised:
+        stream.filter("m > 3")
+    assert len(traceback.extract_tb(raised.value.__traceback__)) <= 4
+    line, *below = raised.value._render_traceback_()
+    assert line.startswith("UnknownColumn: [UNKNOWN_COLUMN] operation 'filter': there is no column 'm'.")
+    assert [each.splitlines()[1].strip() for each in below] == ['stream.filter("m > 3")']

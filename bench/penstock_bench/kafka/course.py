@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from penstock_bench.engines import open_engine, subject
 from penstock_bench.engines.plain import generator_limit, meter_floor
 from penstock_bench.kafka.engines import KafkaPlain, open_kafka_engine
@@ -11,6 +13,9 @@ from penstock_bench.kafka.subject import OverKafka
 from penstock_bench.meter.engine import Engine, Rate, RunOptions
 from penstock_bench.meter.rows import Check
 from penstock_bench.meter.subject import Subject
+
+BROKER_RATE_EPS, BROKER_WARM_UP_S = 20_000, 20.0
+"""What a new broker carries before anything is measured: its Java compiles itself meanwhile, on everybody's cores."""
 
 
 class Course:
@@ -23,6 +28,9 @@ class Course:
     def subject(self, name: str) -> Subject:
         """Return the workload of a name."""
         return subject(name)
+
+    def warm_up(self, subject: Subject, options: RunOptions) -> None:
+        """Have what all engines share reach its speed, so that the first one meets what the others meet."""
 
     def limit(self, subject: Subject) -> Check:
         """Measure how much the generator can send."""
@@ -50,6 +58,12 @@ class OnKafka(Course):
 
     def subject(self, name: str) -> Subject:
         return OverKafka(name)
+
+    def warm_up(self, subject: Subject, options: RunOptions) -> None:
+        if options.warm_up_s:
+            options.tell("warming the broker up", BROKER_WARM_UP_S)
+            quiet = replace(options, warm_up_s=0.0, settings={}, tell=lambda *_: None)
+            KafkaPlain(self._place).run(subject, BROKER_RATE_EPS, BROKER_WARM_UP_S, quiet)
 
     def limit(self, subject: Subject) -> Check:
         assert isinstance(subject, OverKafka)

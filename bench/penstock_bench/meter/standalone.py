@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
@@ -19,11 +21,29 @@ WAIT_S = 120.0
 END_S = 30.0
 JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Half a dozen JVMs start, and do little afterwards: none should compile much."""
+LOOPBACK = "127.0.0.1"
+_PORTS = range(20_000, 32_000)
+"""Outside of those that the system gives to whoever asks for any: one of them may be taken before the master is up."""
 _DEPLOY = "org.apache.spark.deploy"
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where a process runs: an address, and what a command begins with there."""
+
+    address: str = LOOPBACK
+    command: tuple[str, ...] = ()
 
 
 class Standalone:
     """The cluster.
+
+    Parameters
+    ----------
+    directory : path
+        Has the settings, the log and the work of executors.
+    address : str
+        Of the master, and of the programs that use the cluster.
 
     Attributes
     ----------
@@ -31,34 +51,37 @@ class Standalone:
         Its address.
     environment : dict
         Of whoever uses it. Spark's connections are not authenticated: they stay on this machine.
+    work : path
+        Where executors work.
     """
 
-    def __init__(self, directory: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        self.master = f"spark://127.0.0.1:{port}"
+    def __init__(self, directory: Path, address: str = LOOPBACK) -> None:
+        port = _free_port(address)
+        self.master = f"spark://{address}:{port}"
+        self.work = directory / "work"
         settings = [f"spark.{each}.extraJavaOptions {JVM}" for each in ("driver", "executor")]
         (directory / "spark-defaults.conf").write_text("\n".join(settings))
         self.environment = {
             **os.environ,
-            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_IP": address,
             "PYSPARK_PYTHON": sys.executable,
             "PENSTOCK_SPARK_UNAUTHENTICATED": "1",
             "SPARK_CONF_DIR": str(directory),
             "SPARK_DAEMON_JAVA_OPTS": JVM,
         }
-        self._directory = directory
         self._log = directory / "cluster.log"
         self._machines: list[subprocess.Popen[bytes]] = []
-        at = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
-        self._master = self._launch([f"{_DEPLOY}.master.Master", *at])
-        self._until(lambda log: "I have been elected leader" in log)
+        self._master = self._launch(Host(address), f"{_DEPLOY}.master.Master", "--port", str(port))
+        try:
+            self._until(lambda log: "I have been elected leader" in log)
+        except BaseException:
+            self.close()
+            raise
 
-    def add(self, cores: int, memory: str = "1g") -> None:
-        """Add a machine, which Spark starts an executor on for every application."""
-        at = ["--cores", str(cores), "--memory", memory, "--host", "127.0.0.1", "--webui-port", "0"]
-        work = ["-d", str(self._directory / "work"), self.master]
-        self._machines.append(self._launch([f"{_DEPLOY}.worker.Worker", *at, *work]))
+    def add(self, cores: int, memory: str = "1g", *hosts: Host) -> None:
+        """Add a machine, or one at each host; Spark starts an executor on each for every application."""
+        size = ["-d", str(self.work), "--cores", str(cores), "--memory", memory, self.master]
+        self._machines += [self._launch(host, f"{_DEPLOY}.worker.Worker", *size) for host in hosts or [Host()]]
         count = len(self._machines)
         self._until(lambda log: log.count("Registering worker") >= count)
 
@@ -73,10 +96,13 @@ class Standalone:
         for process in (*self._machines, self._master):
             process.wait(END_S)
 
-    def _launch(self, arguments: list[str]) -> subprocess.Popen[bytes]:
+    def _launch(self, host: Host, what: str, *arguments: str) -> subprocess.Popen[bytes]:
         launcher = Path(pyspark.__file__).parent / "bin" / "spark-class"
+        at = ["--host", host.address, "--webui-port", "0"]
+        command = [*host.command, str(launcher), what, *at, *arguments]
         with self._log.open("ab") as out:
-            return subprocess.Popen([str(launcher), *arguments], stdout=out, stderr=out, env=self.environment)
+            there = {**self.environment, "SPARK_LOCAL_IP": host.address}
+            return subprocess.Popen(command, stdout=out, stderr=out, env=there)
 
     def _until(self, condition: Callable[[str], bool]) -> None:
         deadline = time.monotonic() + WAIT_S
@@ -87,10 +113,17 @@ class Standalone:
 
 
 @contextmanager
-def standalone(directory: Path) -> Iterator[Standalone]:
+def standalone(directory: Path, address: str = LOOPBACK) -> Iterator[Standalone]:
     """A cluster without machines, until the end of the block."""
-    cluster = Standalone(directory)
+    cluster = Standalone(directory, address)
     try:
         yield cluster
     finally:
         cluster.close()
+
+
+def _free_port(address: str) -> int:
+    while True:
+        port = secrets.choice(_PORTS)
+        with suppress(OSError), socket.create_server((address, port)):
+            return port

@@ -27,7 +27,7 @@ class Exit(IntEnum):
 
 
 class UserFault(Exception):
-    """An error in the user's own code: the user's traceback is shown first, then Penstock's word on it."""
+    """An error in the user's own code: Penstock's word on it is shown first, the user's traceback below."""
 
     def __init__(self, shown: str, error: PenstockError) -> None:
         super().__init__(str(error))
@@ -54,7 +54,7 @@ def told(code: Exit) -> Iterator[None]:
     except UserFault as fault:
         if _debugging():
             raise
-        _tell(f"{fault.shown.rstrip()}\n{fault.error}")
+        _tell(f"{fault.error}\n{fault.shown.rstrip()}")
         raise typer.Exit(code) from None
     except Exception as error:
         if _debugging():

@@ -188,6 +188,9 @@ class Source(ABC):
     interface: ClassVar[int] = 1
     """The version of the interface that it is written for: `penstock.connectors.INTERFACE` when it was written."""
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} source: {self.schema.ddl}>"
+
     @property
     @abstractmethod
     def schema(self) -> Schema:

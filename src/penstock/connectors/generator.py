@@ -18,11 +18,11 @@ from penstock.connectors.specs import Constant
 from penstock.errors import InvalidOption
 from penstock.types import STRING, Field, Record, Schema
 
-# A chunk is made within one poll, which must stay below a millisecond: wide records and users' functions
+# A chunk is made within one poll, which must not take more than a few milliseconds: wide records and users' functions
 # make it smaller.
-_CHUNK_RECORDS_MAX = 1024
+_CHUNK_RECORDS_MAX = 4096
 _CHUNK_RECORDS_CALLABLE = 16
-_CHUNK_WORDS_MAX = 16 * 1024
+_CHUNK_WORDS_MAX = 32 * 1024
 _COLUMN_WORDS_MAX = 4 * 1024 * 1024
 _PARTITIONS_MAX = 10_000
 _SEED_MAX = (1 << 63) - 1

@@ -11,9 +11,10 @@ from penstock.connectors.base import Position, Run, SourceBatch, SourceColumns, 
 from penstock.connectors.rates import RateSchedule
 from penstock.types import Record
 
-# While the schedule is kept up with, chunks are small, so that no poll takes long; larger ones, which cost
-# less per record, are made when that many are due already.
-_CHUNK_RECORDS_CALM = 512
+# To make a chunk takes most of a millisecond however few records it has, for what it needs is no longer in the
+# caches of the processor. While the schedule is kept up with, that is to happen in few turns, so that one record in a
+# hundred does not wait for it; larger chunks, which cost less per record, are made when that many are due already.
+_CHUNK_RECORDS_CALM = 2048
 _ENDLESS_RECORDS = 1 << 30
 
 

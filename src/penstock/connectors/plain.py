@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from penstock.errors import BadRecord
 from penstock.types import DataType, Record, Schema, TypeKind, attribute
@@ -33,28 +33,55 @@ def date_text(day: int) -> str:
 
 def plain_value(value: object, data_type: DataType) -> object:
     """Return a column's value with timestamps and dates as text, structs and maps as dicts."""
+    return _converted(value, data_type, timestamp_text, date_text)
+
+
+def value_of(value: object, data_type: DataType) -> object:
+    """Return a column's value with timestamps as ``datetime`` in UTC and dates as ``date``; what is neither stays."""
+    return _converted(value, data_type, _moment, _day)
+
+
+def _moment(time_us: int) -> object:
+    try:
+        return _EPOCH.replace(tzinfo=UTC) + timedelta(microseconds=time_us)
+    except OverflowError:
+        return time_us
+
+
+def _day(day: int) -> object:
+    try:
+        return date.fromordinal(_EPOCH_DAY + day)
+    except (OverflowError, ValueError):
+        return day
+
+
+def _converted(
+    value: object, data_type: DataType, moment: Callable[[int], object], day: Callable[[int], object]
+) -> object:
     if value is None:
         return None
     kind, element = data_type.kind, data_type.element
     if kind is TypeKind.TIMESTAMP and isinstance(value, int):
-        return timestamp_text(value)
+        return moment(value)
     if kind is TypeKind.DATE and isinstance(value, int):
-        return date_text(value)
+        return day(value)
     if kind is TypeKind.STRUCT and isinstance(value, dict):
-        return {f.name: plain_value(value[f.name], f.type) for f in data_type.fields}
+        return {f.name: _converted(value[f.name], f.type, moment, day) for f in data_type.fields}
     if kind is TypeKind.STRUCT:
-        return {f.name: plain_value(getattr(value, attribute(f.name)), f.type) for f in data_type.fields}
+        held = ((f, getattr(value, attribute(f.name))) for f in data_type.fields)
+        return {f.name: _converted(each, f.type, moment, day) for f, each in held}
     if isinstance(value, dict) and data_type.key is not None and element is not None:
-        return {plain_value(key, data_type.key): plain_value(item, element) for key, item in value.items()}
+        keys = [_converted(key, data_type.key, moment, day) for key in value]
+        return dict(zip(keys, [_converted(item, element, moment, day) for item in value.values()], strict=True))
     if isinstance(value, list) and element is not None:
-        return [plain_value(item, element) for item in value]
+        return [_converted(item, element, moment, day) for item in value]
     return value
 
 
 def plain_dicts(schema: Schema) -> Callable[[list[Record]], list[dict[str, object]]]:
     """Return a function that turns records into dicts of plain values."""
     names = schema.names
-    timed = [field for field in schema if _is_converted(field.type)]
+    timed = [field for field in schema if is_converted(field.type)]
 
     def dicts(rows: list[Record]) -> list[dict[str, object]]:
         plain: list[dict[str, object]] = [{name: getattr(row, attribute(name)) for name in names} for row in rows]
@@ -66,7 +93,8 @@ def plain_dicts(schema: Schema) -> Callable[[list[Record]], list[dict[str, objec
     return dicts
 
 
-def _is_converted(data_type: DataType) -> bool:
+def is_converted(data_type: DataType) -> bool:
+    """Whether values of a type are not shown as records hold them."""
     if data_type.kind in (TypeKind.TIMESTAMP, TypeKind.DATE, TypeKind.STRUCT, TypeKind.MAP):
         return True
-    return data_type.element is not None and _is_converted(data_type.element)
+    return data_type.element is not None and is_converted(data_type.element)

@@ -209,13 +209,24 @@ class WorkerMachine:
                     self._chores.append(Connect(peer.endpoint, former))
             self._restoring = message
             self.plan.placement[:] = message.placement or self.plan.placement
-            stored = message.restore.snapshots if message.restore is not None else []
-            mine = [s for s in stored if self.plan.worker_of(s.instance) == self.identity.worker]
+            self.plan.routes[:] = message.routes
+            stored, lenders = message.restore.snapshots if message.restore is not None else [], self._lenders(message)
+            mine = [
+                s
+                for s in stored
+                if self.plan.worker_of(s.instance) == self.identity.worker or (s.unit, s.instance) in lenders
+            ]
             if self.share is not None and isinstance(message, m.Rollback):
-                mine = self.share.moves.missing(mine)
+                mine = self.share.moves.missing(mine, message.restore.epoch)
             self._chores.append(ReadBack(tuple(mine), isinstance(message, m.Start) and message.careful))
         elif self.share is not None:
             self.share.on_driver(message)
+
+    def _lenders(self, message: m.Start | m.Rollback) -> set[tuple[int, int]]:
+        """Instances elsewhere whose snapshots have key groups that belong here from the epoch on that is restored."""
+        epoch = message.restore.epoch if message.restore is not None else 0
+        fresh = [each for each in message.routes if each.epoch == epoch]
+        return {(each.unit, each.old) for each in fresh if self.plan.worker_of(each.new) == self.identity.worker}
 
     def on_restored(self, snapshots: Snapshots, guard: Guard | None, now_us: int) -> None:
         """The shell has read snapshots back: build the instances, and take what came meanwhile."""

@@ -22,8 +22,14 @@ class AggregateCall:
             return f"count(DISTINCT {', '.join(args)})"
         if self.name == "sum_distinct":
             return f"sum(DISTINCT {', '.join(args)})"
-        options = [str(option).upper() if isinstance(option, bool) else str(option) for option in self.options]
+        options = [_told(option) for option in self.options]
         return f"{self.name}({', '.join([*args, *options]) or '*'})"
+
+
+def _told(option: object) -> str:
+    if isinstance(option, tuple):
+        return f"array({', '.join(map(_told, option))})"
+    return str(option).upper() if isinstance(option, bool) else str(option)
 
 
 def _column(given: object) -> Column:
@@ -69,12 +75,15 @@ def approx_count_distinct(column: object, rsd: object = 0.05) -> Column:
 
 
 def percentile_approx(column: object, percentage: object, accuracy: int = 10_000) -> Column:
-    """A value of the column below which about so many of its values are; exact for small groups."""
+    """A value of the column below which about so many of its values are; exact for small groups.
+
+    Several shares, ``[0.5, 0.9]``, give an array.
+    """
     return _made("percentile_approx", (column,), _share(percentage), _plain(accuracy))
 
 
 def percentile(column: object, percentage: object) -> Column:
-    """Exact percentile, between two values where it has to be."""
+    """Exact percentile, between two values where it has to be; of several shares an array."""
     return _made("percentile", (column,), _share(percentage))
 
 
@@ -113,11 +122,36 @@ def min_by(column: object, by: object) -> Column:
     return _made("min_by", (column, by))
 
 
+def corr(column: object, other: object) -> Column:
+    """Pearson's correlation of two columns."""
+    return _made("corr", (column, other))
+
+
+def covar_pop(column: object, other: object) -> Column:
+    """Covariance of two columns, over all records."""
+    return _made("covar_pop", (column, other))
+
+
+def covar_samp(column: object, other: object) -> Column:
+    """Covariance of two columns, of a sample."""
+    return _made("covar_samp", (column, other))
+
+
 def _plain(value: object) -> object:
     return value.payload if isinstance(value, Column) else value
 
 
-def _share(value: object) -> float:
+def _share(value: object) -> float | tuple[float, ...]:
+    if isinstance(value, Column) and value.op is Op.CALL and value.payload == "array":
+        value = value.args
+    if isinstance(value, list | tuple):
+        if not value:
+            raise InvalidOption(option="percentage", given=value, allowed="0 to 1, or several of them")
+        return tuple(_one_share(each) for each in value)
+    return _one_share(value)
+
+
+def _one_share(value: object) -> float:
     plain = _plain(value)
     try:
         share = float(plain)  # type: ignore[arg-type]
@@ -143,6 +177,7 @@ _SIMPLE = {
     "var_pop": "var_pop",
     "bool_and": "bool_and", "every": "bool_and", "bool_or": "bool_or", "some": "bool_or", "count_if": "count_if",
     "sum_distinct": "sum_distinct", "sumDistinct": "sum_distinct", "skewness": "skewness", "kurtosis": "kurtosis",
+    "mode": "mode", "bit_and": "bit_and", "bit_or": "bit_or", "bit_xor": "bit_xor",
 }  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., Column]] = {
     **{name: _simple(target) for name, target in _SIMPLE.items()},
@@ -164,11 +199,17 @@ FUNCTIONS: dict[str, Callable[..., Column]] = {
     "collect_set": collect_set,
     "max_by": max_by,
     "min_by": min_by,
+    "corr": corr,
+    "covar_pop": covar_pop,
+    "covar_samp": covar_samp,
 }
 
 
-def window(column: object, size: str, slide: str | None = None) -> Column:
+def window(column: object, size: str, slide: str | None = None, startTime: str | None = None) -> Column:
     """Group by windows of event time: ``group_by("ad", F.window("at", "10 seconds", "2 seconds"))``."""
+    if startTime is not None:
+        allowed = "left out: windows begin at multiples of their slide"
+        raise InvalidOption(option="startTime", given=startTime, allowed=allowed)
     given = _column(column)
     if given.op is not Op.REF:
         raise TypeMismatch(what=f"the time of a window is a column, not {given}.", hint="Use with_columns() before.")

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import reduce
 from numbers import Integral
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from penstock.errors import InvalidOption, TypeMismatch
+from penstock.errors import InvalidOption, TypeMismatch, nearest
 from penstock.types import DataType, parse_type
 
 SUBSTRING_MAX = (1 << 31) - 1
@@ -49,6 +50,7 @@ class Op(Enum):
     VARIABLE = "variable"
     AGGREGATE = "aggregate"
     WINDOW = "window"
+    GENERATE = "generate"
     CASE = "CASE"
     COALESCE = "coalesce"
     CONTAINS = "contains"
@@ -163,12 +165,11 @@ class Column:
         return Column(Op.MOD, (lit(other), self))
 
     def __floordiv__(self, other: object) -> Column:
-        raise TypeMismatch(
-            what=f"{self} // {other} is no operation of Spark's.",
-            hint='Use F.floor(a / b) to round down, or ps.expr("a div b") to cut towards zero.',
-        )
+        """``a // b`` is ``floor(a / b)``, as in Python; ``a div b`` in text cuts towards zero."""
+        return call("floor", self / other)
 
-    __rfloordiv__ = __floordiv__
+    def __rfloordiv__(self, other: object) -> Column:
+        return call("floor", Column(Op.DIV, (lit(other), self)))
 
     def __pow__(self, other: object) -> Column:
         return call("pow", self, other)
@@ -206,11 +207,22 @@ class Column:
     def __invert__(self) -> Column:
         return Column(Op.NOT, (self,))
 
-    def alias(self, name: str) -> Column:
-        """Name the result."""
-        if not isinstance(name, str) or not name:
-            raise InvalidOption(option="name", given=name, allowed="a text of at least one character")
-        return Column(Op.ALIAS, (self,), name)
+    def __dir__(self) -> list[str]:
+        return [name for name in dir(type(self)) if not name.startswith("_") and name not in Column.__slots__]
+
+    if not TYPE_CHECKING:  # to which any name would be there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise _missing(self, name)
+
+    def alias(self, name: str, *names: str) -> Column:
+        """Name the result; what ``F.posexplode`` and ``F.explode`` of a map make has several names."""
+        for each in (name, *names):
+            if not isinstance(each, str) or not each:
+                raise InvalidOption(option="name", given=each, allowed="a text of at least one character")
+        if names and self.op is not Op.GENERATE:
+            raise InvalidOption(option="names", given=(name, *names), allowed="one name")
+        return Column(Op.ALIAS, (self,), (name, *names) if names else name)
 
     def cast(self, to: str | DataType) -> Column:
         """Convert to another type as Spark does; a value that does not fit raises."""
@@ -269,34 +281,44 @@ class Column:
         return call("ilike", self, pattern)
 
     def isin(self, *values: object) -> Column:
-        """Whether the value is one of ``values`` (given one by one, or as one list, tuple or set)."""
+        """Whether the value is one of ``values``: constants or columns, one by one or as one list, tuple or set."""
         if len(values) == 1 and isinstance(values[0], list | tuple | set | frozenset):
             values = tuple(values[0])
-        literals = tuple(lit(value) for value in values)
-        if any(literal.op is not Op.LITERAL or literal.payload is None for literal in literals):
-            raise TypeMismatch(what=f"isin on {self} takes plain values.", hint="For nulls add | column.is_null().")
-        return Column(Op.IS_IN, (self, *literals))
+        members = tuple(lit(value) for value in values)
+        if any(member.op is Op.LITERAL and member.payload is None for member in members):
+            raise TypeMismatch(what=f"isin on {self} takes values.", hint="For nulls add | column.is_null().")
+        if any(member.op is not Op.LITERAL for member in members):
+            return reduce(lambda one, other: one | other, (self == member for member in members))
+        return Column(Op.IS_IN, (self, *members))
 
     def between(self, low: object, high: object) -> Column:
         """Whether ``low <= value <= high``."""
         return Column(Op.BETWEEN, (self, lit(low), lit(high)))
 
-    def contains(self, part: str | bytes) -> Column:
+    def contains(self, part: str | bytes | Column) -> Column:
         """Whether the text (or the bytes) has ``part`` in it."""
+        if isinstance(part, Column):
+            return call("contains", self, part)
         return Column(Op.CONTAINS, (self,), _text(part, "contains"))
 
-    def startswith(self, prefix: str | bytes) -> Column:
+    def startswith(self, prefix: str | bytes | Column) -> Column:
         """Whether the text (or the bytes) begins with ``prefix``."""
+        if isinstance(prefix, Column):
+            return call("startswith", self, prefix)
         return Column(Op.STARTS_WITH, (self,), _text(prefix, "startswith"))
 
-    def endswith(self, suffix: str | bytes) -> Column:
+    def endswith(self, suffix: str | bytes | Column) -> Column:
         """Whether the text (or the bytes) ends with ``suffix``."""
+        if isinstance(suffix, Column):
+            return call("endswith", self, suffix)
         return Column(Op.ENDS_WITH, (self,), _text(suffix, "endswith"))
 
-    def rlike(self, pattern: str) -> Column:
+    def rlike(self, pattern: str | Column) -> Column:
         """Whether the regular expression is found in the text; Java's, as far as Python's ``re`` has it too."""
         from penstock.expr.regex import java_pattern
 
+        if isinstance(pattern, Column):
+            return call("rlike", self, pattern)
         java_pattern(pattern)
         return Column(Op.RLIKE, (self,), pattern)
 
@@ -383,6 +405,25 @@ def coalesce(*columns: object) -> Column:
     if not columns:
         raise TypeMismatch(what="coalesce needs at least one column.")
     return Column(Op.COALESCE, tuple(lit(column) for column in columns))
+
+
+_SORTED = "a stream has no end to sort up to. The best of each group: ps.agg.top."
+_INSTEAD = {
+    **dict.fromkeys(
+        ("asc", "asc_nulls_first", "asc_nulls_last", "desc", "desc_nulls_first", "desc_nulls_last"), _SORTED
+    ),
+    "over": "a stream has no end to rank up to. Use stream.key_by(…).process(…), or a window with group_by(…).",
+    "withField": "make the struct anew, with F.struct(…).",
+    "dropFields": "make the struct anew, with F.struct(…).",
+    "name": "it is alias(…) here.",
+}
+
+
+def _missing(column: Column, name: str) -> AttributeError:
+    if name.startswith("_"):
+        return AttributeError(f"'Column' has no '{name}'.")
+    there = nearest(name, dir(column)) or f' A member of a struct is {column}["{name}"].'
+    return AttributeError(f"'Column' has no '{name}'{': ' + _INSTEAD[name] if name in _INSTEAD else '.' + there}")
 
 
 def _condition(condition: object) -> Column:

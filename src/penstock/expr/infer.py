@@ -139,6 +139,11 @@ def _elaborate(column: Column, schema: Schema, variables: Variables | None = Non
         raise TypeMismatch(
             what=f"{column} makes groups.", hint='Use it in group_by("k", F.window("at", "10 seconds")).'
         )
+    if op is Op.GENERATE:
+        raise TypeMismatch(
+            what=f"{column} makes several records of one.",
+            hint="Use it as a column by itself: select(…), with_columns(…).",
+        )
     if op is Op.CALL:
         return elaborate_call(
             column, lambda arg, more=None: _elaborate(arg, schema, {**(variables or {}), **(more or {})})

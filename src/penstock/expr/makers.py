@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.durations import parse_us
 from penstock.errors import InvalidOption, TypeMismatch, nearest
-from penstock.expr import aggregation
+from penstock.expr import aggregation, generating
 from penstock.expr.column import Column, Interval, Op, call, col, lit
 from penstock.expr.column import coalesce as _coalesce
 from penstock.expr.table import FUNCTIONS, Function
@@ -19,10 +19,6 @@ from penstock.types import DataType, Schema
 
 SPECIAL = ["coalesce", "col", "column", "expr", "from_json", "lit", "make_interval", "struct", "when"]
 _UNFIT = {
-    **dict.fromkeys(
-        ("explode", "explode_outer", "posexplode", "posexplode_outer"),
-        'one record would become several. Use the verb: stream.explode("items").',
-    ),
     **dict.fromkeys(
         ("rand", "randn", "random", "uuid", "shuffle", "monotonically_increasing_id"),
         "it gives another value each time, and results could not be repeated after a failure. Draw it at the source.",
@@ -131,7 +127,7 @@ def made() -> dict[str, Callable[..., Column]]:
     hidden = {"if", "div", *SPECIAL}
     windows: dict[str, Callable[..., Column]] = {"window": aggregation.window}
     windows["session_window"] = aggregation.session_window
-    return {**aggregation.FUNCTIONS, **windows} | {
+    return {**aggregation.FUNCTIONS, **generating.FUNCTIONS, **windows} | {
         name: _maker(row) for name, row in FUNCTIONS.items() if not name.startswith("_") and name not in hidden
     }
 

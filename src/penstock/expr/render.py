@@ -9,6 +9,7 @@ from typing import cast
 
 from penstock.expr.aggregation import AggregateCall, Gap
 from penstock.expr.column import ARITHMETIC, COMPARISONS, Column, Interval, Op
+from penstock.expr.generating import Generator
 from penstock.expr.infer import path_of
 from penstock.expr.table import find
 from penstock.types import DataType, quoted
@@ -44,12 +45,16 @@ def render(column: Column) -> str:
         return _call(str(payload), args)
     if op is Op.AGGREGATE:
         return cast(AggregateCall, payload).render([render(arg) for arg in args])
+    if op is Op.GENERATE:
+        return f"{cast(Generator, payload).name}({render(args[0])})"
     if op is Op.WINDOW and isinstance(payload, Gap):
         return f"session_window({render(args[0])}, {_literal(payload.duration)})"
     if op is Op.WINDOW:
         return f"window({', '.join([render(args[0]), *map(_literal, cast(tuple[str, ...], payload))])})"
     if op is Op.LITERAL:
         return _literal(payload)
+    if op is Op.ALIAS and isinstance(payload, tuple):
+        return f"{render(args[0])} AS ({', '.join(map(_name, payload))})"
     if op is Op.ALIAS:
         return f"{render(args[0])} AS {_name(str(payload))}"
     if op in COMPARISONS or op is Op.EQ_NULL_SAFE:

@@ -10,7 +10,7 @@ from functools import lru_cache, reduce
 from typing import Any
 
 from penstock.errors import InvalidText, PenstockError, nearest
-from penstock.expr import aggregation
+from penstock.expr import aggregation, generating
 from penstock.expr.column import Column, Interval, Op, call, col, lit
 from penstock.expr.functions import text_to_date, text_to_double, text_to_timestamp
 from penstock.expr.table import FUNCTIONS, find
@@ -161,6 +161,9 @@ class _Reader:
     def _alias(self, node: Any) -> Column:
         return self.read(node.this).alias(node.alias)
 
+    def _aliases(self, node: Any) -> Column:
+        return self.read(node.this).alias(*[each.name for each in node.expressions])
+
     def _column(self, node: Any) -> Column:
         parts = [part.name for part in node.parts]
         if len(parts) == 1 and parts[0] in self._variables:
@@ -299,6 +302,10 @@ class _Reader:
         if name in aggregation.FUNCTIONS:
             return self._aggregate(name, node)
         args = [self.read(arg) for arg in node.expressions]
+        if name in generating.FUNCTIONS:
+            if len(args) != 1:
+                raise fail(node, self._text, f"{name} takes one array or map")
+            return generating.FUNCTIONS[name](args[0])
         if name == "struct":
             return _struct(args)
         if name == "coalesce":

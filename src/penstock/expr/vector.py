@@ -69,7 +69,7 @@ _BINARY = {
     Op.AND: pc.and_kleene,
     Op.OR: pc.or_kleene,
 }
-_UNKNOWN = pa.scalar(None, pa.bool_())
+_UNKNOWN = pa.nulls(1, pa.bool_())[0]  # not a scalar: to make one from Python, Arrow imports pandas
 
 
 class _Compiler:

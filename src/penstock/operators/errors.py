@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from penstock.checks import OneOf
 from penstock.errors import OperationFailed, PenstockError
-from penstock.types import Record, Schema, record_dict
+from penstock.types import Record, Schema, nested_dict
 
 ATTEMPTS_MAX = 3
 RECORD_TEXT_MAX = 2_000
@@ -209,6 +209,6 @@ def record_text(record: Record) -> str:
     """A record as JSON for people to read; text in binary columns is shown as text."""
     readable = {
         name: value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-        for name, value in record_dict(record).items()
+        for name, value in nested_dict(record).items()
     }
     return msgspec.json.encode(readable).decode("utf-8", "replace")[:RECORD_TEXT_MAX]

@@ -12,8 +12,9 @@ import pyspark.worker  # noqa: F401 (imported for its workers)
 from pyspark.daemon import manager
 
 import penstock.runtime.host
-import penstock.runtime.slots  # noqa: F401 (imported for its workers)
+import penstock.runtime.slots
 
 if __name__ == "__main__":
+    penstock.runtime.host.warm_arrow_up()
     gc.freeze()  # the workers share these pages as long as nobody writes to them
     manager()

@@ -7,11 +7,13 @@ import os
 import resource
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import msgspec
+import pyarrow as pa
 from pyspark import cloudpickle
 
 from penstock.engine.snapshot import Persist
@@ -19,6 +21,7 @@ from penstock.engine.ways.desk import Begin, Cancel
 from penstock.engine.worker import HEARTBEAT_US, Chore, Connect, Fetch, ReadBack, WorkerIdentity, WorkerMachine
 from penstock.errors import LimitExceeded, PenstockError, WorkerFailed
 from penstock.operators.errors import describe_error
+from penstock.pipeline.options import Forms
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol.link import Kind, Link
@@ -36,7 +39,10 @@ from penstock.runtime.suspects import open_guard
 from penstock.runtime.tables import TableAssignment, offer_tables
 from penstock.runtime.transport import LOOPBACK, Keys, Node
 
+SWITCH_INTERVAL_S = 0.001
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+ARROW_AFTER_S = 1.0
+"""After a worker's start: the first results do not wait for what the first micro-batch needs."""
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -72,6 +78,8 @@ def run_worker(packed: bytes, worker: int, assignment: Assignment, order: int) -
     # Records are not tracked by the collector; what is left is long-lived, so passes may be rare.
     gc.freeze()
     sleep_finely()
+    # The loop waits this long at most for a thread that writes snapshots or speaks to a server, not for 5 ms.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     adopt(assignment.clock)
     gc.set_threshold(50_000, 20, 100)
     incarnation = int.from_bytes(os.urandom(6), "big")
@@ -151,6 +159,10 @@ class _Host:
         self._caller = Caller(now_us)
         if any(op.waits for unit in plan.units for op in unit.ops):
             self._caller.warm_up()
+        if plan.options.forms is not Forms.RECORD:
+            beside = threading.Timer(ARROW_AFTER_S, warm_arrow_up)
+            beside.daemon = True
+            beside.start()
         identity = WorkerIdentity(worker, incarnation, self._node.endpoint, os.getpid(), order)
         self._began_ns, self._slept_ns = now_ns(), 0
         self._machine = WorkerMachine(plan, identity, assignment.driver, now_ns, self._usage, now_us())
@@ -257,6 +269,11 @@ class _Host:
         if isinstance(self._store, ScratchClient):
             self._store.close()
         self._node.close()
+
+
+def warm_arrow_up() -> None:
+    """Arrow imports pandas, some tenths of a second, when it first takes values of Python's: have that behind."""
+    pa.array([], pa.int8())
 
 
 def own_place(assignment: Assignment) -> Address:

@@ -8,7 +8,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -39,10 +38,11 @@ from penstock.runtime.driver import Driver
 from penstock.runtime.ends import Ends
 from penstock.runtime.host import Assignment
 from penstock.runtime.interrupts import Acknowledge, taken_interrupts
+from penstock.runtime.live import Tables, notebook, watch
 from penstock.runtime.metrics_out.exporter import Exporter
 from penstock.runtime.metrics_out.samples import OutletFigures
 from penstock.runtime.packing import check_sent
-from penstock.runtime.progress import WATCH_S, Progress, screen
+from penstock.runtime.progress import Progress
 from penstock.runtime.queries import open_service
 from penstock.runtime.report import Report, make_report
 from penstock.runtime.scratch import ScratchServer, shares_nothing
@@ -180,6 +180,7 @@ class Job:
             self._exporter.close()
             self._attempt.release()
             raise
+        self._live = Tables(lambda: self.progress, self._driver.ended.wait)
         self._driver.start()
         self._exporter.start(self._driver.status, self._driver.latency_us)
         self._hosting.start()
@@ -235,28 +236,29 @@ class Job:
     @property
     def progress(self) -> Progress:
         """How far the job is: counts, rates, queues and latencies, as a table where it is shown."""
-        return Progress.of(self.status(), self._driver.monitor.sources, set(self._plan.sinks) - {DEAD_LETTERS})
+        sinks = set(self._plan.sinks) - {DEAD_LETTERS}
+        return Progress.of(self.status(), self._driver.monitor.sources, sinks, self._driver.error)
 
     def watch(self, timeout: str | float | None = None) -> None:
         """Show the progress until the job ends, for ``timeout`` at most: a live table in a notebook, lines elsewhere.
 
         An interrupt ends the watching, not the job.
         """
-        until = None if timeout is None else monotonic() + parse_us(timeout, option="timeout", allow_zero=True) / 1e6
-        draw = screen()
-        with suppress(KeyboardInterrupt):
-            while True:
-                draw(self.progress)
-                left_s = WATCH_S if until is None else min(WATCH_S, until - monotonic())
-                if left_s <= 0 or self._driver.ended.wait(left_s):
-                    break
-        draw(self.progress)
+        seconds = None if timeout is None else parse_us(timeout, option="timeout", allow_zero=True) / 1e6
+        watch(lambda: self.progress, self._driver.ended, seconds)
 
     def __repr__(self) -> str:
         return f"<Job {self.progress.headline.removeprefix('job ')}>"
 
-    def _repr_html_(self) -> str:
-        return self.progress._repr_html_()
+    def _repr_mimebundle_(self, **wanted: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self.progress._repr_html_()}
+
+    def _ipython_display_(self) -> None:
+        display = notebook()
+        if display is None:
+            print(repr(self))
+        else:
+            self._live.show(display)
 
     def __dir__(self) -> list[str]:
         return [name for name in dir(type(self)) if not name.startswith("_")]
@@ -342,7 +344,7 @@ class Job:
             return None
         if self._driver.error is not None:
             self._close()
-            raise self._driver.error
+            raise self._driver.error.with_traceback(None)
         report = make_report(self._plan, self._driver)  # before Spark's own end, which is not part of the run
         self._close()
         return report

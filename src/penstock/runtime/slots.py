@@ -15,7 +15,7 @@ import msgspec
 from penstock.engine.slot import Identity, Slices, SlotMachine
 from penstock.operators.errors import describe_error
 from penstock.runtime.clock import adopt, now_ns, now_us
-from penstock.runtime.host import Assignment, open_plan, own_place
+from penstock.runtime.host import Assignment, open_plan, own_place, warm_arrow_up
 from penstock.runtime.queries import offer_service
 from penstock.runtime.tables import offer_tables
 from penstock.runtime.transport import Node
@@ -35,6 +35,7 @@ class _Kept:
     """What a process keeps of a job between two groups."""
 
     def __init__(self, packed: bytes, task: GroupTask) -> None:
+        warm_arrow_up()
         self.plan = open_plan(packed)
         self.slices: Slices = {}
         assignment = task.assignment

@@ -6,7 +6,6 @@ the query's tree, and has it shown under its own name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import zip_longest
@@ -14,9 +13,9 @@ from typing import Any
 
 from penstock.errors import nearest
 from penstock.expr import Column, col
-from penstock.expr.column import Op
 from penstock.expr.text import fail, read_expression
 from penstock.operators import JoinHow
+from penstock.pipeline.streams.conditions import conjuncts, equal
 from penstock.pipeline.streams.stream import Stream
 from penstock.types import TIMESTAMP, quoted
 
@@ -159,26 +158,10 @@ def _parts(condition: Column, left: Stream, columns: dict[str, str]) -> tuple[di
     own = {new: name for name, new in columns.items()}
     keys: dict[str, str] = {}
     times: list[Column] = []
-    for each in _conjuncts(condition):
-        pair = _equal(each, lambda name: name in left.schema, lambda name: name in own)
+    for each in conjuncts(condition):
+        pair = equal(each, lambda name: name in left.schema, lambda name: name in own)
         if pair is not None and left.schema.field(pair[0]).type != TIMESTAMP:
             keys[pair[0]] = own[pair[1]]
         else:
             times.append(each)
     return keys, times
-
-
-def _conjuncts(condition: Column) -> list[Column]:
-    if condition.op is Op.AND:
-        return [each for arg in condition.args for each in _conjuncts(arg)]
-    return [condition]
-
-
-def _equal(column: Column, mine: Callable[[str], bool], theirs: Callable[[str], bool]) -> tuple[str, str] | None:
-    """The names in ``left = right``, whichever stands first."""
-    if column.op is not Op.EQ or any(arg.op is not Op.REF for arg in column.args):
-        return None
-    one, other = (str(arg.payload).strip("`") for arg in column.args)
-    if mine(one) and theirs(other):
-        return one, other
-    return (other, one) if mine(other) and theirs(one) else None

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from penstock.errors import PenstockError, TypeMismatch, nearest
-from penstock.expr import Column, col
+from penstock.expr import Column, col, infer
 from penstock.expr.aggregation import has_aggregate, session_window, window
 from penstock.expr.column import Op
+from penstock.expr.generating import Generator, names_of
 from penstock.expr.text import fail, parse, read_expression
 from penstock.pipeline.streams.base import Builder
 from penstock.pipeline.streams.stream import Stream
 from penstock.sql.joins import Scope, joined
-from penstock.types import quoted
+from penstock.types import TypeKind, quoted
 
 _HAVING = "_having"
 _REFUSED = {
     "order": "ORDER BY: a stream has no end to sort up to",
     "qualify": "QUALIFY",
-    "laterals": "LATERAL VIEW; use stream.explode(…)",
     "windows": "WINDOW",
     "sort": "SORT BY",
     "cluster": "CLUSTER BY",
@@ -32,9 +33,9 @@ def sql(text: str, **streams: Stream) -> Stream:
     """Build a stream from a query over streams.
 
     The dialect is Spark's. There are SELECT (DISTINCT), FROM streams and queries, JOIN (INNER, LEFT, RIGHT, FULL) ON
-    equal keys and bounds on the times of both sides, WHERE, GROUP BY with ``window(time, '10 seconds')`` or
-    ``session_window(time, '5 minutes')``, HAVING, LIMIT, UNION ALL and WITH; results are those of the verbs that they
-    stand for.
+    equal keys and bounds on the times of both sides, LATERAL VIEW explode(…), WHERE, GROUP BY with
+    ``window(time, '10 seconds')`` or ``session_window(time, '5 minutes')``, HAVING, LIMIT, UNION ALL and WITH; results
+    are those of the verbs that they stand for.
 
     Parameters
     ----------
@@ -144,9 +145,32 @@ class _Query:
             if type(each.this).__name__ not in ("Table", "Subquery"):
                 raise fail(each, self._text, f"{each.this.sql('spark')!r} is not a stream")
             scope = joined(scope, each, *self._table(each.this))
+        for each in node.args.get("laterals") or ():
+            self._explode(scope, each)
         node.set("joins", None)
+        node.set("laterals", None)
         scope.settle(node)
         return scope
+
+    def _explode(self, scope: Scope, view: Any) -> None:
+        """``LATERAL VIEW explode(tags) t AS tag``: the scope with one more column, and a record for each element."""
+        scope.settle(view.this)
+        made = self._column(view.this)
+        generator = made.payload
+        if not isinstance(generator, Generator):
+            raise fail(view, self._text, "LATERAL VIEW takes explode or posexplode")
+        if view.args.get("outer"):
+            made = Column(made.op, made.args, replace(generator, outer=True))
+        alias = view.args.get("alias")
+        given = [each.name for each in alias.columns] if alias is not None else []
+        made = made.alias(*given) if given else made
+        is_map = infer(made.args[0].args[0] if given else made.args[0], scope.stream.schema).type.kind is TypeKind.MAP
+        names = names_of(made, is_map=is_map)
+        taken = [name for name in names if name in scope.stream.schema]
+        if taken:
+            raise fail(view, self._text, f"there is a column {taken[0]!r} already: give another name with AS")
+        scope.stream = scope.stream.with_columns(made)
+        scope.tables[(alias.name if alias is not None else "") or ", ".join(names)] = {name: name for name in names}
 
     def _table(self, table: Any) -> tuple[Stream, str]:
         """A stream that a query names, or a query of its own, and what it is called."""

@@ -34,3 +34,7 @@ __all__ = [
     "rows_of",
     "simulate",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

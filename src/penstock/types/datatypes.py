@@ -66,7 +66,7 @@ _UNSUPPORTED = ("interval", "variant", "timestamp_ntz", "varchar", "char", "void
 DECIMAL_DIGITS_MAX = 38
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class DataType:
     """Type of a column.
 
@@ -88,6 +88,9 @@ class DataType:
     fields: tuple[Field, ...] = ()
     precision: int = 0
     scale: int = 0
+
+    def __repr__(self) -> str:
+        return f"DataType({self.ddl})"
 
     @property
     def ddl(self) -> str:
@@ -301,7 +304,10 @@ _ALL = f"{', '.join(_WORDS)}, decimal(p,s), array<…>, map<…>, struct<…>"
 
 
 def parse_type(text: str) -> DataType:
-    """Read a single type such as ``"bigint"`` or ``"array<string>"``."""
+    """Read a single type such as ``"bigint"`` or ``"array<string>"``; one of Spark's says its own text."""
+    told = getattr(text, "simpleString", None)
+    if callable(told) and not isinstance(text, type):
+        text = told()
     if not isinstance(text, str):
         raise SchemaError(ddl=repr(text), problem="is not a type's text", hint='Example: "decimal(10,2)".')
     reader = DdlReader(text)

@@ -47,7 +47,7 @@ _COLUMNS_MAX = 500
 _NAME_MAX = 1000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Schema:
     """Columns in order; the same object describes rows and Arrow batches."""
 
@@ -69,6 +69,9 @@ class Schema:
             if field.name in seen:
                 raise SchemaError(ddl=self.ddl, problem=f"column '{field.name}' is there twice")
             seen.add(field.name)
+
+    def __repr__(self) -> str:
+        return f"Schema({self.ddl})"
 
     @staticmethod
     def parse(given: object) -> Schema:
@@ -230,10 +233,20 @@ def _record_type(schema: Schema) -> type[Record]:
         array_like=True,
         gc=False,
         frozen=True,  # a record may be read by several branches: a function that changed it would change it for all
-        namespace={"_asdict": record_dict, "_columns": schema.names, "__getitem__": record_getitem},
+        namespace={
+            "_asdict": record_dict,
+            "_columns": schema.names,
+            "__getitem__": record_getitem,
+            # The class cannot be imported elsewhere: there it is made anew, once.
+            "__reduce__": lambda record: (_record_of, (schema, *msgspec.structs.astuple(record))),
+        },
         module="penstock.records",
     )
     return cast(type[Record], made)
+
+
+def _record_of(schema: Schema, *values: Any) -> Record:
+    return schema.record_type(*values)
 
 
 _EXACT = {

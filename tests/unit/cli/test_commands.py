@@ -77,14 +77,15 @@ def test_refusals_have_exit_code_2_and_no_traceback_of_ours(tmp_path: Path) -> N
     assert "Traceback" not in result.stderr
 
 
-def test_a_fault_in_the_file_shows_the_users_traceback_first(tmp_path: Path) -> None:
+def test_a_fault_in_the_file_shows_the_users_traceback_below(tmp_path: Path) -> None:
     path = tmp_path / "job.py"
     path.write_text("raise ValueError('mine')\n")
     result = call("run", path)
     assert result.exit_code == Exit.REFUSED
-    first, *_, last = result.stderr.splitlines()
-    assert first == "Traceback (most recent call last):"
-    assert last.startswith("[PIPELINE_FILE] ")
+    first, second, *_, last = result.stderr.splitlines()
+    assert first.startswith("[PIPELINE_FILE] ")
+    assert second == "Traceback (most recent call last):"
+    assert last == "ValueError: mine"
 
 
 @pytest.mark.parametrize(

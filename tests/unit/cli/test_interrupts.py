@@ -12,8 +12,7 @@ from time import monotonic
 import pytest
 
 from penstock.runtime.interrupts import Acknowledge, ending_interrupts, taken_interrupts
-
-WAIT_S = 30.0
+from waiting import WAIT_S
 
 
 def test_the_first_interrupt_drains_and_every_further_one_stops() -> None:

@@ -10,6 +10,7 @@ from penstock.connectors import background
 from penstock.connectors.background import BackgroundWriter, Epochs
 from penstock.errors import SinkFailed
 from penstock.types import Schema
+from waiting import WAIT_S
 
 SCHEMA = Schema.parse("n bigint")
 
@@ -56,7 +57,7 @@ def test_a_commit_waits_for_no_server_and_records_go_on() -> None:
     writer = Writer(server)
     fill(writer, 1, 1, 2)
     writer.commit(1)
-    assert server.asked.wait(10)
+    assert server.asked.wait(WAIT_S)
     fill(writer, 2, 3)
     writer.commit(2)
     fill(writer, 3)

@@ -17,18 +17,15 @@ import penstock as ps
 from penstock.connectors.lines_reader import files_in
 from penstock.connectors.spool import Spool, SpoolFull, segments
 from penstock.errors import InvalidOption, PenstockError, PortOccupied, SourceFailed
+from services.process import free_port
+from waiting import WAIT_S
 
 module = importlib.import_module("penstock.connectors.http")
 TOKEN = "a token of the test"
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
 def post(port: int, body: bytes, token: str | None = TOKEN, method: str = "POST", **headers: str) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
     more = {} if token is None else {"Authorization": f"Bearer {token}"}
     connection.request(method, "/", body, {**more, **headers})
     status = connection.getresponse().status
@@ -38,7 +35,7 @@ def post(port: int, body: bytes, token: str | None = TOKEN, method: str = "POST"
 
 def read(reader: Any, until: Callable[[list[bytes]], bool]) -> list[bytes]:
     lines: list[bytes] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + WAIT_S
     while not until(lines):
         assert time.monotonic() < deadline, lines
         batch = reader.poll(time.time_ns() // 1000, 3)

@@ -14,11 +14,12 @@ import penstock as ps
 from penstock.errors import InvalidOption, SourceFailed
 from penstock.runtime.job import plan_of
 from penstock.testing.cluster import Cluster
+from waiting import WAIT_S
 
 
 def read(reader: Any, count: int) -> list[Any]:
     rows: list[Any] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + WAIT_S
     while len(rows) < count:
         assert time.monotonic() < deadline, rows
         batch = reader.poll(time.time_ns() // 1000, min(3, count - len(rows)))
@@ -27,7 +28,7 @@ def read(reader: Any, count: int) -> list[Any]:
 
 
 def ended(reader: Any) -> bool:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + WAIT_S
     while reader.wake_us(1) is not None:
         assert reader.poll(time.time_ns() // 1000, 1) is None
         assert time.monotonic() < deadline
@@ -74,7 +75,7 @@ def test_an_async_generator_in_a_job_of_several_partitions() -> None:
     sink = ps.memory()
     source = ps.from_iterator(slowly, schema="n bigint", partitions=3)
     cluster = Cluster(plan_of(ps.stream("slow", source).to(sink), parallelism=2, epoch="100ms"))
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + WAIT_S
     while not cluster.ended:
         assert time.monotonic() < deadline
         cluster.run_until(cluster.now_us + 5_000)
@@ -99,7 +100,7 @@ def test_a_function_that_never_ends_waits_for_its_reader() -> None:
     assert reader.backlog_records(0) <= 1_000
     assert given <= 1_010
     reader.close()
-    assert stopped.wait(10)
+    assert stopped.wait(WAIT_S)
 
 
 def test_what_a_function_does_wrong_is_told() -> None:

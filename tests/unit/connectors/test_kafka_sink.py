@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -13,13 +14,16 @@ from confluent_kafka import Producer
 
 import penstock as ps
 from penstock.connectors.base import WriterContext
+from penstock.connectors.kafka import publisher as publishing
 from penstock.connectors.kafka import transactions
-from penstock.connectors.kafka.transactions import Held, Publisher, TransactionWriter
+from penstock.connectors.kafka.publisher import Publisher
+from penstock.connectors.kafka.transactions import Held, TransactionWriter
 from penstock.errors import BadRecord, CheckpointMismatch, KafkaFailed, TypeMismatch
 from penstock.types import Schema
+from waiting import WAIT_S
 
 SCHEMA = Schema.parse("k string, n bigint")
-STEPS = ["begin", "produced", "token", "committed"]
+STEPS = ["begin", "token", "ahead", "committed"]
 
 
 class Crash(BaseException):
@@ -42,14 +46,22 @@ def rows(*numbers: int) -> list[Any]:
     return [SCHEMA.record_type(f"k{n % 3}", n) for n in numbers]
 
 
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def found(server: Any, topic: str) -> list[int]:
     return sorted(json.loads(each.value())["n"] for each in server.read(topic))
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("step", "late"), [*((step, False) for step in STEPS), ("token", True)])
 def test_an_epoch_is_there_once_whatever_step_of_its_transaction_a_crash_hits(
-    place: Any, step: str, monkeypatch: pytest.MonkeyPatch
+    place: Any, step: str, late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """An epoch is sent ahead when it is prepared, or, after an error, when it is committed."""
     server, topic, writer = place
     first = writer()
     first.write(rows(1, 2, 3))
@@ -57,13 +69,14 @@ def test_an_epoch_is_there_once_whatever_step_of_its_transaction_a_crash_hits(
     first.snapshot(1)
     first.commit(1)
     first.finish()
+    first._publisher._course._is_late = late
+    crash_at(monkeypatch, step)
     first.write(rows(4, 5))
     first.prepare(2)
     snapshot = first.snapshot(2)
     first.write(rows(6))  # of the epoch that is lost
-    crash_at(monkeypatch, step)
     first.commit(2)
-    first._publisher._thread.join(20)
+    first._publisher._thread.join(WAIT_S)
     monkeypatch.undo()
     assert not first._publisher._thread.is_alive()
     visible = found(server, topic) if step == "committed" else [1, 2, 3]
@@ -79,6 +92,38 @@ def test_an_epoch_is_there_once_whatever_step_of_its_transaction_a_crash_hits(
     assert found(server, topic) == [1, 2, 3, 4, 5, 7]
 
 
+def test_an_epoch_is_on_the_broker_before_its_commit_and_seen_behind_it_or_never(
+    place: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, topic, writer = place
+    first = writer()
+    first.write(rows(1, 2))
+    first.prepare(1)
+    until(lambda: first._publisher._course.ahead == 1)
+    first._publisher._producer.flush()
+    assert len(server.read(topic, committed=False)) == 2
+    assert found(server, topic) == []
+    first.commit(1)
+    first.finish()
+    snapshot = first.snapshot(1)
+    first.write(rows(3))
+    first.prepare(2)
+    until(lambda: first._publisher._course.ahead == 2)
+    first._publisher._producer.flush()
+    first.close()  # the epoch is rolled back: it is aborted, and holds no reader up
+    assert found(server, topic) == [1, 2]
+    second = writer()
+    second.restore(1, snapshot)
+    monkeypatch.setattr(publishing, "AHEAD_S_MAX", 0.0)  # a commit that is late: aborted, and sent with its commit
+    second.write(rows(4))
+    second.prepare(2)
+    until(lambda: second._publisher._course._is_late)
+    second.commit(2)
+    second.finish()
+    second.close()
+    assert found(server, topic) == [1, 2, 4]
+
+
 def test_a_transaction_that_the_broker_has_ended_by_its_time_out_is_sent_again(
     place: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,7 +132,7 @@ def test_a_transaction_that_the_broker_has_ended_by_its_time_out_is_sent_again(
     ended: list[str] = []
     send = Publisher._send
 
-    def overtaken(publisher: Publisher, ready: Any) -> None:
+    def overtaken(publisher: Publisher, epochs: Any) -> None:
         client, name = publisher._producer, publisher._channel.name
 
         class Late:
@@ -97,13 +142,13 @@ def test_a_transaction_that_the_broker_has_ended_by_its_time_out_is_sent_again(
             def commit_transaction(self, *arguments: Any) -> None:
                 assert client is not None
                 client.flush()  # its records are in the topic, and nobody may see them
-                Producer({"bootstrap.servers": server.servers, "transactional.id": name}).init_transactions(10)
+                Producer({"bootstrap.servers": server.servers, "transactional.id": name}).init_transactions(WAIT_S)
                 ended.append(name)
                 client.commit_transaction(*arguments)
 
         if not ended:
             publisher._producer = Late()  # type: ignore[assignment]
-        send(publisher, ready)
+        send(publisher, epochs)
 
     monkeypatch.setattr(Publisher, "_send", overtaken)
     sink = writer()
@@ -140,21 +185,20 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
 
         def produce(self, *arguments: Any, **named: Any) -> None:
             is_token = "on_delivery" in named
-            if is_token and step == "produced":
-                self._producer.flush()
-                raise Crash
             self._producer.produce(*arguments, **named)
             if is_token and step == "token":
                 self._producer.flush()
                 raise Crash
 
         def commit_transaction(self, *arguments: Any) -> None:
+            if step == "ahead":
+                raise Crash
             self._producer.commit_transaction(*arguments)
             raise Crash
 
-    def dying(self: Publisher, ready: Any) -> None:
+    def dying(self: Publisher, epochs: Any) -> None:
         self._producer = Dying(self._producer)  # type: ignore[assignment]
-        send(self, ready)
+        send(self, epochs)
 
     monkeypatch.setattr(Publisher, "_send", dying)
     monkeypatch.setattr("threading.excepthook", lambda _: None)
@@ -211,7 +255,7 @@ def test_a_token_is_found_behind_those_of_others_and_an_open_transaction_is_wait
     first.write(rows(1))
     first.prepare(1)
     snapshot = first.snapshot(1)
-    assert first._publisher.wait(20)  # it has looked
+    assert first._publisher.wait(WAIT_S)  # it has looked
     channel = first._channel
     other = Producer({"bootstrap.servers": server.servers, "transactional.id": f"other-{topic}"})
     other.init_transactions()
@@ -296,7 +340,7 @@ def test_a_broker_that_is_away_leaves_no_room_and_sinks_of_a_job_have_names_of_t
     names = {sink._channel("job", operation, instance).name for operation in ("a", "b") for instance in (0, 1)}
     assert len(names) == 4
     monkeypatch.setattr(transactions, "QUEUED_BYTES_MAX", 100)
-    monkeypatch.setattr(transactions, "CLOSE_S", 0.1)
+    monkeypatch.setattr(publishing, "CLOSE_S", 0.1)
     writer = sink.writer(SCHEMA, WriterContext("job", "to_kafka", 0, 1, "id"))
     writer.write(rows(1))
     writer.prepare(1)

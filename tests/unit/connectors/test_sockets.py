@@ -11,11 +11,13 @@ import pytest
 import penstock as ps
 from penstock.connectors import sockets
 from penstock.errors import InvalidOption, PortOccupied, SourceFailed
+from services.process import free_port
+from waiting import WAIT_S
 
 
 def read(reader: Any, count: int) -> list[bytes]:
     lines: list[bytes] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + WAIT_S
     while len(lines) < count:
         assert time.monotonic() < deadline, lines
         batch = reader.poll(time.time_ns() // 1000, 2)
@@ -51,8 +53,8 @@ def test_a_tcp_server_that_goes_is_waited_for_and_a_line_without_end_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sockets, "LINE_BYTES_MAX", 100)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)) as server:
         reader = ps.tcp_lines("localhost", port).reader(0, 1, 0)
         reader.poll(1, 1)
         client, _ = server.accept()
@@ -71,7 +73,7 @@ def test_a_tcp_server_that_goes_is_waited_for_and_a_line_without_end_is_refused(
 
 def test_lines_of_udp_packets() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind(("127.0.0.1", free_port()))
         port = probe.getsockname()[1]
         with pytest.raises(PortOccupied):
             ps.udp_lines(port).reader(0, 1, 0).poll(1, 1)

@@ -17,6 +17,8 @@ from penstock.connectors.base import WriterContext
 from penstock.connectors.sse import Feed, Sse, events
 from penstock.errors import InvalidOption, PortOccupied, TypeMismatch
 from penstock.types import Schema
+from services.process import free_port
+from waiting import WAIT_S
 
 module = import_module("penstock.connectors.sse")  # the package has the function under this name
 SCHEMA = Schema.parse("n bigint, at timestamp")
@@ -29,8 +31,7 @@ def rows(*numbers: int) -> list[Any]:
 
 @pytest.fixture
 def port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
+    return free_port()
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def sink(port: int) -> Iterator[Sse]:
 
 
 def ask(port: int, path: str, **headers: str) -> http.client.HTTPResponse:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
     connection.request("GET", path, headers=headers)
     return connection.getresponse()
 

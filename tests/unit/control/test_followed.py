@@ -19,6 +19,7 @@ from penstock.runtime.committing import CommitWriter
 from penstock.runtime.job import plan_of
 from penstock.spark import sinks
 from penstock.types import Schema
+from waiting import WAIT_S
 
 SCHEMA = Schema.parse("n bigint")
 
@@ -44,7 +45,7 @@ class Sent:
             self.sink.resume(state)
 
     def _function(self, rows: Any, epoch: int) -> None:
-        assert self.goes_on.wait(10)
+        assert self.goes_on.wait(WAIT_S)
         if -1 in rows:
             raise ValueError("no such row")
         self.called.append((epoch, rows))
@@ -145,7 +146,7 @@ def test_the_next_epoch_is_recorded_when_the_function_has_returned(
     sent.said(0, 2)
     sent.said(1, 2)
     record(3)
-    with pytest.raises(OperationFailed, match=r"(?s)Traceback.*in _function.*'out': ValueError: no such row.*epoch 2"):
+    with pytest.raises(OperationFailed, match=r"(?s)'out': ValueError: no such row.*epoch 2.*Traceback.*in _function"):
         wait_for(3)
     assert recorded() == 2
     sent.sink.release()

@@ -107,7 +107,8 @@ def test_a_failure_stops_everyone_with_the_same_error(make: Any) -> None:
     error = finish_of(commands)
     assert isinstance(error, OperationFailed)
     assert (error.operation, error.what, error.hint) == ("parse", "what", "hint")
-    assert str(error).startswith("Traceback: user\n[OPERATION_FAILED] operation 'parse'")
+    assert str(error).startswith("[OPERATION_FAILED] operation 'parse'")
+    assert str(error).endswith("\nTraceback: user")
 
 
 @pytest.mark.parametrize(("code", "kind"), [("UNKNOWN_COLUMN", UnknownColumn), ("NO_SUCH_CODE", PenstockError)])

@@ -26,7 +26,7 @@ def test_turns_are_half_a_period_apart_at_least() -> None:
 def test_records_of_all_sources_count_and_few_are_waited_for() -> None:
     rhythm = Rhythm(600)
     rhythm.read(600_000, FEW_RECORDS - 1)
-    assert rhythm.next_us == 601_000
+    assert rhythm.next_us == 601_200
     rhythm.read(600_000, 1)
     assert rhythm.next_us == 600_600
 

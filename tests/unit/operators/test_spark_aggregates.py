@@ -28,7 +28,9 @@ AGGREGATES = [
     F.variance("d"), F.var_pop("x"), F.skewness("x"), F.kurtosis("x"), F.median("x"), F.percentile("p", 0.25),
     F.percentile_approx("x", 0.5), F.collect_list("p"), F.collect_list("s"), F.collect_set("u"), F.max_by("u", "x"), F.min_by("x", "u"),
     F.first("x"), F.first("s", True), F.last("p"), F.last("u", True), F.bool_and("f"), F.bool_or("f"), F.count_if("f"),
-    F.sum_distinct("x"), F.any_value("u"),
+    F.sum_distinct("x"), F.any_value("u"), F.covar_pop("x", "d"), F.covar_samp("x", "p"), F.mode("x"), F.mode("p"), F.bit_and("x"),
+    F.bit_or("x"), F.bit_xor("x"), F.max_by("p", "x"), F.min_by("s", "p"), F.percentile("x", [0.25, 0.5]),
+    F.percentile_approx("x", [0.0, 0.9]),
 ]  # fmt: skip
 
 

@@ -26,7 +26,7 @@ MISTAKES: list[tuple[str, Callable[[], Any], type[PenstockError], str]] = [
     ("unknown column in select", lambda: source().select("k", "missing"), UnknownColumn, "'select'"),
     ("unknown key", lambda: source().key_by("missing"), UnknownColumn, "'key_by'"),
     ("unknown time", lambda: source().window(ps.tumbling("1s", on="when")).count(), UnknownColumn, "when"),
-    ("key as expression", lambda: source().key_by(ps.col("k")), TypeMismatch, "'key_by': a column is given"),
+    ("key as expression", lambda: source().key_by(ps.col("k") + 1), TypeMismatch, "'key_by': a column is given"),
     ("sum of expression", lambda: source().aggregate(n=ps.agg.sum(ps.col("n"))), TypeMismatch, "by its name"),
     ("constant as column", lambda: source().with_columns(x=5), TypeMismatch, "'with_columns': 5 is not a column"),
     ("constant in select", lambda: source().select("k", 5), TypeMismatch, "ps.lit"),

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import socket
-
 import pytest
 import zmq
 
 from penstock.errors import InvalidOption, PortOccupied
 from penstock.pipeline.options import Options
 from penstock.runtime.addresses import Address, spark_settings
+from services.process import free_port
 
 MASTER = "spark://host:7077"
 
 
 def test_a_process_listens_in_its_range_and_is_known_by_another_name() -> None:
     with zmq.Context() as context, context.socket(zmq.PULL) as one, context.socket(zmq.PULL) as other:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            free = probe.getsockname()[1]
+        free = free_port()
         address = Address("driver.example", "127.0.0.1", (free, free))
         assert address.take(one) == f"tcp://driver.example:{free}"
         with pytest.raises(PortOccupied, match=f"127.0.0.1:{free}-{free}"):

@@ -19,6 +19,7 @@ from penstock.pipeline.plan import Plan
 from penstock.runtime.attempts import Attempt
 from penstock.runtime.checkpoints import CheckpointStore, CommitRecord, new_record
 from penstock.runtime.job import plan_of
+from waiting import WAIT_S
 
 PLACES = ["directory", "memory://penstock-attempts"]
 
@@ -165,7 +166,7 @@ class Stage:
             name = threading.current_thread().name
             if name in self._turn:
                 self._back.release()
-                assert self._turn[name].acquire(timeout=10)
+                assert self._turn[name].acquire(timeout=WAIT_S)
                 if name in self._crash:
                     raise Crashed
             return method(store, *arguments)
@@ -183,14 +184,14 @@ class Stage:
                 self._back.release()
 
         threading.Thread(target=run, name=name, daemon=True).start()
-        assert self._back.acquire(timeout=10)
+        assert self._back.acquire(timeout=WAIT_S)
 
     def step(self, name: str) -> bool:
         """Let a driver make its next access; False when it has none left."""
         if name in self._over:
             return False
         self._turn[name].release()
-        assert self._back.acquire(timeout=10)
+        assert self._back.acquire(timeout=WAIT_S)
         return True
 
     def crash(self, name: str) -> None:

@@ -13,8 +13,7 @@ import pytest
 from penstock.engine.ways.desk import Begin, Called, Cancel
 from penstock.runtime.calling import Caller
 from penstock.runtime.clock import now_us
-
-WAIT_S = 10.0
+from waiting import WAIT_S
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from penstock.runtime.attempts import Attempt
 from penstock.runtime.checkpoints import CheckpointStore, CommitRecord, new_record
 from penstock.runtime.committing import CommitWriter
 from penstock.runtime.job import plan_of
+from waiting import WAIT_S
 
 
 def begun(place: str) -> Attempt:
@@ -47,7 +48,7 @@ def test_a_store_that_does_not_answer_holds_nobody_up(tmp_path: Path, monkeypatc
     write = CheckpointStore.write_commit
 
     def slow(store: CheckpointStore, written: CommitRecord) -> None:
-        assert answers.wait(10)
+        assert answers.wait(WAIT_S)
         write(store, written)
 
     monkeypatch.setattr(CheckpointStore, "write_commit", slow)
@@ -72,7 +73,7 @@ def test_cleaning_that_hangs_delays_no_commit_and_misses_nothing(
     clean, cleaned = CheckpointStore.clean, []
 
     def slow(store: CheckpointStore, needed: Any, epoch: int) -> None:
-        assert goes_on.wait(10)
+        assert goes_on.wait(WAIT_S)
         clean(store, needed, epoch)
         cleaned.append(epoch)
 

@@ -14,6 +14,7 @@ from penstock.connectors.sse import Sse
 from penstock.errors import InvalidOption, PenstockError, PortOccupied, SinkFailed
 from penstock.runtime import job as module
 from penstock.runtime.job import Job, plan_of
+from services.process import free_port
 
 TOKEN = "a token of the test"
 
@@ -57,7 +58,7 @@ def test_a_port_that_is_taken_is_refused_before_spark_and_locks_are_given_back(
 ) -> None:
     kind = socket.SOCK_DGRAM if make is packets else socket.SOCK_STREAM
     with socket.socket(socket.AF_INET, kind) as holder:
-        holder.bind(("127.0.0.1", 0))
+        holder.bind(("127.0.0.1", free_port()))
         if kind is socket.SOCK_STREAM:
             holder.listen()
         port = int(holder.getsockname()[1])

@@ -6,6 +6,7 @@ import inspect
 import json
 import threading
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -29,9 +30,9 @@ from penstock.runtime.metrics_out.files import FileWriter, Line, line_of
 from penstock.runtime.metrics_out.influx import lines_of
 from penstock.runtime.metrics_out.prometheus import Collected
 from penstock.runtime.metrics_out.samples import Layout, OutletFigures, ProcessFigures, Sampler, Snapshot, Tags
+from waiting import WAIT_S, wait_for
 
 ROOT = Path(__file__).parents[3]
-WAIT_S = 30.0
 SECRET = "not-for-logs-4711"
 
 
@@ -76,11 +77,8 @@ def fields(taken: Snapshot, measurement: str, **tags: str) -> dict[str, float]:
     return found.fields
 
 
-def eventually(condition: object) -> None:
-    deadline = monotonic() + WAIT_S
-    while not condition():
-        assert monotonic() < deadline, "the condition did not come true in time"
-        threading.Event().wait(0.005)
+def eventually(condition: Callable[[], object]) -> None:
+    wait_for(condition, every_s=0.005)
 
 
 # --- samples ----------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.runtime import neighbours as n
 from penstock.runtime.neighbours import Neighbours, Outlet, pack_message
+from waiting import WAIT_S
 
 pytestmark = pytest.mark.skipif(not n.is_possible(), reason="needs Linux's sockets without files")
 
@@ -32,7 +33,7 @@ def opened(inbox: Neighbours) -> Outlet:
     return outlet
 
 
-def arrived(inbox: Neighbours, count: int, seconds: float = 10) -> list[list[bytes]]:
+def arrived(inbox: Neighbours, count: int, seconds: float = WAIT_S) -> list[list[bytes]]:
     """Wait for so many messages, up to a bound."""
     found: list[list[bytes]] = []
     deadline = monotonic() + seconds
@@ -43,7 +44,7 @@ def arrived(inbox: Neighbours, count: int, seconds: float = 10) -> list[list[byt
 
 def ends(connected: socket.socket) -> bool:
     """Whether the other side has closed the connection, up to a bound."""
-    connected.settimeout(10)
+    connected.settimeout(WAIT_S)
     try:
         return connected.recv(1) == b""
     except ConnectionError:
@@ -62,7 +63,7 @@ def hears_out(inbox: Neighbours, said: bytes) -> list[list[bytes]]:
     connected = stranger(inbox)
     connected.sendall(said)
     found: list[list[bytes]] = []
-    deadline = monotonic() + 10
+    deadline = monotonic() + WAIT_S
     while not inbox._inlets and monotonic() < deadline:
         inbox.receive(found)
     while inbox._inlets and monotonic() < deadline:
@@ -152,7 +153,7 @@ def test_a_neighbour_that_is_gone_is_noticed() -> None:
     outlet = opened(inbox)
     inbox.receive([])
     inbox.close()
-    deadline = monotonic() + 10
+    deadline = monotonic() + WAIT_S
     while not outlet.broken and monotonic() < deadline:
         outlet.send([b"in vain"])
     assert outlet.broken
@@ -166,7 +167,7 @@ def test_what_a_neighbour_that_is_gone_did_not_take_is_given_up() -> None:
     for _ in range(5):
         outlet.send([bytes(3_000_000)])
     inbox.close()
-    deadline = monotonic() + 10
+    deadline = monotonic() + WAIT_S
     while not outlet.broken and monotonic() < deadline:
         sleep(0.01)
     assert outlet.broken

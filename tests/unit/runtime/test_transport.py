@@ -16,6 +16,7 @@ from penstock.runtime import neighbours, transport
 from penstock.runtime.connections import PASSING_MIN, PASSING_PER_SLOT, Connections
 from penstock.runtime.neighbours import VARIABLE
 from penstock.runtime.transport import Keys, Node
+from waiting import WAIT_S
 
 
 @pytest.fixture(autouse=True, params=["1", "0"], ids=["neighbours", "network"])
@@ -35,7 +36,7 @@ def node(keys: Keys) -> Iterator[Node]:
     opened.close(linger_ms=0)
 
 
-def received(node: Node, seconds: float) -> list[list[bytes]]:
+def received(node: Node, seconds: float = WAIT_S) -> list[list[bytes]]:
     """Wait for a message, up to a bound."""
     deadline = monotonic() + seconds
     while monotonic() < deadline:
@@ -49,7 +50,7 @@ def test_the_jobs_key_gets_through(keys: Keys, node: Node) -> None:
     other = Node(keys)
     other.connect(node.endpoint)
     other.send(node.endpoint, Kind.PEER, [b"header", b"payload"])
-    assert received(node, 10) == [[b"P", b"header", b"payload"]]
+    assert received(node) == [[b"P", b"header", b"payload"]]
     other.close()
 
 
@@ -65,7 +66,7 @@ def test_another_key_is_refused(keys: Keys, node: Node) -> None:
     friend = Node(keys)
     friend.connect(node.endpoint)
     friend.send(node.endpoint, Kind.PEER, [b"true"])
-    assert received(node, 10) == [[b"P", b"true"]]
+    assert received(node) == [[b"P", b"true"]]
     assert received(node, 0.3) == []
     friend.close()
     context.destroy(linger=0)
@@ -99,7 +100,7 @@ def test_waiting_ends_when_a_message_comes(keys: Keys, node: Node) -> None:
     other = Node(keys)
     other.connect(node.endpoint)
     threading.Timer(0.05, lambda: other.send(node.endpoint, Kind.PEER, [b"x"])).start()
-    assert received(node, 10) == [[b"P", b"x"]]
+    assert received(node) == [[b"P", b"x"]]
     other.close()
 
 
@@ -118,7 +119,7 @@ def test_connections_to_slots_are_bounded_and_the_longest_unused_goes(keys: Keys
     assert len(list(connections._sockets)) == most
     assert node.endpoint not in list(connections._sockets)
     connections.send(node.endpoint, Kind.SLOT, [b"two"])
-    while [b"S", b"two"] not in (arrived := received(node, 10)):
+    while [b"S", b"two"] not in (arrived := received(node)):
         assert arrived == [[b"S", b"one"]], "the new connection brings what is sent over it"
     other.close(linger_ms=0)
 
@@ -129,7 +130,7 @@ def test_a_fixed_connection_is_not_opened_again(keys: Keys, node: Node) -> None:
     connections = Connections(other, slots=1)
     connections.send(node.endpoint, Kind.WORKER, [b"x"])
     assert list(connections._sockets) == []
-    assert received(node, 10) == [[b"W", b"x"]]
+    assert received(node) == [[b"W", b"x"]]
     other.close()
 
 
@@ -142,7 +143,7 @@ def test_the_way_to_another_worker_is_opened_by_the_first_message_and_stays(keys
     connections.send(node.endpoint, Kind.PEER, [b"x"])
     assert other.is_connected(node.endpoint)
     assert list(connections._sockets) == []
-    assert received(node, 10) == [[b"P", b"x"]]
+    assert received(node) == [[b"P", b"x"]]
     connections.expect("tcp://127.0.0.1:3", node.endpoint)
     assert not other.is_connected(node.endpoint)
     other.close(linger_ms=0)
@@ -156,7 +157,7 @@ def test_large_messages_arrive_whole_however_they_come(keys: Keys, node: Node, s
     for i in range(40):
         other.send(node.endpoint, Kind.PEER, [b"%d" % i, bytes(size), bytes(size)])
     arrived: list[list[bytes]] = []
-    deadline = monotonic() + 60
+    deadline = monotonic() + WAIT_S
     while len(arrived) < 40:
         assert monotonic() < deadline
         node.wait(100_000)
@@ -176,7 +177,7 @@ def test_a_frame_that_no_inbox_takes_is_refused_before_it_is_sent(
     with pytest.raises(LimitExceeded):
         other.send(node.endpoint, Kind.PEER, [b"header", b"x" * 1_001])
     other.send(node.endpoint, Kind.PEER, [b"header", b"x" * 1_000, b"y" * 1_000])
-    assert received(node, 10) == [[b"P", b"header", b"x" * 1_000, b"y" * 1_000]]
+    assert received(node) == [[b"P", b"header", b"x" * 1_000, b"y" * 1_000]]
     other.close()
 
 

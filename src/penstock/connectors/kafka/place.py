@@ -16,7 +16,7 @@ from penstock.connectors.kafka.encoding import Layout
 from penstock.connectors.kafka.sink import Delivery, KafkaSink
 from penstock.connectors.kafka.source import KafkaSource
 from penstock.connectors.kafka.starts import COMMITTED, EARLIEST, LATEST, check_where
-from penstock.connectors.kafka.transactions import TOKENS
+from penstock.connectors.kafka.tokens import TOKENS
 from penstock.errors import InvalidOption
 
 _GROUP = re.compile(r"[^\s/]{1,200}")

@@ -11,7 +11,8 @@ from penstock.connectors.base import RESUME_ONCE, Sink, SinkWriter, Stager, Writ
 from penstock.connectors.kafka.access import ANSWER_S, Access, Troubles, client_library, described
 from penstock.connectors.kafka.encoding import RECORD_BYTES_MAX, Layout
 from penstock.connectors.kafka.immediate import ImmediateWriter
-from penstock.connectors.kafka.transactions import Channel, TransactionWriter, encode_entries, token_ends
+from penstock.connectors.kafka.tokens import Channel, token_ends
+from penstock.connectors.kafka.transactions import TransactionWriter, encode_entries
 from penstock.errors import CheckpointMismatch, InvalidOption, PenstockError
 from penstock.types import Schema
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 FEW_RECORDS = 4
 """Fewer than this are not worth a turn of a worker, which costs as much as dozens of them,"""
-FEW_LINGERS = 5 / 3
+FEW_LINGERS = 2
 """so more are let gather for so many times as long."""
 STAGGER_US = 150
 """A worker reads so long after the one before it: what that one has sent it finds there."""
@@ -25,7 +25,7 @@ class Rhythm:
 
     def __init__(self, linger_us: int, worker: int = 0, workers: int = 1) -> None:
         self._linger_us = linger_us
-        self._few_us = int(linger_us * FEW_LINGERS)
+        self._few_us = linger_us * FEW_LINGERS
         self._phase_us = worker * min(STAGGER_US, linger_us // workers)
         self._read_us = self._found = 0
 

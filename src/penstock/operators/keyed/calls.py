@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import TypeMismatch
 from penstock.expr.aggregation import AggregateCall
 from penstock.expr.library.hashes import hash64
-from penstock.operators.keyed import folding
+from penstock.operators.keyed import folding, pairs
 from penstock.operators.keyed import statistics as stats
 from penstock.operators.keyed.aggregates import Aggregate, Count, First, Last, Max, Mean, Min, Sum
 from penstock.operators.keyed.folding import Fold
@@ -36,12 +37,26 @@ def aggregate_of(call: AggregateCall, columns: tuple[str, ...], schema: Schema) 
     if name in _MOMENTS:
         return stats.Moments(of, kind, name)
     if name in ("max_by", "min_by"):
-        _need(name, columns[1], kinds[1], _is_plain(kinds[1]), "values with an order, and no decimals,")
-        _need(name, of, kind, _is_plain(kind), "values that are no decimals and not nested")
-        return stats.ExtremeBy(of, columns[1], kind, kinds[1], name == "max_by")
+        return _extreme_by(name, columns, kind, kinds[1])
+    if name in _PAIRS:
+        for column, each in zip(columns, kinds, strict=True):
+            _need(name, column, each, each.is_numeric, "numbers")
+        return Fold(name, columns, DOUBLE, pairs.pair, pairs.paired, _PAIRS[name])
     if name in ("min", "max"):
         _need(name, of, kind, not kind.is_nested, "values with an order")
     return _MAKERS[name](call, of, kind)
+
+
+_PAIRS = {"covar_pop": pairs.covariance(0), "covar_samp": pairs.covariance(1), "corr": pairs.correlation}
+_BITS = {"bit_and": operator.and_, "bit_or": operator.or_, "bit_xor": operator.xor}
+
+
+def _extreme_by(name: str, columns: tuple[str, ...], kind: DataType, by: DataType) -> Aggregate:
+    _need(name, columns[1], by, not by.is_nested, "values with an order")
+    if _is_plain(kind) and _is_plain(by):
+        return stats.ExtremeBy(columns[0], columns[1], kind, by, name == "max_by")
+    combine = pairs.further(by, largest=name == "max_by")
+    return Fold(name, columns, kind, pairs.kept_by, combine, pairs.kept_value(kind))
 
 
 _WORDS: dict[type[Aggregate], str] = {Sum: "sum", Mean: "avg", Min: "min", Max: "max", First: "first", Last: "last"}
@@ -135,13 +150,37 @@ def _percentile_approx(call: AggregateCall, of: str, kind: DataType) -> Aggregat
     _need(call.name, of, kind, fits, "a whole number, a double or a time")
     if not isinstance(accuracy, int) or accuracy < 1:
         raise TypeMismatch(what=f"the accuracy of percentile_approx is a number above 0, not {accuracy!r}.")
-    finish = folding.approximate(float(str(share)))
-    return Fold(call.name, (of,), kind, folding.weighed, folding.sketch(accuracy), finish)
+    made, finish = _of_shares(share, kind, folding.approximate)
+    return Fold(call.name, (of,), made, folding.weighed, folding.sketch(accuracy), finish)
 
 
 def _percentile(call: AggregateCall, of: str, _kind: DataType) -> Aggregate:
-    share = float(str(call.options[0])) if call.options else 0.5
-    return Fold(call.name, (of,), DOUBLE, folding.counted, folding.added, folding.percentile(share))
+    made, finish = _of_shares(call.options[0] if call.options else 0.5, DOUBLE, folding.percentile)
+    return Fold(call.name, (of,), made, folding.counted, folding.added, finish)
+
+
+def _of_shares(
+    share: object, kind: DataType, finisher: Callable[[float], Callable[[Any], Any]]
+) -> tuple[DataType, Callable[[Any], Any]]:
+    """The result for one share, or for several: an array."""
+    if not isinstance(share, tuple):
+        return kind, finisher(float(str(share)))
+    each = [finisher(float(one)) for one in share]
+    return array_of(kind), lambda held: [finish(held) for finish in each] if held else None
+
+
+def _mode(call: AggregateCall, of: str, kind: DataType) -> Aggregate:
+    _need(call.name, of, kind, not kind.is_nested, "values with an order")
+    return Fold(call.name, (of,), kind, pairs.counted_packed, pairs.added_packed, pairs.most_frequent(kind))
+
+
+def _bits(call: AggregateCall, of: str, kind: DataType) -> Aggregate:
+    def held(value: int | None) -> list[int]:
+        return [] if value is None else [value]
+
+    _need(call.name, of, kind, kind.is_integer, "a whole number")
+    combine = pairs.bits(_BITS[call.name])
+    return Fold(call.name, (of,), kind, held, combine, lambda held: held[0] if held else None)
 
 
 def _collect_list(call: AggregateCall, of: str, kind: DataType) -> Aggregate:
@@ -167,4 +206,6 @@ _MAKERS: dict[str, Callable[[AggregateCall, str, DataType], Aggregate]] = {
     "median": _percentile,
     "collect_list": _collect_list,
     "collect_set": _collect_set,
+    "mode": _mode,
+    **dict.fromkeys(_BITS, _bits),
 }

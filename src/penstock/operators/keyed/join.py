@@ -168,7 +168,7 @@ def join(
     """Read the options of `Stream.join`, which has the words on them."""
     keys = _keys(on)
     pairing = OneOf(Pairing).read("match", match)
-    if isinstance(within, Column) or (isinstance(within, str) and not _looks_like_a_duration(within)):
+    if isinstance(within, Column) or (isinstance(within, str) and is_condition(within)):
         timed = _condition(within, sides, (time, left_time, right_time))
         if pairing is Pairing.ONCE and not timed.bounds.is_even:
             raise InvalidOption(option="within", given=str(within), allowed="a duration, where match is 'once'")
@@ -217,9 +217,11 @@ def _times(time: str | None, left_time: str | None, right_time: str | None) -> t
     return left_time or time or "", right_time or time or ""
 
 
-def _looks_like_a_duration(text: str) -> bool:
-    """Whether a text can be nothing but a duration, right or wrong: it compares nothing."""
-    return not any(sign in text.upper() for sign in ("<", ">", "=", "BETWEEN"))
+def is_condition(given: object) -> bool:
+    """Whether a bound is a condition and not a duration, right or wrong: it compares something."""
+    if isinstance(given, str):
+        return any(sign in given.upper() for sign in ("<", ">", "=", " BETWEEN "))
+    return isinstance(given, Column)
 
 
 def _condition(within: str | Column, sides: Sequence[Schema], named: tuple[str | None, ...]) -> Timed:

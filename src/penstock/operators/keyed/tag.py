@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.checks import OneOf
-from penstock.errors import BadRecord
+from penstock.errors import BadRecord, InvalidOption
 from penstock.operators.base import BatchForm, BatchResult, Operation, Operator
 from penstock.operators.errors import Errors
 from penstock.operators.loop import compile_loop
@@ -53,10 +53,20 @@ class JoinHow(Enum):
     @staticmethod
     def read(given: object) -> JoinHow:
         """Read the option; Spark's other words for them are known."""
-        return OneOf(JoinHow).read("how", _SPARK_WORDS.get(str(given).replace("_", ""), given))
+        word = str(given).lower().replace("_", "")
+        if word in _WITHOUT:
+            raise InvalidOption(option="how", given=given, allowed=f"{_ALL}.{_WITHOUT[word]}".rstrip("."))
+        return OneOf(JoinHow).read("how", _SPARK_WORDS.get(word, word if isinstance(given, str) else given))
 
 
+_ALL = ", ".join(how.value for how in JoinHow)
 _SPARK_WORDS = {"outer": "full", "fullouter": "full", "leftouter": "left", "rightouter": "right"}
+_ANTI = ' Use how="left", and filter(…) those whose partner is null.'
+_WITHOUT = {
+    **dict.fromkeys(("semi", "leftsemi", "cross"), ""),
+    **dict.fromkeys(("anti", "leftanti"), _ANTI),
+}
+"""Joins of Spark's that are not there, and what does their work."""
 
 
 def _no_time(column: str) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from penstock.errors import PenstockError, TypeMismatch
+from penstock.errors import PenstockError, TypeMismatch, nearest
 from penstock.expr import Column, Interval, col, infer, lit
 from penstock.expr.aggregation import FUNCTIONS, AggregateCall, Gap, has_aggregate
 from penstock.expr.column import Op
@@ -38,9 +38,12 @@ class GroupedStream:
         if sum(_bare(key).op is Op.WINDOW for key in self._keys) > 1:
             raise TypeMismatch(what="groups have one window.", operation="group_by")
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(str, self._keys)) or 'all'} of {self._stream!r})"
+
     def agg(
         self,
-        *aggregates: Column | str,
+        *aggregates: Column | str | Mapping[str, str],
         emit: str | None = None,
         lateness: str | float = 0,
         allowed_lateness: str | float = 0,
@@ -55,7 +58,7 @@ class GroupedStream:
         ----------
         *aggregates, **named : Column or str
             Such as ``F.sum("x").alias("t")``, ``t=F.sum("x")`` or ``"sum(x) / count(*) AS mean"``: any expression of
-            aggregates, over any expression of the records' columns.
+            aggregates, over any expression of the records' columns. Also a dict, ``{"price": "sum", "*": "count"}``.
         emit : {"close", "change", "every"}
             With a window one result when it closes, or the value so far whenever it has changed, or for every record.
             Without one, ``"change"`` (the default) or ``"every"``.
@@ -68,7 +71,7 @@ class GroupedStream:
         """
         label = name or "agg"
         try:
-            outputs = [_output(given) for given in aggregates]
+            outputs = [each for given in aggregates for each in _outputs(given)]
             outputs += [_output(given).alias(alias) for alias, given in named.items()]
             if not outputs:
                 raise TypeMismatch(what="agg has no aggregates.", hint='Give some, such as F.count("*").')
@@ -112,6 +115,16 @@ class GroupedStream:
 
         def __getattr__(self, name: str) -> NoReturn:
             raise missing(self, name)
+
+
+def _outputs(given: object) -> list[Column]:
+    """The aggregates that a dict names, or the one that is given."""
+    if not isinstance(given, Mapping):
+        return [_output(given)]
+    for word in given.values():
+        if word not in FUNCTIONS:
+            raise TypeMismatch(what=f"there is no aggregate {word!r}.", hint=nearest(str(word), FUNCTIONS).strip())
+    return [FUNCTIONS[word](column) for column, word in given.items()]
 
 
 def _output(given: object) -> Column:

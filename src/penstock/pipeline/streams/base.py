@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from penstock.errors import PenstockError
-from penstock.operators import MAIN, Operation
+from penstock.errors import PenstockError, TypeMismatch
+from penstock.expr import Column, col
+from penstock.expr.column import Op
+from penstock.expr.infer import path_of
+from penstock.operators import MAIN, Operation, Watermark
 from penstock.pipeline.graph import Input
 from penstock.pipeline.options import read_replicas
 from penstock.pipeline.steps import Step, make_step
 from penstock.pipeline.streams.hints import missing
-from penstock.types import Schema
+from penstock.types import Schema, quoted
 
 if TYPE_CHECKING:
     from penstock.pipeline.streams.stream import Stream
@@ -27,15 +31,32 @@ class Builder:
         self.schema = schema
 
     def __dir__(self) -> list[str]:
-        return [name for name in dir(type(self)) if not name.startswith("_")] + ["schema"]
+        columns = [name for name in self.schema.names if name.isidentifier() and not name.startswith("_")]
+        return [name for name in dir(type(self)) if not name.startswith("_")] + ["schema", *columns]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._from.node.name}: {self.schema.ddl})"
 
     if not TYPE_CHECKING:  # to which any name would be there
 
-        def __getattr__(self, name: str) -> NoReturn:
-            raise missing(self, name, self.__dict__["schema"].names if "schema" in self.__dict__ else ())
+        def __getattr__(self, name: str) -> Column:
+            if name in (self.__dict__["schema"].names if "schema" in self.__dict__ else ()):
+                return col(quoted(name))
+            raise missing(self, name)
+
+    def __getitem__(self, key: str | Column | Sequence[str | Column]) -> Any:
+        """``stream["price"]`` is a column; ``stream[condition]`` filters, ``stream[["a", "b"]]`` selects."""
+        if isinstance(key, str):
+            self.schema.field(key)
+            return col(quoted(key))
+        if isinstance(key, Column):
+            return self._unkeyed.filter(key)
+        if isinstance(key, list | tuple):
+            return self._unkeyed.select(*key)
+        raise TypeMismatch(what=f"{key!r} is not the name of a column.", hint="The first records: take(n).")
+
+    def __iter__(self) -> NoReturn:
+        raise TypeMismatch(what="a stream has no end to iterate up to.", hint="The first records: take(n).")
 
     @property
     def _edge(self) -> tuple[Step, Input]:
@@ -69,3 +90,23 @@ class Builder:
     def _renamed(self, label: str) -> Stream:
         step = replace(self._from, node=replace(self._from.node, name=label))
         return self._stream(step, self._port, self.schema, self._keys)
+
+
+def plain_names(columns: Sequence[Any]) -> tuple[str, ...]:
+    """Names of columns, given one by one or as a list, each as a text or as ``ps.col(…)``."""
+    if len(columns) == 1 and isinstance(columns[0], list | tuple):
+        columns = columns[0]
+    return tuple(
+        path_of(str(each.payload))[0] if isinstance(each, Column) and each.op is Op.REF else each for each in columns
+    )
+
+
+def declared_time(step: Step, schema: Schema) -> str | None:
+    """The column that `with_watermark` has declared last on the way to a step, if it is still there."""
+    while True:
+        operation: Any = step.node.body
+        if isinstance(operation, Watermark) and operation.column in schema:
+            return operation.column
+        if len(step.inputs) != 1:
+            return None
+        (step,) = step.inputs

@@ -11,9 +11,10 @@ from penstock.errors import InvalidOption, TypeMismatch
 from penstock.expr import Column, col, infer
 from penstock.expr.column import Op
 from penstock.expr.text import expr
-from penstock.operators import Filter, ParseJson, Project, TimeUnit
+from penstock.operators import Filter, ParseJson, TimeUnit
 from penstock.pipeline.steps import named_columns
 from penstock.pipeline.streams.base import Builder
+from penstock.pipeline.streams.projecting import project
 from penstock.types import Schema, TypeKind, quoted
 
 if TYPE_CHECKING:
@@ -31,21 +32,28 @@ class ColumnVerbs(Builder):
             raise TypeMismatch(
                 what=f"{condition!r} is not a column expression.",
                 operation=name or "filter",
-                hint='Write ps.col("x") == 1, or use map().',
+                hint='Write ps.col("x") == 1 or "x = 1". A function of yours can leave records out in flat_map(…).',
             )
         return self._then(Filter(condition), name, on_error)
 
     where = filter
 
     def select(
-        self, *columns: str | Column, name: str | None = None, on_error: str = "fail", **named: Column
+        self,
+        *columns: str | Column | Sequence[str | Column],
+        name: str | None = None,
+        on_error: str = "fail",
+        **named: Column,
     ) -> Stream:
         """Keep or compute columns, in this order; ``total=ps.col("a") + 1`` names a computed one.
 
-        ``"*"`` stands for all columns, ``"s.*"`` for the members of the struct ``s``.
+        ``"*"`` stands for all columns, ``"s.*"`` for the members of the struct ``s``. With ``F.explode("tags")`` among
+        the columns, a record is made of each element.
         """
+        if len(columns) == 1 and isinstance(columns[0], list | tuple):
+            columns = tuple(columns[0])
         given = [each for column in columns for each in self._meant(column)]
-        return self._then(Project(named_columns(given, named, name or "select")), name, on_error)
+        return project(self, named_columns(given, named, name or "select"), name, on_error)
 
     def _meant(self, column: object) -> list[Any]:
         """The columns that one stands for."""
@@ -76,7 +84,7 @@ class ColumnVerbs(Builder):
         given = [column for column in columns if not isinstance(column, Mapping)]
         for each in columns:
             named = {**each, **named} if isinstance(each, Mapping) else named
-        return self._then(Project(named_columns(given, named, name or "with_columns"), keep=True), name, on_error)
+        return project(self, named_columns(given, named, name or "with_columns"), name, on_error, keep=True)
 
     def parse(
         self,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.checks import OneOf
 from penstock.errors import InvalidGraph, PenstockError, TypeMismatch, naming
 from penstock.expr import Column, call, col
-from penstock.operators import MAIN, REST, How, Join, Lookup, LookupTable, Project, Split, join, join_asof
+from penstock.operators import MAIN, REST, How, Join, JoinHow, Lookup, LookupTable, Project, Split, join, join_asof
 from penstock.pipeline.steps import make_step
-from penstock.pipeline.streams.base import Builder
+from penstock.pipeline.streams.base import Builder, declared_time
+from penstock.pipeline.streams.conditions import Sides, settle
 from penstock.types import Schema, quoted
 
 if TYPE_CHECKING:
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
 class _Branches(dict[str, "Stream"]):
     def __missing__(self, name: str) -> Stream:
         raise InvalidGraph(f"there is no branch '{name}'.", operation="split", hint=f"Branches: {', '.join(self)}.")
+
+
+def _times(sides: Sides, *named: str | None) -> dict[str, str | None]:
+    """The time columns of a join: as they are given, or as the streams have declared them."""
+    time, left, right = named
+    if named == (None, None, None) and not sides.is_timed:
+        left, right = (declared_time(side._from, side.schema) for side in (sides.left, sides.right))
+        if left == right:
+            time, left, right = left, None, None
+    return {"time": time, "left_time": left, "right_time": right}
 
 
 class CombiningVerbs(Builder):
@@ -83,14 +94,14 @@ class CombiningVerbs(Builder):
     def join(
         self,
         other: Stream,
-        on: str | Sequence[str],
+        on: str | Column | Sequence[str | Column],
+        how: str = "inner",
         *,
-        within: str | float | Column,
+        within: str | float | Column | None = None,
         time: str | None = None,
         left_time: str | None = None,
         right_time: str | None = None,
         lateness: str | float = 0,
-        how: str = "inner",
         match: str = "all",
         name: str | None = None,
         on_error: str = "fail",
@@ -106,14 +117,18 @@ class CombiningVerbs(Builder):
         ----------
         other : Stream
             The right side; a column that both have, other than the key, has to be renamed before.
-        on : str or list of str
-            The key: columns that both sides have.
+        on : str or list of str, or Column
+            The key: columns that both sides have. Or a condition, as text or as an expression: equal columns, which
+            are the key, and bounds on the times, such as ``"ad = shown AND clicked BETWEEN viewed AND viewed +
+            INTERVAL 10 MINUTES"``. Columns of equal names are there once in a pair, others both. An inner join takes
+            any other condition too.
         within : str, number or Column
             Time to live: how far apart the times of a pair may be, such as ``"10s"``; or a condition on a time of
             either side, such as ``"clicked BETWEEN viewed AND viewed + INTERVAL 10 MINUTES"``, as text or as an
             expression. A condition names the time columns, so ``time`` and its like are left out.
         time : str
-            The timestamp column of both sides; pairs have it once, with the later of the two times.
+            The timestamp column of both sides; pairs have it once, with the later of the two times. Where no time is
+            given, each side's is the one that :meth:`with_watermark` has declared.
         left_time, right_time : str
             The timestamp columns where their names differ, instead of ``time``; pairs have both.
         lateness : str or number
@@ -138,19 +153,23 @@ class CombiningVerbs(Builder):
         label = name or "join"
         if not isinstance(other, Builder):
             raise TypeMismatch(what=f"{other!r} is not a stream.", operation=label, hint="Use lookup() for a table.")
-        sides = self.schema, other.schema
-        times = {"time": time, "left_time": left_time, "right_time": right_time}
         try:
-            operation = join(on, *sides, within=within, lateness=lateness, how=how, match=match, **times)
+            sides = settle(self._unkeyed, other._unkeyed, on, within, JoinHow.read(how))
+            times: dict[str, Any] = _times(sides, time, left_time, right_time)
+            schemas = sides.left.schema, sides.right.schema
+            more = {"within": sides.within, "lateness": lateness, "how": how, "match": match, **times}
+            operation = join(sides.keys, *schemas, **more)
         except PenstockError as error:
             raise error.at(label) from None
-        return self._joined(other, operation, name, label, on_error)
+        made = sides.left._joined(sides.right, operation, name, label, on_error)
+        made = made.drop(*sides.made) if sides.made else made
+        return made if sides.rest is None else made.filter(sides.rest)
 
     def join_asof(
         self,
         other: Stream,
-        *,
         on: str | Sequence[str],
+        *,
         time: str | None = None,
         left_time: str | None = None,
         right_time: str | None = None,
@@ -174,7 +193,8 @@ class CombiningVerbs(Builder):
         on : str or list of str
             The key: columns that both sides have. A null key equals nothing.
         time : str
-            The timestamp column of both sides; results have it once, with this stream's time.
+            The timestamp column of both sides; results have it once, with this stream's time. Where no time is given,
+            each side's is the one that :meth:`with_watermark` has declared.
         left_time, right_time : str
             The timestamp columns where their names differ, instead of ``time``; results have both.
         tolerance : str or number, optional
@@ -193,13 +213,13 @@ class CombiningVerbs(Builder):
         ...     "rates",
         ...     ps.records([("EUR", 2, 10), ("EUR", 5, 30)], schema="currency string, rate int, at timestamp"),
         ... )
-        >>> sales.join_asof(rates, on="currency", time="at").take()
-        [{'currency': 'EUR', 'n': 3, 'at': 20, 'rate': 2}]
+        >>> sales.join_asof(rates, on="currency", time="at").drop("at").take()
+        [{'currency': 'EUR', 'n': 3, 'rate': 2}]
         """
         label = name or "join_asof"
         if not isinstance(other, Builder):
             raise TypeMismatch(what=f"{other!r} is not a stream.", operation=label, hint="Use lookup() for a table.")
-        times = {"time": time, "left_time": left_time, "right_time": right_time}
+        times = _times(Sides(self._unkeyed, other._unkeyed, (), 0), time, left_time, right_time)
         try:
             operation = join_asof(on, tolerance=tolerance, lateness=lateness, how=how, **times)
         except PenstockError as error:

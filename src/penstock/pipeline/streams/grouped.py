@@ -65,6 +65,10 @@ class Grouped:
         self._running = running
         self._ttl = ttl
 
+    def __repr__(self) -> str:
+        by = ", ".join(self._keys) or "all"
+        return f"{type(self).__name__}({by}, {self._window or self._counts or 'no window'}, of {self._stream!r})"
+
     def aggregate(self, *, name: str | None = None, on_error: str = "fail", **aggregates: Aggregate) -> Aggregated:
         """Compute several aggregates: ``aggregate(n=ps.agg.count(), total=ps.agg.sum("price"))``."""
         return self._aggregate(name, on_error, aggregates)

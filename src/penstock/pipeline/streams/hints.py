@@ -9,19 +9,16 @@ from penstock.errors import nearest
 
 _SORTED = 'a stream has no end to sort up to. The best of each group: window(…).aggregate(best=ps.agg.top(3, "price")).'
 _INSTEAD = {
-    "agg": "Use group_by().agg(…) for all records together.",
     "alias": 'Rename what both sides have: rename({"old": "new"}).',
     "cache": "A stream is computed once for all that read it.",
     "collect": "Use take(n), or to(ps.memory()).",
     "cross_join": "Use join(…, on=…, within=…).",
-    "dropna": 'Use filter("x IS NOT NULL").',
     "dtypes": "Use schema.",
-    "fillna": 'Use with_columns(x=F.coalesce("x", ps.lit(0))).',
     "first": "Use take(1).",
     "foreach": "Use to(ps.foreach(…)).",
     "foreach_batch": "Use to(ps.foreach(…)), or transform(…) for a DataFrame function.",
     "head": "Use take(n).",
-    "na": 'Use filter("x IS NOT NULL"), or F.coalesce.',
+    "na": "Use dropna(…) or fillna(…).",
     "order_by": _SORTED,
     "persist": "A stream is computed once for all that read it.",
     "pivot": 'Give one aggregate for each value: F.sum(F.when(ps.col("kind") == "a", ps.col("price"))).alias("a").',
@@ -39,18 +36,41 @@ _INSTEAD = {
 }
 
 
-def missing(of: object, name: str, columns: Collection[str] = ()) -> AttributeError:
+def missing(of: object, name: str) -> AttributeError:
     """The error for an attribute that is not there."""
     told = f"'{type(of).__name__}' has no '{name}'"
     if name.startswith("_"):
         return AttributeError(f"{told}.")
-    if name in columns:
-        return AttributeError(f'{told}: it is a column. Write ps.col("{name}").')
-    plain = re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower()
+    plain = _plain(name)
     there = [each for each in dir(type(of)) if not each.startswith("_")]
     if plain != name and plain in there:
         return AttributeError(f"{told}. Use {plain}(…).")
     return AttributeError(f"{told}{_told(plain)}" if plain in _INSTEAD else f"{told}.{nearest(plain, there)}")
+
+
+_NAMES = {
+    "sliding": 'Use window("10s", slide="2s", on=…).',
+    "window": 'Use stream.window("10s", on=…), or F.window(…) in group_by.',
+    "udf": "Use stream.map(…), with a batch form where you have one.",
+    "pandas_udf": "Use stream.map(…), with a batch form where you have one.",
+    "read": "Use ps.stream(name, source), such as ps.json_files(…).",
+    "read_stream": "Use ps.stream(name, source), such as ps.json_files(…).",
+}
+
+
+def missing_name(name: str, there: Collection[str], functions: Collection[str]) -> AttributeError:
+    """The error for a name that the package does not have."""
+    told = f"'penstock' has no '{name}'."
+    plain = _plain(name)
+    if name.startswith("_") or plain in _NAMES:
+        return AttributeError(f"{told} {_NAMES.get(plain, '')}".rstrip())
+    if name in functions:
+        return AttributeError(f"{told} Use F.{name}: from penstock import functions as F.")
+    return AttributeError(f"{told}{nearest(plain, there)}")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower()
 
 
 def _told(name: str) -> str:

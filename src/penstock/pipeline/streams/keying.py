@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.durations import parse_us
@@ -11,7 +12,7 @@ from penstock.operators import DropDuplicates, Emit, Watermark, Window, check_ke
 from penstock.operators.keyed.aggregates import Aggregate
 from penstock.operators.keyed.counting import CountWindow
 from penstock.operators.keyed.expiring import TimeToLive
-from penstock.pipeline.streams.base import Builder
+from penstock.pipeline.streams.base import Builder, declared_time, plain_names
 
 if TYPE_CHECKING:
     from penstock.pipeline.streams.aggregating import GroupedStream
@@ -39,7 +40,7 @@ class KeyingVerbs(Builder):
 
     def drop_duplicates(
         self,
-        *columns: str,
+        *columns: str | Column | Sequence[str],
         on: str | None = None,
         within: str | float | None = None,
         name: str | None = None,
@@ -54,27 +55,28 @@ class KeyingVerbs(Builder):
         on, within : str, str or number
             The timestamp column, and how far from a record that has passed another one with its key is still a
             duplicate. Keys are forgotten when the watermark has passed them by that; records behind the watermark of
-            their own partition are late: counted and dropped. Without these, every key is held for as long as the job
-            runs.
+            their own partition are late: counted and dropped. Left out, ``on`` is the column that
+            :meth:`with_watermark` has declared. Without ``within``, every key is held for as long as the job runs.
 
         Examples
         --------
-        >>> events.with_watermark("at", "5s").drop_duplicates("id", on="at", within="10m")  # doctest: +SKIP
+        >>> events.with_watermark("at", "5s").drop_duplicates("id", within="10m")  # doctest: +SKIP
         """
+        if on is None and within is not None:
+            on = declared_time(self._from, self.schema)
         if (on is None) != (within is None):
-            raise InvalidOption(
-                option="within", given=within, allowed="together with on, the timestamp column", operation=name
-            )
+            allowed = "together with on, the timestamp column, or behind with_watermark(…)"
+            raise InvalidOption(option="within", given=within, allowed=allowed, operation=name or "drop_duplicates")
         within_us = 0 if within is None else parse_us(within, option="within", allow_zero=True)
-        operation = DropDuplicates(columns or tuple(self.schema.names), on, within_us)
+        operation = DropDuplicates(plain_names(columns) or tuple(self.schema.names), on, within_us)
         return self._unkeyed._then(operation, name, on_error)
 
-    def key_by(self, *columns: str) -> KeyedStream:
+    def key_by(self, *columns: str | Column) -> KeyedStream:
         """Deal records out by key, so that all records of a key meet in one place, in order."""
         from penstock.pipeline.streams.grouped import KeyedStream
 
         try:
-            return KeyedStream(self._from, self._port, self.schema, check_keys(self.schema, columns))
+            return KeyedStream(self._from, self._port, self.schema, check_keys(self.schema, plain_names(columns)))
         except PenstockError as error:
             raise error.at("key_by") from None
 
@@ -92,13 +94,16 @@ class KeyingVerbs(Builder):
         """Cut each key's records, or the whole stream where there is no :meth:`key_by` before, into windows.
 
         ``window("10s", on="time")`` is ``window(ps.tumbling("10s", on="time"))``; with ``slide="2s"`` a window of
-        10 seconds begins every 2 seconds, and each record is in five of them. See :func:`penstock.tumbling`.
+        10 seconds begins every 2 seconds, and each record is in five of them. Left out, ``on`` is the column that
+        :meth:`with_watermark` has declared. See :func:`penstock.tumbling`.
         """
         from penstock.pipeline.streams.grouped import Grouped
 
         if isinstance(window, str | int | float):
+            on = declared_time(self._from, self.schema) if on is None else on
             if on is None:
-                raise InvalidOption(option="on", given=on, allowed="the timestamp column", operation="window")
+                allowed = "the timestamp column; behind with_watermark(…) it is the one declared there"
+                raise InvalidOption(option="on", given=on, allowed=allowed, operation="window")
             options: dict[str, Any] = {"on": on, "lateness": lateness, "emit": emit, "early": early}
             options["allowed_lateness"] = allowed_lateness
             window = tumbling(window, **options) if slide is None else sliding(window, slide=slide, **options)
@@ -118,6 +123,10 @@ class KeyingVerbs(Builder):
         from penstock.pipeline.streams.aggregating import GroupedStream
 
         return GroupedStream(self._unkeyed, keys)
+
+    def agg(self, *aggregates: Column | str | Mapping[str, str], on_error: str = "fail", **options: Any) -> Stream:
+        """Compute aggregates over all records, as ``group_by().agg(…)`` does."""
+        return self.group_by().agg(*aggregates, on_error=on_error, **options)
 
     def aggregate(
         self,

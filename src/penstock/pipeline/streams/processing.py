@@ -8,10 +8,9 @@ from typing import Any
 
 from penstock.checks import OneOf
 from penstock.errors import InvalidOption, PenstockError, TypeMismatch
-from penstock.operators import DEAD_LETTERS, LATE, MAIN, Process, Processing, Watermark
+from penstock.operators import DEAD_LETTERS, LATE, MAIN, Process, Processing
 from penstock.operators.keyed.process.spark import Rows, SparkProcess, TimeMode, is_processor, schema_of
-from penstock.pipeline.steps import Step
-from penstock.pipeline.streams.base import Builder
+from penstock.pipeline.streams.base import Builder, declared_time
 from penstock.pipeline.streams.stream import Stream
 from penstock.types import Schema
 
@@ -186,17 +185,6 @@ class Order(Enum):
 
     ARRIVAL = "arrival"
     TIME = "time"
-
-
-def declared_time(step: Step, schema: Schema) -> str | None:
-    """The column that `with_watermark` has declared last on the way to a step, if it is still there."""
-    while True:
-        operation: Any = step.node.body
-        if isinstance(operation, Watermark) and operation.column in schema:
-            return operation.column
-        if len(step.inputs) != 1:
-            return None
-        (step,) = step.inputs
 
 
 class Processed(Stream):

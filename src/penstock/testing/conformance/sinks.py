@@ -36,7 +36,7 @@ def check_sink(
     resumes: bool = True,
     refused: Sink | End | None = None,
     secrets: Sequence[str] = (),
-    timeout_s: float = 20.0,
+    timeout_s: float = 60.0,
 ) -> Conformance:
     """Check that a sink keeps its promises when processes are lost.
 

@@ -57,7 +57,7 @@ def check_source(
     refused: Source | End | None = None,
     broken: Source | End | None = None,
     secrets: Sequence[str] = (),
-    timeout_s: float = 20.0,
+    timeout_s: float = 60.0,
 ) -> Conformance:
     """Check that a source keeps the promises that exactly-once delivery rests on.
 

@@ -362,5 +362,6 @@ _RECEIVED = {
     "Use": Moment.USE,
     "Prepare": Moment.LOAD,
     "Hold": Moment.HOLD,
+    "Reroute": Moment.HOLD,
     "Release": Moment.RELEASE,
 }
