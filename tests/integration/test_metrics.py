@@ -409,6 +409,7 @@ def test_samples_wait_while_influx_is_away_and_arrive_when_it_is_back(influx: Ca
     server.stop()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", ResourceWarning)  # for what other tests have left behind
         for at_us in range(2, 12):
             feeder.offer(snapshot(at_us))
         wait_for(lambda: feeder.figures.failed >= 2)
@@ -428,6 +429,7 @@ def test_credentials_open_influx_and_are_told_to_nobody_else(influx: Callable[..
     wrong = {"PENSTOCK_INFLUX_USER": "me", "PENSTOCK_INFLUX_PASSWORD": f"{SECRET}-wrong"}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", ResourceWarning)  # for what other tests have left behind
         refused = Feeder("influx", InfluxWriter(server.outlet, wrong))
         refused.offer(snapshot(1))
         wait_for(lambda: refused.figures.dropped == 1)
@@ -454,6 +456,7 @@ def test_a_job_does_not_mind_a_server_that_is_not_there(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else can
         places = [f"influx:http://127.0.0.1:{taken.getsockname()[1]}/mydb", f"file:{tmp_path / 'run.jsonl'}"]
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", ResourceWarning)  # for what other tests have left behind
         with ps.start(numbers.to(kept), name="alone", parallelism=1, metrics=places) as job:
             report = job.wait()
     assert report is not None
