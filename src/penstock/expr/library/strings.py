@@ -160,6 +160,8 @@ def locate(part: str | None, text: str | None, start: int | None = 1) -> int | N
         return 0
     if part is None or text is None:
         return None
+    if not part and start > 0:
+        return 1
     return text.find(part, start - 1) + 1 if start > 0 else 0
 
 
@@ -361,12 +363,14 @@ def _elt(at: int | None, *values: Any) -> Any:
     return values[at - 1]
 
 
-_URI = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:|(?![^/?#]*:))(?:[\w.~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*")
+_URI = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:|(?![^/?#]*:))(?:[\w.~:/?#@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*")
 """What Java takes for a URI."""
 
 
 def parse_url(text: str, part: str, key: str | None = None) -> str | None:
     """A part of a URL: HOST, PATH, QUERY, REF, PROTOCOL, FILE, AUTHORITY or USERINFO."""
+    if key is not None and part != "QUERY":
+        return None
     try:
         if _URI.fullmatch(text) is None:
             raise ValueError

@@ -17,6 +17,7 @@ from penstock.expr.functions import (
     INT64_MAX,
     INT64_MIN,
     MICROSECONDS,
+    date_to_timestamp,
     local_to_utc,
     overflow,
     text_to_date,
@@ -92,7 +93,7 @@ def _to_timestamp(node: Typed) -> Callable[..., int | None]:
     if node.args[0].type == TIMESTAMP:
         return lambda value, _pattern=None: value
     if node.args[0].type == DATE:
-        return lambda value, _pattern=None: value * DAY_US
+        return lambda value, _pattern=None: date_to_timestamp(value)
     return lambda text, pattern=None: text_to_timestamp(text) if pattern is None else reader(pattern)(text)
 
 
@@ -124,7 +125,9 @@ def _seconds(node: Typed) -> Callable[[Any], int]:
     if node.args[0].type.is_fractional:
 
         def of_fraction(value: float) -> int | None:
-            return None if value != value or abs(value) == float("inf") else _in_range(int(value * MICROSECONDS))
+            if value != value or abs(value) == float("inf"):
+                return None
+            return max(min(int(value * MICROSECONDS), INT64_MAX), INT64_MIN)  # as Java converts to a long
 
         return of_fraction  # type: ignore[return-value]
     if node.args[0].type.kind is TypeKind.DECIMAL:
