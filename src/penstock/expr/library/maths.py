@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import ArithmeticFailed, BadRecord
+from penstock.errors import ArithmeticFailed, BadRecord, TypeMismatch
 from penstock.expr.column import Op
 from penstock.expr.functions import INT64_MAX, INT64_MIN, float_remainder, overflow, remainder, zero_divisor
 from penstock.expr.numbers import (
@@ -142,8 +142,8 @@ def _placed_type(args: Sequence[Typed]) -> DataType:
     elif kind.kind is TypeKind.FLOAT:
         precision, scale = 14, 7
     places = args[1].payload
-    if not isinstance(places, int):
-        raise BadRecord("the number of places is not a constant.")
+    if not args[1].is_literal or not isinstance(places, int):
+        raise TypeMismatch(what="the number of places is a constant.")
     whole = precision - scale + 1
     return (
         decimal_of(max(whole, -places + 1), 0)

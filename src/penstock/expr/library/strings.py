@@ -68,7 +68,7 @@ def split(text: str, pattern: str, limit: int = -1) -> list[str]:
 
 def _split_of(node: Typed) -> Any:
     """A separator of one plain letter needs no regular expression."""
-    pattern = node.args[1].payload
+    pattern = node.args[1].payload if node.args[1].is_literal else None
     if len(node.args) == 2 and isinstance(pattern, str) and len(pattern) == 1 and re.escape(pattern) == pattern:
         return str.split
     if len(node.args) == 2 and pattern == " ":

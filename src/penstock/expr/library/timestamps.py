@@ -58,7 +58,7 @@ def date_trunc(unit: str, time_us: int) -> int | None:
 
 
 def _trunc_of(node: Typed) -> Callable[[str, int], int | None]:
-    unit = node.args[0].payload
+    unit = node.args[0].payload if node.args[0].is_literal else None
     step = _STEPS.get(unit.upper()) if isinstance(unit, str) else None
     return date_trunc if step is None else lambda _unit, time_us: time_us - time_us % step
 
@@ -220,7 +220,7 @@ def _by_unit(result: DataType) -> Callable[[Sequence[Typed]], DataType]:
     """The result, where the unit is known: Spark has it as a word, not as a value."""
 
     def check(args: Sequence[Typed]) -> DataType:
-        unit = args[0].payload
+        unit = args[0].payload if args[0].is_literal else None
         if not isinstance(unit, str) or unit.upper() not in (*_ADD_UNITS, *_ADD_MONTHS):
             known = ", ".join((*_ADD_UNITS, *_ADD_MONTHS))
             raise TypeMismatch(what=f"{unit!r} is not a unit of time.", hint=f"Units: {known}.")
