@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,7 @@ PROGRAM = """
 import sys, threading
 import msgspec, penstock as ps
 from penstock_bench.workloads import WORKLOADS
+from pyspark import SparkContext
 directory, rate, options = sys.argv[1:]
 pipeline = WORKLOADS["yahoo-updates"].pipeline(float(rate), ps.files(directory + "/out"))
 job = ps.start(pipeline, checkpoint=directory + "/checkpoint", name="cluster", **msgspec.json.decode(options))
@@ -41,6 +43,7 @@ def obey():
 threading.Thread(target=obey, daemon=True).start()
 def tell(**what):
     print(msgspec.json.encode(what).decode(), flush=True)
+spark = SparkContext._active_spark_context._jsc.sc().statusTracker()
 while (report := job.wait(0.1)) is None:
     status = job.status()
     tell(
@@ -51,6 +54,7 @@ while (report := job.wait(0.1)) is None:
         waiting=status.waiting,
         forms={each.name: each.form for each in status.operations},
         groups=[each.group for each in job.adaptation().groups],
+        cores=sum(each.numRunningTasks() for each in spark.getExecutorInfos()),
     )
 tell(report=report)
 """
@@ -131,6 +135,21 @@ def test_fewer_cores_than_workers_are_said_before_the_start(cluster: Cluster, tm
         report = list(told)[-1]["report"]
         assert job.wait(WAIT_S) == 0
     assert report["events_in"] == 0
+
+
+def test_a_calm_job_holds_one_core_besides_those_of_its_workers(cluster: Cluster, tmp_path: Path) -> None:
+    """As Spark counts them on its executors: a task holds a core; two of the four are left to others."""
+    calm = deque[Told](maxlen=10)
+
+    def holds_two(now: Told) -> bool:
+        calm.append(now)
+        held = [(each["cores"], len(each["workers"]), len(each["slots"])) for each in calm]
+        return now["epoch"] >= 1 and held == [(2, 1, 1)] * 10
+
+    with running(cluster, tmp_path, parallelism=1) as job:
+        until(said(job), holds_two, "a worker and a slot hold a core each for a while")
+        order(job, "stop")
+        assert job.wait(60) == 0
 
 
 def test_an_executor_is_lost_and_nothing_else(cluster: Cluster, tmp_path: Path) -> None:
