@@ -1,10 +1,10 @@
-"""Keyed operations on one worker: ``python benchmarks/keyed.py [join|distinct|count|carried|close] [SECONDS]``.
+"""Keyed operations on one worker: ``python benchmarks/keyed.py [NAME …] [SECONDS]``.
 
 Latency at a fixed rate, counted from when a record was scheduled, after a warm-up. ``join``: 20,000 + 20,000 records/s
 of two streams, by key within a second. ``distinct``: drop_duplicates over a million keys within ten minutes, at 50,000
-records/s. ``count``: a running count of a million keys, at 20,000 records/s. ``close``: the longest turn of a worker as
-a window of a million keys closes. ``carried``: how many records/s a running count takes, with a thousand and with a
-million keys.
+records/s. ``count``: a running count of a million keys, at 20,000 records/s. ``carried``: how many records/s a running
+count takes, with a thousand and with a million keys. ``close``: how long records wait that pass by a window of many
+keys as it closes; ``kept``: one that is kept after that; ``early``: one with early results.
 """
 
 from __future__ import annotations
@@ -60,21 +60,26 @@ def carried(seconds: int) -> None:
     sys.stdout.write(f"carried: a million keys leave {found[KEYS] / found[1_000]:.2f} of what a thousand carry\n")
 
 
-def closing(seconds: int) -> None:
+CLOSING: dict[str, dict[str, str]] = {"close": {}, "kept": {"allowed_lateness": "5s"}, "early": {"early": "12500ms"}}
+"""Windows whose close is measured, by their options."""
+
+
+def closing(name: str, seconds: int) -> None:
     """Print how long records waited that pass by windows of a million keys, which close every 25 s."""
     fields = {"n": ps.fields.sequence(), "at": ps.fields.event_time(unit="us")}
     events = ps.stream("events", ps.generator(fields, rate=50_000, format="columns"))
-    closed = events.select("at", k=ps.col("n") % KEYS).key_by("k").window("25s", on="at").count()
+    window = ps.tumbling("25s", on="at", **CLOSING[name])
+    closed = events.select("at", k=ps.col("n") % KEYS).key_by("k").window(window).count()
     late = ps.rates.steps([("15s", 0), ("1s", 1_000)])  # the warm-up is over then
     beside = ps.stream("beside", ps.generator(fields, rate=late, format="columns"))
     beside = beside.filter(ps.col("n") >= 0, name="passing")
     pipeline = closed.to(ps.foreach(_nothing)) + beside.to(ps.foreach(_nothing))
-    with ps.start(pipeline, parallelism=1, forms="record", name="bench-close") as job:
+    with ps.start(pipeline, parallelism=1, forms="record", name=f"bench-{name}") as job:
         report = _measured(job, seconds)
     found = {each.name: each for each in report.operations}
     passing, rows = found["passing"], found["count"].records_out
     told = f"p50 {passing.total_p50_ms} p99 {passing.total_p99_ms} max {passing.total_max_ms} ms"
-    sys.stdout.write(f"close: {told} beside {rows:,} results\n")
+    sys.stdout.write(f"{name}: {told} beside {rows:,} results\n")
     sys.stdout.flush()
 
 
@@ -103,11 +108,14 @@ def _nothing(_row: object) -> None:
 
 def main() -> None:
     """Measure, and print a line for each."""
-    chosen = [each for each in sys.argv[1:] if not each.isdigit()] or [*pipelines(), "carried", "close"]
+    chosen = [each for each in sys.argv[1:] if not each.isdigit()] or [*pipelines(), "carried", *CLOSING]
     seconds = next((int(each) for each in sys.argv[1:] if each.isdigit()), 30)
     for name in chosen:
-        if name in ("carried", "close"):
-            (carried if name == "carried" else closing)(seconds)
+        if name == "carried":
+            carried(seconds)
+            continue
+        if name in CLOSING:
+            closing(name, seconds)
             continue
         with ps.start(pipelines()[name], parallelism=1, name=f"bench-{name}") as job:
             report = _measured(job, seconds)

@@ -1,14 +1,18 @@
-"""What Spark adds: ``python benchmarks/spark.py [transform|start] [own] [SECONDS]``.
+"""What Spark adds: ``python benchmarks/spark.py [transform|start|backfill] [own] [SECONDS]``.
 
 ``transform``: 20,000 records/s, each joined to one of 10,000 customers by a DataFrame function (a broadcast join);
 latency counts from when a record was scheduled, the first one included. ``start``: from `ps.start` on a session that is
-up to the first result, three times. With ``own`` Penstock starts Spark itself; without, the program has a session.
+up to the first result, three times. ``backfill``: 20 million events of the Yahoo benchmark from Parquet, by
+`ps.backfill` and by the same query written by hand, in turns; their results are compared. With ``own`` Penstock starts
+Spark itself; without, the program has a session.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import tempfile
+from statistics import median
 from time import monotonic
 from typing import Any
 
@@ -16,6 +20,7 @@ import penstock as ps
 
 RATE = 20_000
 CUSTOMERS = 10_000
+EVENTS = 20_000_000
 
 
 def session() -> Any:
@@ -85,6 +90,51 @@ def start(spark: Any, rounds: int = 3) -> None:
         _tell(f"start: first result after {took_s:.2f} s")
 
 
+def backfill(spark: Any, rounds: int = 5) -> None:
+    """Measure the Yahoo query over history, from Parquet files to rows in this process."""
+    from pyspark.sql import functions as F
+
+    from penstock_bench.workloads.yahoo import CAMPAIGN_OF_AD, EVENT_TYPES, build
+
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    with tempfile.TemporaryDirectory() as directory:
+
+        def drawn(values: list[str], seed: int) -> Any:
+            return F.element_at(F.array(*map(F.lit, values)), F.pmod(F.hash("id", F.lit(seed)), len(values)) + 1)
+
+        events = spark.range(0, EVENTS, 1, 4).select(
+            drawn(list(CAMPAIGN_OF_AD), 1).alias("ad_id"),
+            drawn(list(EVENT_TYPES), 2).alias("event_type"),
+            F.timestamp_millis(F.col("id")).alias("event_time"),
+        )
+        events.write.parquet(f"{directory}/events")
+        ads = spark.createDataFrame(list(CAMPAIGN_OF_AD.items()), "ad_id string, campaign_id string")
+        source = ps.stream("events", ps.generator({"x": 1}, rate=1))
+        pipeline = build(source, "close").to(ps.memory(), name="counts")
+
+        def by_hand() -> Any:
+            views = spark.read.parquet(f"{directory}/events").where("event_type = 'view'").select("ad_id", "event_time")
+            windows = F.window("event_time", "10 seconds")
+            return views.join(F.broadcast(ads), "ad_id").groupBy("campaign_id", windows).count()
+
+        def ours() -> Any:
+            return ps.backfill(pipeline, {"parse_json": f"{directory}/events"}, spark=spark)["counts"]
+
+        took: dict[str, list[float]] = {"by hand": [], "backfill": []}
+        found: dict[str, set[tuple[object, ...]]] = {}
+        for _ in range(rounds):
+            for name, make in (("by hand", by_hand), ("backfill", ours)):
+                began_s = monotonic()
+                rows = make().collect()
+                took[name].append(monotonic() - began_s)
+                starts = ((row.window.start if "window" in row else row.window_start) for row in rows)
+                found[name] = {(row.campaign_id, at, row["count"]) for row, at in zip(rows, starts, strict=True)}
+        assert found["by hand"] == found["backfill"], "the two give different results"
+    one, two = median(took["by hand"]), median(took["backfill"])
+    _tell(f"backfill: {EVENTS:,} events, {len(found['backfill']):,} windows: by hand {one:.2f} s, ours {two:.2f} s")
+    _tell(f"  {two / one:.2f} times as long; rounds: {took}")
+
+
 def _tell(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
@@ -92,7 +142,7 @@ def _tell(line: str) -> None:
 
 def main() -> None:
     """Measure what was asked for."""
-    chosen = [each for each in sys.argv[1:] if each in ("transform", "start")] or ["start", "transform"]
+    chosen = [each for each in sys.argv[1:] if each in ("transform", "start", "backfill")] or ["start", "transform"]
     seconds = next((int(each) for each in sys.argv[1:] if each.isdigit()), 30)
     spark = None if "own" in sys.argv else session()
     if spark is not None:
@@ -101,6 +151,8 @@ def main() -> None:
         start(spark)
     if "transform" in chosen:
         transform(spark, seconds)
+    if "backfill" in chosen:
+        backfill(spark or session())
 
 
 if __name__ == "__main__":

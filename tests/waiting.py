@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import monotonic
 
 WAIT_S = 150.0
@@ -16,3 +19,19 @@ def wait_for(condition: Callable[[], object], what: str = "the condition comes t
     while not condition():
         assert monotonic() < deadline, f"waited in vain until {what}"
         threading.Event().wait(every_s)
+
+
+def kill_one(pids: Callable[[], Sequence[int]]) -> int:
+    """Kill a process, the first one that is still there: of slots some end by themselves while others come."""
+    killed: list[int] = []
+
+    def kill() -> bool:
+        for pid in pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+                break
+        return bool(killed)
+
+    wait_for(kill, "there is somebody to kill")
+    return killed[0]

@@ -169,22 +169,43 @@ def test_the_number_late_is_the_same_in_both_forms_and_with_stalls(
 # --- windows and joins behind each other ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("form", ["record", "batch"])
+def test_a_time_that_is_made_of_windows_results_is_not_taken_for_that_of_their_input(form: str) -> None:
+    """The window's own watermark is ahead of what it gives, by its size."""
+    rows: Rows = [each for i in range(60) for each in (At(i / 10), (f"k{i % 5}", i, i * S))]
+    first = source([rows]).key_by("k").window("10s", on="at").count()
+    made = first.map(lambda r: (r.k, r.count, r.window_start), schema=EVENT)
+    harness = Harness(made.key_by("k").window(ps.session("2s", on="at")).count().to(ps.memory()), parallelism=2)
+    harness.switch(form)
+    harness.run()
+    assert harness.count("count-2", "late") == 0
+    assert len(harness.rows()) == 30
+
+
 @WIDTHS
-@pytest.mark.parametrize("window", ["tumbling", "session", "early"])
-def test_what_windows_hold_at_the_end_of_their_input_is_waited_for(window: str, parallelism: int) -> None:
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("window", ["tumbling", "session", "early", "behind another"])
+def test_what_windows_hold_at_the_end_of_their_input_is_waited_for(window: str, crash: bool, parallelism: int) -> None:
     """Another stream is an hour ahead when the windows' own input ends: none of their results is late behind them."""
     ended = source([[(f"k{i}", i, i * S // 10) for i in range(0, 20, 2)], [(f"k{i}", i, i * S // 10) for i in (1, 3)]])
-    ahead: list[Rows] = [[(f"k{i}", i, i * S // 10) for i in range(20)], [("k0", 0, 3600 * S), At("1s")]]
+    ahead: list[Rows] = [[(f"k{i}", i, i * S // 10) for i in range(20)], [("k0", 0, 3600 * S), At("4s")]]
     other = source(ahead, "k string, m bigint, then timestamp", "other")
     windows: dict[str, Any] = {
         "tumbling": ps.tumbling("4s", on="at"),
         "session": ps.session("4s", on="at"),
         "early": ps.tumbling("4s", on="at", early="4s"),
     }
-    counted = ended.key_by("k").window(windows[window]).count()
+    if window == "behind another":
+        first = ended.key_by("k").window("1s", on="at").count()
+        counted = first.key_by("k").window("4s", on="window_start").count()
+    else:
+        counted = ended.key_by("k").window(windows[window]).count()
     time = "window_end" if window == "session" else "window_start"
     joined = counted.join(other, on="k", within="10s", left_time=time, right_time="then", how="left").select("k", "m")
     harness = Harness(joined.to(ps.memory()), parallelism=parallelism, idle="1h")
+    if crash:
+        harness.advance("3s")  # epochs after the one in which the windows have ended
+        harness.crash()
     harness.run()
     assert harness.count("join", "late") == 0
     assert bag(harness.rows()) == Counter((f"k{i}", i) for i in (*range(0, 20, 2), 1, 3))

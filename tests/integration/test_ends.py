@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import os
 import signal
-import socket
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,13 +14,10 @@ import pytest
 
 import penstock as ps
 from penstock.runtime.job import Job
+from services.process import free_port
+from waiting import WAIT_S
 
 pytestmark = pytest.mark.spark
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def pids(job: Job) -> dict[int, int]:
@@ -37,7 +33,7 @@ class Sender:
         self.doubtful: Counter[int] = Counter()
 
     def post(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=WAIT_S)
         try:
             connection.request("POST", "/", f'{{"n": {self.sent}}}\n')
             taken = connection.getresponse().status == 200

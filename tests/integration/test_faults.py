@@ -21,10 +21,11 @@ import penstock as ps
 from penstock.demo.chaos import Campaign, Killer
 from penstock.errors import CheckpointDamaged, CheckpointMismatch, SinkFailed
 from penstock.runtime.clock import now_us
-from penstock.runtime.job import Job, attend, plan_of
+from penstock.runtime.job import Job, plan_of
 from penstock.runtime.report import Report
 from penstock_bench.meter.job import read_rows
 from penstock_bench.workloads import WORKLOADS, replay
+from waiting import WAIT_S
 
 pytestmark = pytest.mark.spark
 
@@ -34,15 +35,14 @@ YAHOO = WORKLOADS["yahoo-updates"]
 Eventually = Callable[[Callable[[], object]], None]
 
 
-def assert_exact(out: Path, report: Report, rate_eps: float, seconds: float | None) -> None:
-    """Every event (without ``seconds``: every one read) is counted once, in order; nothing uncommitted is left."""
-    source = YAHOO.source(rate_eps, seconds=seconds)
+def assert_exact(out: Path, report: Report, rate_eps: float) -> None:
+    """Every event that was read is counted once, in order; nothing uncommitted is left."""
     read = report.offsets["events"]
-    exact = YAHOO.expected(replay(source, report.start_us, read if seconds is None else None))
+    exact = YAHOO.expected(replay(YAHOO.source(rate_eps), report.start_us, read))
     found = YAHOO.compare(exact, read_rows(out), len(read))
     assert found.exact, found
     assert report.total is not None
-    assert report.total.events_in == (sum(read) if source.total is None else source.total)
+    assert report.total.events_in == sum(read)
     assert (report.lost, report.duplicated, report.reordered, report.late) == (0, 0, 0, 0)
     assert report.epochs > 0
     assert [path.name for path in (out / ".pending").iterdir() if path.name != "lock"] == []
@@ -76,36 +76,44 @@ def lose(job: Job, worker: int, eventually: Eventually) -> None:
     eventually(lambda: pids(job)[worker] != lost and job.status().resumed_us > killed_us)
 
 
-def test_workers_killed_at_random_times(tmp_path: Path) -> None:
-    rate_eps, seconds, seed = 10_000, 7, int.from_bytes(os.urandom(4), "big")
+def test_workers_killed_at_random_times(tmp_path: Path, eventually: Eventually) -> None:
+    rate_eps, seed = 10_000, int.from_bytes(os.urandom(4), "big")
     print("seed", seed)
     campaign = Campaign(seed, 1_400_000)
     kill = Killer(campaign)
-    with ps.start(YAHOO.pipeline(rate_eps, ps.files(tmp_path), seconds=seconds), parallelism=2, name="kills") as job:
-        report = attend(job, watch=lambda _: kill(job))
+
+    def gone_on_after_three() -> bool:
+        kill(job)
+        return len(campaign.kills) >= 3 and all(each.resumed_s is not None for each in campaign.kills)
+
+    with ps.start(YAHOO.pipeline(rate_eps, ps.files(tmp_path)), parallelism=2, name="kills") as job:
+        eventually(gone_on_after_three)
+        job.drain()
+        report = job.wait()
     found = campaign.findings(report)
-    assert_exact(tmp_path, report, rate_eps, seconds)
+    assert_exact(tmp_path, report, rate_eps)
     assert found.passed, found
-    assert len(found.kills) >= 2
     assert report.recoveries >= 2
 
 
 def test_two_of_three_workers_killed_at_once(tmp_path: Path, eventually: Eventually) -> None:
-    rate_eps, seconds = 5_000, 4
-    with ps.start(YAHOO.pipeline(rate_eps, ps.files(tmp_path), seconds=seconds), parallelism=3, name="two") as job:
+    rate_eps = 5_000
+    with ps.start(YAHOO.pipeline(rate_eps, ps.files(tmp_path)), parallelism=3, name="two") as job:
         eventually(lambda: job.status().epoch >= 1 and len(pids(job)) == 3)
-        before = pids(job)
+        before, killed_us = pids(job), now_us()
         for worker in (0, 2):
             os.kill(before[worker], signal.SIGKILL)
+        eventually(lambda: going_on(job, killed_us) and all(pids(job)[worker] != before[worker] for worker in (0, 2)))
+        job.drain()
         report = job.wait()
-        after = pids(job)
-    assert [worker for worker in before if before[worker] != after[worker]] == [0, 2]
-    assert_exact(tmp_path, report, rate_eps, seconds)
+        assert pids(job)[1] == before[1]
+    assert_exact(tmp_path, report, rate_eps)
 
 
 def test_a_worker_killed_while_it_is_being_recovered(tmp_path: Path, eventually: Eventually) -> None:
-    rate_eps, seconds = 5_000, 5
-    with ps.start(YAHOO.pipeline(rate_eps, ps.files(tmp_path), seconds=seconds), parallelism=2, name="again") as job:
+    rate_eps = 5_000
+    plan = plan_of(YAHOO.pipeline(rate_eps, ps.files(tmp_path)), parallelism=2, name="again")
+    with Job(replace(plan, options=replace(plan.options, silence_us=int(WAIT_S * 1e6)))) as job:
         eventually(lambda: job.status().epoch >= 1 and len(pids(job)) == 2)
         lost, other = pids(job).values()
         # The recovery cannot be completed while the other worker does not answer.
@@ -120,9 +128,11 @@ def test_a_worker_killed_while_it_is_being_recovered(tmp_path: Path, eventually:
             assert (status.recoveries, status.resumed_us) == (2, 0)
         finally:
             os.kill(other, signal.SIGCONT)
+        eventually(lambda: going_on(job, 0))
+        job.drain()
         report = job.wait()
     assert report.recoveries == 2
-    assert_exact(tmp_path, report, rate_eps, seconds)
+    assert_exact(tmp_path, report, rate_eps)
 
 
 def test_kills_that_come_faster_than_commits(tmp_path: Path, eventually: Eventually) -> None:
@@ -141,15 +151,15 @@ def test_kills_that_come_faster_than_commits(tmp_path: Path, eventually: Eventua
         job.drain()
         report = job.wait()
     assert report.recoveries == kills
-    assert_exact(tmp_path, report, rate_eps, None)
+    assert_exact(tmp_path, report, rate_eps)
     assert report.skipped == report.dead_letters == 0
 
 
 def test_nothing_is_accepted_from_a_worker_that_was_suspended_and_replaced(
     tmp_path: Path, eventually: Eventually
 ) -> None:
-    rate_eps, seconds = 5_000, 9
-    plan = plan_of(YAHOO.pipeline(rate_eps, ps.files(tmp_path), seconds=seconds), parallelism=2, name="suspended")
+    rate_eps = 5_000
+    plan = plan_of(YAHOO.pipeline(rate_eps, ps.files(tmp_path)), parallelism=2, name="suspended")
     with Job(replace(plan, options=replace(plan.options, silence_us=3_000_000))) as job:
         eventually(lambda: job.status().epoch >= 1 and len(pids(job)) == 2)
         suspended = pids(job)[0]
@@ -164,9 +174,10 @@ def test_nothing_is_accepted_from_a_worker_that_was_suspended_and_replaced(
         epoch = job.status().epoch
         eventually(lambda: job.status().epoch > epoch)
         assert pids(job)[0] != suspended
+        job.drain()
         report = job.wait()
     assert report.recoveries >= 1
-    assert_exact(tmp_path, report, rate_eps, seconds)
+    assert_exact(tmp_path, report, rate_eps)
 
 
 BACK = """
@@ -177,7 +188,7 @@ from penstock.runtime.job import Job, plan_of
 from penstock_bench.workloads import WORKLOADS
 
 def eventually(condition):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 150
     while not condition():
         assert time.monotonic() < deadline, job.status().waiting
         threading.Event().wait(0.05)
@@ -185,7 +196,7 @@ def eventually(condition):
 def pids():
     return {worker.worker: worker.pid for worker in job.status().workers}
 
-pipeline = WORKLOADS["yahoo"].pipeline(2_000, ps.files("out"), seconds=10)
+pipeline = WORKLOADS["yahoo"].pipeline(2_000, ps.files("out"))
 plan = plan_of(pipeline, parallelism=2, master="local[2]", forms="record", name="back")
 with Job(replace(plan, options=replace(plan.options, silence_us=3_000_000))) as job:
     eventually(lambda: job.status().epoch >= 1 and len(pids()) == 2)
@@ -196,17 +207,19 @@ with Job(replace(plan, options=replace(plan.options, silence_us=3_000_000))) as 
     finally:
         os.kill(before[0], signal.SIGCONT)
     eventually(lambda: job.status().waiting == [])
+    epoch = job.status().epoch
+    eventually(lambda: job.status().epoch > epoch)
+    job.drain()
     report = job.wait()
     assert pids() == before
-assert (report.recoveries, report.events_in, report.lost, report.duplicated) == (0, 20_000, 0, 0), report
+assert (report.recoveries, report.lost, report.duplicated) == (0, 0, 0), report
+assert report.events_in == sum(report.offsets["events"]), report
 """
 
 
 def test_a_worker_that_is_back_before_another_one_finds_a_core_is_not_replaced(tmp_path: Path) -> None:
     """Two workers fill the cluster, so it has one of its own: the ordered process waits, its order is withdrawn."""
-    done = subprocess.run(
-        [sys.executable, "-c", BACK], cwd=tmp_path, capture_output=True, text=True, timeout=150, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", BACK], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -214,8 +227,8 @@ PROGRAM = """
 import sys
 import penstock as ps
 from penstock_bench.workloads import WORKLOADS
-pipeline = WORKLOADS["yahoo-updates"].pipeline(5_000, ps.files("out", existing="fail"), seconds=5)
-report = ps.run(pipeline, parallelism=2, checkpoint="checkpoint", name="restarted")
+pipeline = WORKLOADS["yahoo-updates"].pipeline(5_000, ps.files("out", existing="fail"))
+report = ps.run(pipeline, parallelism=2, checkpoint="checkpoint", name="restarted", duration=sys.argv[1])
 import msgspec
 sys.stdout.buffer.write(msgspec.json.encode(report))
 """
@@ -226,16 +239,16 @@ def test_a_killed_driver_leaves_no_process_and_goes_on_when_it_is_started_again(
 ) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
 
-    def start() -> subprocess.Popen[bytes]:
+    def start(duration: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "program.py"],
+            [sys.executable, "program.py", duration],
             cwd=tmp_path,
             env={**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")},
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
 
-    first = start()
+    first = start("1h")
     orphans: list[psutil.Process] = []
     try:
         eventually(lambda: len(list(tmp_path.glob("out/part-*"))) >= 4)
@@ -244,14 +257,14 @@ def test_a_killed_driver_leaves_no_process_and_goes_on_when_it_is_started_again(
     finally:
         first.kill()
         first.communicate()
-    second = start()  # at once: the orphans may still be there
-    out, _ = second.communicate(timeout=120)
+    second = start("1s")  # at once: the orphans may still be there
+    out, _ = second.communicate()
     assert second.returncode == 0
-    _, alive = psutil.wait_procs(orphans, timeout=60)
+    _, alive = psutil.wait_procs(orphans, timeout=WAIT_S)
     assert not alive
     report = msgspec.json.decode(out, type=Report)
     assert report.recoveries == 1
-    assert_exact(tmp_path / "out", report, 5_000, 5)
+    assert_exact(tmp_path / "out", report, 5_000)
 
 
 @pytest.fixture(scope="module")
@@ -363,7 +376,6 @@ def test_chaos_reports_kills_recoveries_and_the_oracle(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     told = json.loads((tmp_path / "chaos.json").read_bytes())

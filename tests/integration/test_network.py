@@ -15,6 +15,7 @@ import pytest
 from penstock.runtime.neighbours import VARIABLE
 from penstock_bench.meter.job import read_rows
 from penstock_bench.workloads import WORKLOADS, replay
+from waiting import WAIT_S
 
 pytestmark = pytest.mark.spark
 
@@ -67,7 +68,7 @@ def test_a_cut_link_delays_and_loses_nothing(host: str, tmp_path: Path) -> None:
         elif cut_at and not joined_at and len(set(lines[-STILL_LINES:])) == 1:
             link(host, "up")
             joined_at = len(lines)
-    assert job.wait(60) == 0
+    assert job.wait(WAIT_S) == 0
     assert joined_at - cut_at >= STILL_LINES - 1
     report = json.loads(lines[-1])
     workload = WORKLOADS["yahoo"]

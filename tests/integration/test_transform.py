@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from penstock.errors import OperationFailed, TypeMismatch
+from penstock.runtime import prepared
 from penstock.runtime.prepared import Prepared, Queries, can_be_kept, numbered
 from penstock.spark.sessions import small_query_session
 
@@ -29,8 +30,14 @@ def customers(queries: Any) -> Any:
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_join_is_exact_while_a_slot_and_a_worker_are_killed(
-    queries: Any, customers: Any, eventually: Callable[[Callable[[], object]], None], kept: bool
+    queries: Any,
+    customers: Any,
+    eventually: Callable[[Callable[[], object]], None],
+    monkeypatch: pytest.MonkeyPatch,
+    kept: bool,
 ) -> None:
+    """A query that is kept is made anew all the time meanwhile, beside the one that runs."""
+    monkeypatch.setattr(prepared, "KEPT_S", 0.0)
     if not kept:  # Spark does not know its size: the micro-batch is broadcast, by a query of its own
         customers = queries.createDataFrame([(i, f"name{i}") for i in range(100)], "id bigint, name string")
     source = ps.generator(ORDERS, rate=200, format="columns", partitions=2)

@@ -6,15 +6,19 @@ from decimal import Decimal
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import drawing
 import meaning
-from penstock.expr import Column
+from agreeing import exact
+from penstock.errors import PenstockError
+from penstock.expr import Column, infer, record_function, vectorise
 from penstock.operators import ErrorPolicy, Project
 from penstock.operators.errors import Errors
-from penstock.types import DataType, Schema, TypeKind, record_dict
+from penstock.types import DataType, Schema, TypeKind, record_dict, to_array, to_values
 
 SCHEMA = meaning.SCHEMA
 TEXTS = [
@@ -99,3 +103,27 @@ def test_both_forms_agree_on_the_records_of_the_comparison_with_spark() -> None:
         for column in make():
             by_record, by_batch = results([column], rows)
             assert by_record == by_batch, column
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_drawn_expressions_have_two_equal_forms(seed: int) -> None:
+    """Whatever the table of functions allows: values of the type that is told, or an error for people, in both."""
+    random = Random(seed)
+    rows = drawing.rows(random, 8)
+    batch = drawing.SCHEMA.to_batch(rows)
+    for column in drawing.Drawer(random).draw(100):
+        told = infer(column, drawing.SCHEMA)
+        function, kernel = record_function(column, drawing.SCHEMA), vectorise(column, drawing.SCHEMA)
+        try:
+            values = [function(row) for row in rows]
+        except (PenstockError, ArithmeticError):
+            with pytest.raises((PenstockError, ArithmeticError, pa.ArrowException)):
+                kernel(batch)
+            continue
+        assert told.nullable or None not in values, column
+        to_array(values, told.type)
+        try:
+            found = to_values(kernel(batch), told.type)
+        except (PenstockError, ArithmeticError, pa.ArrowException):
+            continue  # the loop takes over
+        assert list(map(exact, found)) == list(map(exact, values)), column

@@ -126,7 +126,7 @@ def a_column_forgets_how_many_snapshots_it_needs(patch: Patch) -> None:
 
 @bugs.planted_with(struck_at(Moment.HOLDING, Action.KILL_OTHER))
 def who_holds_does_not_go_on_after_a_recovery(patch: Patch) -> None:
-    patch.setattr(Moves, "call_off", lambda self: None)
+    patch.setattr(Moves, "call_off", lambda self, epoch: None)
 
 
 @bugs.planted_with(struck_at(Moment.LOADED, Action.KILL_IT))

@@ -71,3 +71,9 @@ else:
     raise AssertionError
 """
     assert "penstock.connectors.console" in imported_by(code)
+
+
+def test_a_stream_shows_itself_in_a_fresh_program() -> None:
+    code = "import penstock as ps\nps.stream('n', ps.records([(1,)], schema='n int')).filter('n > 0').show()"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "n\n-\n1\n"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,8 @@ END_S = 30.0
 JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Half a dozen JVMs start, and do little afterwards: none should compile much."""
 LOOPBACK = "127.0.0.1"
+_PORTS = range(20_000, 32_000)
+"""Outside of those that the system gives to whoever asks for any: one of them may be taken before the master is up."""
 _DEPLOY = "org.apache.spark.deploy"
 
 
@@ -53,8 +56,7 @@ class Standalone:
     """
 
     def __init__(self, directory: Path, address: str = LOOPBACK) -> None:
-        with socket.create_server((address, 0)) as free:
-            port = free.getsockname()[1]
+        port = _free_port(address)
         self.master = f"spark://{address}:{port}"
         self.work = directory / "work"
         settings = [f"spark.{each}.extraJavaOptions {JVM}" for each in ("driver", "executor")]
@@ -118,3 +120,10 @@ def standalone(directory: Path, address: str = LOOPBACK) -> Iterator[Standalone]
         yield cluster
     finally:
         cluster.close()
+
+
+def _free_port(address: str) -> int:
+    while True:
+        port = secrets.choice(_PORTS)
+        with suppress(OSError), socket.create_server((address, port)):
+            return port

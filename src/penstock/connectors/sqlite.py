@@ -178,9 +178,9 @@ class _SqliteWriter(LedgerWriter):
         action = f"DO UPDATE SET {rest}" if rest else "DO NOTHING"
         self._upsert = f'INSERT INTO "{table}" ({names}) VALUES ({marks}) ON CONFLICT ({conflict}) {action}'
         # In a key of SQLite every null is another one: rows with a null are looked for instead.
-        same = " AND ".join(f'"{name}" IS ?{at + 1}' for name, at in zip(key, self._at, strict=True))
-        places = ", ".join(f"?{at + 1}" for at in range(len(schema)))
-        setting = ", ".join(f'"{name}" = ?{at + 1}' for at, name in enumerate(schema.names) if name not in key)
+        same = " AND ".join(f'"{name}" IS :v{at}' for name, at in zip(key, self._at, strict=True))
+        places = ", ".join(f":v{at}" for at in range(len(schema)))
+        setting = ", ".join(f'"{name}" = :v{at}' for at, name in enumerate(schema.names) if name not in key)
         self._update = f'UPDATE "{table}" SET {setting} WHERE {same}' if setting else ""
         self._insert = (
             f'INSERT INTO "{table}" ({names}) SELECT {places} WHERE NOT EXISTS (SELECT 1 FROM "{table}" WHERE {same})'
@@ -209,9 +209,10 @@ class _SqliteWriter(LedgerWriter):
             (with_null if any(_is_null(values[at]) for at in self._at) else whole).append(values)
         self._connection.executemany(self._upsert, whole)
         for values in with_null:
+            named = {f"v{at}": value for at, value in enumerate(values)}
             if self._update:
-                self._connection.execute(self._update, values)
-            self._connection.execute(self._insert, values)
+                self._connection.execute(self._update, named)
+            self._connection.execute(self._insert, named)
 
     def _values(self, row: Record) -> tuple[object, ...]:
         values = msgspec.structs.astuple(row)

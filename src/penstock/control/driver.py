@@ -47,6 +47,7 @@ from penstock.control.events import (
 )
 from penstock.control.groups import Submit, TellSlot
 from penstock.control.hot_groups import HotGroups
+from penstock.control.laws.spreading import Picture, Spreader
 from penstock.control.limits import Limits
 from penstock.control.monitor import Monitor
 from penstock.control.scheduler import Phase, Resumption, Scheduler
@@ -125,7 +126,7 @@ class DriverMachine:
         self.loop = ControlLoop(plan, cores, resumption.alternatives if resumption is not None else None)
         self.staffing = Staffing(plan, cores, self.scheduler.rescaling.loads)
         self._staffed_us = 0
-        self._hot = HotGroups(plan)
+        self._hot, self._spreader = HotGroups(plan), Spreader()
         self._limits = Limits(plan)
         self.ended = False
         self.error: PenstockError | None = None
@@ -243,13 +244,15 @@ class DriverMachine:
             members=scheduler.members,
             wanted=len(rescaling.wanted),
             joining=bool(rescaling.joining - rescaling.up),
-            moving=rescaling.move is not None or bool(rescaling.up) or bool(scheduler.members - rescaling.wanted),
+            moving=rescaling.is_moving or bool(rescaling.up) or bool(scheduler.members - rescaling.wanted),
             running=running and scheduler.phase is Phase.RUNNING,
             switching=loop.is_switching,
             in_batch=loop.is_in_batch,
             replicas_left=loop.replication.is_left,
         )
-        found = self.staffing.tick(standing, at_s, now_us)
+        looked, found = self.staffing.look, self.staffing.tick(standing, at_s, now_us)
+        if self.staffing.look is not looked:
+            self._spread(standing, at_s)
         if found is None:
             return
         if self._advise:
@@ -257,6 +260,33 @@ class DriverMachine:
             loop.advise(SwitchReport(found.at_s, ["the job"], told, 0.0, 0.0, 0, found.reason, found.inputs))
             return
         self._schedule(ScaleRequested(found.workers, reason=found.reason), now_us)
+
+    def _spread(self, at: Standing, at_s: float) -> None:
+        """Have key groups leave an instance that is much hotter than others, where it would help nobody to move it."""
+        look, rescaling = self.staffing.look, self.scheduler.rescaling
+        busy = at.moving or at.switching or at.joining or not at.running or rescaling.choose(at.members) is not None
+        if look is None or busy:
+            self._spreader.forget()
+            return
+        shifting, units = rescaling.shifting, self.staffing.plan.units
+        instances = {key: load for key, load in look.instances.items() if shifting.can(key[0])}
+        picture = Picture(
+            workers=look.workers, placement=self.scheduler.placement, instances=instances,
+            groups=shifting.owned, shares=self._hot.shares,
+        )  # fmt: skip
+        found = self._spreader.decide(picture)
+        if found is None:
+            return
+        count, name = len(found.groups), units[found.unit].display_at(0) if units[found.unit].ops else ""
+        where = f"from instance {found.old} to {found.new}"
+        busiest, other = found.before
+        reason = f"a worker is {busiest:.0%} busy, another {other:.0%}: {found.moved:.0%} of its time go {where}"
+        if self._advise:
+            told = f"{count} key groups {where}"
+            inputs = {"groups": float(count), "moved": round(found.moved, 3), "busiest": round(busiest, 3)}
+            self.loop.advise(SwitchReport(round(at_s, 3), [name], told, 0.0, 0.0, 0, reason, inputs))
+            return
+        shifting.want(found.unit, found.old, found.new, found.groups, reason)
 
     def fail(self, error: PenstockError) -> None:
         """End the job: nothing more is committed."""
@@ -425,5 +455,6 @@ class DriverMachine:
         report, scheduler = self.loop.report(), self.scheduler
         report.workers = self.staffing.view(scheduler.members, len(scheduler.rescaling.wanted))
         report.workers.hot = self._hot.found()
+        report.workers.shifts = list(scheduler.rescaling.shifting.reports)
         report.actions = list(self._actions)
         return report

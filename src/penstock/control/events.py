@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from penstock.errors import PenstockError
 from penstock.operators import Form
+from penstock.pipeline.routes import Shift
 from penstock.protocol import messages as m
 
 
@@ -163,6 +164,7 @@ class RecordCommit:
     snapshots: list[m.Stored]
     alternatives: Mapping[str, Used] = field(default_factory=dict)
     """By operation, where there are any; the driver's machine fills it in."""
+    routes: list[Shift] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

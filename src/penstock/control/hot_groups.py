@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from penstock.engine.heat import shares
-from penstock.operators.keys import KEY_GROUPS
 from penstock.pipeline.plan import Mode, Plan
+from penstock.pipeline.routes import NEVER, owner_at_first, routed
 from penstock.protocol import messages as m
 from penstock.protocol.pulses import GroupHeat
 
@@ -57,6 +57,16 @@ class HotGroups:
         for told in self._told.values():
             told.pop(worker, None)
 
+    def shares(self, unit: int) -> dict[int, float]:
+        """Share of a unit's records that its hottest key groups have, as far as enough was told."""
+        found: dict[int, float] = {}
+        for edge in self._plan.inputs(unit):
+            told = self._told.get(edge.id, {})
+            if sum(each for each, _ in told.values()) >= SAMPLES_MIN:
+                # Of several inputs nobody knows which one costs more: a group is as hot as it is in the hottest.
+                found |= {group: max(share, found.get(group, 0.0)) for group, (share, _) in shares(told).items()}
+        return found
+
     def found(self) -> list[HotGroup]:
         """Groups that are hot now, the hottest first."""
         hot: list[HotGroup] = []
@@ -69,8 +79,9 @@ class HotGroups:
             ):
                 continue
             name = unit.display_at(0) if unit.ops else unit.name
+            table = routed(self._plan.routes, unit.id, unit.instances, NEVER)
             hot += [
-                HotGroup(name, group, group * unit.instances // KEY_GROUPS, round(share, 3), key)
+                HotGroup(name, group, table.get(group, owner_at_first(group, unit.instances)), round(share, 3), key)
                 for group, (share, key) in shares(told).items()
                 if share * unit.instances >= HOT_SHARE
             ]

@@ -48,6 +48,8 @@ class Look:
         Processor time for each second at work, over all workers.
     columns : dict of int to float
         By column: the share of a worker's time that it kept busy.
+    instances : dict of (int, int) to float
+        The same by unit and instance.
     arrived, taken : int
         Records that came from outside, and that were taken of them or of those that waited.
     waiting : int
@@ -63,6 +65,7 @@ class Look:
     taken: int
     waiting: int
     seconds: float
+    instances: dict[tuple[int, int], float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -129,6 +132,7 @@ class Loads:
                 self.columns[column] = columns[column] + (1 - WEIGHT) * (
                     self.columns.get(column, columns[column]) - columns[column]
                 )
+        shares = {worker: used[worker] / (sum(held.values()) or 1) for worker, held in took.items()}
         sources = {unit.id for unit in self.plan.units if unit.source is not None}
         read = [(each, last[key]) for key, each in instances.items() if key[0] in sources]
         return Look(
@@ -139,4 +143,7 @@ class Loads:
             taken=sum(each.arrived - each.waiting - old.arrived + old.waiting for each, old in read),
             waiting=sum(each.waiting for each, _ in read),
             seconds=sum(passed_us.values()) / len(passed_us) / 1e6 if passed_us else 0.0,
+            instances={
+                key: shares[each.worker] * max(0, each.busy_us - last[key].busy_us) for key, each in instances.items()
+            },
         )

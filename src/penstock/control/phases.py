@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from penstock.control.events import Used
+from penstock.pipeline.routes import Shift
 from penstock.protocol import messages as m
 
 
@@ -36,6 +37,8 @@ class Resumption:
     snapshots: list[m.Stored] = field(default_factory=list)
     alternatives: Mapping[str, Used] = field(default_factory=dict)
     """Which alternative each operation was to use."""
+    routes: list[Shift] = field(default_factory=list)
+    """Key groups that go to another instance than they would at first."""
 
 
 @dataclass(frozen=True)

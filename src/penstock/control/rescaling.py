@@ -46,6 +46,7 @@ import msgspec
 from penstock.control.loads import Loads
 from penstock.control.placing import host_of, next_move, spread, taken_over
 from penstock.control.recovery import InstanceId
+from penstock.control.shifting import Shifting
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 
@@ -62,7 +63,8 @@ class MoveReport(msgspec.Struct):
     Attributes
     ----------
     pause_ms : float
-        From the order of the marker behind which it moved until it went on: no record of it waited for longer.
+        From the marker behind which it moved, in its old place, until it went on: no record of it waited for longer.
+        What was queued before the marker was worked off until then.
     total_ms : float
         From the decision on; while its state was loaded ahead, it worked.
     """
@@ -103,11 +105,12 @@ class Move:
     prepared_epoch: int = -1
     epoch: int = 0
     """Behind whose marker it moves."""
-    marked_us: int = 0
+    stopped_us: int = 0
+    """When it stopped: as far as is known, when the marker was ordered, or when its old owner took it."""
     loaded_bytes: int = 0
 
 
-Order = tuple[int, m.Prepare | m.Hold | m.Release]
+Order = tuple[int, m.Prepare | m.Hold | m.Reroute | m.Release]
 """To which worker, and what."""
 
 
@@ -127,6 +130,8 @@ class Rescaling:
         self._began_us = began_us
         self._number = 0
         self.loads = Loads(plan)
+        self.shifting = Shifting(plan, began_us)
+        """Key groups on their way; never while a column is."""
         self._hosts: dict[int, str] = {}
         """Machine of each worker."""
 
@@ -175,7 +180,12 @@ class Rescaling:
     @property
     def is_busy(self) -> bool:
         """Whether no epoch may begin: somebody gets ready to hold behind it, or a column is between two workers."""
-        return self.move is not None and self.move.step in (Step.HOLDING, Step.RELEASING)
+        return self.shifting.is_busy or (self.move is not None and self.move.step in (Step.HOLDING, Step.RELEASING))
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a column or key groups are on their way, or about to be."""
+        return self.move is not None or not self.shifting.is_idle
 
     @property
     def is_releasing(self) -> bool:
@@ -185,7 +195,7 @@ class Rescaling:
     def instances(self) -> set[InstanceId]:
         """What moves, if its placement has changed and not everyone has confirmed it."""
         if self.move is None or self.move.step not in (Step.RELEASING, Step.MOVING):
-            return set()
+            return self.shifting.instances()
         return self.of_column(self.move.column)
 
     def of_column(self, column: int) -> set[InstanceId]:
@@ -217,10 +227,13 @@ class Rescaling:
         stored : mapping
             The snapshots of the last commit by instance.
         """
+        if self.shifting.now is not None:
+            return [*self.shifting.advance(committed, pending, stored)]
         if self.move is None:
             found = self.choose(members)
             if found is None:
-                return []
+                self._number += self.shifting.wanted is not None
+                return [*self.shifting.begin(self._number, committed, stored, now_us)]
             self._number += 1
             column, new = found
             self.move = Move(self._number, column, self._plan.worker_of(column), new, now_us, asked_epoch=committed)
@@ -242,6 +255,7 @@ class Rescaling:
 
     def on_prepared(self, message: m.Prepared) -> None:
         """The new owner has loaded what it was told to."""
+        self.shifting.on_prepared(message)
         move = self.move
         if move is not None and (move.number, move.new) == (message.move, message.worker):
             move.prepared_epoch = max(move.prepared_epoch, message.epoch)
@@ -249,10 +263,12 @@ class Rescaling:
 
     def on_holding(self, message: m.Holding, now_us: int) -> bool:
         """The old owner will hold: say whether the marker can be sent now."""
+        if self.shifting.now is not None:
+            return self.shifting.on_holding(message, now_us)
         move = self.move
         if move is None or move.step is not Step.HOLDING or (move.number, move.epoch) != (message.move, message.epoch):
             return False
-        move.step, move.marked_us = Step.MARKED, now_us
+        move.step, move.stopped_us = Step.MARKED, now_us
         return True
 
     def on_committed(self, epoch: int) -> Move | None:
@@ -266,6 +282,15 @@ class Rescaling:
         self.up.discard(move.new)
         return move
 
+    def on_closed(self, message: m.Released, now_us: int) -> bool:
+        """The old owner has closed its column, which it had held for a while: say whether that was waited for."""
+        if not self.on_released(message.worker, message.move):
+            return False
+        assert self.move is not None
+        if message.held_us:
+            self.move.stopped_us = now_us - message.held_us
+        return True
+
     def on_released(self, worker: int, number: int | None = None) -> bool:
         """The old owner has closed its column, or is lost: say whether that was waited for."""
         move = self.move
@@ -278,11 +303,13 @@ class Rescaling:
 
     def on_recovery(self) -> None:
         """Everyone rolls back: what holds goes on, and a column whose placement has changed is among what is built."""
+        self.shifting.on_recovery()
         if self.move is not None and self.move.step is not Step.MOVING:
             self.move = None
 
     def on_resumed(self, members: Collection[int], now_us: int) -> set[int]:
         """Everyone is where it should be: return the workers that can leave."""
+        self.shifting.on_resumed(now_us)
         move = self.move
         if move is not None and move.step is Step.MOVING:
             self.move = None
@@ -292,7 +319,7 @@ class Rescaling:
                     column=move.column,
                     old=move.old,
                     new=move.new,
-                    pause_ms=(now_us - move.marked_us) / 1000,
+                    pause_ms=(now_us - move.stopped_us) / 1000,
                     total_ms=(now_us - move.began_us) / 1000,
                     loaded_bytes=move.loaded_bytes,
                     reason=self.reason,
@@ -310,4 +337,5 @@ class Rescaling:
         self.wanted.discard(worker)
         self.wanted |= set() if self.wanted else set(others)
         self.move = None
+        self.shifting.on_recovery()
         return True

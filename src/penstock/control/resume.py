@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -11,6 +11,7 @@ from penstock.engine.snapshot import UnitSnapshot
 from penstock.errors import CheckpointMismatch, PenstockError
 from penstock.operators import Operation
 from penstock.pipeline.plan import Plan
+from penstock.pipeline.routes import Shift
 from penstock.protocol import messages as m
 
 
@@ -194,6 +195,12 @@ def dealt_anew(stored: Iterable[Anchor], units: dict[int, int], plan: Plan) -> l
             if old.unit in units and plan.units[units[old.unit]].instances != old.instances
         }
     )
+
+
+def rerouted(routes: Iterable[Shift], units: Mapping[int, int], anew: Collection[int]) -> list[Shift]:
+    """Give shifts the unit ids of the new plan, and leave out those of units that are gone or dealt out ``anew``."""
+    kept = [(each, units[each.unit]) for each in routes if each.unit in units]
+    return [msgspec.structs.replace(each, unit=unit) for each, unit in kept if unit not in anew]
 
 
 def moved(snapshots: Iterable[m.Stored], units: dict[int, int]) -> list[m.Stored]:

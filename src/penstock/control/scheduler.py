@@ -117,6 +117,7 @@ class Scheduler:
         """Workers that came back while a commit was being recorded: their recovery must know how that ends."""
         self._last_epoch: int | None = None
         """The epoch after which a job that can be resumed ends."""
+        plan.routes[:] = resumption.routes if resumption else []
         self.rescaling = Rescaling(plan, now_us)
         self._staff = Staff(self, self.rescaling)
 
@@ -244,7 +245,8 @@ class Scheduler:
                 return self._on_epoch_done(worker, epoch, stored)
             case m.Finished(worker=worker, stored=stored):
                 return self._on_finished(worker, stored)
-            case m.RolledBack(worker=worker, generation=generation):
+            case m.RolledBack(worker=worker, generation=generation, held_us=held_us):
+                self.rescaling.shifting.on_rolled_back(worker, held_us, now_us)
                 return self._on_rolled_back(worker, generation, now_us)
             case m.EpochWanted():
                 self._epoch_soon = True
@@ -257,7 +259,7 @@ class Scheduler:
             case m.Holding():
                 self._epoch_soon = self.rescaling.on_holding(message, now_us) or self._epoch_soon
                 return self._begin_epoch(now_us)
-            case m.Released(worker=worker, move=number) if self.rescaling.on_released(worker, number):
+            case m.Released() if self.rescaling.on_closed(message, now_us):
                 return self._recover_lost()
             case m.Failed():
                 return self._stop(_failure(message))
@@ -345,6 +347,7 @@ class Scheduler:
             restore=restore,
             careful=careful,
             placement=self._plan.placement,
+            routes=self._plan.routes,
         )
 
     def _peers(self) -> list[m.Peer]:
@@ -356,10 +359,11 @@ class Scheduler:
         """Have everyone build what is concerned anew; what an unconfirmed recovery concerned is concerned again."""
         self.generation += 1
         self._recovering |= concerned
+        lenders = self.rescaling.shifting.lenders(self._recovering, self.committed_epoch)
         restore = m.Restore(
             epoch=self.committed_epoch,
             instances=sorted(self._recovering),
-            snapshots=self._chains.of(self._recovering),
+            snapshots=self._chains.of(self._recovering | lenders),
             renumber=self._renumber,
         )
         self._waiting_rollback = set(self.peers) & self._waiting_stop
@@ -374,8 +378,8 @@ class Scheduler:
             if worker in self._unbuilt:
                 commands.append(Send(worker, self._started(restore, careful=self._presence.losses(worker) > 1)))
                 continue
-            peers, placement = self._peers(), self._plan.placement
-            rollback = m.Rollback(peers=peers, generation=self.generation, restore=restore, placement=placement)
+            who, at, routes = self._peers(), self._plan.placement, self._plan.routes
+            rollback = m.Rollback(peers=who, generation=self.generation, restore=restore, placement=at, routes=routes)
             commands.append(Send(worker, rollback))
         return commands
 
@@ -441,7 +445,8 @@ class Scheduler:
     def _record(self, epoch: int, *, final: bool) -> list[Command]:
         chains = SnapshotChains(self._chains.all())
         chains.add(stored for each in (self._final if final else self._new).values() for stored in each)
-        self._recording = RecordCommit(epoch, self.generation, self.start_us, final, chains.all())
+        routes = self.rescaling.shifting.recorded(epoch, self.committed_epoch)
+        self._recording = RecordCommit(epoch, self.generation, self.start_us, final, chains.all(), routes=routes)
         return [self._recording]
 
     def _on_recorded(self, epoch: int, now_us: int) -> list[Command]:
@@ -455,8 +460,9 @@ class Scheduler:
         self._presence.forgive()
         if epoch == self._last_epoch:
             self.phase = Phase.ENDING
+        shifted = self.rescaling.shifting.on_committed(epoch)
         commands = self._all(m.Commit(epoch=epoch, final=self.phase is Phase.ENDING))
-        if self._lost:
+        if self._lost or (shifted and self.phase is not Phase.ENDING):
             return commands + self._recover_lost()
         if self.phase is not Phase.ENDING and not self._waiting_finish:
             return commands + self._end()

@@ -35,6 +35,7 @@ from penstock.control.hot_groups import HotGroup
 from penstock.control.laws.forecast import Forecast
 from penstock.control.laws.workers import DRAIN_S, FULL, Headcount, Load, packed
 from penstock.control.loads import Loads, Look
+from penstock.control.shifting import ShiftReport
 from penstock.pipeline.plan import Plan
 
 COMPUTES_MIN = 0.5
@@ -91,6 +92,8 @@ class StaffingView(msgspec.Struct):
     decisions: list[ScaleReport] = []
     hot: list[HotGroup] = []
     """Key groups that have more than their share of an operation's records."""
+    shifts: list[ShiftReport] = []
+    """Key groups that have gone from one instance to another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

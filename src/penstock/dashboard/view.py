@@ -140,7 +140,7 @@ def _staffing(found: StaffingView | None) -> Text:
         if found.utilisation:
             text.append(f"   busy {' '.join(f'{used:.0%}' for used in found.utilisation.values())}")
         text.append(f"   {found.reason}" if found.reason else "", style="dim")
-    for note in [found.note, *map(str, found.hot[:HOT_SHOWN_MAX])]:
+    for note in [found.note, *map(str, found.hot[:HOT_SHOWN_MAX]), *map(str, found.shifts[-1:])]:
         text.append(f"{'   ' * bool(text.plain)}{note}" if note else "", style="yellow")
     return text
 

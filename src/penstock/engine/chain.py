@@ -24,7 +24,7 @@ from penstock.pipeline.plan import OpSpec, Plan, UnitSpec
 from penstock.types import Record, Schema
 
 if TYPE_CHECKING:
-    from penstock.engine.state.moving import Loaded
+    from penstock.engine.state.moving import Ahead
 
 ROOM_US = 5_000
 ClockNs = Callable[[], int]
@@ -110,7 +110,7 @@ class Chain:
     """Runs records through the operations of one unit instance."""
 
     def __init__(
-        self, unit: UnitSpec, instance: int, plan: Plan, clock_ns: ClockNs, ahead: Loaded | None = None
+        self, unit: UnitSpec, instance: int, plan: Plan, clock_ns: ClockNs, ahead: Ahead | None = None
     ) -> None:
         self._clock_ns = clock_ns
         self._unit = unit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
-from penstock.dataset import Bell, Block, Log, Mark, Receiver, Scale
+from penstock.dataset import Bell, Block, Log, Mark, Receiver, Scale, cut_columns, unpack
 from penstock.engine.event_time import Origin
 from penstock.engine.heat import SAMPLE_RECORDS, Heat
 from penstock.engine.lineage import Place, source_behind
@@ -13,6 +13,7 @@ from penstock.engine.snapshot import InputState
 from penstock.metrics.times import later
 from penstock.operators.keys import Partitioner
 from penstock.pipeline.plan import EdgeSpec, Mode, Plan
+from penstock.pipeline.routes import NEVER, next_flip, owner_at_first, routed
 from penstock.types import Record
 
 READER = "edge"
@@ -66,7 +67,12 @@ class EdgeOutput:
             )
             for consumer in self.consumers
         ]
-        self._partitioner = Partitioner(edge.keys, len(self.consumers)) if edge.mode is Mode.SHUFFLE else None
+        self._partitioner: Partitioner | None = None
+        self._shifts = plan.routes
+        self._routed: dict[int, int] = {}
+        """Key groups that go to another consumer than they would at first."""
+        self._flip_epoch = NEVER
+        """Behind whose marker others do."""
         self.heat = Heat(edge.keys) if edge.mode is Mode.SHUFFLE and len(self.consumers) > 1 else None
         self._event_time: list[int | None] = [None] * len(self.logs)
         self._next_id = first_id
@@ -74,6 +80,17 @@ class EdgeOutput:
         self._scale = Scale()
         self._block_bytes = plan.options.block_bytes
         self._names_source = source_behind(plan, edge) is not None
+        self.reroute()
+
+    def reroute(self, epoch: int | None = None) -> None:
+        """Deal out as the shifts say that are known now, from ``epoch`` on, or for the epoch that is written."""
+        if self.edge.mode is not Mode.SHUFFLE:
+            return
+        epoch, unit, count = self._epoch if epoch is None else epoch, self.edge.consumer, len(self.consumers)
+        found = routed(self._shifts, unit, count, epoch)
+        self._flip_epoch = next_flip(self._shifts, unit, epoch)
+        if self._partitioner is None or found != self._routed:
+            self._partitioner, self._routed = Partitioner(self.edge.keys, count, found), found
 
     @property
     def is_filling(self) -> bool:
@@ -83,6 +100,8 @@ class EdgeOutput:
     def emit(self, span: Span, rows: list[Record]) -> None:
         """Write the records of a span, dealt out to the logs of their owners."""
         self._epoch = span.epoch
+        if span.epoch > self._flip_epoch:
+            self.reroute(span.epoch)
         if rows:
             written = self.records_written
             self.records_written = now = written + len(rows)
@@ -103,6 +122,10 @@ class EdgeOutput:
     def emit_parts(self, span: Span, parts: Mapping[int, Sequence[tuple[int, bytes]]]) -> None:
         """Write packed records of a span that a slot has dealt out already: counts and columns by consumer."""
         self._epoch = span.epoch
+        if span.epoch > self._flip_epoch:
+            self.reroute(span.epoch)
+        if self._routed:
+            parts = self._redealt(parts)
         for i in range(len(self.logs)):
             pieces = parts.get(i, ())
             for ahead, (count, packed) in enumerate(pieces[:-1]):
@@ -111,6 +134,20 @@ class EdgeOutput:
             self.records_written += sum(each[0] for each in pieces)
             self._write(i, span, [], count, packed)
         self._next_id = span.last + 1
+
+    def _redealt(self, parts: Mapping[int, Sequence[tuple[int, bytes]]]) -> Mapping[int, Sequence[tuple[int, bytes]]]:
+        """Deal those parts out again that may have records of groups that have been shifted: slots know of none.
+
+        A key's records are all in one part, so they keep their order.
+        """
+        assert self._partitioner is not None
+        again = {owner_at_first(group, len(self.logs)) for group in self._routed}
+        found = {i: list(pieces) for i, pieces in parts.items() if i not in again}
+        for i in sorted(again & parts.keys()):
+            for _, packed in parts[i]:
+                for j, part in enumerate(self._partitioner.columns(unpack(packed, self.edge.schema))):
+                    found.setdefault(j, []).extend(cut_columns(part, self._block_bytes) if part.num_rows else ())
+        return found
 
     def _write(self, i: int, span: Span, rows: list[Record], packed_count: int = 0, packed: bytes = b"") -> None:
         reached = span.event_time_us
@@ -230,6 +267,10 @@ class EdgeInput(ABC):
     def is_idle(self) -> bool:
         """Whether nobody waits for it: all of its lanes are idle, or it has ended."""
         return self._has_ended or len(self.idle_lanes) == len(self.lanes)
+
+    def is_silent(self, lane: int) -> bool:
+        """Whether a lane is not waited for here."""
+        return self._has_ended or lane in self.idle_lanes
 
     def hear(self, origin: Origin) -> None:
         """Take note of what came with some records about event time."""

@@ -116,15 +116,16 @@ class Share:
         self._recovering = True
         self._finished = False
         self._epoch_pending = None
-        self.moves.call_off()
+        held_us = self.moves.held_us()
+        since_us = self._clock_ns() // 1000 - held_us
+        self.moves.call_off(message.restore.epoch)
         self._rebuild(self._held, message.restore.epoch, snapshots, message.restore.renumber)
-        self._tell_restored(message.restore)
+        self._tell_restored(message.restore, self._clock_ns() // 1000 - since_us if held_us else 0)
 
-    def _tell_restored(self, restore: m.Restore) -> None:
+    def _tell_restored(self, restore: m.Restore, held_us: int = 0) -> None:
         before, generation = self.figures() if restore.renumber else None, self._channels.generation
-        self._to_driver.append(
-            m.RolledBack(worker=self.worker, incarnation=self.incarnation, generation=generation, before=before)
-        )
+        who = m.RolledBack(worker=self.worker, incarnation=self.incarnation, generation=generation)
+        self._to_driver.append(msgspec.structs.replace(who, before=before, held_us=held_us))
 
     def _rebuild(self, instances: frozenset[InstanceId], epoch: int, snapshots: Snapshots, renumber: bool) -> None:
         """Build the instances among ``instances`` that live here, and every channel that leads into one of them."""
@@ -145,7 +146,8 @@ class Share:
         for unit, i in mine:
             self._wiring.connect_outputs(unit, i, instances, epoch)
         for unit, i in concerned:
-            self._build(unit, i, states[unit.id, i], instances, epoch)
+            self._build(unit, i, states[unit.id, i], instances, epoch, snapshots)
+        self.reroute()
         self._units = {(unit.id, i): self._units[unit.id, i] for unit, i in mine if (unit.id, i) in self._units}
         for key, made in self._units.items():
             if key not in instances:
@@ -169,16 +171,29 @@ class Share:
         self._storing = {name for name in self._storing if not name.startswith(_prefix(*key))}
         self._stored = [stored for stored in self._stored if (stored.unit, stored.instance) != key]
 
+    def reroute(self) -> None:
+        """Have every output deal out as the plan's routes say now."""
+        for output in self._outputs.values():
+            output.reroute()
+
     def _build(
-        self, unit: UnitSpec, i: int, state: list[UnitSnapshot], instances: frozenset[InstanceId], epoch: int
+        self,
+        unit: UnitSpec,
+        i: int,
+        state: list[UnitSnapshot],
+        instances: frozenset[InstanceId],
+        epoch: int,
+        snapshots: Snapshots,
     ) -> None:
         outputs = [self._outputs[edge.id, i] for edge in self._plan.outputs(unit.id)]
         logs = None
         if unit.source is None:
             logs = self._wiring.inputs(unit, i, (state[-1].inputs or None) if state else None, instances)
         self._built[unit.id, i] = self._channels.generation
-        ends, ahead = (logs, outputs, self._clock_ns, self._pool, self.desk), self.moves.claim((unit.id, i), state)
-        made = self._units[unit.id, i] = Unit(unit, i, self._plan, *ends, ahead)
+        ends, key = (logs, outputs, self._clock_ns, self._pool, self.desk), (unit.id, i)
+        ahead = self.moves.claim(key, state, epoch, snapshots)
+        made = self._units[key] = Unit(unit, i, self._plan, *ends, ahead)
+        made.hold(holds=self.moves.holds(key, epoch))
         if isinstance(made.input, Readers):
             made.input.rhythm = self._rhythm
         if state:
@@ -238,7 +253,7 @@ class Share:
                 found = self._units.get((unit_id, instance))
                 if found is not None:
                     calibrate(found, self._pool, records)
-            case m.Prepare() | m.Hold() | m.Release():
+            case m.Prepare() | m.Hold() | m.Reroute() | m.Release():
                 self.moves.on_driver(message)
             case m.GroupEnded(group=group):
                 self._pool.on_group_ended(group)

@@ -117,6 +117,8 @@ class Times:
             return Origin(0, self._own_lane)
         reached_us = self._reached_us if self._reached_us != self._told_us else None
         self._told_us = self._reached_us
+        if self._reading is not None:
+            reached_us = None  # what follows the state is of another event time
         return Origin(0, self._own_lane, reached_us, None, self._state.idle_change())
 
     def wake_us(self, way: Way) -> int | None:
@@ -230,10 +232,7 @@ class Times:
 
     def on_marker(self, mark: Mark) -> Sequence[Origin]:
         """A marker is about to leave the unit: return what is to be told before."""
-        if mark is Mark.END:
-            # Whoever reads other units too must not wait for this one.
-            return [Origin(0, self._own_lane, idle=True)] if self._state is not None else ()
-        return self._lanes.on_marker() if self._lanes is not None else ()
+        return self._lanes.on_marker() if self._lanes is not None and mark is Mark.EPOCH else ()
 
     def state(self) -> list[LaneState]:
         """How far the lanes have come, at a marker that leaves the unit."""
@@ -248,7 +247,10 @@ class Times:
             self.is_behind = self._reached_us is not None
             if self.is_behind:
                 self._state.tell_idle()
-            return [Origin(0, self._own_lane, idle=True)] if self._state.is_idle and not self.is_behind else []
+            own = [(0, self._own_lane)] if self._state.is_idle and not self.is_behind else []
+            if self._lanes is not None:
+                return self._lanes.restore(snapshot.lanes, own)
+            return [Origin(*lane, idle=True) for lane in own]
         idle = source.idle_lanes if isinstance(source, Logs) else []
         if self._lanes is not None:
             return self._lanes.restore(snapshot.lanes, idle)

@@ -25,7 +25,6 @@ from dataclasses import dataclass, replace
 from penstock.engine.chain import ClockNs
 from penstock.engine.guard import Guard
 from penstock.engine.share import Share, Snapshots
-from penstock.engine.silence import Silence
 from penstock.engine.snapshot import Persist
 from penstock.engine.ways.desk import Begin, Called, Cancel
 from penstock.errors import OperationFailed, PenstockError, WorkerFailed
@@ -33,6 +32,7 @@ from penstock.operators.errors import describe_error, user_traceback
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol.link import Kind, Link, Outgoing, decode_header
+from penstock.protocol.silence import Silence
 from penstock.protocol.slots import decode_from_slot
 
 HEARTBEAT_US = 500_000
@@ -150,7 +150,7 @@ class WorkerMachine:
                 self._link.tell(m.encode(m.Present(worker=who.worker, incarnation=who.incarnation)))
         except _FAILURES as error:
             self.fail(error, now_us)
-        if self._silence.is_too_long(now_us):
+        if self._silence.is_over(now_us):
             self.ended = True  # no process is left behind when the driver is gone
         if self._leaving_us is not None and (self._link.is_confirmed or now_us >= self._last_word_us):
             self.ended = True
@@ -183,7 +183,7 @@ class WorkerMachine:
             header = decode_header(frames[1])
             if header.link != self.identity.incarnation:
                 return
-            self._silence.heard(now_us)
+            self._silence.hear(now_us)
             for packed in self._link.receive(header, frames[2] if len(frames) > 2 else None, now_us):
                 self._on_driver(m.decode_to_worker(packed), now_us)
         elif self.share is None or self._restoring is not None:
@@ -209,13 +209,24 @@ class WorkerMachine:
                     self._chores.append(Connect(peer.endpoint, former))
             self._restoring = message
             self.plan.placement[:] = message.placement or self.plan.placement
-            stored = message.restore.snapshots if message.restore is not None else []
-            mine = [s for s in stored if self.plan.worker_of(s.instance) == self.identity.worker]
+            self.plan.routes[:] = message.routes
+            stored, lenders = message.restore.snapshots if message.restore is not None else [], self._lenders(message)
+            mine = [
+                s
+                for s in stored
+                if self.plan.worker_of(s.instance) == self.identity.worker or (s.unit, s.instance) in lenders
+            ]
             if self.share is not None and isinstance(message, m.Rollback):
-                mine = self.share.moves.missing(mine)
+                mine = self.share.moves.missing(mine, message.restore.epoch)
             self._chores.append(ReadBack(tuple(mine), isinstance(message, m.Start) and message.careful))
         elif self.share is not None:
             self.share.on_driver(message)
+
+    def _lenders(self, message: m.Start | m.Rollback) -> set[tuple[int, int]]:
+        """Instances elsewhere whose snapshots have key groups that belong here from the epoch on that is restored."""
+        epoch = message.restore.epoch if message.restore is not None else 0
+        fresh = [each for each in message.routes if each.epoch == epoch]
+        return {(each.unit, each.old) for each in fresh if self.plan.worker_of(each.new) == self.identity.worker}
 
     def on_restored(self, snapshots: Snapshots, guard: Guard | None, now_us: int) -> None:
         """The shell has read snapshots back: build the instances, and take what came meanwhile."""

@@ -8,7 +8,7 @@ from functools import lru_cache
 from penstock.errors import ArithmeticFailed
 from penstock.expr.column import Op
 from penstock.expr.typed import Typed
-from penstock.types import DOUBLE, FLOAT, DataType, TypeKind, decimal_of
+from penstock.types import DOUBLE, DataType, TypeKind, decimal_of
 from penstock.types.datatypes import DECIMAL_DIGITS_MAX, INTEGER_BITS
 
 _DIGITS = {TypeKind.TINYINT: 3, TypeKind.SMALLINT: 5, TypeKind.INT: 10, TypeKind.BIGINT: 20}
@@ -35,8 +35,7 @@ def common_number(left: DataType, right: DataType) -> DataType:
         a, b = (kind if kind.kind is TypeKind.DECIMAL else decimal_of(_DIGITS[kind.kind], 0) for kind in (left, right))
         scale = max(a.scale, b.scale)
         return _bounded(max(a.precision - a.scale, b.precision - b.scale) + scale, scale)
-    narrow = (TypeKind.FLOAT, TypeKind.TINYINT, TypeKind.SMALLINT)
-    return FLOAT if left.kind in narrow and right.kind in narrow else DOUBLE
+    return DOUBLE
 
 
 def arithmetic_type(op: Op, left: Typed, right: Typed) -> DataType:
@@ -79,6 +78,11 @@ def _quantum(scale: int) -> Decimal:
 @lru_cache(maxsize=64)
 def _limit(precision: int, scale: int) -> Decimal:
     return Decimal((0, (1,), precision - scale))
+
+
+def negated(value: Decimal) -> Decimal:
+    """The decimal with the other sign, all digits of it: ``-value`` rounds to 28."""
+    return value.copy_negate() if value else value.copy_abs()
 
 
 def rounded(value: Decimal, kind: DataType) -> Decimal:

@@ -56,6 +56,7 @@ def to_re2(pattern: str) -> str | None:
 
 
 _JAVA = re.compile(r"\\Q(.*?)(?:\\E|$)|\(\?<(?![=!])|\\[pPhHRXkGzv]|\\[AZ]|\\.|\[[^\]]*&&", re.DOTALL)
+_REPEATED = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d+(?:,\d*)?\}|(?P<brace>\{)", re.DOTALL)
 _CACHED = 1024
 
 
@@ -78,7 +79,10 @@ def java_pattern(pattern: str) -> re.Pattern[str]:
         return text
 
     try:
-        return re.compile(_JAVA.sub(translate, pattern), re.ASCII)
+        made = _JAVA.sub(translate, pattern)
+        if any(found["brace"] for found in _REPEATED.finditer(made)):
+            raise re.error("{ repeats nothing; write \\{ for the character")  # which Python takes for one
+        return re.compile(made, re.ASCII)
     except (re.error, TypeError, OverflowError) as error:
         raise InvalidOption(option="pattern", given=pattern, allowed=f"a regular expression ({error})") from None
 

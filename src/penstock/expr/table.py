@@ -26,6 +26,7 @@ from penstock.types import (
     TIMESTAMP,
     DataType,
     TypeKind,
+    array_of,
 )
 
 EXACT = {
@@ -51,6 +52,15 @@ KINDS: dict[str, Callable[[DataType], bool]] = {
     "time": lambda kind: kind in (DATE, TIMESTAMP),
     "sequence": lambda kind: kind.kind is TypeKind.ARRAY or kind in (STRING, BINARY),
     "orderable": lambda kind: kind.kind is not TypeKind.MAP,
+    "value": lambda _kind: True,
+    "hashed": lambda kind: "map<" not in kind.ddl,
+    "timely": lambda kind: kind in (STRING, DATE, TIMESTAMP),
+    "nested": lambda kind: kind.is_nested,
+    "hexable": lambda kind: kind.is_integer or kind in (STRING, BINARY),
+    "wide": lambda kind: kind in (INT, BIGINT),
+    "strings": lambda kind: kind == array_of(STRING),
+    "joined": lambda kind: kind in (STRING, array_of(STRING)),
+    "arrays": lambda kind: kind.element is not None and kind.element.kind is TypeKind.ARRAY,
 }
 _PARAMETER = re.compile(r"([clf]):(\w+)([?*]?)")
 Result = DataType | Callable[[Sequence[Typed]], DataType]
@@ -103,7 +113,9 @@ class Function:
     variables: Callable[[Sequence[Typed]], list[DataType]] | None = None
     sql: str = ""
     coerce: str = ""
-    """How arguments of one kind meet: ``common`` gives those of kind any one type."""
+    """How arguments meet: ``common`` gives those of kind any one type, ``concat`` what `concat` joins; ``compare``
+    leaves them as they are; ``element`` brings what an array holds and the last argument together, with ``place``
+    only where that is the key of a map."""
     aliases: tuple[str, ...] = field(default=())
 
     @property

@@ -234,8 +234,8 @@ class StatefulOperator(Operator):
     def on_loaded(self, name: Any, each: Any, value: Any, before: Any) -> None:
         """An entry of a space has come in the place of another one; None where there is none."""
 
-    def caught_up(self, header: Any) -> None:
-        """All of the state has come: take the header that was written with it."""
+    def caught_up(self, headers: Sequence[Any]) -> None:
+        """All of the state has come: take the headers that were written with it, as `restored` does."""
 
     def take_over(self, other: StatefulOperator) -> bool:
         """Take the state of another operation whose state is of the same type; say whether it is the very same."""

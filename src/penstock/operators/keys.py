@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
@@ -39,9 +39,11 @@ def _unsigned(key: Any) -> Any:
     return abs(key) if type(key) is Decimal and not key else key
 
 
-def owner(key: object, instances: int) -> int:
-    """Return the instance that owns a key; groups are dealt out in contiguous ranges."""
-    return key_group(key) * instances // KEY_GROUPS
+def owner(key: object, instances: int, routed: Mapping[int, int] | None = None) -> int:
+    """Return the instance that owns a key; groups are dealt out in contiguous ranges, but for those in ``routed``."""
+    group = key_group(key)
+    first = group * instances // KEY_GROUPS
+    return first if routed is None else routed.get(group, first)
 
 
 def owned_groups(instance: int, instances: int) -> range:
@@ -77,11 +79,18 @@ def key_source(names: tuple[str, ...], record: str = "r") -> str:
 
 
 class Partitioner:
-    """Deals records out to the instances that own their keys."""
+    """Deals records out to the instances that own their keys.
 
-    def __init__(self, names: tuple[str, ...], instances: int) -> None:
+    Parameters
+    ----------
+    routed : mapping of int to int, optional
+        Key groups that belong to another instance than they would at first, and to which.
+    """
+
+    def __init__(self, names: tuple[str, ...], instances: int, routed: Mapping[int, int] | None = None) -> None:
         self._names = names
         self._instances = instances
+        self._routed = routed
         self._owners: dict[object, int] = {}
         lines = [
             "def deal(rows, parts, known, find):",
@@ -98,7 +107,7 @@ class Partitioner:
         self._deal: Callable[..., None] = scope["deal"]
 
     def _find(self, key: object) -> int:
-        found = owner(key, self._instances)
+        found = owner(key, self._instances, self._routed)
         if len(self._owners) < CACHED_KEYS_MAX:
             self._owners[key] = found
         return found

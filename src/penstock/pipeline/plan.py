@@ -14,6 +14,7 @@ from penstock.operators.base import BatchKind
 from penstock.pipeline.event_time import EventTimes, Timing
 from penstock.pipeline.graph import Graph, Input, Node, same_place
 from penstock.pipeline.options import Forms, Options
+from penstock.pipeline.routes import Shift
 from penstock.types import Schema
 
 
@@ -204,7 +205,9 @@ class Plan:
     """Tells this job from every other one, also of the same name; runs that go on from a checkpoint share it."""
     basis: Basis = Basis()
     placement: list[int] = field(default_factory=list)
-    """Worker of each instance; the one thing that changes while a job runs. Empty: dealt out in turn."""
+    """Worker of each instance; this and the routes change while a job runs. Empty: dealt out in turn."""
+    routes: list[Shift] = field(default_factory=list)
+    """Key groups that go to another instance than they would at first."""
 
     @property
     def workers(self) -> int:
@@ -212,8 +215,8 @@ class Plan:
         return self.options.workers or self.options.parallelism
 
     def placed(self) -> Plan:
-        """Return the plan with a placement of its own, which only whoever asks for it changes."""
-        return replace(self, placement=[i % self.workers for i in range(self.options.parallelism)])
+        """Return the plan with a placement and routes of its own, which only whoever asks for it changes."""
+        return replace(self, placement=[i % self.workers for i in range(self.options.parallelism)], routes=[])
 
     def worker_of(self, instance: int) -> int:
         """Worker on which an instance lives; forward neighbours share it."""
@@ -284,10 +287,7 @@ class Plan:
 
     def instances(self, worker: int) -> Iterator[tuple[UnitSpec, int]]:
         """Yield what a worker runs."""
-        for unit in self.units:
-            for instance in range(unit.instances):
-                if self.worker_of(instance) == worker:
-                    yield unit, instance
+        yield from ((unit, i) for unit in self.units for i in range(unit.instances) if self.worker_of(i) == worker)
 
     @staticmethod
     def of(

@@ -6,6 +6,7 @@ import msgspec
 
 from penstock.errors import LimitExceeded
 from penstock.metrics.stats import StatsMessage
+from penstock.pipeline.routes import Shift
 from penstock.protocol.pulses import GroupHeat, UnitPulse
 
 MESSAGE_BYTES_MAX = 64 << 20
@@ -110,6 +111,8 @@ class RolledBack(_Message, kw_only=True):
     generation: int
     before: list[StatsMessage] | None = None
     """Where a run begins from a checkpoint: what the runs before it have counted."""
+    held_us: int = 0
+    """For how long the first instance here had held behind a marker."""
 
 
 class EpochWanted(_Message, kw_only=True):
@@ -202,6 +205,8 @@ class Released(_Message, kw_only=True):
     worker: int
     incarnation: int
     move: int
+    held_us: int = 0
+    """For how long it had held behind the marker."""
 
 
 class Failed(_Message, kw_only=True):
@@ -276,6 +281,7 @@ class Start(_Message, kw_only=True):
     """The worker was lost more than once since the last commit: find the record that does it."""
     placement: list[int] = []
     """Worker of each instance; empty: as it was."""
+    routes: list[Shift] = []
 
 
 class Rollback(_Message, kw_only=True):
@@ -285,6 +291,7 @@ class Rollback(_Message, kw_only=True):
     generation: int
     restore: Restore
     placement: list[int] = []
+    routes: list[Shift] = []
 
 
 class Prepare(_Message, kw_only=True):
@@ -293,6 +300,8 @@ class Prepare(_Message, kw_only=True):
     move: int
     epoch: int
     snapshots: list[Stored]
+    shift: Shift | None = None
+    """Not a column: key groups are to go to another instance."""
 
 
 class Hold(_Message, kw_only=True):
@@ -301,6 +310,13 @@ class Hold(_Message, kw_only=True):
     move: int
     epoch: int
     column: int
+
+
+class Reroute(_Message, kw_only=True):
+    """Deal out by a shift behind the marker of its epoch, and hold what it concerns there; confirmed as a Hold is."""
+
+    move: int
+    shift: Shift
 
 
 class Release(_Message, kw_only=True):
@@ -398,6 +414,7 @@ ToWorker = (
     | GroupEnded
     | Prepare
     | Hold
+    | Reroute
     | Release
     | Stop
     | Alive

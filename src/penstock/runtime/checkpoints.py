@@ -7,7 +7,7 @@ is all there. ``runs/RUN`` says that a run has begun; see `runtime/attempts.py`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from zlib import crc32
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from penstock.control.events import Used
 from penstock.control.resume import Anchor, Output
 from penstock.errors import CheckpointDamaged
+from penstock.pipeline.routes import Shift
 from penstock.protocol import messages as m
 from penstock.runtime.places import open_place
 
@@ -44,6 +45,8 @@ class CommitRecord(msgspec.Struct):
     """Where each sink was: what it had prepared may be wanted elsewhere."""
     alternatives: dict[str, Used] = {}
     """Which alternative each operation that has some was to use."""
+    routes: list[Shift] = []
+    """Key groups that go to another instance than they would at first; those of this epoch are about to."""
 
 
 class CheckpointStore:
@@ -151,6 +154,7 @@ def new_record(
     snapshots: list[m.Stored],
     outputs: list[Output],
     alternatives: Mapping[str, Used] | None = None,
+    routes: Sequence[Shift] = (),
 ) -> CommitRecord:
     """Make a record in the present format."""
     return CommitRecord(
@@ -167,6 +171,7 @@ def new_record(
         snapshots,
         outputs,
         dict(alternatives or {}),
+        list(routes),
     )
 
 

@@ -288,6 +288,7 @@ class Driver:
                 snapshots=command.snapshots,
                 outputs=self._outputs,
                 alternatives=command.alternatives,
+                routes=command.routes,
             )
         )
 

@@ -96,7 +96,8 @@ class Progress(msgspec.Struct, frozen=True):
         """The job in one line."""
         counts = f"{self.records_in:,} records in, {self.results_out:,} results out"
         waits = f"; waits for {'; '.join(self.waiting)}" if self.waiting else ""
-        return f"job '{self.job}' {self.phase} for {self.seconds:g} s, epoch {self.epoch}: {counts}{waits}"
+        since = "" if self.phase in ("ended", "failed") else f" for {self.seconds:g} s"
+        return f"job '{self.job}' {self.phase}{since}, epoch {self.epoch}: {counts}{waits}"
 
     def __repr__(self) -> str:
         rows = [_HEAD, *(tuple(map(_cell, each.values())) for each in self.operations)]
@@ -125,4 +126,4 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 def _cell(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.2f}" if isinstance(value, float) else str(value)

@@ -88,6 +88,14 @@ class Report(msgspec.Struct):
     moves: list[MoveReport] = msgspec.field(default_factory=list)
     """Instances that have moved from one worker to another."""
 
+    def __repr__(self) -> str:
+        """The run in one line, for a REPL; the figures are attributes."""
+        late = f", latency p50 {self.latency_ms.p50:g} ms, p99 {self.latency_ms.p99:g} ms" if self.latency_ms else ""
+        odd = ("late", "skipped", "dead_letters", "lost", "duplicated", "reordered", "recoveries")
+        counts = "".join(f", {getattr(self, each):,} {each.replace('_', ' ')}" for each in odd if getattr(self, each))
+        told = f"{self.events_in:,} records in, {self.results_out:,} results out in {self.seconds:.1f} s{late}{counts}"
+        return f"<Report of job '{self.job}': {told}>"
+
 
 def measured_operations(plan: Plan) -> list[str]:
     """Operations at which end-to-end latency is taken: the last stateful ones, else the sinks."""

@@ -12,7 +12,7 @@ from contextlib import closing
 import msgspec
 
 from penstock.connectors.base import Sink, WriterContext
-from penstock.control.resume import Output, carried, check_name, dealt_anew, match, moved, take_up_sources
+from penstock.control.resume import Output, carried, check_name, dealt_anew, match, moved, rerouted, take_up_sources
 from penstock.control.scheduler import Resumption
 from penstock.engine.snapshot import UnitSnapshot, decode_snapshot, encode_snapshot
 from penstock.engine.state.dealing import dealt
@@ -64,10 +64,12 @@ class Restart:
                     held, snapshots[newest] = self._taken_out(snapshots[newest], output.name)
                 self._publish(output, sink, instance, held)
         kept = moved(snapshots, self._units)
-        for unit in dealt_anew(last.anchors, self._units, self._plan):
+        anew = dealt_anew(last.anchors, self._units, self._plan)
+        for unit in anew:
             kept = [each for each in kept if each.unit != unit] + self._dealt(unit, kept)
         take_up_sources(self._plan, self._of_sources(kept))
-        return Resumption(last.epoch, last.start_us, last.generation, kept, last.alternatives)
+        routes = rerouted(last.routes, self._units, anew)
+        return Resumption(last.epoch, last.start_us, last.generation, kept, last.alternatives, routes)
 
     def _dealt(self, unit: int, snapshots: list[m.Stored]) -> list[m.Stored]:
         """Deal what the instances of a unit had out to those that there are now; doing it again changes nothing."""

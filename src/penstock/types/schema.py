@@ -233,10 +233,20 @@ def _record_type(schema: Schema) -> type[Record]:
         array_like=True,
         gc=False,
         frozen=True,  # a record may be read by several branches: a function that changed it would change it for all
-        namespace={"_asdict": record_dict, "_columns": schema.names, "__getitem__": record_getitem},
+        namespace={
+            "_asdict": record_dict,
+            "_columns": schema.names,
+            "__getitem__": record_getitem,
+            # The class cannot be imported elsewhere: there it is made anew, once.
+            "__reduce__": lambda record: (_record_of, (schema, *msgspec.structs.astuple(record))),
+        },
         module="penstock.records",
     )
     return cast(type[Record], made)
+
+
+def _record_of(schema: Schema, *values: Any) -> Record:
+    return schema.record_type(*values)
 
 
 _EXACT = {

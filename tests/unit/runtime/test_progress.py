@@ -15,6 +15,7 @@ from penstock.control.monitor import OperationFigures, Status
 from penstock.errors import PenstockError
 from penstock.runtime.live import TABLES_MAX, Tables, notebook, screen
 from penstock.runtime.progress import ROWS_MAX, Progress
+from penstock.runtime.report import Latency, Report
 
 
 def figures(name: str, came: int, went: int) -> OperationFigures:
@@ -68,6 +69,7 @@ def test_the_table_has_an_end_and_says_why_a_job_has_failed() -> None:
     assert "and 2 operations more" in shown._repr_html_()
     assert "no &lt;such&gt; thing." in shown._repr_html_()
     assert repr(shown).endswith("no <such> thing.")
+    assert shown.headline.startswith("job 'demo' failed, epoch 1:"), "the clock of a job that is over is not told"
 
 
 class Notebook:
@@ -165,6 +167,16 @@ def test_sinks_pipelines_and_streams_say_what_they_are(tmp_path: Path) -> None:
     assert repr(ps.files(tmp_path)) == f"<files sink at {tmp_path}>"
     assert repr(stream.filter("n > 0").to(ps.console(), name="out")) == "<Pipeline numbers | filter | out>"
     assert repr(stream) == "Stream(numbers: n int)"
+
+
+def test_a_report_is_one_line() -> None:
+    counts = {"lost": 0, "duplicated": 0, "reordered": 0, "late": 2, "skipped": 0, "dead_letters": 1, "epochs": 3}
+    empty: dict[str, Any] = {"offsets": {}, "operations": [], "workers": [], "switches": [], "audit": None}
+    latency = Latency(1.0, 2.0, 3.0, 4.0, 5.0)
+    more = {"latency_ms": latency, "measured_at": "out", "start_us": 0, "first_result_s": None}
+    report = Report(job="demo", seconds=2.5, events_in=1000, results_out=10, **counts, **empty, **more)  # type: ignore[arg-type]
+    shown = "1,000 records in, 10 results out in 2.5 s, latency p50 1 ms, p99 3 ms, 2 late, 1 dead letters"
+    assert repr(report) == f"<Report of job 'demo': {shown}>"
 
 
 def test_completion_shows_what_is_meant() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from datetime import date
 from typing import Any
 
@@ -156,3 +157,15 @@ def test_generated_classes_are_records_of_their_schema_and_cannot_be_changed() -
     assert made._asdict() == {"k": "a", "n": 1}
     with pytest.raises(AttributeError):
         made.n = 2
+
+
+def test_records_of_any_shape_are_sent_to_workers() -> None:
+
+    schema = Schema.parse(
+        "n int, s struct<a: int, at: timestamp>, xs array<struct<a: int>>, `odd name` map<string, int>"
+    )
+    row = schema.coerce((1, {"a": 2, "at": 3}, [{"a": 4}, None], {"k": 5}))
+    again = pickle.loads(cloudpickle.dumps([row, row]))
+    assert again == [row, row]
+    assert type(again[0]) is type(row), "equal schemas share one class"
+    assert type(again[0].s) is type(row.s)

@@ -6,7 +6,8 @@ mark        when                                               then
 none        always                                             event time advances to the least of those not idle
 epoch n     some other input has not brought its marker        this input waits (its blocks stay in their log)
 epoch n     every input has brought it or ended                the marker of the unit; all inputs go on behind it
-end         other inputs are still open                        the input no longer counts
+end         other inputs are still open                        the input no longer counts; where there is no state,
+                                                               its lanes are told to be idle
 end         it was the last one                                the end of the unit
 ==========  =================================================  =====================================================
 """
@@ -42,6 +43,8 @@ class Logs(Input):
         self._mark = Mark.END if not logs else Mark.NONE
         self._open = len(logs)
         self._was_idle = self.is_idle
+        self._over_lanes: list[Origin] = []
+        """Lanes of inputs that have ended, of which those behind are to be told."""
         self._may_idle = False
         """Something was told of an input that may make all of them idle, or no longer so."""
 
@@ -89,6 +92,11 @@ class Logs(Input):
         self._rest = None
         return Taken(piece, block.due_us, self._over(index, block))
 
+    def watch(self, now_us: int) -> Sequence[Origin]:
+        del now_us
+        over, self._over_lanes = self._over_lanes, []
+        return over if self._open else ()  # the end of all says it itself
+
     @property
     def is_empty(self) -> bool:
         if self._rest is not None or self._mark is not Mark.NONE:
@@ -109,6 +117,9 @@ class Logs(Input):
         if block.mark is Mark.END:
             source.ended = True
             self._open -= 1
+            if not self._keeps_state:
+                index = self.logs.index(source)
+                self._over_lanes += [Origin(index, lane, idle=True) for lane in sorted(source.lanes)]
         else:
             source.aligned = True
         if self._open == 0:
@@ -149,8 +160,8 @@ class Logs(Input):
         return [
             (index, lane)
             for index, source in enumerate(self.logs)
-            for lane in sorted(source.idle_lanes)
-            if all(lane in each.idle_lanes for each in self.logs if lane in each.lanes)
+            for lane in sorted(source.lanes)
+            if all(each.is_silent(lane) for each in self.logs if lane in each.lanes)
         ]
 
     def tell_idle(self) -> None:
@@ -190,7 +201,7 @@ class Logs(Input):
     def _lane_change(self, source: EdgeInput, origin: Origin) -> bool | None:
         """What is to be told of a lane: it may come by several inputs, and is idle when it is so on all of them."""
         lane = origin.lane
-        others = [lane in each.idle_lanes for each in self.logs if each is not source and lane in each.lanes]
+        others = [each.is_silent(lane) for each in self.logs if each is not source and lane in each.lanes]
         was_idle = lane in source.idle_lanes and all(others)
         source.hear(origin)
         is_idle = lane in source.idle_lanes and all(others)

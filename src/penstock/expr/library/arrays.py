@@ -147,6 +147,8 @@ def _insert(values: list[Any], at: int, value: Any) -> list[Any] | None:
         return None
     if at == 0:
         raise BadRecord("array_insert counts from 1, or from -1 at the end.")
+    if abs(at) > _ELEMENTS_MAX:
+        raise BadRecord(f"an array of {abs(at)} elements is too long.")
     if at > 0:
         padded = values + [None] * (at - 1 - len(values))
         return [*padded[: at - 1], value, *padded[at - 1 :]]
@@ -178,6 +180,9 @@ def array_join(values: list[Any], separator: str, instead: str | None = None) ->
 
 
 def _zip_type(args: Sequence[Typed]) -> DataType:
+    names = [_zip_name(arg, i) for i, arg in enumerate(args)]
+    if len(set(names)) < len(names):
+        raise TypeMismatch(what=f"arrays_zip would have two members of one name: {', '.join(names)}.")
     return array_of(struct_of(Field(_zip_name(arg, i), element_type([arg])) for i, arg in enumerate(args)))
 
 
@@ -226,6 +231,8 @@ def _repeat_type(args: Sequence[Typed]) -> DataType:
 
 
 def _struct_type(args: Sequence[Typed]) -> DataType:
+    if not args or len(args) % 2 or not all(name.is_literal and isinstance(name.payload, str) for name in args[::2]):
+        raise TypeMismatch(what="a struct is made of names, as texts, and values in turn.")
     return struct_of(Field(str(n.payload), v.type, v.nullable) for n, v in zip(args[::2], args[1::2], strict=True))
 
 
@@ -235,12 +242,18 @@ def _make_struct(node: Typed) -> Callable[..., Any]:
 
 
 add("array", "c:any*", _array_type, lambda *values: list(values), strict=False, coerce="common")
-add("array_contains", "c:array l:any", BOOLEAN, array_contains, nullable=True)
-add("array_position", "c:array l:any", BIGINT, array_position)
-add("array_remove", "c:array l:any", same(), lambda vs, v: [x for x in vs if x is None or not _equal(x, v)])
-add("array_append", "c:array l:any", _same_elements, _append, strict=False, nullable=True)
-add("array_prepend", "c:array l:any", _same_elements, _prepend, strict=False, nullable=True)
-add("array_insert", "c:array l:int l:any", same(), _insert, strict=False, nullable=True)
+add("array_contains", "c:array l:any", BOOLEAN, array_contains, nullable=True, coerce="element")
+add("array_position", "c:array l:any", BIGINT, array_position, coerce="element")
+add(
+    "array_remove",
+    "c:array l:any",
+    same(),
+    lambda vs, v: [x for x in vs if x is None or not _equal(x, v)],
+    coerce="element",
+)
+add("array_append", "c:array l:any", _same_elements, _append, strict=False, nullable=True, coerce="element")
+add("array_prepend", "c:array l:any", _same_elements, _prepend, strict=False, nullable=True, coerce="element")
+add("array_insert", "c:array l:int l:any", same(), _insert, strict=False, nullable=True, coerce="element")
 add("array_compact", "c:array", same(), lambda values: [value for value in values if value is not None])
 add("array_distinct", "c:array", same(), make=_set_function(_distinct))
 add("array_union", "c:array c:array", same(), make=_set_function(_distinct), coerce="common")
@@ -248,7 +261,7 @@ add("array_intersect", "c:array c:array", same(), make=_set_function(_intersect)
 add("array_except", "c:array c:array", same(), make=_set_function(_except), coerce="common")
 add("arrays_overlap", "c:array c:array", BOOLEAN, make=_set_function(_overlap), nullable=True, coerce="common")
 add("arrays_zip", "c:array*", _zip_type, make=_arrays_zip)
-add("array_join", "c:array l:string l:string?", STRING, array_join)
+add("array_join", "c:strings l:string l:string?", STRING, array_join)
 add("array_max", "c:array", element_type, make=_extreme(max), nullable=True)
 add("array_min", "c:array", element_type, make=_extreme(min), nullable=True)
 add(
@@ -263,8 +276,8 @@ add("array_size", "c:array", INT, source="len({0})", kernel=pc.list_value_length
 add("size cardinality", "c:sized", INT, source="len({0})", kernel=_size_kernel)
 add("sort_array", "c:array l:boolean?", same(), make=_sort_array)
 add("slice", "c:array c:int c:int", same(), slice_of)
-add("element_at", "c:sized l:any", element_type, make=element_at, nullable=True)
-add("try_element_at", "c:sized l:any", element_type, make=_try_element_at, nullable=True)
+add("element_at", "c:sized l:any", element_type, make=element_at, nullable=True, coerce="place")
+add("try_element_at", "c:sized l:any", element_type, make=_try_element_at, nullable=True, coerce="place")
 add(
     "get",
     "c:array l:int",
@@ -272,7 +285,7 @@ add(
     lambda values, at: values[at] if 0 <= at < len(values) else None,
     nullable=True,
 )
-add("flatten", "c:array", element_type, flatten, nullable=True)
+add("flatten", "c:arrays", element_type, flatten, nullable=True)
 add("sequence", "c:integer c:integer l:integer?", lambda args: array_of(args[0].type), sequence)
 add("named_struct", "l:any*", _struct_type, make=_make_struct, strict=False)
 add("_element", "c:array l:int", element_type, _element, nullable=True)

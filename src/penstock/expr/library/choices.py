@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import pyarrow.compute as pc
 
-from penstock.errors import BadRecord
+from penstock.errors import BadRecord, TypeMismatch
 from penstock.expr.order import order_key
 from penstock.expr.table import define, same
 from penstock.expr.typed import Typed
-from penstock.types import BOOLEAN, STRING
+from penstock.types import BOOLEAN, STRING, DataType, TypeKind
 
 add = define("choices")
 
@@ -27,6 +28,27 @@ def _extreme(choose: Callable[..., Any]) -> Callable[[Typed], Callable[..., Any]
         return compute
 
     return make
+
+
+def _null_if(value: Any, other: Any) -> Any:
+    """The value, unless both are equal; a whole number and a double are compared as doubles."""
+    if type(other) is float and value is not None:
+        return None if float(value) == other or (value != value and other != other) else value
+    return None if other is not None and value == other else value
+
+
+def _several(args: Sequence[Typed]) -> DataType:
+    if len(args) < 2:
+        raise TypeMismatch(what="greatest and least take two columns, at least.")
+    return args[0].type
+
+
+def _zero_if_null(node: Typed) -> Callable[[Any], Any]:
+    kind = node.type
+    zero: Any = 0.0 if kind.is_fractional else 0
+    if kind.kind is TypeKind.DECIMAL:
+        zero = Decimal((0, (0,), -kind.scale))
+    return lambda value: zero if value is None else value
 
 
 def _raise_error(message: str) -> Any:
@@ -45,12 +67,20 @@ add(
     nullable=True,
     coerce="common",
 )
-add("nvl2", "c:any c:any c:any", same(1), lambda a, b, c: c if a is None else b, strict=False, nullable=True)
-add("nullif", "c:any c:any", same(), lambda a, b: None if a == b else a, strict=False, nullable=True, coerce="common")
+add(
+    "nvl2",
+    "c:value c:any c:any",
+    same(1),
+    lambda a, b, c: c if a is None else b,
+    strict=False,
+    nullable=True,
+    coerce="common",
+)
+add("nullif", "c:any c:any", same(), _null_if, strict=False, nullable=True, coerce="compare")
 add("equal_null", "c:any c:any", BOOLEAN, lambda a, b: a == b or (a != a and b != b), strict=False, coerce="common")
-add("zeroifnull", "c:number", same(), lambda a: 0 if a is None else a, strict=False)
+add("zeroifnull", "c:number", same(), make=_zero_if_null, strict=False)
 add("nullifzero", "c:number", same(), lambda a: a or None, nullable=True)
-add("greatest", "c:any*", same(), make=_extreme(max), strict=False, nullable=True, coerce="common")
-add("least", "c:any*", same(), make=_extreme(min), strict=False, nullable=True, coerce="common")
+add("greatest", "c:orderable c:orderable*", _several, make=_extreme(max), strict=False, nullable=True, coerce="plain")
+add("least", "c:orderable c:orderable*", _several, make=_extreme(min), strict=False, nullable=True, coerce="plain")
 add("if", "c:boolean l:any l:any", same(1), lambda c, a, b: a if c else b, strict=False, nullable=True, coerce="common")
 add("raise_error", "l:string", STRING, _raise_error, nullable=True)

@@ -18,6 +18,7 @@ from penstock.types import DATE, DOUBLE, INT, STRING
 
 add = define("dates")
 _INT32 = (1 << 31) - 1
+_FIRST_DAY, _LAST_DAY = (each.toordinal() - EPOCH_DAYS for each in (date.min, date.max))
 
 
 def _in_range(days: int) -> int:
@@ -119,7 +120,14 @@ def _part(of: Callable[[date], int]) -> Callable[[int], int]:
 
 
 def _kernel(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda days: pc.cast(function(days), pa.int32())
+    def kernel(days: Any) -> Any:
+        if isinstance(days, pa.Array) and len(days) > days.null_count:
+            bounds = pc.min_max(days.view(pa.int32())).as_py()
+            if bounds["min"] < _FIRST_DAY or bounds["max"] > _LAST_DAY:
+                return None  # the record form raises
+        return pc.cast(function(days), pa.int32())
+
+    return kernel
 
 
 def _datediff(end: int, start: int) -> int:

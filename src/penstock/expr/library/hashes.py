@@ -219,5 +219,5 @@ add("md5", "c:binary", STRING, lambda value: hashlib.md5(value, usedforsecurity=
 add("sha sha1", "c:binary", STRING, lambda value: hashlib.sha1(value, usedforsecurity=False).hexdigest())
 add("sha2", "c:binary l:int", STRING, sha2, nullable=True)
 add("crc32", "c:binary", BIGINT, zlib.crc32)
-add("hash", "c:any*", INT, make=_hashing(32, murmur_int, murmur_long, murmur_bytes), strict=False)
-add("xxhash64", "c:any*", BIGINT, make=_hashing(64, xx_int, xx_long, xx_bytes), strict=False)
+add("hash", "c:hashed*", INT, make=_hashing(32, murmur_int, murmur_long, murmur_bytes), strict=False)
+add("xxhash64", "c:hashed*", BIGINT, make=_hashing(64, xx_int, xx_long, xx_bytes), strict=False)

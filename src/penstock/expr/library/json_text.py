@@ -304,6 +304,6 @@ def _object_keys(text: str) -> list[str] | None:
 
 add("get_json_object", "c:string l:string", STRING, get_json_object, nullable=True)
 add("from_json", "c:string l:string", _json_type, make=from_json, nullable=True)
-add("to_json", "c:any", STRING, make=_to_json)
+add("to_json", "c:nested", STRING, make=_to_json)
 add("json_array_length", "c:string", INT, _array_length, nullable=True)
 add("json_object_keys", "c:string", array_of(STRING), _object_keys, nullable=True)

@@ -65,7 +65,13 @@ def _map_type(args: Sequence[Typed]) -> DataType:
         raise TypeMismatch(what="a map is made of keys and values in turn.")
     where = Column(Op.CALL, (), "create_map")
     kinds = [arg.type for arg in args]
-    return map_of(common_type(where, kinds[::2]), common_type(where, kinds[1::2]))
+    return _map(common_type(where, kinds[::2]), common_type(where, kinds[1::2]))
+
+
+def _map(key: DataType, value: DataType) -> DataType:
+    if key.is_nested:
+        raise TypeMismatch(what=f"a key of a map is a plain value, not {key.ddl}.")
+    return map_of(key, value)
 
 
 def _create_map(node: Typed) -> Callable[..., dict[Any, Any]]:
@@ -91,14 +97,14 @@ def _from_arrays(keys: list[Any], values: list[Any]) -> dict[Any, Any]:
 
 
 def _from_arrays_type(args: Sequence[Typed]) -> DataType:
-    return map_of(_value(args[:1]), _value(args[1:]))
+    return _map(_value(args[:1]), _value(args[1:]))
 
 
 def _entries_map(args: Sequence[Typed]) -> DataType:
     entry = args[0].type.element
     if entry is None or entry.kind is not TypeKind.STRUCT or len(entry.fields) != 2:
         raise TypeMismatch(what=f"map_from_entries takes an array of structs of two, not {args[0].type.ddl}.")
-    return map_of(entry.fields[0].type, entry.fields[1].type)
+    return _map(entry.fields[0].type, entry.fields[1].type)
 
 
 def _from_entries(node: Typed) -> Callable[[list[Any]], dict[Any, Any] | None]:
@@ -131,7 +137,7 @@ add("create_map map", "c:any*", _map_type, make=_create_map, strict=False, sql="
 add("map_keys", "c:map", lambda args: array_of(_key(args)), source="list({0})")
 add("map_values", "c:map", lambda args: array_of(_value(args)), source="list({0}.values())")
 add("map_entries", "c:map", lambda args: array_of(_entry(args[0].type)), make=_entries)
-add("map_contains_key", "c:map l:any", BOOLEAN, source="({1} in {0})")
+add("map_contains_key", "c:map l:any", BOOLEAN, source="({1} in {0})", coerce="element")
 add("map_from_arrays", "c:array c:array", _from_arrays_type, _from_arrays)
 add("map_from_entries", "c:array", _entries_map, make=_from_entries, nullable=True)
 add("map_concat", "c:map*", same(), _concat, coerce="common")

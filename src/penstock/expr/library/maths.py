@@ -10,12 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import BadRecord
-from penstock.expr.functions import INT64_MAX, INT64_MIN, overflow, remainder, zero_divisor
-from penstock.expr.numbers import CONTEXT, common_number, rounded
+from penstock.errors import ArithmeticFailed, BadRecord
+from penstock.expr.column import Op
+from penstock.expr.functions import INT64_MAX, INT64_MIN, float_remainder, overflow, remainder, zero_divisor
+from penstock.expr.numbers import CONTEXT, arithmetic_type, common_number, negated, rounded
 from penstock.expr.table import define, same
 from penstock.expr.typed import Typed
-from penstock.types import BIGINT, BINARY, DOUBLE, INT, STRING, DataType, TypeKind, decimal_of, float32
+from penstock.types import BIGINT, BINARY, DOUBLE, FLOAT, INT, STRING, DataType, TypeKind, decimal_of, float32
 
 add = define("numbers")
 _NAN = math.nan
@@ -161,14 +162,11 @@ def _whole(mode: str, function: Callable[[float], int]) -> Callable[[Typed], Cal
             return lambda value: value
 
         def of_fraction(value: float) -> int:
-            # Java's conversion to a long stops at its ends, and NaN is 0.
             if value != value:
-                return 0
-            return (
-                max(min(function(value), INT64_MAX), INT64_MIN)
-                if math.isfinite(value)
-                else (INT64_MAX if value > 0 else INT64_MIN)
-            )
+                return 0  # as Java converts it
+            if not -(2.0**63) <= value < 2.0**63:
+                overflow(value)
+            return function(value)
 
         return of_fraction
 
@@ -192,14 +190,26 @@ def _sign(value: Any) -> float:
 def pmod(node: Typed) -> Callable[..., Any]:
     """A remainder that is not negative where the divisor is positive."""
     kind = node.type
+    if kind.kind is TypeKind.DECIMAL:
+        return _decimal_pmod(kind)
+    modulo = float_remainder if kind.is_fractional else remainder
 
     def compute(dividend: Any, divisor: Any) -> Any:
         if not divisor:
             zero_divisor(dividend)
-        rest = math.fmod(dividend, divisor) if kind.is_fractional else remainder(dividend, divisor)
-        if rest < 0:
-            rest = math.fmod(rest + divisor, divisor) if kind.is_fractional else remainder(rest + divisor, divisor)
-        return rest
+        rest = modulo(dividend, divisor)
+        return modulo(rest + divisor, divisor) if rest < 0 else rest
+
+    return compute
+
+
+def _decimal_pmod(kind: DataType) -> Callable[..., Any]:
+    def compute(dividend: Any, divisor: Any) -> Decimal:
+        if not divisor:
+            zero_divisor(dividend)
+        by = Decimal(divisor)
+        rest = CONTEXT.remainder(Decimal(dividend), by)
+        return rounded(CONTEXT.remainder(CONTEXT.add(rest, by), by) if rest < 0 else rest, kind)
 
     return compute
 
@@ -310,12 +320,25 @@ def _div(left: int, right: int) -> int:
     return made if INT64_MIN <= made <= INT64_MAX else overflow(made)
 
 
+_SYMBOLS = {"+": Op.ADD, "-": Op.SUB, "*": Op.MUL, "/": Op.DIV}
+
+
+def _attempt_type(symbol: str) -> Callable[[Sequence[Typed]], DataType]:
+    return lambda args: arithmetic_type(_SYMBOLS[symbol], args[0], args[1])
+
+
 def _attempt(symbol: str) -> Callable[[Typed], Callable[[Any, Any], Any]]:
     def make(node: Typed) -> Callable[[Any, Any], Any]:
         kind = node.type
+        if kind.kind is TypeKind.DECIMAL:
+            return _attempt_decimal(symbol, kind)
+        convert = float if kind.is_fractional else int
+        if kind == FLOAT:
+            return _attempt_float(symbol)
 
         def compute(a: Any, b: Any) -> Any:
-            if symbol in "/%" and not b:
+            a, b = convert(a), convert(b)
+            if symbol == "/" and not b:
                 return None
             made = a + b if symbol == "+" else a - b if symbol == "-" else a * b if symbol == "*" else a / b
             if not kind.is_integer:
@@ -328,8 +351,29 @@ def _attempt(symbol: str) -> Callable[[Typed], Callable[[Any, Any], Any]]:
     return make
 
 
+def _attempt_decimal(symbol: str, kind: DataType) -> Callable[[Any, Any], Any]:
+    operate = {"+": CONTEXT.add, "-": CONTEXT.subtract, "*": CONTEXT.multiply, "/": CONTEXT.divide}[symbol]
+
+    def compute(a: Any, b: Any) -> Any:
+        try:
+            return None if symbol == "/" and not b else rounded(operate(Decimal(a), Decimal(b)), kind)
+        except ArithmeticFailed:
+            return None
+
+    return compute
+
+
+def _attempt_float(symbol: str) -> Callable[[Any, Any], Any]:
+    def compute(a: Any, b: Any) -> Any:
+        return float32(a + b if symbol == "+" else a - b if symbol == "-" else a * b)
+
+    return compute
+
+
 def _absolute(node: Typed) -> Callable[[Any], Any]:
     kind = node.type
+    if kind.kind is TypeKind.DECIMAL:
+        return Decimal.copy_abs
     if not kind.is_integer:
         return abs
     low, high = kind.bounds()
@@ -338,6 +382,8 @@ def _absolute(node: Typed) -> Callable[[Any], Any]:
 
 def _negative(node: Typed) -> Callable[[Any], Any]:
     kind = node.type
+    if kind.kind is TypeKind.DECIMAL:
+        return negated
     if not kind.is_integer:
         return lambda value: -value
     low, _ = kind.bounds()
@@ -364,7 +410,7 @@ for _name, _function in _DOUBLES.items():
 add("sqrt", "c:double", DOUBLE, _safe(math.sqrt), kernel=pc.sqrt)
 add("degrees toDegrees", "c:double", DOUBLE, lambda v: v * 57.29577951308232)
 add("radians toRadians", "c:double", DOUBLE, lambda v: v * 0.017453292519943295)
-add("cot", "c:double", DOUBLE, lambda v: 1 / math.tan(v) if v else math.copysign(math.inf, v))
+add("cot", "c:double", DOUBLE, lambda v: 1 / _safe(math.tan)(v) if v else math.copysign(math.inf, v))
 add("sec", "c:double", DOUBLE, lambda v: 1 / _safe(math.cos)(v))
 add("csc", "c:double", DOUBLE, lambda v: 1 / _safe(math.sin)(v) if v else math.copysign(math.inf, v))
 add("atan2", "c:double c:double", DOUBLE, lambda y, x: math.atan2(y + 0.0, x + 0.0))
@@ -397,16 +443,16 @@ add(
     nullable=True,
     kernel=_whole_kernel(pc.floor),
 )
-add("pmod", "c:number c:number", _common, make=pmod, coerce="")
+add("pmod", "c:number c:number", lambda args: arithmetic_type(Op.MOD, *args), make=pmod)
 add("div", "l:bigint l:bigint", BIGINT, _div, sql="div")
 add("factorial", "c:int", BIGINT, factorial, nullable=True)
-add("hex", "c:any", STRING, _hex)
+add("hex", "c:hexable", STRING, _hex)
 add("unhex", "c:string", BINARY, _unhex, nullable=True)
 add("bin", "c:bigint", STRING, lambda value: f"{value & 0xFFFFFFFFFFFFFFFF:b}")
 add("conv", "c:string l:int l:int", STRING, conv, nullable=True)
-add("shiftleft", "c:integer l:int", same(), make=_shift("left"))
-add("shiftright", "c:integer l:int", same(), make=_shift("right"))
-add("shiftrightunsigned", "c:integer l:int", same(), make=_shift("unsigned"))
+add("shiftleft", "c:wide l:int", same(), make=_shift("left"))
+add("shiftright", "c:wide l:int", same(), make=_shift("right"))
+add("shiftrightunsigned", "c:wide l:int", same(), make=_shift("unsigned"))
 add("bitwise_not", "c:integer", same(), source="~{0}", sql="~")
 add("bitwiseAND", "c:integer l:integer", _common, source="({0} & {1})")
 add("bitwiseOR", "c:integer l:integer", _common, source="({0} | {1})")
@@ -418,9 +464,9 @@ add("isnan", "c:double", "boolean", lambda v: v is not None and v != v, strict=F
 add(
     "nanvl", "c:double c:double", DOUBLE, lambda a, b: b if a is not None and a != a else a, strict=False, nullable=True
 )
-add("try_add", "c:number c:number", _common, make=_attempt("+"), nullable=True)
-add("try_subtract", "c:number c:number", _common, make=_attempt("-"), nullable=True)
-add("try_multiply", "c:number c:number", _common, make=_attempt("*"), nullable=True)
-add("try_divide", "c:double c:double", DOUBLE, make=_attempt("/"), nullable=True)
+add("try_add", "c:number c:number", _attempt_type("+"), make=_attempt("+"), nullable=True)
+add("try_subtract", "c:number c:number", _attempt_type("-"), make=_attempt("-"), nullable=True)
+add("try_multiply", "c:number c:number", _attempt_type("*"), make=_attempt("*"), nullable=True)
+add("try_divide", "c:number c:number", _attempt_type("/"), make=_attempt("/"), nullable=True)
 add("e", "", DOUBLE, lambda: math.e)
 add("pi", "", DOUBLE, lambda: math.pi)

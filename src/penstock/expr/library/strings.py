@@ -13,12 +13,12 @@ from urllib.parse import quote_plus, unquote_plus, urlsplit
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import BadRecord, InvalidOption
+from penstock.errors import BadRecord, InvalidOption, TypeMismatch
 from penstock.expr.conversions import text_of
 from penstock.expr.regex import java_pattern, java_replacement, like_pattern
 from penstock.expr.table import define, same
 from penstock.expr.typed import Typed
-from penstock.types import BINARY, INT, STRING, DataType, array_of
+from penstock.types import BINARY, BOOLEAN, INT, STRING, DataType, array_of
 
 add = define("text")
 STRINGS = array_of(STRING)
@@ -78,7 +78,7 @@ def _split_of(node: Typed) -> Any:
 
 def _split_columns(text: Any, pattern: Any, limit: Any = None) -> Any:
     """Arrow's own split where the separator is plain; None: the record form has to."""
-    separator = pattern.as_py()
+    separator = pattern.as_py() if isinstance(pattern, pa.Scalar) else None
     if limit is not None or not separator or (separator != " " and re.escape(separator) != separator):
         return None
     return pc.split_pattern(text, pattern=separator)
@@ -96,16 +96,20 @@ def split_part(text: str, separator: str, part: int) -> str:
 def regexp_extract(text: str, pattern: str, group: int = 1) -> str:
     """A group of the first match; empty where there is none."""
     compiled = java_pattern(pattern)
-    _check_group(compiled, group)
     found = compiled.search(text)
-    return "" if found is None else found.group(group) or ""
+    if found is None:
+        return ""
+    _check_group(compiled, group)
+    return found.group(group) or ""
 
 
 def regexp_extract_all(text: str, pattern: str, group: int = 1) -> list[str]:
     """A group of every match."""
     compiled = java_pattern(pattern)
-    _check_group(compiled, group)
-    return [found.group(group) or "" for found in compiled.finditer(text)]
+    matches = list(compiled.finditer(text))
+    if matches:
+        _check_group(compiled, group)
+    return [found.group(group) or "" for found in matches]
 
 
 def _check_group(pattern: re.Pattern[str], group: int) -> None:
@@ -122,7 +126,7 @@ def regexp_replace(text: str, pattern: str, replacement: str, position: int = 1)
 def regexp_substr(text: str, pattern: str) -> str | None:
     """The first match, or null."""
     found = java_pattern(pattern).search(text)
-    return None if found is None else found.group()
+    return None if found is None else found.group() or None
 
 
 def regexp_instr(text: str, pattern: str) -> int:
@@ -150,8 +154,12 @@ def initcap(text: str) -> str:
     return " ".join(word[:1].title() + word[1:].lower() for word in text.split(" "))
 
 
-def locate(part: str, text: str, start: int = 1) -> int:
-    """Place of a part in a text, from 1; 0 where there is none."""
+def locate(part: str | None, text: str | None, start: int | None = 1) -> int | None:
+    """Place of a part in a text, from 1; 0 where there is none, or no place to begin at."""
+    if start is None:
+        return 0
+    if part is None or text is None:
+        return None
     return text.find(part, start - 1) + 1 if start > 0 else 0
 
 
@@ -191,7 +199,7 @@ _SOUNDS = {
 
 def soundex(text: str) -> str:
     """Code of how an English word sounds."""
-    if not text or not ("A" <= text[0].upper() <= "Z"):
+    if not text or not (text[0].isascii() and text[0].isalpha()):
         return text
     code, last = text[0].upper(), _SOUNDS.get(text[0].upper(), 0)
     for letter in text[1:].upper():
@@ -257,10 +265,15 @@ def _format_string(node: Typed) -> Any:
     return partial(format_string, [text_of(arg.type) for arg in node.args[1:]])
 
 
+_PLACES_MAX = 1000
+
+
 def format_number(value: Any, places: int) -> str | None:
     """A number with commas between thousands."""
     if places < 0:
         return None
+    if places > _PLACES_MAX:
+        raise BadRecord(f"a number with {places} places is too long.")
     return format(value, f",.{places}f") if value == value else "NaN"
 
 
@@ -348,9 +361,15 @@ def _elt(at: int | None, *values: Any) -> Any:
     return values[at - 1]
 
 
+_URI = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:|(?![^/?#]*:))(?:[\w.~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*")
+"""What Java takes for a URI."""
+
+
 def parse_url(text: str, part: str, key: str | None = None) -> str | None:
     """A part of a URL: HOST, PATH, QUERY, REF, PROTOCOL, FILE, AUTHORITY or USERINFO."""
     try:
+        if _URI.fullmatch(text) is None:
+            raise ValueError
         url = urlsplit(text)
         host = url.hostname
     except ValueError:
@@ -386,6 +405,13 @@ def _join_type(args: Sequence[Typed]) -> DataType:
     return args[0].type
 
 
+def _matched(args: Sequence[Typed]) -> DataType:
+    escape = args[2] if len(args) > 2 else None
+    if escape is not None and not (escape.is_literal and len(str(escape.payload)) == 1):
+        raise TypeMismatch(what="what escapes in LIKE is one character, as a constant.")
+    return BOOLEAN
+
+
 def _like(text: str, pattern: str, escape: str = "\\") -> bool:
     return like_pattern(pattern, escape).fullmatch(text) is not None
 
@@ -418,9 +444,9 @@ add("initcap", "c:string", STRING, initcap)
 add("length char_length character_length len", "c:text", INT, source="len({0})", kernel=_length)
 add("octet_length", "c:text", INT, _overlaid, kernel=pc.binary_length)
 add("bit_length", "c:text", INT, lambda value: 8 * _overlaid(value))
-add("concat", "c:sequence*", _join_type, make=_concat_of, kernel=_concat_kernel)
-add("concat_ws", "l:string c:any*", STRING, concat_ws, strict=False, nullable=True)
-add("substring substr", "c:sequence c:int c:int?", same(), substring)
+add("concat", "c:sequence*", _join_type, make=_concat_of, kernel=_concat_kernel, coerce="concat")
+add("concat_ws", "l:string c:joined*", STRING, concat_ws, strict=False, nullable=True)
+add("substring substr", "c:text c:int c:int?", same(), substring)
 add("left", "c:string c:int", STRING, lambda text, n: text[: max(n, 0)])
 add("right", "c:string c:int", STRING, lambda text, n: text[-n:] if n > 0 else "")
 add("substring_index", "c:string l:string l:int", STRING, substring_index)
@@ -433,16 +459,16 @@ add("regexp_substr", "c:string c:string", STRING, regexp_substr, nullable=True)
 add("regexp_instr", "c:string c:string", INT, regexp_instr)
 add("regexp_count", "c:string c:string", INT, lambda text, p: sum(1 for _ in java_pattern(p).finditer(text)))
 add("rlike regexp regexp_like", "c:string c:string", "boolean", regexp_like)
-add("like", "c:string c:string c:string?", "boolean", _like)
-add("ilike", "c:string c:string c:string?", "boolean", _ilike)
-add("contains", "c:text c:text", "boolean", source="{1} in {0}")
-add("startswith", "c:text c:text", "boolean", source="{0}.startswith({1})")
-add("endswith", "c:text c:text", "boolean", source="{0}.endswith({1})")
+add("like", "c:string c:string c:string?", _matched, _like)
+add("ilike", "c:string c:string c:string?", _matched, _ilike)
+add("contains", "c:text c:text", "boolean", source="{1} in {0}", coerce="common")
+add("startswith", "c:text c:text", "boolean", source="{0}.startswith({1})", coerce="common")
+add("endswith", "c:text c:text", "boolean", source="{0}.endswith({1})", coerce="common")
 add("lpad", "c:string l:int l:string?", STRING, lambda text, n, fill=" ": pad(text, n, fill, left=True))
 add("rpad", "c:string l:int l:string?", STRING, lambda text, n, fill=" ": pad(text, n, fill, left=False))
 add("instr", "c:string l:string", INT, source="({0}.find({1}) + 1)")
-add("locate", "l:string c:string l:int?", INT, locate)
-add("position", "c:string c:string c:int?", INT, locate)
+add("locate", "l:string c:string l:int?", INT, locate, strict=False, nullable=True)
+add("position", "c:string c:string c:int?", INT, locate, strict=False, nullable=True)
 add("replace", "c:string c:string c:string?", STRING, lambda t, s, by="": t.replace(s, by) if s else t)
 add("translate", "c:string l:string l:string", STRING, translate)
 add("overlay", "c:string c:string l:int l:int?", STRING, overlay)

@@ -93,8 +93,6 @@ def _to_timestamp(node: Typed) -> Callable[..., int | None]:
         return lambda value, _pattern=None: value
     if node.args[0].type == DATE:
         return lambda value, _pattern=None: value * DAY_US
-    if node.args[0].type.is_numeric:
-        raise TypeMismatch(what="to_timestamp reads text.", hint="Use F.timestamp_seconds() for numbers.")
     return lambda text, pattern=None: text_to_timestamp(text) if pattern is None else reader(pattern)(text)
 
 
@@ -136,8 +134,10 @@ def _seconds(node: Typed) -> Callable[[Any], int]:
 
 def make_timestamp(
     year: int, month: int, day: int, hour: int, minute: int, seconds: Any, zone: str | None = None
-) -> int:
-    """A timestamp from its parts."""
+) -> int | None:
+    """A timestamp from its parts; none where the seconds are no number."""
+    if seconds != seconds or abs(seconds) == float("inf"):
+        return None
     micros = int(Decimal(str(seconds)).quantize(Decimal("0.000001")) * MICROSECONDS)
     try:
         days = date(year, month, day).toordinal() - EPOCH_DAYS
@@ -185,6 +185,8 @@ _SECONDS = ("SECOND", "S", "SEC", "SECONDS", "SECS")
 
 
 def _part_type(args: Sequence[Typed]) -> DataType:
+    if not args[0].is_literal:
+        raise TypeMismatch(what="which part of a time is wanted is a constant.")
     unit = str(args[0].payload).upper()
     if unit in _SECONDS:
         return decimal_of(8, 6)
@@ -209,6 +211,19 @@ def _date_part(node: Typed) -> Callable[[str, int], Any]:
 
 _ADD_UNITS = {**_STEPS, "WEEK": 7 * DAY_US}
 _ADD_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+
+
+def _by_unit(result: DataType) -> Callable[[Sequence[Typed]], DataType]:
+    """The result, where the unit is known: Spark has it as a word, not as a value."""
+
+    def check(args: Sequence[Typed]) -> DataType:
+        unit = args[0].payload
+        if not isinstance(unit, str) or unit.upper() not in (*_ADD_UNITS, *_ADD_MONTHS):
+            known = ", ".join((*_ADD_UNITS, *_ADD_MONTHS))
+            raise TypeMismatch(what=f"{unit!r} is not a unit of time.", hint=f"Units: {known}.")
+        return result
+
+    return check
 
 
 def _timestamp_add(unit: str, count: int, time_us: int) -> int:
@@ -244,9 +259,9 @@ add("minute", "c:timestamp", INT, lambda t: t // 60_000_000 % 60, kernel=_clock(
 add("second", "c:timestamp", INT, lambda t: t // 1_000_000 % 60, kernel=_clock(pc.second))
 add("date_trunc", "l:string c:timestamp", TIMESTAMP, make=_trunc_of, nullable=True, kernel=_trunc_kernel)
 add("date_format", "c:time l:string", STRING, make=_date_format)
-add("to_timestamp", "c:any l:string?", TIMESTAMP, make=_to_timestamp)
-add("to_date", "c:any l:string?", DATE, make=_to_date)
-add("unix_timestamp to_unix_timestamp", "c:any l:string?", BIGINT, make=_unix_timestamp)
+add("to_timestamp", "c:timely l:string?", TIMESTAMP, make=_to_timestamp, coerce="timely")
+add("to_date", "c:timely l:string?", DATE, make=_to_date, coerce="timely")
+add("unix_timestamp to_unix_timestamp", "c:timely l:string?", BIGINT, make=_unix_timestamp, coerce="timely")
 add("from_unixtime", "c:bigint l:string?", STRING, _from_unixtime)
 add("from_utc_timestamp", "c:timestamp l:string", TIMESTAMP, utc_to_local)
 add("to_utc_timestamp", "c:timestamp l:string", TIMESTAMP, local_to_utc)
@@ -262,10 +277,22 @@ add(
     source="{0}",
     kernel=lambda t: t.view(_INT64) if isinstance(t, pa.Array) else None,
 )
-add("make_timestamp", "c:int c:int c:int c:int c:int c:number l:string?", TIMESTAMP, make_timestamp)
+add("make_timestamp", "c:int c:int c:int c:int c:int c:number l:string?", TIMESTAMP, make_timestamp, nullable=True)
 add("extract date_part datepart", "l:string c:time", _part_type, make=_date_part, sql="date_part")
-add("timestamp_add timestampadd", "l:string c:bigint c:timestamp", TIMESTAMP, _timestamp_add, sql="timestampadd")
-add("timestamp_diff timestampdiff", "l:string c:timestamp c:timestamp", BIGINT, _timestamp_diff, sql="timestampdiff")
+add(
+    "timestamp_add timestampadd",
+    "l:string c:bigint c:timestamp",
+    _by_unit(TIMESTAMP),
+    _timestamp_add,
+    sql="timestampadd",
+)
+add(
+    "timestamp_diff timestampdiff",
+    "l:string c:timestamp c:timestamp",
+    _by_unit(BIGINT),
+    _timestamp_diff,
+    sql="timestampdiff",
+)
 add(
     "_plus_us",
     "c:timestamp l:bigint",

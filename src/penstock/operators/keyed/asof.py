@@ -176,8 +176,8 @@ class AsOfOperator(HoldingOperator):
             if not versions:
                 del self._versions[key]
 
-    def caught_up(self, header: Any) -> None:
-        super().restored([header])
+    def caught_up(self, headers: Sequence[Any]) -> None:
+        super().restored(headers)
 
     def restored(self, headers: Sequence[Any]) -> None:
         super().restored(headers)

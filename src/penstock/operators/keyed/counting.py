@@ -292,12 +292,12 @@ class CountOperator(StatefulOperator):
             for _, row in waiting:
                 self.wait(key, held, row, getattr(row, on))
 
-    def caught_up(self, header: Any) -> None:
-        self.watermark_us, self.late_records = header
-
-    def restored(self, headers: Sequence[Any]) -> None:
+    def caught_up(self, headers: Sequence[Any]) -> None:
         self.watermark_us = max(watermark_us for watermark_us, _ in headers)
         self.late_records = sum(late_records for _, late_records in headers)
+
+    def restored(self, headers: Sequence[Any]) -> None:
+        self.caught_up(headers)
         on = attribute(self._counts.on or "")
         for key, held in self._held.items():
             held[2] = waiting = {next(self._numbers): row for _, row in sorted(held[2].items())}

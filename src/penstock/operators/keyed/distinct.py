@@ -213,12 +213,12 @@ class DistinctOperator(StatefulOperator):
                     self._number += 1
                     heappush(self._ages, (time_us, self._number, key))
 
-    def caught_up(self, header: Any) -> None:
-        self.watermark_us, self.late_records = header
-
-    def restored(self, headers: Sequence[Any]) -> None:
+    def caught_up(self, headers: Sequence[Any]) -> None:
         self.watermark_us = max(watermark_us for watermark_us, _ in headers)
         self.late_records = sum(late_records for _, late_records in headers)
+
+    def restored(self, headers: Sequence[Any]) -> None:
+        self.caught_up(headers)
         if self._of.on is not None:
             each: dict[Any, Passed] = self._times
             ages = [(us, key) for key, held in each.items() for us in ((held,) if isinstance(held, int) else held)]

@@ -446,10 +446,10 @@ class KeyedOperator(StatefulOperator):
         assert self._active.state is not None
         self._active.state.on_loaded(name, each, value, before)
 
-    def caught_up(self, header: Any) -> None:
+    def caught_up(self, headers: Sequence[Any]) -> None:
         assert self._active.state is not None
-        self._active.state.caught_up(header[1])
-        self._take_headers([header])
+        self._active.state.caught_up([inner for _, inner, *_ in headers])
+        self._take_headers(headers)
 
     def restored(self, headers: Sequence[Any]) -> None:
         assert self._active.state is not None

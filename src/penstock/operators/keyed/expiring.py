@@ -150,11 +150,11 @@ class ExpiringOperator(StatefulOperator):
         if held is not None and before is None:
             self._buckets.setdefault(held.t // self._bucket_us, []).append(key)
 
-    def caught_up(self, header: Any) -> None:
-        self.watermark_us, self.late_records = header
-
-    def restored(self, headers: Sequence[Any]) -> None:
+    def caught_up(self, headers: Sequence[Any]) -> None:
         self.watermark_us = max(watermark_us for watermark_us, _ in headers)
         self.late_records = sum(late_records for _, late_records in headers)
+
+    def restored(self, headers: Sequence[Any]) -> None:
+        self.caught_up(headers)
         for key, accumulator in self._held.items():
             self._buckets.setdefault(accumulator.t // self._bucket_us, []).append(key)

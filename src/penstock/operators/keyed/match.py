@@ -249,8 +249,8 @@ class MatchOperator(HoldingOperator):
             self._disordered.add((known._side, key))
         held[number] = row
 
-    def caught_up(self, header: Any) -> None:
-        super().restored([header])
+    def caught_up(self, headers: Sequence[Any]) -> None:
+        super().restored(headers)
         self._buckets |= {name: space for name, space in self.state.spaces.items() if isinstance(name, int)}
         for side, key in self._disordered:
             if (held := self._sides[side].get(key)) is not None:

@@ -174,12 +174,12 @@ class SessionOperator(StatefulOperator):
         for session in held or ():
             self.opened(key, session)
 
-    def caught_up(self, header: Any) -> None:
-        self.watermark_us, self.late_records = header
-
-    def restored(self, headers: Sequence[Any]) -> None:
+    def caught_up(self, headers: Sequence[Any]) -> None:
         self.watermark_us = max(watermark_us for watermark_us, _ in headers)
         self.late_records = sum(late_records for _, late_records in headers)
+
+    def restored(self, headers: Sequence[Any]) -> None:
+        self.caught_up(headers)
         gap_us = self._window.size_us
         self._ends = [(a[1] + gap_us, next(self._number), k, a) for k, held in self._sessions.items() for a in held]
         heapify(self._ends)

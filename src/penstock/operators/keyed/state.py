@@ -158,8 +158,10 @@ class KeyedState:
         self.load = load
         self._encode = msgspec.msgpack.Encoder(enc_hook=dump).encode
         self._notes_fresh = notes_fresh
-        self._numbered = numbered
+        self.is_numbered = numbered
         self._gone: list[Name] = []
+        self._left: dict[Name, dict[Any, None]] = {}
+        """Entries of key groups that have gone elsewhere: the log has them, and is to say that they are removed."""
         self._walk: Iterator[tuple[Name, Space, int]] | None = None
 
     def open(self, name: Name = MAIN_SPACE) -> Space:
@@ -209,14 +211,17 @@ class KeyedState:
     @property
     def changes(self) -> int:
         """How many entries have changed and are not written."""
-        return sum(len(space.changed) for space in self.spaces.values())
+        changed = sum(len(space.changed) for space in self.spaces.values())
+        return changed + sum(map(len, self._left.values())) if self._left else changed
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def flush(self, limit: int | None = None) -> bytes:
         """Write what has changed; about ``limit`` entries of it at most."""
         piece, left = Piece(self._gone, [], []), limit
-        for name, space in self.spaces.items():
+        if self._left:
+            left = self._flush_left(piece, limit)
+        for name, space in self.spaces.items() if left is None or left > 0 else ():
             if not space.changed:
                 continue
             named = self._named(space, left)
@@ -233,6 +238,26 @@ class KeyedState:
         packed = self._pack(piece)
         self._gone = []
         return packed
+
+    def leave(self, name: Name, ids: Iterable[Any]) -> None:
+        """Note that entries which the log has, and the space has not, belong to another instance."""
+        self._left.setdefault(name, {}).update(dict.fromkeys(ids))
+
+    def _flush_left(self, piece: Piece, limit: int | None) -> int | None:
+        """Write that some entries have gone elsewhere; return how many others may be written."""
+        for name in list(self._left):
+            held = self._left[name]
+            ids = list(islice(held, limit))
+            for each in ids:
+                del held[each]
+            if not held:
+                del self._left[name]
+            piece.removed.append((name, ids))
+            if limit is not None:
+                limit -= len(ids)
+                if limit <= 0:
+                    break
+        return limit
 
     def _named(self, space: Space, limit: int | None) -> list[tuple[Any, Any]]:
         """Take some of the entries that have changed: ids and values, None where one is removed."""
@@ -310,6 +335,7 @@ class KeyedState:
         entries = [(name, list(space.items())) for name, space in self.spaces.items() if space]
         packed = self._pack(Piece([], [], entries))
         self._gone.clear()
+        self._left.clear()
         for space in self.spaces.values():
             space.changed.clear()
             space.groups = None
@@ -361,12 +387,49 @@ class KeyedState:
         Of the key groups ``owned`` only, if given.
         """
         found = [self._read(pieces, owned) for pieces in logs]
-        if self._numbered and len(found) > 1:
+        if self.is_numbered and len(found) > 1:
             found = _renumbered(found)
         for spaces in found:
             for name, held in spaces.items():
                 if held:
                     self.open(name).update(held)
+
+    def restore_without(self, groups: Container[int], pieces: Iterable[bytes]) -> None:
+        """Take what pieces give, but for some key groups, which have gone elsewhere; the log will say so."""
+        for name, held in self._read(pieces, None).items():
+            left = self._in_groups(groups, name, held)
+            if left:
+                self.leave(name, left)
+            for each in left:
+                del held[each]
+            if held:
+                self.open(name).update(held)
+
+    def restore_with(self, groups: Container[int], own: Iterable[bytes], lent: Iterable[bytes]) -> bool:
+        """Take what pieces give, and some key groups of another's; say whether the entries have kept their ids.
+
+        If they have, those that have come are noted as changed, so that the log gets them.
+        """
+        found = [self._read(own, None), self._read(lent, groups)]
+        if self.is_numbered:
+            found = _renumbered(found)
+        for log, spaces in enumerate(found):
+            for name, held in spaces.items():
+                if held:
+                    space = self.open(name)
+                    space.update(held)
+                    if log:
+                        space.changed.update(dict.fromkeys(held))
+        return not self.is_numbered
+
+    def _in_groups(self, groups: Container[int], name: Name, held: dict[Any, Any]) -> list[Any]:
+        """Those entries whose keys are of some groups."""
+        key_of = self.key_of
+        return [
+            each
+            for each, value in held.items()
+            if key_group(each if key_of is None else key_of(name, each, value)) in groups
+        ]
 
     def _read(self, pieces: Iterable[bytes], owned: Container[int] | None) -> dict[Name, dict[Any, Any]]:
         """The entries of one log, by space."""

@@ -1,12 +1,13 @@
 """A look at a stream from a REPL: `take` and `show`, on a small run in this process that ends by itself.
 
-Whoever can run a pipeline says how (`use`); the builder knows no runner.
+Whoever can run a pipeline says how (`use`); the builder knows no runner, and only where one is found.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from penstock.checks import Whole
@@ -47,7 +48,7 @@ class PreviewVerbs(Builder):
         """The first records, with values as records hold them."""
         count = Whole(1, ROWS_MAX).read("n", n)
         if not _runners:
-            raise PenstockError("nothing is there to run the stream.", hint="import penstock")
+            import_module("penstock.testing")  # where the runner is, which says so itself
         try:
             return _runners[0](self._unkeyed, count)
         except PenstockError as error:

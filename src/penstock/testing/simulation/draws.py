@@ -230,6 +230,29 @@ def draw_scales(random: Random, length_us: int, most: int) -> list[Scale]:
     return scales
 
 
+@dataclass(frozen=True)
+class Regroup:
+    """Some key groups of an instance are to go to another one; which, is for shares of 1 to say."""
+
+    at_us: int
+    unit: float
+    old: float
+    new: float
+    share: float
+    """Of the instance's groups."""
+
+
+def draw_regroups(random: Random, length_us: int) -> list[Regroup]:
+    """When key groups go elsewhere: often again before the last shift has come to its end."""
+    between_us = random.choice([20_000, 100_000, 300_000])
+    found, at_us = [], START_DELAY_US + random.randrange(between_us)
+    while at_us < START_DELAY_US + length_us:
+        share = random.choice([0.1, 0.5, 0.5, 1.0])
+        found.append(Regroup(at_us, random.random(), random.random(), random.random(), share))
+        at_us += random.randrange(between_us // 4, between_us * 2)
+    return found
+
+
 def draw_move_faults(seed: int, random: Random, driver_dies: bool, length_us: int) -> list[Fault]:
     """As `draw_faults`; the first one's step goes through the steps of a move, and of the recovery that it is like."""
     steps: list[Moment | None] = [*MOVE_MOMENTS, *_RECOVERY]

@@ -27,7 +27,7 @@ from penstock.errors import PenstockError
 from penstock.operators import Form
 from penstock.protocol import messages as m
 from penstock.protocol.link import Kind
-from penstock.testing.simulation.draws import Degree, Pin
+from penstock.testing.simulation.draws import Degree, Pin, Regroup
 from penstock.testing.simulation.faults import Moment
 from penstock.testing.simulation.forms import FormAudit
 from penstock.testing.simulation.invariants import StaffingAudit
@@ -57,7 +57,8 @@ class DriverProcess:
         last, plan, resumption = simulation.disk.last_commit(), simulation.plan, None
         if last is not None:
             snapshots = moved(last.snapshots, match(anchors(plan), plan, "the simulated disk"))
-            resumption = Resumption(last.epoch, last.start_us, last.generation, snapshots, last.alternatives)
+            rest = last.alternatives, last.routes
+            resumption = Resumption(last.epoch, last.start_us, last.generation, snapshots, *rest)
         cores = max(plan.workers, plan.options.workers_most)
         self.machine = DriverMachine(plan, self._world.now_us, cores, resumption)
         self._deliveries = Deliveries(plan)
@@ -239,6 +240,18 @@ class DriverProcess:
         self.handle(FormsPinned(tuple(names), None if pin.free else Form.RECORD))
         if not pin.back and not pin.free:
             self.handle(FormsPinned(tuple(names[first : last + 1]), Form.BATCH))
+
+    def regroup(self, wanted: Regroup) -> None:
+        """Somebody wants key groups to go elsewhere."""
+        shifting = self.machine.scheduler.rescaling.shifting
+        units = [unit for unit in self._simulation.plan.units if shifting.can(unit.id)]
+        if self.dead or self.finished or not units:
+            return
+        unit = units[int(wanted.unit * len(units))]
+        old, new = (int(share * unit.instances) for share in (wanted.old, wanted.new))
+        groups = shifting.owned(unit.id, old)
+        step = max(1, round(1 / wanted.share))
+        shifting.want(unit.id, old, new, groups[::step], "drawn")
 
     def want(self, degree: Degree) -> None:
         """Somebody wants another number of replicas."""

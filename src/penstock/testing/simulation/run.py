@@ -12,7 +12,7 @@ from penstock.errors import PenstockError, SparkFailed
 from penstock.protocol.link import Kind
 from penstock.testing.simulation.alternatives import NAMES
 from penstock.testing.simulation.disk import Disk
-from penstock.testing.simulation.draws import Degree, Pin, Wanted
+from penstock.testing.simulation.draws import Degree, Pin, Regroup, Wanted
 from penstock.testing.simulation.driver import DriverProcess
 from penstock.testing.simulation.faults import SLOT_ACTIONS, Action, Fault, Moment
 from penstock.testing.simulation.hosting import Hosting
@@ -23,6 +23,7 @@ from penstock.testing.simulation.scenario import Scenario
 from penstock.testing.simulation.seats import Seat
 from penstock.testing.simulation.watchdog import describe
 from penstock.testing.simulation.world import START_US, Violation, World
+from penstock.types import Record
 
 STEPS_MAX = 200_000
 """Enough for a micro-batch whose third slot is lost without a word: that is found out after 40 s."""
@@ -69,12 +70,14 @@ class Outcome:
     moves: int = 0
     """Columns that have moved from one worker to another."""
     loaded: int = 0
-    """Those of them whose state was loaded ahead."""
+    """Those of them, and of the shifts, whose state was loaded ahead."""
     activations: int = 0
     """Times that a replica became active."""
     grown: int = 0
     """Times that the job has given itself more workers because of its load, and fewer."""
     shrunk: int = 0
+    shifts: int = 0
+    """Times that key groups went from one instance to another."""
 
 
 class Simulation:
@@ -93,7 +96,7 @@ class Simulation:
         self.seats: dict[str, Seat] = {}
         self.hosting = Hosting(self)
         self.exchanges = self.warm_ups = self.moves = self.loaded = self.activations = 0
-        self.grown = self.shrunk = 0
+        self.grown = self.shrunk = self.shifts = 0
         self.switches = self.decisions = self.slot_losses = self.killed_by_record = 0
         self.dismissed: set[int] = set()
         """Processes that have registered and never counted."""
@@ -114,6 +117,8 @@ class Simulation:
             self.world.after(use.at_us, "use", partial(self._use, use))
         for scale in scenario.scales or ():
             self.world.after(scale.at_us, "scale", partial(self._scale, scale.workers))
+        for regroup in scenario.regroups or ():
+            self.world.after(regroup.at_us, "regroup", partial(self._regroup, regroup))
         for degree in scenario.degrees or ():
             self.world.after(degree.at_us, "degree", partial(self._want, degree))
         for pin in scenario.pins or ():
@@ -125,6 +130,9 @@ class Simulation:
 
     def _scale(self, workers: int) -> None:
         self.driver.handle(ScaleRequested(workers))
+
+    def _regroup(self, regroup: Regroup) -> None:
+        self.driver.regroup(regroup)
 
     def _want(self, degree: Degree) -> None:
         self.driver.want(degree)
@@ -270,7 +278,9 @@ class Simulation:
         self.recoveries += scheduler.recoveries
         self.refused += scheduler.refused_messages
         self.moves += len(scheduler.rescaling.reports)
+        self.shifts += len(scheduler.rescaling.shifting.reports)
         self.loaded += sum(each.loaded_bytes > 0 for each in scheduler.rescaling.reports)
+        self.loaded += sum(each.loaded_bytes > 0 for each in scheduler.rescaling.shifting.reports)
         scaled = [each for each in driver.machine.staffing.decisions if each.inputs]
         self.grown += sum(each.workers > each.before for each in scaled)
         self.shrunk += sum(each.workers < each.before for each in scaled)
@@ -325,6 +335,7 @@ class Simulation:
             self.activations,
             self.grown,
             self.shrunk,
+            self.shifts,
         )
 
     def _step(self) -> None:
@@ -350,11 +361,16 @@ class Simulation:
         if self.disk.committed_epoch < 1:
             raise Violation("no epoch was committed")
         output: dict[str, list[tuple[int, tuple[object, ...]]]] = {name: [] for name in self.plan.sinks}
+        parts: list[tuple[str, int, int, list[Record]]] = []
         for name, sink in self._sinks.items():
             # Which instance it was is not told in the driver's process; a key's records still have their order.
             output[name] = [(0, _values(record)) for record in sink.rows]
-        for (name, instance, _), rows in sorted(self.disk.published.items(), key=lambda part: part[0]):
-            output[name] += [(instance, _values(record)) for record in rows]
+        shifts = self.scenario.regroups is not None
+        for (name, instance, epoch), rows in self.disk.published.items():
+            # Where key groups go from one instance to another, a key has one of them in each epoch.
+            parts.append((name, epoch if shifts else instance, instance if shifts else epoch, rows))
+        for name, first, _, rows in sorted(parts, key=lambda part: part[:3]):
+            output[name] += [(0 if shifts else first, _values(record)) for record in rows]
         self.scenario.check(output)
 
 

@@ -19,6 +19,7 @@ from penstock.testing.simulation.draws import (
     SILENCE_US,
     Degree,
     Pin,
+    Regroup,
     Scale,
     Wanted,
     draw_bursts,
@@ -27,6 +28,7 @@ from penstock.testing.simulation.draws import (
     draw_move_faults,
     draw_partitions,
     draw_pins,
+    draw_regroups,
     draw_scales,
     draw_steady,
     draw_swell,
@@ -66,6 +68,8 @@ RESCALING = 9_000_000
 """Seeds from here on have workers that come and go."""
 ELASTIC = 10_000_000
 """Seeds from here on have a load that comes and goes, and workers that follow it by themselves."""
+SHIFTING = 11_000_000
+"""Seeds from here on have key groups that go from one instance to another."""
 REPLICATED = 8_000_000
 """Seeds from here on have replicas, which are activated, deactivated and lost."""
 _POLICIES = ["skip", "skip", "dead_letter", "dead_letter", "fail"]
@@ -100,6 +104,8 @@ class Scenario:
     """Which alternative the user wants when, if there are some."""
     scales: list[Scale] | None = None
     """How many workers the user wants when, if that changes."""
+    regroups: list[Regroup] | None = None
+    """Which key groups are to go elsewhere when."""
     degrees: list[Degree] | None = None
     """How many replicas are wanted of what when, if there are some."""
     held_up: bool = False
@@ -143,25 +149,8 @@ class Scenario:
     @staticmethod
     def of(seed: int) -> Scenario:
         """Draw a scenario; what kind it is depends on where the seed lies."""
-        if seed >= ELASTIC:
-            return _elastic(seed)
-        if seed >= RESCALING:
-            return _rescaling(seed)
-        if seed >= REPLICATED:
-            return _replicated(seed)
-        if seed >= FUNCTIONS:
-            return _with_functions(seed)
-        if seed >= ALTERNATING:
-            return _alternating(seed)
-        if seed >= HEAVY:
-            return _heavy(seed)
-        if seed >= CAPACITY:
-            return _short_of_cores(seed)
-        if seed >= POISON:
-            return _poisoned(seed)
-        if seed >= DECIDING:
-            return _held_up(seed) if seed % 10 == 9 else _deciding(seed)
-        return _switching(seed) if seed >= SWITCHING else _of_records(seed)
+        kind = _KINDS[max(first for first in _KINDS if first <= seed)]
+        return (_held_up if kind is _deciding and seed % 10 == 9 else kind)(seed)
 
     def plan(self, disk: Disk, world: World) -> tuple[Plan, dict[str, Memory]]:
         """Lay the pipeline out; return the sinks too, if the driver takes the output."""
@@ -497,3 +486,15 @@ def _elastic(seed: int) -> Scenario:
         uses=None,
         scales=[],
     )
+
+
+def _shifting(seed: int) -> Scenario:
+    """Draw a scenario in which key groups go from one instance to another, in some while workers come and go."""
+    base, random = _rescaling(seed), Random(f"shifting {seed}")
+    length_us = max((each.at_us for each in base.scales or ()), default=300_000)
+    return replace(base, scales=base.scales if random.random() < 0.3 else [], regroups=draw_regroups(random, length_us))
+
+
+_KINDS = {0: _of_records, SWITCHING: _switching, DECIDING: _deciding, POISON: _poisoned, CAPACITY: _short_of_cores}
+_KINDS |= {RESCALING: _rescaling, ELASTIC: _elastic, SHIFTING: _shifting}
+_KINDS |= {HEAVY: _heavy, ALTERNATING: _alternating, FUNCTIONS: _with_functions, REPLICATED: _replicated}
