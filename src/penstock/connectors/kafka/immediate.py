@@ -51,7 +51,7 @@ class ImmediateWriter(SinkWriter):
         self._producer: Producer = access.producer(
             self._troubles,
             **{
-                # What a worker writes in one turn shares a request; a request for each record would cost more than it saves.
+                # What a worker writes in one turn shares a request: one for each record would cost too much.
                 "linger.ms": 0.3,
                 "partitioner": "murmur2_random",
                 "message.timeout.ms": 0,
