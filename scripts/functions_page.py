@@ -86,7 +86,8 @@ def page() -> str:
         "",
         "No value differs. What Python cannot hold raises instead: text that is not UTF-8 (a cast of binary to string), years",
         "outside of 1 to 9999 written as text, and regular expressions with Java's `\\p{…}` or `&&`. `approx_count_distinct` and",
-        "`percentile_approx` of large groups estimate by sketches of their own, within the error that is asked for.",
+        "`percentile_approx` of large groups estimate by sketches of their own, within the error that is asked for. Where one argument of a",
+        "function is null, the others need not be computed: an error in them is not raised.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -94,6 +94,9 @@ def numbers() -> list[Column]:
         i.bitwiseOR(j), b.bitwiseXOR(i), F.bit_count("i"), F.bit_get("i", lit(3)), F.width_bucket("e", lit(0.0), lit(1.0), lit(4)),
         F.isnan("d"), F.nanvl("d", "e"), F.try_add("i", lit(2147483647)), F.try_subtract("i", "j"), F.try_multiply("i", "i"),
         F.try_divide("i", lit(0)), F.try_divide("d", "j"), F.e(), F.pi(), call("div", i, j), F.format_number("d", 2), F.format_number("b", 0),
+        x + col("n"), x - col("h"), F.pmod("q", lit(Decimal("7"))), F.pmod("p", lit(3)), F.try_add("p", "q"), F.try_subtract("p", "d"), F.try_multiply("p", "i"),
+        F.try_divide("p", lit(3)), F.try_add("x", "x"), F.shiftleft("n", 9), F.shiftrightunsigned("h", 1), i // 2, b // j, F.zeroifnull("p"),
+        -(q.cast("decimal(38,18)") * 100000000000000), F.abs(-q.cast("decimal(38,18)") * 100000000000000), F.nullif("i", "d"), F.nullif("d", "i"),
     ]  # fmt: skip
 
 
@@ -126,7 +129,9 @@ def texts() -> list[Column]:
         F.printf(lit("%,d"), "b"), F.md5("s"), F.sha1("s"), F.sha("s"), F.sha2("s", 256), F.sha2("bin", 512), F.sha2("s", 224), F.crc32("s"),
         F.hash("s"), F.hash("i", "b", "d", "x", "f", "s", "day", "t", "n"), F.hash("ws", "st"), F.hash("p", "q"), F.xxhash64("s"),
         F.xxhash64("i", "b", "d", "x", "f", "day", "t", "h"), F.xxhash64("ws", "st", "p"), F.xxhash64(F.repeat("s", 5)),
-        s > u, s == u, s < "M", F.concat("bin", "bin"),
+        s > u, s == u, s < "M", F.concat("bin", "bin"), F.concat_ws("-", "i", "is_", "f"), F.regexp_substr("s", lit("q*")),
+        F.regexp_extract("s", "nowhere", 3), F.locate("o", "s", lit(None).cast("int")), F.contains("i", "j"), F.soundex(lit("ßa")),
+        F.regexp_extract_all("s", lit("nowhere"), lit(2)),
     ]  # fmt: skip
 
 
@@ -188,6 +193,8 @@ def nested() -> list[Column]:
         F.from_json("js", "a int, t date"), F.from_json("js", "a struct<b: array<double>>"), F.from_json("js", "array<int>"),
         F.from_json("js", "map<string, string>"), F.to_json("st"), F.to_json("m"), F.to_json("ws"), F.to_json(F.struct("t", "day", "d", "p", "f", "bin")),
         F.json_array_length("js"), F.json_object_keys("js"), F.get("ws", 1), ws.isNull(),
+        F.array_join("is_", "-"), F.array_contains("is_", lit(3).cast("bigint")), F.array_append("is_", col("b")), F.array_remove("is_", lit(1.0)),
+        F.map_contains_key("m", "s"), F.array_position("ds", lit(1)),
     ]  # fmt: skip
 
 
@@ -199,6 +206,8 @@ def choices() -> list[Column]:
         F.least("d", "e"), F.greatest("d", "e"), F.greatest("s", "u"), when(i > 0, "up").when(i < 0, "down").otherwise("flat"),
         when(i > 0, i).otherwise(d), when(i > 5, 1), (col("f") & col("g")), (col("f") | col("g")), ~col("f"), i.is_null(), s.is_not_null(),
         (i > 0) & (d > 0), (i > 0) | s.is_null(), col("odd name") + 1,
+        call("if", F.isnull("i") | (i == 0), lit(0.0), 1 / i), F.nvl2("f", "i", "p"), F.nvl2("st", "i", "num"), F.nvl("day", lit("2020-01-02")),
+        F.greatest("i", "p"), F.least("day", "t"), F.to_timestamp("t", lit(None).cast("string")), F.unix_timestamp("day", lit(None).cast("string")),
     ]  # fmt: skip
 
 
@@ -262,7 +271,8 @@ def failures() -> list[Column]:
         col("d") / 0.0, col("s").cast("int"), col("b").cast("int"), col("d").cast("int"), col("s").cast("date"), col("js").cast("boolean"),
         col("p").cast("decimal(4,2)"), col("p") * lit(Decimal("1e30")) * lit(Decimal("1e9")), col("is_")[5], F.element_at("is_", lit(9)),
         F.to_date("s", "yyyy"), F.sequence(lit(1), lit(5), lit(-1)), F.make_date(lit(2023), lit(2), lit(29)), F.map_from_arrays("ws", "ws"),
-        F.raise_error("x"), F.abs("n"), F.conv(lit("F" * 20), 16, 10),
+        F.raise_error("x"), F.abs("n"), F.conv(lit("F" * 20), 16, 10), F.floor(lit(1e300)), F.ceil(lit(float("-inf"))),
+        F.parse_url(lit("a b"), lit("HOST")), F.regexp_count("s", lit("{x}")), F.regexp_extract("s", "l", 4),
     ]  # fmt: skip
 
 

@@ -73,7 +73,7 @@ def test_what_an_error_advises_helps(name: str) -> None:
 def test_every_method_that_adds_an_operation_takes_on_error(kind: type) -> None:
     none = {"to", "merge", "key_by", "group_by", "window", "with_watermark", "show", "take"}
     none |= {"drop", "rename", "with_column_renamed", "with_columns_renamed", "union_by_name", "unionByName", "sample"}
-    none |= {"distinct", "limit"}  # like those above, it fails on no record
+    none |= {"distinct", "limit", "dropna", "fillna"}  # like those above, they fail on no record
     none |= {"alternatives", "transform"}  # the operations inside have policies of their own; Spark's fail as a whole
     methods = {name: each for name, each in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
     assert len(methods) > 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from typing import Any
 
 import pytest
 from test_engine import EVENT, WIDTHS, S, bag, events, paced, source, window_counts
@@ -142,6 +143,21 @@ def test_a_stall_is_not_taken_for_silence() -> None:
     figures = {each.operation: each for worker in cluster.workers for each in worker.figures()}
     assert figures["count"].late == 0
     assert sum(row.count for row in sink.rows) == 4000
+
+
+def test_a_stall_is_not_taken_for_silence_although_nothing_is_due_when_it_is_over() -> None:
+    """A partition has a record just before a process stands still, and one just after: it was not silent for `idle`."""
+    busy: list[Any] = [each for i in range(400) for each in (At(i / 100), ("a", i * 10_000))]
+    slow: list[Any] = [At("150ms"), ("b", 150_000), At("3050ms"), ("b", 160_000)]
+    sink = ps.memory()
+    read = ps.records(schema="k string, t timestamp", partitions=[busy, slow])
+    counted = ps.stream("in", read).key_by("k").window(ps.tumbling("10ms", on="t")).count()
+    cluster = Cluster(Plan.of(counted.to(sink).graph(), Options.of(parallelism=1, epoch="200ms", idle="500ms")))
+    cluster.run_until(cluster.start_us + S // 5)
+    cluster.now_us = cluster.start_us + 3 * S
+    cluster.run_until(1 << 62)
+    assert sum(each.late for worker in cluster.workers for each in worker.figures()) == 0
+    assert sum(row.count for row in sink.rows if row.k == "b") == 2
 
 
 @WIDTHS

@@ -13,10 +13,11 @@ import pytest
 
 from waiting import wait_for
 
-SUPPORT = str(Path(__file__).parents[1] / "support")
+TESTS = Path(__file__).parents[1]
+SUPPORT = str(TESTS / "support")
 """What worker processes need too, found by its path; set before any of them is started."""
 sys.path.insert(0, SUPPORT)
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [SUPPORT, os.environ.get("PYTHONPATH")]))
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [SUPPORT, str(TESTS), os.environ.get("PYTHONPATH")]))
 fsspec.register_implementation("slow", "penstock_test_store.SlowStore", clobber=True)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.control.replicas import Range
+from waiting import kill_one
 
 pytestmark = pytest.mark.spark
 
@@ -36,22 +37,23 @@ def test_replicas_are_killed_activated_and_deactivated_under_load(eventually: Ev
         eventually(lambda: job.adaptation().replicas[0].degree == 2 and len(job.status().replica_pids) == 3)
         (unit,) = (unit.id for unit in job.plan.units if unit.name == "in")
         for degree in (3, 2):
-            epoch, victim = job.status().epoch, job.status().replica_pids[0]
-            os.kill(victim, signal.SIGKILL)
+            epoch, victim = job.status().epoch, kill_one(lambda: job.status().replica_pids)
             job._driver._machine.loop.replication.want(unit, Range(1, 1), degree, "by hand")
             eventually(lambda victim=victim: victim not in job.status().replica_pids)
             eventually(lambda degree=degree: job.adaptation().replicas[0].degree == degree)
+            if degree == 3:
+                eventually(lambda: len({*job.status().replica_pids} & {row.pid for row in out.rows}) == 3)
             eventually(lambda epoch=epoch: job.status().epoch > epoch + 1)
         os.kill(job.status().workers[0].pid, signal.SIGKILL)
         eventually(lambda: job.status().recoveries == 1 and job.adaptation().replicas[0].service_eps > 0)
         job.drain()
-        report = job.wait(60)
+        report = job.wait()
     assert report is not None
     (total,) = report.offsets["in"]
     good = [n for n in range(total) if n % 100 != 99]
     assert [row.n for row in out.rows] == [3 * n for n in good]
     assert sorted(row.offset for row in letters.rows) == [n for n in range(total) if n % 100 == 99]
-    assert len({row.pid for row in out.rows}) >= 4, "the worker before, and replicas that came and went"
+    assert len({row.pid for row in out.rows}) >= 4, "of replicas that came and went, or the worker before"
     assert (report.lost, report.duplicated, report.reordered) == (0, 0, 0)
     assert report.adaptation is not None
     assert report.adaptation.replicas[0].activations >= 3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +12,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+import drawing
 import meaning
 import penstock as ps
 from penstock import functions as F
@@ -17,7 +20,7 @@ from penstock.errors import PenstockError
 from penstock.expr import Column, infer, record_function
 from penstock.expr.table import FUNCTIONS
 from penstock.testing import collect
-from penstock.types import DataType, to_values
+from penstock.types import DataType, Record, Schema, to_values
 
 pytestmark = pytest.mark.spark
 SCHEMA = meaning.SCHEMA
@@ -66,15 +69,35 @@ def kind_of(data_type: DataType) -> str:
 @pytest.mark.parametrize("group", meaning.GROUPS)
 def test_values_and_types_are_those_of_spark(session: SparkSession, group: str) -> None:
     columns = [column for column in meaning.GROUPS[group]() if str(column) not in DEVIATIONS]
+    compare(session, columns, SCHEMA, meaning.records(), "records")
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_drawn_expressions_have_the_values_and_types_of_spark(session: SparkSession, seed: int) -> None:
+    """Whatever the table of functions allows, over records that are drawn too; what raises is compared elsewhere."""
+    random = Random(seed)
+    rows = drawing.rows(random, 8)
+    session.createDataFrame(pa.Table.from_batches([drawing.SCHEMA.to_batch(rows)])).createOrReplaceTempView("drawn")
+    columns = []
+    for column in drawing.Drawer(random).draw(60):
+        with suppress(PenstockError, ArithmeticError):
+            function = record_function(column, drawing.SCHEMA)
+            assert [function(row) for row in rows]
+            columns.append(column)
+    assert len(columns) > 30
+    compare(session, columns, drawing.SCHEMA, rows, "drawn")
+
+
+def compare(session: SparkSession, columns: list[Column], schema: Schema, rows: list[Record], view: str) -> None:
     selected = ", ".join(f"{column} AS c{i}" for i, column in enumerate(columns))
-    frame = session.sql(f"SELECT {selected} FROM records")
+    frame = session.sql(f"SELECT {selected} FROM {view}")
     kinds = [kind_of(field.type) for field in meaning.Schema.parse(frame.schema)]
     table = frame.toArrow().combine_chunks()
     for i, column in enumerate(columns):
-        ours = infer(column, SCHEMA)
+        ours = infer(column, schema)
         assert kind_of(ours.type) == kinds[i], column
-        function = record_function(column, SCHEMA)
-        values = [shown(function(record)) for record in meaning.records()]
+        function = record_function(column, schema)
+        values = [shown(function(record)) for record in rows]
         chunk = table.column(i).chunk(0)
         expected = to_values(chunk if ours.type.is_nested else chunk.cast(ours.type.arrow), ours.type)
         assert values == [shown(value) for value in expected], column
@@ -98,7 +121,7 @@ AGGREGATES = [
     F.percentile_approx("i", 0.5), F.percentile_approx("day", 0.9), F.sort_array(F.collect_list("i")), F.sort_array(F.collect_set("j")),
     F.max_by("s", "i"), F.min_by("t", "b"), F.bool_and("g"), F.bool_or("g"), F.count_if(F.col("i") > 0), F.sum_distinct("j"),
     F.sum(F.col("i") * 2) / F.count("*"), F.first("i", True).isNull(), F.size(F.collect_list("st")), F.covar_pop("i", "e"),
-    F.covar_samp("i", "h"), F.corr("i", "b"), F.bit_and("i"), F.bit_or("h"), F.bit_xor("n"), F.max_by("st", "i"), F.min_by("p", "q"),
+    F.covar_samp("i", "h"), F.corr("i", "b"), F.bit_and("i"), F.bit_or("h"), F.bit_xor("n"), F.max_by("st", "i")["x"], F.min_by("p", "q"),
     F.percentile("i", [0.25, 0.5]), F.percentile_approx("i", [0.5, 1.0], 100), F.mode(F.lit(3)), F.mode(F.lit(None).cast("decimal(4,1)")),
 ]  # fmt: skip
 

@@ -49,8 +49,8 @@ def joined(**options: Any) -> ps.Stream:
     return events().join(views, on="k", within="6ms", left_time="at", right_time="seen", **options)
 
 
-def alarms() -> ps.Stream:
-    return events().key_by("k").process(Alarm, schema="k bigint, count bigint, at timestamp", time="at")
+def alarms(**options: Any) -> ps.Stream:
+    return events().key_by("k").process(Alarm, schema="k bigint, count bigint, at timestamp", time="at", **options)
 
 
 SHAPES: dict[str, Callable[[], ps.Stream]] = {
@@ -62,11 +62,14 @@ SHAPES: dict[str, Callable[[], ps.Stream]] = {
     "expiring": lambda: events().key_by("k").count(emit="every", ttl="4ms", on="at"),
     "joins": joined,
     "outer joins": lambda: joined(how="full"),
+    "joins once": lambda: joined(match="once"),
+    "outer joins once": lambda: joined(match="once", how="full"),
     "as of": lambda: events().join_asof(
         events("views").select("k", v=ps.col("n"), seen=ps.col("at")), on="k", left_time="at", right_time="seen",
         tolerance="6ms",
     ),
     "timers": alarms,
+    "in order of time": lambda: alarms(order="time"),
 }  # fmt: skip
 
 

@@ -23,6 +23,8 @@ ORDERED    Spark ends order n                      —                          
 ORDERED    nothing came of it for very long        Withdraw(n), Replace(n + 1)                    ORDERED
 =========  ======================================  =============================================  =========
 
+Time in which the driver itself stood still, or its machine did, is no silence (`protocol/silence.py`).
+
 So at any time at most one order is under way for a worker. The order of a process that has lost its place is withdrawn
 too, unless it is order 0, which is for all of them. Pure.
 """
@@ -34,6 +36,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from penstock.control.events import Replace, Withdraw
+from penstock.protocol.silence import stood_still_us
 
 RENEW_SILENCES = 10
 """An order that nothing has come of for so many times the silence is withdrawn, and another one takes its place."""
@@ -93,6 +96,8 @@ class Presence:
         self._workers = {worker: _Worker() for worker in range(workers)}
         self._silence_us = silence_us
         self._orders = 0
+        self._ticked_us = 0
+        """When the driver was last at work."""
 
     def on_register(self, worker: int, order: int, now_us: int) -> tuple[bool, list[PresenceCommand]]:
         """A new process of a worker has come: say whether it counts, and what follows."""
@@ -145,7 +150,15 @@ class Presence:
             each.losses_us.clear()
 
     def tick(self, wanted: set[int], now_us: int) -> list[PresenceCommand]:
-        """Order another process for each of these workers that is silent."""
+        """Order another process for each of these workers that is silent.
+
+        While the driver stood still nobody could be heard and nothing could come of an order: that time does not count.
+        """
+        stood_us = stood_still_us(self._ticked_us or now_us, now_us, self._silence_us)
+        self._ticked_us = now_us
+        for each in self._workers.values() if stood_us else ():
+            each.heard_us = min(each.heard_us + stood_us, now_us)
+            each.ordered_us = min(each.ordered_us + stood_us, now_us)
         commands: list[PresenceCommand] = []
         for worker, each in self._workers.items():
             if each.joins and (not each.pending or now_us - each.ordered_us > RENEW_SILENCES * self._silence_us):

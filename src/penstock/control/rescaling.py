@@ -63,7 +63,8 @@ class MoveReport(msgspec.Struct):
     Attributes
     ----------
     pause_ms : float
-        From the order of the marker behind which it moved until it went on: no record of it waited for longer.
+        From the marker behind which it moved, in its old place, until it went on: no record of it waited for longer.
+        What was queued before the marker was worked off until then.
     total_ms : float
         From the decision on; while its state was loaded ahead, it worked.
     """
@@ -104,7 +105,8 @@ class Move:
     prepared_epoch: int = -1
     epoch: int = 0
     """Behind whose marker it moves."""
-    marked_us: int = 0
+    stopped_us: int = 0
+    """When it stopped: as far as is known, when the marker was ordered, or when its old owner took it."""
     loaded_bytes: int = 0
 
 
@@ -266,7 +268,7 @@ class Rescaling:
         move = self.move
         if move is None or move.step is not Step.HOLDING or (move.number, move.epoch) != (message.move, message.epoch):
             return False
-        move.step, move.marked_us = Step.MARKED, now_us
+        move.step, move.stopped_us = Step.MARKED, now_us
         return True
 
     def on_committed(self, epoch: int) -> Move | None:
@@ -279,6 +281,15 @@ class Rescaling:
         self.joining.discard(move.new)
         self.up.discard(move.new)
         return move
+
+    def on_closed(self, message: m.Released, now_us: int) -> bool:
+        """The old owner has closed its column, which it had held for a while: say whether that was waited for."""
+        if not self.on_released(message.worker, message.move):
+            return False
+        assert self.move is not None
+        if message.held_us:
+            self.move.stopped_us = now_us - message.held_us
+        return True
 
     def on_released(self, worker: int, number: int | None = None) -> bool:
         """The old owner has closed its column, or is lost: say whether that was waited for."""
@@ -308,7 +319,7 @@ class Rescaling:
                     column=move.column,
                     old=move.old,
                     new=move.new,
-                    pause_ms=(now_us - move.marked_us) / 1000,
+                    pause_ms=(now_us - move.stopped_us) / 1000,
                     total_ms=(now_us - move.began_us) / 1000,
                     loaded_bytes=move.loaded_bytes,
                     reason=self.reason,

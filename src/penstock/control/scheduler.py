@@ -245,7 +245,8 @@ class Scheduler:
                 return self._on_epoch_done(worker, epoch, stored)
             case m.Finished(worker=worker, stored=stored):
                 return self._on_finished(worker, stored)
-            case m.RolledBack(worker=worker, generation=generation):
+            case m.RolledBack(worker=worker, generation=generation, held_us=held_us):
+                self.rescaling.shifting.on_rolled_back(worker, held_us, now_us)
                 return self._on_rolled_back(worker, generation, now_us)
             case m.EpochWanted():
                 self._epoch_soon = True
@@ -258,7 +259,7 @@ class Scheduler:
             case m.Holding():
                 self._epoch_soon = self.rescaling.on_holding(message, now_us) or self._epoch_soon
                 return self._begin_epoch(now_us)
-            case m.Released(worker=worker, move=number) if self.rescaling.on_released(worker, number):
+            case m.Released() if self.rescaling.on_closed(message, now_us):
                 return self._recover_lost()
             case m.Failed():
                 return self._stop(_failure(message))

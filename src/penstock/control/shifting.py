@@ -60,7 +60,8 @@ class ShiftReport(msgspec.Struct):
     Attributes
     ----------
     pause_ms : float
-        From the order of the marker until both instances went on: no record of theirs waited for longer.
+        From the marker, in the first of both instances, until they went on: no record of theirs waited for longer. What
+        was queued before the marker was worked off until then.
     total_ms : float
         From the decision on; while their state was loaded ahead, they worked.
     """
@@ -104,6 +105,8 @@ class Shifted:
     """By worker: the commit that it has loaded, and how many bytes."""
     confirmed: set[int] = field(default_factory=set)
     marked_us: int = 0
+    stopped_us: int | None = None
+    """When the first of both instances stopped, if that is known."""
 
 
 class Shifting:
@@ -247,6 +250,13 @@ class Shifting:
         if self.now is not None and self.now.stage in (Stage.PREPARING, Stage.ROUTING):
             self.now = None
 
+    def on_rolled_back(self, worker: int, held_us: int, now_us: int) -> None:
+        """A worker has built anew what had held for a while."""
+        now = self.now
+        if now is not None and now.stage is Stage.MOVING and held_us and worker in self._owners(now.shift):
+            stopped_us = now_us - held_us
+            now.stopped_us = stopped_us if now.stopped_us is None else min(stopped_us, now.stopped_us)
+
     def on_resumed(self, now_us: int) -> None:
         """Everyone goes on."""
         now = self.now
@@ -261,7 +271,7 @@ class Shifting:
                 old=now.shift.old,
                 new=now.shift.new,
                 groups=len(now.shift.groups),
-                pause_ms=(now_us - now.marked_us) / 1000,
+                pause_ms=(now_us - (now.marked_us if now.stopped_us is None else now.stopped_us)) / 1000,
                 total_ms=(now_us - now.began_us) / 1000,
                 loaded_bytes=sum(size_bytes for _, size_bytes in now.prepared.values()),
                 reason=now.reason,

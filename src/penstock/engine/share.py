@@ -116,15 +116,16 @@ class Share:
         self._recovering = True
         self._finished = False
         self._epoch_pending = None
+        held_us = self.moves.held_us()
+        since_us = self._clock_ns() // 1000 - held_us
         self.moves.call_off(message.restore.epoch)
         self._rebuild(self._held, message.restore.epoch, snapshots, message.restore.renumber)
-        self._tell_restored(message.restore)
+        self._tell_restored(message.restore, self._clock_ns() // 1000 - since_us if held_us else 0)
 
-    def _tell_restored(self, restore: m.Restore) -> None:
+    def _tell_restored(self, restore: m.Restore, held_us: int = 0) -> None:
         before, generation = self.figures() if restore.renumber else None, self._channels.generation
-        self._to_driver.append(
-            m.RolledBack(worker=self.worker, incarnation=self.incarnation, generation=generation, before=before)
-        )
+        who = m.RolledBack(worker=self.worker, incarnation=self.incarnation, generation=generation)
+        self._to_driver.append(msgspec.structs.replace(who, before=before, held_us=held_us))
 
     def _rebuild(self, instances: frozenset[InstanceId], epoch: int, snapshots: Snapshots, renumber: bool) -> None:
         """Build the instances among ``instances`` that live here, and every channel that leads into one of them."""

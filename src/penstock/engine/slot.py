@@ -43,6 +43,7 @@ from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 from penstock.protocol.link import Kind, Link, Outgoing, decode_header
+from penstock.protocol.silence import Silence
 
 READY_US = 500_000
 """Between two times that a slot says that it is ready: a connection that breaks may have lost a word, or work."""
@@ -133,7 +134,7 @@ class SlotMachine:
         self._link.post(m.encode(up))
         self._endpoints: dict[int, str] = {}
         self._connects: list[Connect] = []
-        self._heard_us = self._said_us
+        self._silence = Silence(plan.options.silence_us, self._said_us)
 
     @property
     def waiting(self) -> int:
@@ -155,7 +156,7 @@ class SlotMachine:
             return
         header = decode_header(frames[1])
         if header.link == self.identity.incarnation:  # else of the task before, in the same process
-            self._heard_us = now_us
+            self._silence.hear(now_us)
             for packed in self._link.receive(header, payload, now_us):
                 self.on_message(s.decode_to_slot(packed), None)
 
@@ -230,7 +231,7 @@ class SlotMachine:
 
     def step(self, now_us: int) -> bool:
         """Run one micro-batch, or a piece of a long one, if there is one; say whether there was."""
-        if now_us - self._heard_us > self._plan.options.silence_us:
+        if self._silence.is_over(now_us):
             self.state = State.ENDED  # no process is left behind when the driver is gone
             return False
         self._say_again(now_us)
@@ -251,11 +252,13 @@ class SlotMachine:
 
     def wake_us(self) -> int:
         """When there is something to do without a message."""
-        wake_us = min(self._said_us + self._pause_us, self._heard_us + self._plan.options.silence_us + 1)
+        wake_us = min(self._said_us + self._pause_us, self._silence.ends_us)
         if self.state is State.LEAVING:
             wake_us = min(self._leaving_us + LEAVE_US, self._said_us + LEAVE_AGAIN_US)
         again_us = self._link.wake_us()
-        return wake_us if again_us is None else min(wake_us, again_us)
+        wake_us = wake_us if again_us is None else min(wake_us, again_us)
+        self._silence.awaits(wake_us)
+        return wake_us
 
     @property
     def _pause_us(self) -> int:

@@ -119,7 +119,7 @@ class Unit:
         """When there is something to do without a bell; 0: something is away, so it is looked at in every turn."""
         self.blocked = Stopwatch(clock_ns)
         """How long it has waited for room in its outputs: back-pressure, not its own load."""
-        self._holds = self._is_held = self._ending = False  # ending: the end is in the line, nothing more is taken
+        self._holds, self.held_us, self._ending = False, 0, False  # since when it holds; the end is in the line
         self.tap: Tap | None = None
         """Keeps some of what comes to the unit, while a sample of it is wanted."""
         if whole := plan.whole(spec):
@@ -143,7 +143,7 @@ class Unit:
         if self.exchanges.wanted and self.exchanges.step(now_us):
             self._records_max = 1  # what it costs is found out with few
         worked = self._release(now_us) if self.line.entries else False
-        if self._ending or self._is_held or self.finished:
+        if self._ending or self.held_us or self.finished:
             return worked
         if self._copier is not None and now_us >= self._copier.due_us:
             self._copier.turn(now_us)
@@ -269,12 +269,12 @@ class Unit:
         if way is not self._here:
             before = max(way.range.first, 0) + (len(self.input.counters()) if way.range.first >= 0 else 0)
         self.line.append(Marker(mark, epoch, self._capture(counters, before)))
-        self._ending, self._is_held = mark is Mark.END, self._holds
+        self._ending, self.held_us = mark is Mark.END, now_us if self._holds else 0
         self._release(now_us)
 
     def hold(self, *, holds: bool) -> None:
         """Take nothing behind the next marker, because the instance is to move; or go on after all."""
-        self._holds, self._is_held = holds, self._is_held and holds
+        self._holds, self.held_us = holds, self.held_us if holds else 0
         self.bell.rung = True
 
     def _capture(self, counters: list[OpCounters], before: int) -> Capture:
@@ -430,7 +430,7 @@ class Unit:
 
     def _soonest_us(self, now_us: int) -> int | None:
         source, way = self.input, self.way
-        if self.finished or self._ending or self._is_held:
+        if self.finished or self._ending or self.held_us:
             return None
         if source.has_marker or self.times.is_over:
             return now_us

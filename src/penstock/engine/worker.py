@@ -25,7 +25,6 @@ from dataclasses import dataclass, replace
 from penstock.engine.chain import ClockNs
 from penstock.engine.guard import Guard
 from penstock.engine.share import Share, Snapshots
-from penstock.engine.silence import Silence
 from penstock.engine.snapshot import Persist
 from penstock.engine.ways.desk import Begin, Called, Cancel
 from penstock.errors import OperationFailed, PenstockError, WorkerFailed
@@ -33,6 +32,7 @@ from penstock.operators.errors import describe_error, user_traceback
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol.link import Kind, Link, Outgoing, decode_header
+from penstock.protocol.silence import Silence
 from penstock.protocol.slots import decode_from_slot
 
 HEARTBEAT_US = 500_000
@@ -150,7 +150,7 @@ class WorkerMachine:
                 self._link.tell(m.encode(m.Present(worker=who.worker, incarnation=who.incarnation)))
         except _FAILURES as error:
             self.fail(error, now_us)
-        if self._silence.is_too_long(now_us):
+        if self._silence.is_over(now_us):
             self.ended = True  # no process is left behind when the driver is gone
         if self._leaving_us is not None and (self._link.is_confirmed or now_us >= self._last_word_us):
             self.ended = True
@@ -183,7 +183,7 @@ class WorkerMachine:
             header = decode_header(frames[1])
             if header.link != self.identity.incarnation:
                 return
-            self._silence.heard(now_us)
+            self._silence.hear(now_us)
             for packed in self._link.receive(header, frames[2] if len(frames) > 2 else None, now_us):
                 self._on_driver(m.decode_to_worker(packed), now_us)
         elif self.share is None or self._restoring is not None:

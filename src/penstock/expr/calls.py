@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Protocol, cast
 
 from penstock.errors import TypeMismatch
@@ -43,10 +44,15 @@ def elaborate_call(column: Column, elaborate: Elaborate) -> Typed:
     function = find(str(column.payload))
     parameters = _spread(function, column)
     args: list[Typed | None] = []
-    for parameter, arg in zip(parameters, column.args, strict=True):
+    given = column.args
+    if function.coerce == "timely" and len(given) > 1:
+        first = elaborate(given[0])
+        if first is not None and first.type != STRING:  # what is a time already is read by no pattern
+            given, parameters = given[:1], parameters[:1]
+    for parameter, arg in zip(parameters, given, strict=True):
         args.append(_lambda(function, arg, args, elaborate) if parameter.is_function else elaborate(arg))
-    if function.coerce == "common" or (function.coerce == "concat" and _has_array(args)):
-        args = _common(column, parameters, args)
+    if function.coerce in ("common", "plain") or (function.coerce == "concat" and _has_array(args)):
+        args = _common(column, parameters, args, with_text=function.coerce == "common")
     elif function.coerce == "concat" and any(arg is not None and arg.type != BINARY for arg in args):
         args = [arg if arg is None or arg.type == STRING else _as_text(column, arg) for arg in args]
     if function.coerce == "compare":
@@ -55,11 +61,42 @@ def elaborate_call(column: Column, elaborate: Elaborate) -> Typed:
         args = _with_element(column, args, by_place=function.coerce == "place")
     typed = [
         arg if arg is not None and arg.op is Op.LAMBDA else _brought(column, parameter, arg, source)
-        for parameter, arg, source in zip(parameters, args, column.args, strict=True)
+        for parameter, arg, source in zip(parameters, args, given, strict=True)
     ]
+    if function.name in _CHOSEN:
+        return _CHOSEN[function.name](typed)
     result = function.result if isinstance(function.result, DataType) else function.result(typed)
     nullable = function.nullable or (function.strict and any(arg.nullable for arg in typed if arg.op is not Op.LAMBDA))
     return Typed(Op.CALL, result, nullable, tuple(typed), function)
+
+
+def _if(args: Sequence[Typed]) -> Typed:
+    return Typed(Op.CASE, args[1].type, args[1].nullable or args[2].nullable, tuple(args))
+
+
+def _nvl2(args: Sequence[Typed]) -> Typed:
+    there = Typed(Op.NOT, BOOLEAN, False, (Typed(Op.IS_NULL, BOOLEAN, False, (args[0],)),))
+    return _if((there, *args[1:]))
+
+
+def _nvl(args: Sequence[Typed]) -> Typed:
+    return Typed(Op.COALESCE, args[0].type, True, tuple(args))
+
+
+def _zero_if_null(args: Sequence[Typed]) -> Typed:
+    (given,) = args
+    kind = common_number(given.type, INT)
+    zero = Decimal((0, (0,), -kind.scale)) if kind.kind is TypeKind.DECIMAL else 0.0 if kind.is_fractional else 0
+    value = given if given.type == kind else Typed(Op.CAST, kind, given.nullable, (given,))
+    return Typed(Op.COALESCE, kind, False, (value, Typed(Op.LITERAL, kind, False, (), zero)))
+
+
+def _nanvl(args: Sequence[Typed]) -> Typed:
+    return _if((Typed(Op.CALL, BOOLEAN, False, (args[0],), find("isnan")), args[1], args[0]))
+
+
+_CHOSEN = {"if": _if, "nvl2": _nvl2, "nvl": _nvl, "nanvl": _nanvl, "zeroifnull": _zero_if_null}
+"""Functions that compute only the argument that they choose: the others may raise."""
 
 
 def _spread(function: Function, column: Column) -> list[Parameter]:
@@ -158,11 +195,11 @@ def _implicit(arg: Typed, target: DataType) -> Typed | None:
     return Typed(Op.CAST, target, arg.nullable, (arg,))
 
 
-def common_type(column: Column, kinds: Sequence[DataType]) -> DataType:
+def common_type(column: Column, kinds: Sequence[DataType], *, with_text: bool = True) -> DataType:
     """The type in which arguments of one kind meet."""
     target = kinds[0]
     for kind in kinds[1:]:
-        met = _met_with_text(target, kind)
+        met = (_met_with_text if with_text else _met)(target, kind)
         if met is None:
             raise TypeMismatch(
                 what=f"{column} brings together {target.ddl} and {kind.ddl}.", hint="Convert one of them with cast()."
@@ -180,7 +217,8 @@ def _met(left: DataType, right: DataType) -> DataType | None:
         return TIMESTAMP
     if left.element is not None and right.element is not None and left.kind is right.kind:
         element = _met(left.element, right.element)
-        if element is None:
+        differ = left.element != right.element and TypeKind.DECIMAL in (left.element.kind, right.element.kind)
+        if element is None or differ:
             return None
         if left.key is None or right.key is None:
             return array_of(element)
@@ -229,7 +267,7 @@ def _with_element(column: Column, args: list[Typed | None], *, by_place: bool) -
     inner = kind.element if kind.key is None else kind.key
     assert inner is not None
     met = _met(inner, value.type)
-    if met is None:
+    if met is None or (inner != value.type and TypeKind.DECIMAL in (inner.kind, value.type.kind)):
         what = f"{column}: {value.type.ddl} is compared with {inner.ddl}."
         raise TypeMismatch(what=what, hint="Convert one of them with cast().")
     wanted = array_of(met) if kind.key is None else map_of(met, cast(DataType, kind.element))
@@ -242,7 +280,9 @@ def _with_element(column: Column, args: list[Typed | None], *, by_place: bool) -
 _MEETING = ("any", "array", "orderable", "map", "text", "sequence")
 
 
-def _common(column: Column, parameters: Sequence[Parameter], args: list[Typed | None]) -> list[Typed | None]:
+def _common(
+    column: Column, parameters: Sequence[Parameter], args: list[Typed | None], *, with_text: bool = True
+) -> list[Typed | None]:
     """Give the arguments of kind any (and array) one type."""
     places = [i for i, parameter in enumerate(parameters) if parameter.kind in _MEETING]
     known = [args[i].type for i in places if args[i] is not None]  # type: ignore[union-attr]
@@ -250,7 +290,7 @@ def _common(column: Column, parameters: Sequence[Parameter], args: list[Typed | 
         if not places:
             return args
         raise TypeMismatch(what=f"{column} is always null.", hint='Give a type: ps.lit(None).cast("string").')
-    target = common_type(column, known)
+    target = common_type(column, known, with_text=with_text)
     made = list(args)
     for i in places:
         arg = args[i]

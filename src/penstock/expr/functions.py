@@ -253,8 +253,8 @@ def double_to_timestamp(seconds: float) -> int:
 
 def integer_to_timestamp(seconds: int) -> int:
     """Microseconds since the epoch."""
-    time_us = seconds * MICROSECONDS
-    return time_us if INT64_MIN <= time_us <= INT64_MAX else overflow(seconds, "timestamp")
+    # Beyond the ends of time it is the end, to Spark.
+    return max(min(seconds * MICROSECONDS, INT64_MAX), INT64_MIN)
 
 
 def timestamp_to_integer(time_us: int) -> int:

@@ -111,6 +111,8 @@ class RolledBack(_Message, kw_only=True):
     generation: int
     before: list[StatsMessage] | None = None
     """Where a run begins from a checkpoint: what the runs before it have counted."""
+    held_us: int = 0
+    """For how long the first instance here had held behind a marker."""
 
 
 class EpochWanted(_Message, kw_only=True):
@@ -203,6 +205,8 @@ class Released(_Message, kw_only=True):
     worker: int
     incarnation: int
     move: int
+    held_us: int = 0
+    """For how long it had held behind the marker."""
 
 
 class Failed(_Message, kw_only=True):

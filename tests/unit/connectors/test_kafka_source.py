@@ -106,6 +106,36 @@ def test_runs_are_read_again_by_any_reader_and_named_by_their_offsets(kafka_serv
     other.close()
 
 
+def test_no_more_of_a_topic_is_taken_than_a_range_has(kafka_server: Any, topic: str) -> None:
+    """Slots share a topic range by range: what lies behind a range is for others, and is a hundred times as much."""
+    source = ps.kafka(kafka_server.servers, topic, stop="latest").source()
+    source.check()
+    ranges, taken = source.reader(0, 2, 0)._open_ranges(), [0]
+    consumer = ranges._consumer
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(consumer, name)
+
+        def poll(self, seconds: float) -> Any:
+            found = consumer.poll(seconds)
+            taken[0] += found is not None
+            return found
+
+        def consume(self, *arguments: Any) -> Any:
+            found = consumer.consume(*arguments)
+            taken[0] += len(found)
+            return found
+
+    ranges._consumer = Counting()
+    for partition, first, end in ((0, 0, 3), (1, 0, 3), (0, 3, 6), (1, 12, 14), (0, 5, 6)):
+        found = ranges.read(partition, first, end, end - first)
+        assert [(each.partition(), each.offset()) for each in found] == [(partition, at) for at in range(first, end)]
+    assert [each.offset() for each in ranges.read(1, 7, None, 4)] == [7, 8, 9, 10]
+    assert taken == [3 + 3 + 3 + 2 + 1 + 4]
+    ranges.close()
+
+
 def other_run(batch: Any) -> Any:
     return Run(batch.at, len(batch.rows))
 

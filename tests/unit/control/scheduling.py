@@ -54,6 +54,14 @@ class Driver:
         self.now_us += after_us
         return self.scheduler.handle(event, self.now_us)
 
+    def be_at_work(self, time_us: int, heard: int) -> list[Any]:
+        """Let time pass in which the driver is at work and hears one worker; return what it does meanwhile."""
+        done = []
+        for _ in range(4):
+            done += self.hear(Tick(), time_us // 4)
+            done += self.worker(m.Present(worker=heard, incarnation=1))
+        return done
+
     def worker(self, message: Any, after_us: int = 0) -> list[Any]:
         return self.hear(FromWorker(message), after_us)
 

@@ -17,6 +17,13 @@ def both() -> Presence:
     return presence
 
 
+def work(presence: Presence, first_us: int, until_us: int) -> None:
+    """The driver is at work, hears worker 0, and orders nothing."""
+    for now_us in range(first_us, until_us, 10 * S):
+        presence.on_word(0, now_us)
+        assert presence.tick(BOTH, now_us) == []
+
+
 def ordered() -> Presence:
     presence = both()
     presence.on_word(0, SILENCE)
@@ -60,6 +67,7 @@ def test_another_one_comes_first() -> None:
 def test_the_order_of_a_process_that_has_lost_its_place_is_withdrawn() -> None:
     presence = ordered()
     presence.on_register(1, 1, 40 * S)
+    work(presence, 40 * S, 70 * S)
     presence.on_word(0, 70 * S)
     assert presence.tick(BOTH, 70 * S + 1) == [Replace(1, 2)]
     assert presence.on_register(1, 2, 71 * S) == (True, [Withdraw(1, 1)])
@@ -68,9 +76,7 @@ def test_the_order_of_a_process_that_has_lost_its_place_is_withdrawn() -> None:
 def test_nothing_is_ordered_twice_and_what_never_comes_is_renewed_after_long() -> None:
     presence = ordered()
     renewed_us = SILENCE + 1 + RENEW_SILENCES * SILENCE
-    for now_us in range(2 * SILENCE, renewed_us, SILENCE // 2):
-        presence.on_word(0, now_us)
-        assert presence.tick(BOTH, now_us) == []
+    work(presence, SILENCE + 10 * S, renewed_us)
     presence.on_word(0, renewed_us)
     assert presence.tick(BOTH, renewed_us + 1) == [Withdraw(1, 1), Replace(1, 2)]
 
@@ -78,6 +84,7 @@ def test_nothing_is_ordered_twice_and_what_never_comes_is_renewed_after_long() -
 def test_an_order_that_spark_has_ended_is_repeated_after_another_silence() -> None:
     presence = ordered()
     assert not presence.on_order_ended(1, 1, 40 * S)
+    work(presence, 40 * S, 70 * S)
     presence.on_word(0, 70 * S)
     assert presence.tick(BOTH, 70 * S) == []
     assert presence.tick(BOTH, 70 * S + 1) == [Replace(1, 2)]
@@ -90,3 +97,12 @@ def test_who_is_waited_for() -> None:
     assert presence.absences(BOTH, 5 * S, SILENCE + 3 * S + 1) == [Absence(1, SILENCE + 3 * S + 1, 3 * S)]
     assert presence.absences(BOTH, 5 * S, 2 * SILENCE)[0] == Absence(0, SILENCE, None)
     assert presence.absences(set(), 5 * S, 2 * SILENCE) == [], "their work is done"
+
+
+def test_while_the_driver_stands_still_nobody_is_silent() -> None:
+    presence = both()
+    work(presence, 0, 20 * S)
+    assert presence.tick(BOTH, 3600 * S) == [], "its machine was asleep, and so were they"
+    assert presence.absences(BOTH, 20 * S, 3601 * S) == []
+    work(presence, 3601 * S, 3618 * S)
+    assert presence.tick(BOTH, 3621 * S) == [Replace(1, 1)], "silent for 10 s before, for 21 s after"

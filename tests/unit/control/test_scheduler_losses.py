@@ -54,9 +54,7 @@ def silent() -> Driver:
 def test_a_silent_worker_is_ordered_once_however_long_it_takes() -> None:
     driver = silent()
     for _ in range(5):
-        driver.now_us += OPTIONS.silence_us
-        present(driver, 0)
-        assert replaced(driver.hear(Tick())) == []
+        assert replaced(driver.be_at_work(OPTIONS.silence_us, 0)) == []
     assert driver.scheduler.waits(driver.now_us).lines()[0] == (
         "worker 1, silent for 180 s; another process was ordered 150 s ago"
     )
@@ -72,8 +70,7 @@ def test_an_order_is_withdrawn_when_the_worker_is_back() -> None:
     assert not driver.scheduler.recovering
     assert driver.worker(m.Finished(worker=1, incarnation=2, stored=[])) == []
     assert driver.scheduler.refused_messages == 1
-    driver.now_us += OPTIONS.silence_us
-    present(driver, 0)
+    assert replaced(driver.be_at_work(OPTIONS.silence_us, 0)) == []
     assert replaced(driver.hear(Tick(), 1)) == [Replace(1, 2)], "silent once more"
 
 
@@ -87,8 +84,7 @@ def test_orders_that_spark_ends_are_given_up_after_some() -> None:
     driver = silent()
     for order in range(1, ORDERS_FAILED_MAX + 1):
         assert driver.hear(OrderEnded(1, order, "no")) == []
-        driver.now_us += OPTIONS.silence_us
-        present(driver, 0)
+        assert replaced(driver.be_at_work(OPTIONS.silence_us, 0)) == []
         assert replaced(driver.hear(Tick(), 1)) == [Replace(1, order + 1)]
     error = finish_of(driver.hear(OrderEnded(1, ORDERS_FAILED_MAX + 1, "no such machine")))
     assert isinstance(error, WorkerLost)

@@ -6,11 +6,13 @@ import select
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from penstock.control.resume import Output
+from penstock.control.resume import Output, rerouted
 from penstock.engine.worker import Persist
 from penstock.errors import CheckpointDamaged
+from penstock.pipeline.routes import Shift
 from penstock.protocol import messages as m
 from penstock.runtime.checkpoints import KEPT_COMMITS, CheckpointStore, CommitRecord, new_record
 from penstock.runtime.places import Directory, open_place
@@ -51,7 +53,19 @@ def record(epoch: int, *snapshots: m.Stored, attempt: int = 1) -> CommitRecord:
         sinks={"out": {"first_part": 3}},
         snapshots=list(snapshots),
         outputs=[Output("out", "files", "n bigint", 0, 1)],
+        routes=[Shift(unit=1, old=0, new=1, groups=[3, 4], epoch=epoch)],
     )
+
+
+def test_a_commit_says_where_key_groups_are(store: CheckpointStore) -> None:
+    store.write_commit(record(7))
+    last = store.last_commit()
+    assert last is not None
+    shift = Shift(unit=1, old=0, new=1, groups=[3, 4], epoch=7)
+    assert last.routes == [shift]
+    assert rerouted(last.routes, {1: 5}, []) == [msgspec.structs.replace(shift, unit=5)]
+    assert rerouted(last.routes, {1: 5}, [5]) == [], "all groups are dealt out anew"
+    assert rerouted(last.routes, {2: 5}, []) == [], "the unit is gone"
 
 
 def test_what_is_written_is_read(store: CheckpointStore, root: Path) -> None:

@@ -6,11 +6,17 @@ import threading
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 
 import penstock as ps
+from penstock.engine.worker import ReadBack
 from penstock.errors import InvalidGraph, NotSerializable, TypeMismatch, UnknownColumn
+from penstock.protocol import messages as m
 from penstock.testing import simulate
+from penstock.testing.simulation.run import Simulation
+from penstock.testing.simulation.scenario import Scenario
+from penstock.testing.simulation.world import Violation
 
 EVENT = "k string, n bigint, at timestamp"
 ROWS = [(f"k{i % 4}", i, 1_000_000 * i) for i in range(30)]
@@ -114,3 +120,18 @@ def test_unknown_names_and_what_cannot_be_sent_are_refused() -> None:
     lock = threading.Lock()
     with pytest.raises(NotSerializable, match="operation 'map'"):
         simulate(events().map(lambda r: (lock, r.n)[1], schema="n bigint").to(ps.memory()), {"in": ROWS})
+
+
+def test_what_a_process_that_was_replaced_no_longer_finds_is_no_fault() -> None:
+    """It stood still while what it was told to read was cleared away."""
+    simulation = Simulation(Scenario.of(1))
+    peers = simulation.driver.machine.scheduler.peers
+    while len(peers) < 2:
+        simulation.world.step()
+    replaced, known = (each for each in simulation.processes.values() if each.id in (0, 1))
+    peers[replaced.id] = msgspec.structs.replace(peers[replaced.id], incarnation=99)
+    gone = ReadBack((m.Stored(unit=0, instance=0, epoch=1, depth=0, name="gone", crc=0),), careful=False)
+    replaced._read_back(gone, simulation.world.now_us)
+    assert "missing" in str(replaced.machine.failure)
+    with pytest.raises(Violation, match="missing"):
+        known._read_back(gone, simulation.world.now_us)

@@ -51,8 +51,8 @@ class ImmediateWriter(SinkWriter):
         self._producer: Producer = access.producer(
             self._troubles,
             **{
-                # A request for each record would cost a busy broker more than it saves.
-                "linger.ms": 1,
+                # What a worker writes in one turn shares a request: one for each record would cost too much.
+                "linger.ms": 0.3,
                 "partitioner": "murmur2_random",
                 "message.timeout.ms": 0,
                 "retry.backoff.ms": 20,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from typing import TYPE_CHECKING
 
 from penstock.connectors.kafka.access import Access, Troubles, client_library
@@ -14,11 +13,17 @@ if TYPE_CHECKING:
 WAIT_S = 20.0
 """Without any answer for so long, reading fails."""
 _LOOK_S = 0.5
-_FETCH_BYTES = 4 * 1024 * 1024
+TAKE_RECORDS = 10_000
+_FETCH_BYTES = 1024 * 1024
+"""More than most ranges; what lies behind a range is fetched for nothing."""
 
 
 class Ranges:
-    """Reads ranges of partitions, one at a time; one that follows the last costs no new fetch."""
+    """Reads ranges of partitions, one at a time.
+
+    Other slots read the ranges before and behind. So nothing is kept for the next one. Between two ranges nothing is
+    assigned: the client would go on asking for what follows, and begin with the next range when that is answered.
+    """
 
     def __init__(self, access: Access, topic: str, isolation: str) -> None:
         self._access = access
@@ -29,55 +34,46 @@ class Ranges:
             **{
                 "isolation.level": isolation,
                 "enable.partition.eof": True,
-                # What lies behind a range may never be wanted here.
                 "queued.min.messages": 1,
                 "fetch.message.max.bytes": _FETCH_BYTES,
                 "fetch.queue.backoff.ms": 1,
-                "fetch.wait.max.ms": 50,
+                "fetch.wait.max.ms": 5,
             },
         )
-        self._next: tuple[int, int] | None = None
-        """Partition and offset that can be read on without a new fetch."""
-        self._rest: deque[Message] = deque()
 
     def read(self, partition: int, first: int, end: int | None, count: int) -> list[Message]:
         """Return the messages from ``first`` up to ``end``; where there is no end, so many as ``count`` says."""
-        if self._next != (partition, first):
-            self._rest.clear()
-            self._consumer.assign([client_library().TopicPartition(self._topic, partition, first)])
-        self._next = None
+        self._consumer.assign([client_library().TopicPartition(self._topic, partition, first)])
+        try:
+            return self._read(partition, first, end, count)
+        finally:
+            self._consumer.unassign()
+
+    def _read(self, partition: int, first: int, end: int | None, count: int) -> list[Message]:
         found: list[Message] = []
+        left = count if end is None else end - first
         deadline = time.monotonic() + WAIT_S
-        while True:
-            while self._rest:
-                message = self._rest[0]
-                error = message.error()
-                if error is not None:
-                    self._rest.popleft()
+        while left > 0:
+            # Asked for many, the client waits until there are so many.
+            arrived = self._consumer.poll(_LOOK_S)
+            if arrived is None:
+                self._troubles.raise_fatal(self._access)
+                if time.monotonic() > deadline:
+                    what = f"partition {partition} of topic '{self._topic}' could not be read from offset {first}"
+                    raise self._access.failed(f"{what}: {self._troubles.latest or 'no answer'}.")
+                continue
+            deadline = time.monotonic() + WAIT_S
+            for message in (arrived, *(self._consumer.consume(min(left - 1, TAKE_RECORDS), 0) if left > 1 else ())):
+                if message.error() is not None:
                     if self._is_end(message, partition, first, end):
                         return found
                     continue
-                offset: int = message.offset()  # type: ignore[assignment]
+                offset: int = message.offset()
                 if end is not None and offset >= end:
-                    self._next = partition, end
                     return found
-                found.append(self._rest.popleft())
-                if len(found) == count if end is None else offset == end - 1:
-                    self._next = partition, offset + 1
-                    return found
-            # Asked for many, the client waits until there are so many.
-            arrived = self._consumer.poll(_LOOK_S)
-            if arrived is not None:
-                deadline = time.monotonic() + WAIT_S
-                self._rest.append(arrived)
-                self._rest.extend(self._consumer.consume(10_000, 0))
-                continue
-            self._troubles.raise_fatal(self._access)
-            if time.monotonic() > deadline:
-                cause = self._troubles.latest or "no answer"
-                raise self._access.failed(
-                    f"partition {partition} of topic '{self._topic}' could not be read from offset {first}: {cause}."
-                )
+                found.append(message)
+                left = count - len(found) if end is None else end - offset - 1
+        return found
 
     def _is_end(self, message: Message, partition: int, first: int, end: int | None) -> bool:
         """Whether a message that is none says that nothing more of the range comes."""

@@ -158,12 +158,14 @@ class Moves:
                 told = m.Holding(worker=share.worker, incarnation=share.incarnation, move=move, epoch=shift.epoch)
                 share.tell(told)
             case m.Release(move=move, column=column):
+                held_us = self.held_us()
                 for unit in share.units:
                     if unit.instance == column:
                         share.forget((unit.spec.id, column))
                         if unit.chain.stateful is not None:
                             self._buried.append(unit.chain.stateful.state)
-                share.tell(m.Released(worker=share.worker, incarnation=share.incarnation, move=move))
+                who = share.worker, share.incarnation
+                share.tell(m.Released(worker=who[0], incarnation=who[1], move=move, held_us=held_us))
 
     def call_off(self, epoch: int) -> None:
         """Everyone rolls back to ``epoch``: who holds, and is not built anew, goes on; nothing more is loaded.
@@ -175,6 +177,11 @@ class Moves:
         self._asked = self._fetching = None
         self._todo.clear()
         self._pieces.clear()
+
+    def held_us(self) -> int:
+        """For how long the first instance here has held behind a marker."""
+        since_us = [unit.held_us for unit in self._share.units if unit.held_us]
+        return max(0, self._clock_ns() // 1000 - min(since_us)) if since_us else 0
 
     def holds(self, key: InstanceId, epoch: int) -> bool:
         """Whether an instance is to hold behind a marker after ``epoch``, because its key groups change there."""

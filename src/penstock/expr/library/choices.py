@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from decimal import Decimal
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow.compute as pc
 
-from penstock.errors import BadRecord
+from penstock.errors import BadRecord, TypeMismatch
 from penstock.expr.order import order_key
 from penstock.expr.table import define, same
 from penstock.expr.typed import Typed
-from penstock.types import BOOLEAN, STRING, TypeKind
+from penstock.types import BOOLEAN, STRING, DataType
 
 add = define("choices")
 
@@ -37,12 +36,10 @@ def _null_if(value: Any, other: Any) -> Any:
     return None if other is not None and value == other else value
 
 
-def _zero_if_null(node: Typed) -> Callable[[Any], Any]:
-    kind = node.type
-    zero: Any = 0.0 if kind.is_fractional else 0
-    if kind.kind is TypeKind.DECIMAL:
-        zero = Decimal((0, (0,), -kind.scale))
-    return lambda value: zero if value is None else value
+def _several(args: Sequence[Typed]) -> DataType:
+    if len(args) < 2:
+        raise TypeMismatch(what="greatest and least take two columns, at least.")
+    return args[0].type
 
 
 def _raise_error(message: str) -> Any:
@@ -72,9 +69,9 @@ add(
 )
 add("nullif", "c:any c:any", same(), _null_if, strict=False, nullable=True, coerce="compare")
 add("equal_null", "c:any c:any", BOOLEAN, lambda a, b: a == b or (a != a and b != b), strict=False, coerce="common")
-add("zeroifnull", "c:number", same(), make=_zero_if_null, strict=False)
+add("zeroifnull", "c:number", same(), source="{0}", strict=False)  # the typed tree has a coalesce in its place
 add("nullifzero", "c:number", same(), lambda a: a or None, nullable=True)
-add("greatest", "c:any*", same(), make=_extreme(max), strict=False, nullable=True, coerce="common")
-add("least", "c:any*", same(), make=_extreme(min), strict=False, nullable=True, coerce="common")
+add("greatest", "c:orderable c:orderable*", _several, make=_extreme(max), strict=False, nullable=True, coerce="plain")
+add("least", "c:orderable c:orderable*", _several, make=_extreme(min), strict=False, nullable=True, coerce="plain")
 add("if", "c:boolean l:any l:any", same(1), lambda c, a, b: a if c else b, strict=False, nullable=True, coerce="common")
 add("raise_error", "l:string", STRING, _raise_error, nullable=True)

@@ -10,10 +10,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import ArithmeticFailed, BadRecord
+from penstock.errors import ArithmeticFailed, BadRecord, TypeMismatch
 from penstock.expr.column import Op
 from penstock.expr.functions import INT64_MAX, INT64_MIN, float_remainder, overflow, remainder, zero_divisor
-from penstock.expr.numbers import CONTEXT, arithmetic_type, common_number, negated, rounded
+from penstock.expr.numbers import (
+    CONTEXT,
+    NEGATED_DIGITS_MAX,
+    arithmetic_type,
+    common_number,
+    negated,
+    positive,
+    rounded,
+)
 from penstock.expr.table import define, same
 from penstock.expr.typed import Typed
 from penstock.types import BIGINT, BINARY, DOUBLE, FLOAT, INT, STRING, DataType, TypeKind, decimal_of, float32
@@ -134,8 +142,8 @@ def _placed_type(args: Sequence[Typed]) -> DataType:
     elif kind.kind is TypeKind.FLOAT:
         precision, scale = 14, 7
     places = args[1].payload
-    if not isinstance(places, int):
-        raise BadRecord("the number of places is not a constant.")
+    if not args[1].is_literal or not isinstance(places, int):
+        raise TypeMismatch(what="the number of places is a constant.")
     whole = precision - scale + 1
     return (
         decimal_of(max(whole, -places + 1), 0)
@@ -162,14 +170,11 @@ def _whole(mode: str, function: Callable[[float], int]) -> Callable[[Typed], Cal
             return lambda value: value
 
         def of_fraction(value: float) -> int:
-            # Java's conversion to a long stops at its ends, and NaN is 0.
             if value != value:
-                return 0
-            return (
-                max(min(function(value), INT64_MAX), INT64_MIN)
-                if math.isfinite(value)
-                else (INT64_MAX if value > 0 else INT64_MIN)
-            )
+                return 0  # as Java converts it
+            if not -(2.0**63) <= value < 2.0**63:
+                overflow(value)
+            return function(value)
 
         return of_fraction
 
@@ -192,13 +197,29 @@ def _sign(value: Any) -> float:
 
 def pmod(node: Typed) -> Callable[..., Any]:
     """A remainder that is not negative where the divisor is positive."""
-    modulo = float_remainder if node.type.is_fractional else remainder
+    kind = node.type
+    if kind.kind is TypeKind.DECIMAL:
+        return _decimal_pmod(kind)
+    modulo = float_remainder if kind.is_fractional else remainder
+    convert = float if kind.is_fractional else int
 
     def compute(dividend: Any, divisor: Any) -> Any:
+        dividend, divisor = convert(dividend), convert(divisor)
         if not divisor:
             zero_divisor(dividend)
         rest = modulo(dividend, divisor)
         return modulo(rest + divisor, divisor) if rest < 0 else rest
+
+    return compute
+
+
+def _decimal_pmod(kind: DataType) -> Callable[..., Any]:
+    def compute(dividend: Any, divisor: Any) -> Decimal:
+        if not divisor:
+            zero_divisor(dividend)
+        by = Decimal(divisor)
+        rest = CONTEXT.remainder(Decimal(dividend), by)
+        return rounded(CONTEXT.remainder(CONTEXT.add(rest, by), by) if rest < 0 else rest, kind)
 
     return compute
 
@@ -359,10 +380,20 @@ def _attempt_float(symbol: str) -> Callable[[Any, Any], Any]:
     return compute
 
 
+def _signed_kernel(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Arrow keeps all digits of a decimal where the record form, as Spark, keeps fewer."""
+    return lambda value: None if is_long(value.type) else function(value)
+
+
+def is_long(kind: pa.DataType) -> bool:
+    """Whether it is a decimal of which some digits may be lost with its sign."""
+    return bool(pa.types.is_decimal(kind)) and kind.precision > NEGATED_DIGITS_MAX
+
+
 def _absolute(node: Typed) -> Callable[[Any], Any]:
     kind = node.type
     if kind.kind is TypeKind.DECIMAL:
-        return Decimal.copy_abs
+        return positive
     if not kind.is_integer:
         return abs
     low, high = kind.bounds()
@@ -399,7 +430,7 @@ for _name, _function in _DOUBLES.items():
 add("sqrt", "c:double", DOUBLE, _safe(math.sqrt), kernel=pc.sqrt)
 add("degrees toDegrees", "c:double", DOUBLE, lambda v: v * 57.29577951308232)
 add("radians toRadians", "c:double", DOUBLE, lambda v: v * 0.017453292519943295)
-add("cot", "c:double", DOUBLE, lambda v: 1 / math.tan(v) if v else math.copysign(math.inf, v))
+add("cot", "c:double", DOUBLE, lambda v: 1 / _safe(math.tan)(v) if v else math.copysign(math.inf, v))
 add("sec", "c:double", DOUBLE, lambda v: 1 / _safe(math.cos)(v))
 add("csc", "c:double", DOUBLE, lambda v: 1 / _safe(math.sin)(v) if v else math.copysign(math.inf, v))
 add("atan2", "c:double c:double", DOUBLE, lambda y, x: math.atan2(y + 0.0, x + 0.0))
@@ -410,8 +441,8 @@ add("log", "c:double c:double?", DOUBLE, _log_base, nullable=True)
 add("log10", "c:double", DOUBLE, _logarithm(math.log10), nullable=True)
 add("log2", "c:double", DOUBLE, _logarithm(lambda v: math.log(v) / math.log(2.0)), nullable=True)
 add("log1p", "c:double", DOUBLE, _logarithm(math.log1p, -1.0), nullable=True)
-add("abs", "c:number", same(), make=_absolute, kernel=pc.abs_checked)
-add("negative", "c:number", same(), make=_negative, kernel=pc.negate_checked)
+add("abs", "c:number", same(), make=_absolute, kernel=_signed_kernel(pc.abs_checked))
+add("negative", "c:number", same(), make=_negative, kernel=_signed_kernel(pc.negate_checked))
 add("positive", "c:number", same(), source="{0}")
 add("sign signum", "c:double", DOUBLE, _sign)
 add("round", "c:number l:int?", _rounded_type, make=_rounding(ROUND_HALF_UP))
@@ -432,7 +463,7 @@ add(
     nullable=True,
     kernel=_whole_kernel(pc.floor),
 )
-add("pmod", "c:number c:number", _common, make=pmod, coerce="")
+add("pmod", "c:number c:number", lambda args: arithmetic_type(Op.MOD, *args), make=pmod)
 add("div", "l:bigint l:bigint", BIGINT, _div, sql="div")
 add("factorial", "c:int", BIGINT, factorial, nullable=True)
 add("hex", "c:hexable", STRING, _hex)

@@ -8,17 +8,16 @@ from collections.abc import Sequence
 from functools import lru_cache, partial
 from operator import add as add_two
 from typing import Any
-from urllib.parse import quote_plus, unquote_plus, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import BadRecord, InvalidOption
+from penstock.errors import BadRecord, InvalidOption, TypeMismatch
 from penstock.expr.conversions import text_of
 from penstock.expr.regex import java_pattern, java_replacement, like_pattern
 from penstock.expr.table import define, same
 from penstock.expr.typed import Typed
-from penstock.types import BINARY, INT, STRING, DataType, array_of
+from penstock.types import BINARY, BOOLEAN, INT, STRING, DataType, array_of
 
 add = define("text")
 STRINGS = array_of(STRING)
@@ -68,7 +67,7 @@ def split(text: str, pattern: str, limit: int = -1) -> list[str]:
 
 def _split_of(node: Typed) -> Any:
     """A separator of one plain letter needs no regular expression."""
-    pattern = node.args[1].payload
+    pattern = node.args[1].payload if node.args[1].is_literal else None
     if len(node.args) == 2 and isinstance(pattern, str) and len(pattern) == 1 and re.escape(pattern) == pattern:
         return str.split
     if len(node.args) == 2 and pattern == " ":
@@ -96,16 +95,20 @@ def split_part(text: str, separator: str, part: int) -> str:
 def regexp_extract(text: str, pattern: str, group: int = 1) -> str:
     """A group of the first match; empty where there is none."""
     compiled = java_pattern(pattern)
-    _check_group(compiled, group)
     found = compiled.search(text)
-    return "" if found is None else found.group(group) or ""
+    if found is None:
+        return ""
+    _check_group(compiled, group)
+    return found.group(group) or ""
 
 
 def regexp_extract_all(text: str, pattern: str, group: int = 1) -> list[str]:
     """A group of every match."""
     compiled = java_pattern(pattern)
-    _check_group(compiled, group)
-    return [found.group(group) or "" for found in compiled.finditer(text)]
+    matches = list(compiled.finditer(text))
+    if matches:
+        _check_group(compiled, group)
+    return [found.group(group) or "" for found in matches]
 
 
 def _check_group(pattern: re.Pattern[str], group: int) -> None:
@@ -115,6 +118,8 @@ def _check_group(pattern: re.Pattern[str], group: int) -> None:
 
 def regexp_replace(text: str, pattern: str, replacement: str, position: int = 1) -> str:
     """Replace every match, from a place on that counts from 1."""
+    if position < 1:
+        raise BadRecord(f"regexp_replace begins at a place from 1, not at {position}.")
     head, tail = text[: position - 1], text[position - 1 :]
     return head + java_pattern(pattern).sub(java_replacement(replacement), tail)
 
@@ -122,7 +127,7 @@ def regexp_replace(text: str, pattern: str, replacement: str, position: int = 1)
 def regexp_substr(text: str, pattern: str) -> str | None:
     """The first match, or null."""
     found = java_pattern(pattern).search(text)
-    return None if found is None else found.group()
+    return None if found is None else found.group() or None
 
 
 def regexp_instr(text: str, pattern: str) -> int:
@@ -150,8 +155,14 @@ def initcap(text: str) -> str:
     return " ".join(word[:1].title() + word[1:].lower() for word in text.split(" "))
 
 
-def locate(part: str, text: str, start: int = 1) -> int:
-    """Place of a part in a text, from 1; 0 where there is none."""
+def locate(part: str | None, text: str | None, start: int | None = 1) -> int | None:
+    """Place of a part in a text, from 1; 0 where there is none, or no place to begin at."""
+    if start is None:
+        return 0
+    if part is None or text is None:
+        return None
+    if not part and start > 0:
+        return 1
     return text.find(part, start - 1) + 1 if start > 0 else 0
 
 
@@ -191,7 +202,7 @@ _SOUNDS = {
 
 def soundex(text: str) -> str:
     """Code of how an English word sounds."""
-    if not text or not ("A" <= text[0].upper() <= "Z"):
+    if not text or not (text[0].isascii() and text[0].isalpha()):
         return text
     code, last = text[0].upper(), _SOUNDS.get(text[0].upper(), 0)
     for letter in text[1:].upper():
@@ -326,8 +337,11 @@ def _charset(name: str) -> str:
 
 
 def _unbase64(text: str) -> bytes:
+    letters = re.sub(r"[^A-Za-z0-9+/=]", "", text)
     try:
-        return base64.b64decode(re.sub(r"[^A-Za-z0-9+/=]", "", text) + "==")
+        if len(letters.rstrip("=")) % 4 == 1:
+            raise ValueError
+        return base64.b64decode(letters + "==")
     except ValueError:
         raise BadRecord(f"{text!r} is not base64.") from None
 
@@ -353,31 +367,6 @@ def _elt(at: int | None, *values: Any) -> Any:
     return values[at - 1]
 
 
-def parse_url(text: str, part: str, key: str | None = None) -> str | None:
-    """A part of a URL: HOST, PATH, QUERY, REF, PROTOCOL, FILE, AUTHORITY or USERINFO."""
-    try:
-        url = urlsplit(text)
-        host = url.hostname
-    except ValueError:
-        raise BadRecord(f"{text!r} is not a URL.") from None
-    query = url.query or None
-    if part == "QUERY" and key is not None:
-        found = re.search(rf"(?:^|&){re.escape(key)}=([^&]*)", query or "")
-        return None if found is None else found.group(1)
-    authority = url.netloc or None
-    parts = {
-        "HOST": host,
-        "PATH": url.path,
-        "QUERY": query,
-        "REF": url.fragment or None,
-        "PROTOCOL": url.scheme or None,
-        "FILE": url.path + (f"?{query}" if query else ""),
-        "AUTHORITY": authority,
-        "USERINFO": authority.rpartition("@")[0] or None if authority else None,
-    }
-    return parts.get(part)
-
-
 def luhn_check(text: str) -> bool:
     """Whether digits pass the check of payment cards."""
     if not text.isascii() or not text.isdigit():
@@ -389,6 +378,13 @@ def luhn_check(text: str) -> bool:
 
 def _join_type(args: Sequence[Typed]) -> DataType:
     return args[0].type
+
+
+def _matched(args: Sequence[Typed]) -> DataType:
+    escape = args[2] if len(args) > 2 else None
+    if escape is not None and not (escape.is_literal and len(str(escape.payload)) == 1):
+        raise TypeMismatch(what="what escapes in LIKE is one character, as a constant.")
+    return BOOLEAN
 
 
 def _like(text: str, pattern: str, escape: str = "\\") -> bool:
@@ -438,16 +434,16 @@ add("regexp_substr", "c:string c:string", STRING, regexp_substr, nullable=True)
 add("regexp_instr", "c:string c:string", INT, regexp_instr)
 add("regexp_count", "c:string c:string", INT, lambda text, p: sum(1 for _ in java_pattern(p).finditer(text)))
 add("rlike regexp regexp_like", "c:string c:string", "boolean", regexp_like)
-add("like", "c:string c:string c:string?", "boolean", _like)
-add("ilike", "c:string c:string c:string?", "boolean", _ilike)
+add("like", "c:string c:string c:string?", _matched, _like)
+add("ilike", "c:string c:string c:string?", _matched, _ilike)
 add("contains", "c:text c:text", "boolean", source="{1} in {0}", coerce="common")
 add("startswith", "c:text c:text", "boolean", source="{0}.startswith({1})", coerce="common")
 add("endswith", "c:text c:text", "boolean", source="{0}.endswith({1})", coerce="common")
 add("lpad", "c:string l:int l:string?", STRING, lambda text, n, fill=" ": pad(text, n, fill, left=True))
 add("rpad", "c:string l:int l:string?", STRING, lambda text, n, fill=" ": pad(text, n, fill, left=False))
 add("instr", "c:string l:string", INT, source="({0}.find({1}) + 1)")
-add("locate", "l:string c:string l:int?", INT, locate)
-add("position", "c:string c:string c:int?", INT, locate)
+add("locate", "l:string c:string l:int?", INT, locate, strict=False, nullable=True)
+add("position", "c:string c:string c:int?", INT, locate, strict=False, nullable=True)
 add("replace", "c:string c:string c:string?", STRING, lambda t, s, by="": t.replace(s, by) if s else t)
 add("translate", "c:string l:string l:string", STRING, translate)
 add("overlay", "c:string c:string l:int l:int?", STRING, overlay)
@@ -466,7 +462,4 @@ add("levenshtein", "c:string c:string l:int?", INT, levenshtein)
 add("soundex", "c:string", STRING, soundex)
 add("find_in_set", "c:string c:string", INT, find_in_set)
 add("elt", "c:int c:string*", STRING, _elt, strict=False, nullable=True)
-add("url_encode", "c:string", STRING, lambda text: quote_plus(text, safe="*-._").replace("~", "%7E"))
-add("url_decode", "c:string", STRING, unquote_plus)
-add("parse_url", "c:string c:string c:string?", STRING, parse_url, nullable=True)
 add("luhn_check", "c:string", "boolean", luhn_check)

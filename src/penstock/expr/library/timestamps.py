@@ -17,6 +17,7 @@ from penstock.expr.functions import (
     INT64_MAX,
     INT64_MIN,
     MICROSECONDS,
+    date_to_timestamp,
     local_to_utc,
     overflow,
     text_to_date,
@@ -57,7 +58,7 @@ def date_trunc(unit: str, time_us: int) -> int | None:
 
 
 def _trunc_of(node: Typed) -> Callable[[str, int], int | None]:
-    unit = node.args[0].payload
+    unit = node.args[0].payload if node.args[0].is_literal else None
     step = _STEPS.get(unit.upper()) if isinstance(unit, str) else None
     return date_trunc if step is None else lambda _unit, time_us: time_us - time_us % step
 
@@ -92,7 +93,7 @@ def _to_timestamp(node: Typed) -> Callable[..., int | None]:
     if node.args[0].type == TIMESTAMP:
         return lambda value, _pattern=None: value
     if node.args[0].type == DATE:
-        return lambda value, _pattern=None: value * DAY_US
+        return lambda value, _pattern=None: date_to_timestamp(value)
     return lambda text, pattern=None: text_to_timestamp(text) if pattern is None else reader(pattern)(text)
 
 
@@ -124,7 +125,9 @@ def _seconds(node: Typed) -> Callable[[Any], int]:
     if node.args[0].type.is_fractional:
 
         def of_fraction(value: float) -> int | None:
-            return None if value != value or abs(value) == float("inf") else _in_range(int(value * MICROSECONDS))
+            if value != value or abs(value) == float("inf"):
+                return None
+            return max(min(int(value * MICROSECONDS), INT64_MAX), INT64_MIN)  # as Java converts to a long
 
         return of_fraction  # type: ignore[return-value]
     if node.args[0].type.kind is TypeKind.DECIMAL:
@@ -134,8 +137,10 @@ def _seconds(node: Typed) -> Callable[[Any], int]:
 
 def make_timestamp(
     year: int, month: int, day: int, hour: int, minute: int, seconds: Any, zone: str | None = None
-) -> int:
-    """A timestamp from its parts."""
+) -> int | None:
+    """A timestamp from its parts; none where the seconds are no number."""
+    if seconds != seconds or abs(seconds) == float("inf"):
+        return None
     micros = int(Decimal(str(seconds)).quantize(Decimal("0.000001")) * MICROSECONDS)
     try:
         days = date(year, month, day).toordinal() - EPOCH_DAYS
@@ -183,6 +188,8 @@ _SECONDS = ("SECOND", "S", "SEC", "SECONDS", "SECS")
 
 
 def _part_type(args: Sequence[Typed]) -> DataType:
+    if not args[0].is_literal:
+        raise TypeMismatch(what="which part of a time is wanted is a constant.")
     unit = str(args[0].payload).upper()
     if unit in _SECONDS:
         return decimal_of(8, 6)
@@ -213,7 +220,7 @@ def _by_unit(result: DataType) -> Callable[[Sequence[Typed]], DataType]:
     """The result, where the unit is known: Spark has it as a word, not as a value."""
 
     def check(args: Sequence[Typed]) -> DataType:
-        unit = args[0].payload
+        unit = args[0].payload if args[0].is_literal else None
         if not isinstance(unit, str) or unit.upper() not in (*_ADD_UNITS, *_ADD_MONTHS):
             known = ", ".join((*_ADD_UNITS, *_ADD_MONTHS))
             raise TypeMismatch(what=f"{unit!r} is not a unit of time.", hint=f"Units: {known}.")
@@ -255,9 +262,9 @@ add("minute", "c:timestamp", INT, lambda t: t // 60_000_000 % 60, kernel=_clock(
 add("second", "c:timestamp", INT, lambda t: t // 1_000_000 % 60, kernel=_clock(pc.second))
 add("date_trunc", "l:string c:timestamp", TIMESTAMP, make=_trunc_of, nullable=True, kernel=_trunc_kernel)
 add("date_format", "c:time l:string", STRING, make=_date_format)
-add("to_timestamp", "c:timely l:string?", TIMESTAMP, make=_to_timestamp)
-add("to_date", "c:timely l:string?", DATE, make=_to_date)
-add("unix_timestamp to_unix_timestamp", "c:timely l:string?", BIGINT, make=_unix_timestamp)
+add("to_timestamp", "c:timely l:string?", TIMESTAMP, make=_to_timestamp, coerce="timely")
+add("to_date", "c:timely l:string?", DATE, make=_to_date, coerce="timely")
+add("unix_timestamp to_unix_timestamp", "c:timely l:string?", BIGINT, make=_unix_timestamp, coerce="timely")
 add("from_unixtime", "c:bigint l:string?", STRING, _from_unixtime)
 add("from_utc_timestamp", "c:timestamp l:string", TIMESTAMP, utc_to_local)
 add("to_utc_timestamp", "c:timestamp l:string", TIMESTAMP, local_to_utc)
@@ -273,7 +280,7 @@ add(
     source="{0}",
     kernel=lambda t: t.view(_INT64) if isinstance(t, pa.Array) else None,
 )
-add("make_timestamp", "c:int c:int c:int c:int c:int c:number l:string?", TIMESTAMP, make_timestamp)
+add("make_timestamp", "c:int c:int c:int c:int c:int c:number l:string?", TIMESTAMP, make_timestamp, nullable=True)
 add("extract date_part datepart", "l:string c:time", _part_type, make=_date_part, sql="date_part")
 add(
     "timestamp_add timestampadd",

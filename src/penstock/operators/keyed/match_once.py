@@ -6,6 +6,7 @@ them and taken in the order of time then, whatever order they came in.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,6 +19,7 @@ import msgspec
 from penstock.operators.base import RecordForm
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.held import HIGH_US, LOW_US, HoldingOperator
+from penstock.operators.keyed.state import Name
 from penstock.operators.keyed.tag import Side
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
@@ -47,6 +49,8 @@ class MatchOnceOperator(HoldingOperator):
         No record that waits is older.
     """
 
+    hears_loading = True
+
     def __init__(self, of: Join, left: Schema, right: Schema, schema: Schema, errors: Errors) -> None:
         self._taken_us = LOW_US
         self.oldest_us = HIGH_US
@@ -60,6 +64,8 @@ class MatchOnceOperator(HoldingOperator):
         self._waiting: tuple[dict[Any, Queue], dict[Any, Queue]] = ({}, {})
         # Numbers in the order in which they began to wait, which is that of time; some may have been used up.
         self._aging: deque[int] = deque()
+        # Those that were loaded as waiting, as a heap: all of them are older than the others.
+        self._aged: list[Entry] = []
         output = of.bind(left, right)
         scope = self._compile(left, right, output, errors)
         self._alone: tuple[Callable[[Record], Record], ...] = scope["alone"]
@@ -85,7 +91,12 @@ class MatchOnceOperator(HoldingOperator):
         """Generate what is done with every record, so that it costs no call of ours."""
         of, key = self._of, key_source(self._of.tagged_keys)
         scope: dict[str, Any] = {"T": output.record_type, "op": self, "rows": self._rows, "ahead": self._ahead}
-        scope |= {"lefts": self._waiting[False], "rights": self._waiting[True], "aging": self._aging}
+        scope |= {
+            "lefts": self._waiting[False],
+            "rights": self._waiting[True],
+            "aging": self._aging,
+            "aged": self._aged,
+        }
         scope |= {"changed": self._rows.changed, "deque": deque, "heappush": heappush, "heappop": heappop}
         pair, alone_left, alone_right = of.output_source(left, right)
         lefts = order_source([(f"r._l{i}", f.type) for i, f in enumerate(of.plain_columns(left, Side.LEFT))], scope)
@@ -129,7 +140,7 @@ class MatchOnceOperator(HoldingOperator):
             "            else:",
             f"                if len(queue) == {LONG_QUEUE}: queue = mine[k] = deque(queue)",
             "                queue.append(n)",
-            "            if not aging: op.oldest_us = entry[0]",
+            "            if not aging and not aged: op.oldest_us = entry[0]",
             "            aging.append(n)",
             "            continue",
             "        m = queue[0]",
@@ -147,26 +158,38 @@ class MatchOnceOperator(HoldingOperator):
 
     def expire(self, before_us: int, out: list[Record]) -> None:
         """Let go of the records that wait and are older; outer ones come out without a partner."""
-        aging, rows = self._aging, self._rows
+        aged, aging = self._aged, self._aging
+        while aged:
+            if not self._expire(aged[0][-1], before_us, out):
+                return
+            heappop(aged)
         while aging:
-            row = rows.get(aging[0])
-            if row is not None:
-                if row._t >= before_us:
-                    self.oldest_us = row._t
-                    return
-                del rows[aging[0]]
-                rows.changed[aging[0]] = None
-                waiting, key = self._waiting[row._side], self._key(row)
-                queue = waiting[key]
-                # Of its key it has waited longest.
-                if len(queue) > 1:
-                    del queue[0]
-                else:
-                    del waiting[key]
-                if self._outer[row._side]:
-                    out.append(self._alone[row._side](row))
+            if not self._expire(aging[0], before_us, out):
+                return
             aging.popleft()
         self.oldest_us = HIGH_US
+
+    def _expire(self, number: int, before_us: int, out: list[Record]) -> bool:
+        """Let go of a record that waits, if it still does, unless it is not older."""
+        rows = self._rows
+        row = rows.get(number)
+        if row is None:
+            return True
+        if row._t >= before_us:
+            self.oldest_us = row._t
+            return False
+        del rows[number]
+        rows.changed[number] = None
+        waiting, key = self._waiting[row._side], self._key(row)
+        queue = waiting[key]
+        # Of its key it has waited longest.
+        if len(queue) > 1:
+            del queue[0]
+        else:
+            del waiting[key]
+        if self._outer[row._side]:
+            out.append(self._alone[row._side](row))
+        return True
 
     def advance(self, watermark_us: int) -> list[Record]:
         watermark_us -= self._of.lateness_us
@@ -189,6 +212,51 @@ class MatchOnceOperator(HoldingOperator):
 
     def header(self) -> Any:
         return self.watermark_us, self._taken_us, self.late_records, self.next_number
+
+    def prepare_next(self, header: Any) -> None:
+        self._wait_before(header[1])
+
+    def on_loaded(self, name: Name, number: int, row: Any, before: Any) -> None:
+        """A record ahead of what is taken goes to the others there, one behind it waits already."""
+        del name
+        if row is not None and before is None:
+            entry = self._entry(number, row)
+            if entry[0] >= self._taken_us:
+                heappush(self._ahead, entry)
+            else:
+                self._wait(entry, row)
+        elif row is None and before._t < self._taken_us:  # else it is found to be gone when it would be its turn
+            waiting, key = self._waiting[before._side], self._key(before)
+            queue = waiting.get(key)
+            if queue is not None and number in queue:
+                queue.remove(number)
+                if not queue:
+                    del waiting[key]
+
+    def _wait_before(self, taken_us: int) -> None:
+        """Records before this time have been taken, while the state was written that is loaded."""
+        self._taken_us, ahead = taken_us, self._ahead
+        while ahead and ahead[0][0] < taken_us:
+            entry = heappop(ahead)
+            if (row := self._rows.get(entry[-1])) is not None:
+                self._wait(entry, row)
+
+    def _wait(self, entry: Entry, row: Record) -> None:
+        """Have a record wait in its place among those of its key."""
+        waiting, key = self._waiting[row._side], self._key(row)
+        queue = waiting.get(key)
+        if queue is None:
+            waiting[key] = deque([entry[-1]])
+        else:
+            rows = self._rows
+            insort(queue, entry[-1], key=lambda n: self._entry(n, rows[n]))
+        heappush(self._aged, entry)
+
+    def caught_up(self, headers: Sequence[Any]) -> None:
+        super().restored([(watermark_us, late, number) for watermark_us, _, late, number in headers])
+        self._wait_before(min(taken_us for _, taken_us, *_ in headers))
+        self._fresh_number = self.next_number
+        self.oldest_us = self._aged[0][0] if self._aged else HIGH_US
 
     def restored(self, headers: Sequence[Any]) -> None:
         super().restored([(watermark_us, late, number) for watermark_us, _, late, number in headers])

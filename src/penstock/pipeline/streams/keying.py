@@ -124,9 +124,9 @@ class KeyingVerbs(Builder):
 
         return GroupedStream(self._unkeyed, keys)
 
-    def agg(self, *aggregates: Column | str | Mapping[str, str], **options: Any) -> Stream:
+    def agg(self, *aggregates: Column | str | Mapping[str, str], on_error: str = "fail", **options: Any) -> Stream:
         """Compute aggregates over all records, as ``group_by().agg(…)`` does."""
-        return self.group_by().agg(*aggregates, **options)
+        return self.group_by().agg(*aggregates, on_error=on_error, **options)
 
     def aggregate(
         self,

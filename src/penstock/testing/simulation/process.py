@@ -159,15 +159,20 @@ class Process:
         wake_us = sooner(machine.wake_us(now_us), self._calls.wake_us())
         self._wake(soonest_us if busy or wake_us is None else max(soonest_us, wake_us))
 
+    @property
+    def _counts(self) -> bool:
+        """Whether its driver lives and listens to it, and not to a process that has replaced it."""
+        peer = self.driver.machine.scheduler.peers.get(self.id)
+        is_known = peer is not None and peer.incarnation == self.incarnation
+        return is_known and not (self.driver.dead or self.driver.finished)
+
     def _check_failure(self) -> None:
         """An error must not happen to a worker that counts, unless a record was to cause it."""
         error = self.machine.failure
         if error is None:
             return
-        peer = self.driver.machine.scheduler.peers.get(self.id)
-        counts = peer is not None and peer.incarnation == self.incarnation
         wanted = isinstance(error, OperationFailed) and self._simulation.scenario.poison
-        if counts and not (self.driver.dead or self.driver.finished or wanted):
+        if self._counts and not wanted:
             raise error
         self._world.note(f"{self.name} fails: {type(error).__name__}")
 
@@ -195,9 +200,10 @@ class Process:
                 data = self._simulation.disk.read(stored)
                 found.setdefault((stored.unit, stored.instance), []).append(data)
         except Violation as error:
-            if not (self.driver.dead or self.driver.finished):
+            if self._counts:
                 raise
-            self.machine.fail(error, now_us)  # what it was told to read was needed while its driver lived
+            # What it was told to read was needed while its driver lived, and until it was replaced.
+            self.machine.fail(error, now_us)
             return
         guard = self._simulation.notes.open(self.id) if chore.careful else None
         self.machine.on_restored(found, guard, now_us)

@@ -33,7 +33,7 @@ from penstock.operators.keyed.match_once import watermark_source
 from penstock.operators.keyed.process.declared import Layout, State
 from penstock.operators.keyed.process.function import Context, Process
 from penstock.operators.keyed.process.operation import Processing
-from penstock.operators.keyed.process.table import Table
+from penstock.operators.keyed.process.table import Spaces, Table
 from penstock.operators.keyed.process.waiting import Waiting
 from penstock.operators.keyed.reduce import LATE
 from penstock.operators.keyed.state import making_results
@@ -60,6 +60,7 @@ class ProcessOperator(StatefulOperator):
     """
 
     follows_clock = True
+    hears_loading = True
 
     def __init__(self, of: Processing, schema: Schema, errors: Errors) -> None:
         self.watermark_us = LOW_US
@@ -85,7 +86,6 @@ class ProcessOperator(StatefulOperator):
             self._times = attrgetter(of.time)
         self._key: Callable[[Record], Any] = attrgetter(*of.keys)
         self._waiting = Waiting(of.time, of.keys, schema, self.table.waiting) if of.time and of.by_time else None
-        self.hears_loading = self._waiting is None
         super().__init__(self._compiled(), schema=schema, output=of.output)
 
     def _compiled(self) -> RecordForm:
@@ -404,7 +404,10 @@ class ProcessOperator(StatefulOperator):
         self.table.prepare([layouts])
 
     def on_loaded(self, name: Any, each: Any, value: Any, before: Any) -> None:
-        self.table.loaded(name, each, value, before)
+        if name == Spaces.WAITING.value and self._waiting is not None:
+            self._waiting.loaded(each, value, before)
+        else:
+            self.table.loaded(name, each, value, before)
 
     def caught_up(self, headers: Sequence[Any]) -> None:
         self.watermark_us = max(watermark_us for watermark_us, _, _ in headers)

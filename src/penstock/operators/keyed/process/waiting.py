@@ -27,6 +27,8 @@ class Waiting:
         self._held = held
         self._heap: list[tuple[Any, ...]] = []
         self._number = 0
+        self._gone: set[int] = set()
+        """Ids of records in the heap that are not held any more, while the state is loaded and for a while after."""
         self._taken: list[tuple[Any, ...]] | None = None
         """What was taken since `begin`, where that may have to be undone."""
         scope: dict[str, Any] = {}
@@ -48,7 +50,9 @@ class Waiting:
 
     def next_us(self, before_us: int) -> int | None:
         """Time of the first record that waits, if it is before that."""
-        heap = self._heap
+        heap, gone = self._heap, self._gone
+        while gone and heap and id(heap[0][-1]) in gone:
+            gone.discard(id(heappop(heap)[-1]))
         return heap[0][0] if heap and heap[0][0] < before_us else None
 
     def pop(self) -> Record:
@@ -76,6 +80,22 @@ class Waiting:
             key = self._key(entry[-1])
             self._held.setdefault(key, []).append(entry[-1])
             self._held.changed[key] = None
+
+    def loaded(self, key: Any, rows: list[Any] | None, before: list[Record] | None) -> None:
+        """The records of a key have come; those before, of which some may be among them, are out of date.
+
+        Records are added at the end, and taken from anywhere; so what is left of those before comes first.
+        """
+        made, kept = [self._record_type(*row) for row in rows or ()], list[Record]()
+        for each in before or ():
+            if len(kept) < len(made) and each == made[len(kept)]:
+                kept.append(each)
+            else:
+                self._gone.add(id(each))
+        for each in made[len(kept) :]:
+            self._push(each)
+        if rows is not None:
+            self._held[key] = kept + made[len(kept) :]
 
     def restored(self) -> None:
         """The records have been read back: put them in order."""
