@@ -72,7 +72,7 @@ def test_values_and_types_are_those_of_spark(session: SparkSession, group: str) 
     compare(session, columns, SCHEMA, meaning.records(), "records")
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [1, 5])
 def test_drawn_expressions_have_the_values_and_types_of_spark(session: SparkSession, seed: int) -> None:
     """Whatever the table of functions allows, over records that are drawn too; what raises is compared elsewhere."""
     random = Random(seed)
