@@ -12,7 +12,10 @@ import pytest
 
 PROGRAMS = ("test_cli.py", "test_cluster.py", "test_network.py", "test_sessions.py")
 """Tests on real Spark that start programs, each with a Spark of its own."""
-FIRST = ("spark", "more spark", "programs", "tests/simulation/test_seeds.py", "kafka", "tests/simulation/")
+SERVED = ("postgres", "redis", "served")
+"""Files of contracts that share servers."""
+FIRST = ("spark", "more spark", "programs", "tests/simulation/test_seeds.py", "kafka", "servers", "tests/simulation/")
+FIRST += ("tests/contract/", "tests/property/", "bench/tests/studies/test_figures.py")
 """What takes longest begins first. Lanes that wait much begin together, beside one that computes."""
 
 
@@ -28,10 +31,13 @@ def pytest_configure() -> None:
 
 
 def lane(nodeid: str) -> str:
-    """What a test runs in one process with: its file; or all that share a broker, or one of two embedded Sparks."""
-    path = nodeid.partition("::")[0]
-    if "kafka" in path:
+    """What a test runs in one process with: its file; or all that share servers, or one of two embedded Sparks."""
+    path, _, name = nodeid.partition("::")
+    if "kafka" in path or "_a_topic_is_" in name:
         return "kafka"
+    if path.startswith("tests/contract/"):
+        many = nodeid.partition("[")[0] if "[" in name else path  # a function with many cases is a lane of its own
+        return "servers" if any(each in path for each in SERVED) else many
     if "/integration/" not in path:
         return path
     if path.endswith(PROGRAMS):

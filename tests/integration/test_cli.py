@@ -8,21 +8,19 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import monotonic
 
 import psutil
 import pytest
 
 from penstock.control.monitor import Status
 from penstock.runtime.status import read_status
+from waiting import WAIT_S, wait_for
 
 pytestmark = pytest.mark.spark
 
 PENSTOCK = str(Path(sys.executable).with_name("penstock"))
-WAIT_S = 120.0
 REPORT_KEYS = {"events_in", "results_out", "lost", "duplicated", "reordered", "late", "dead_letters", "latency_ms"}
 REPORT_KEYS |= {"operations", "switches"}
 SWITCH_KEYS = {"at_s", "operations", "to", "pause_ms", "total_ms", "carried_records", "reason", "inputs"}
@@ -52,11 +50,12 @@ class Program:
 
     def until(self, condition: Callable[[], object]) -> None:
         """Wait for a condition while the program runs."""
-        deadline = monotonic() + WAIT_S
-        while not condition():
-            assert monotonic() < deadline, "the condition did not come true in time"
+
+        def holds() -> object:
             assert self.process.poll() is None, f"ended too early: {self.process.communicate()}"
-            threading.Event().wait(0.02)
+            return condition()
+
+        wait_for(holds)
 
     def all(self) -> list[psutil.Process]:
         """Every process that descends from the program, whoever its parent is by now."""
@@ -68,7 +67,7 @@ class Program:
 
         def holds() -> bool:
             try:
-                return condition(self.all())
+                return condition(psutil.Process(self.process.pid).children(recursive=True))
             except psutil.Error:  # one of them has just ended
                 return False
 
@@ -86,10 +85,10 @@ class Program:
         """Ctrl-C: the terminal sends it to the whole group."""
         os.killpg(self.process.pid, signal.SIGINT)
 
-    def end(self, timeout_s: float = WAIT_S) -> tuple[int, str, str]:
+    def end(self) -> tuple[int, str, str]:
         """Wait for the end; no process may remain."""
-        out, err = self.process.communicate(timeout=timeout_s)
-        _, alive = psutil.wait_procs(self.all(), timeout=10)
+        out, err = self.process.communicate(timeout=WAIT_S)
+        _, alive = psutil.wait_procs(self.all(), timeout=WAIT_S)
         assert not alive
         assert not list(self.state.glob("penstock/jobs/*.json"))
         return self.process.returncode, out, err
@@ -242,7 +241,7 @@ def test_ctrl_c_twice_stops_at_once_even_a_function_that_hangs(tmp_path: Path, s
     program.interrupt()
     program.until(lambda: (status := program.status()) is not None and status.phase == "draining")
     program.interrupt()
-    code, out, err = program.end(20)
+    code, out, err = program.end()
     assert (code, out) == (130, "")
     assert "stopping at once" in err
     assert "Traceback" not in err
@@ -273,7 +272,7 @@ def test_ctrl_c_while_spark_starts_ends_it_at_once_and_leaves_nothing(
     program.until_processes(moment)
     for _ in range(interrupts):
         program.interrupt()
-    code, out, err = program.end(15)
+    code, out, err = program.end()
     assert (code, out, err) == (130, "", "interrupted\n")
 
 

@@ -46,7 +46,6 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
         check=False,
     )
     assert built.returncode == 0, built.stdout + built.stderr

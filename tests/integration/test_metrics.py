@@ -6,7 +6,6 @@ import json
 import shutil
 import socket
 import subprocess
-import threading
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -22,12 +21,16 @@ import pytest
 import penstock as ps
 from penstock.errors import InvalidOption
 from penstock.pipeline.outlets import InfluxOutlet
+from penstock.runtime.metrics_out import exporter
+from penstock.runtime.metrics_out import influx as influx_module
 from penstock.runtime.metrics_out.feeder import Feeder
 from penstock.runtime.metrics_out.files import Line
 from penstock.runtime.metrics_out.influx import InfluxWriter
 from penstock.runtime.metrics_out.samples import Buckets, OutletFigures, Point, Snapshot, Tags
 from penstock.runtime.report import Report
 from penstock_bench.workloads import WORKLOADS
+from services.process import free_port
+from waiting import WAIT_S, wait_for
 
 pytestmark = pytest.mark.spark
 
@@ -37,17 +40,9 @@ GRAFANA = ROOT / "benchmarks" / "grafana"
 PROMETHEUS, INFLUXD = shutil.which("prometheus"), shutil.which("influxd")
 needs_prometheus = pytest.mark.skipif(not PROMETHEUS, reason="no 'prometheus' here: apt-get install prometheus")
 needs_influx = pytest.mark.skipif(not INFLUXD, reason="no 'influxd' here: apt-get install influxdb")
-WAIT_S = 60.0
 YAHOO = WORKLOADS["yahoo-updates"]
 SECRET = "not-for-logs-4711"
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = monotonic() + WAIT_S
-    while not condition():
-        assert monotonic() < deadline, "the condition did not come true in time"
-        threading.Event().wait(0.05)
 
 
 def get(url: str, **parameters: object) -> dict:
@@ -58,18 +53,12 @@ def get(url: str, **parameters: object) -> dict:
 
 def answers(url: str) -> bool:
     try:
-        with _direct.open(url, timeout=5):
+        with _direct.open(url, timeout=WAIT_S):
             return True
     except urllib.error.HTTPError:
         return True
     except OSError:
         return False
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 class Prometheus:
@@ -79,7 +68,7 @@ class Prometheus:
         directory.mkdir()
         config = directory / "prometheus.yml"
         config.write_text(
-            "global: {scrape_interval: 250ms, scrape_timeout: 200ms}\n"
+            "global: {scrape_interval: 500ms, scrape_timeout: 500ms}\n"
             "scrape_configs:\n"
             "  - job_name: penstock\n"
             "    honor_labels: true\n"
@@ -105,6 +94,11 @@ class Prometheus:
         found = get(f"{self.url}/api/v1/query_range", query=expression, start=first_s, end=last_s, step="0.5")
         assert found["status"] == "success", found
         return found["data"]["result"]
+
+    def samples(self, expression: str) -> int:
+        """How many samples of the last minutes it has."""
+        found = get(f"{self.url}/api/v1/query", query=f"count_over_time({expression}[10m])")["data"]["result"]
+        return sum(int(each["value"][1]) for each in found)
 
     def close(self) -> None:
         self._process.kill()
@@ -193,6 +187,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory, spark: None) -> Iterator[Ran]:
     if influx is not None:
         influx.do("CREATE DATABASE mydb")
         places.append(str(influx.outlet))
+    patch = pytest.MonkeyPatch()
+    patch.setattr(influx_module, "ANSWER_S_MAX", WAIT_S)
+    patch.setattr(exporter, "CLOSE_S_MAX", WAIT_S)
     try:
         first_s = time()
         pipeline = YAHOO.pipeline(5_000.0, ps.files(directory / "out"))
@@ -200,22 +197,24 @@ def ran(tmp_path_factory: pytest.TempPathFactory, spark: None) -> Iterator[Ran]:
             wait_for(lambda: job.status().epoch >= 1)
             job.switch("filter", "select", to="batch")
             wait_for(lambda: len(job.adaptation().switches) == 1 and job.status().overhead is not None)
-            begun = job.metrics[0].sent
+            begun, scraped = job.metrics[0].sent, 'penstock_operation_records_in_total{operation="filter"%s}'
             wait_for(lambda: job.metrics[0].sent > begun + 6)
+            wait_for(lambda: prometheus is None or prometheus.samples(scraped % ',form="batch"') >= 3)
             job.switch("filter", "select", to="record")
             wait_for(lambda: len(job.adaptation().switches) == 2)
-            begun, scrapes = job.metrics[0].sent, job.metrics[1].sent
-            wait_for(
-                lambda: job.metrics[0].sent > begun + 2 and (prometheus is None or job.metrics[1].sent > scrapes + 4)
-            )
+            begun, seen = job.metrics[0].sent, 0 if prometheus is None else prometheus.samples(scraped % "")
+            wait_for(lambda: job.metrics[0].sent > begun + 2)
+            wait_for(lambda: prometheus is None or prometheus.samples(scraped % "") >= seen + 3)
             with _direct.open(f"http://127.0.0.1:{port}/metrics", timeout=WAIT_S) as answer:
                 exposed = answer.read()
             job.drain()
-            report = job.wait(60)
+            report = job.wait()
             assert report is not None
+        patch.undo()
         lines = [msgspec.json.decode(line, type=Line) for line in path.read_bytes().splitlines()]
         yield Ran(report, job.run_id, first_s, time(), lines, job.metrics, prometheus, influx, exposed)
     finally:
+        patch.undo()
         for server in filter(None, (prometheus, influx)):
             server.close()
 
@@ -299,7 +298,7 @@ def test_every_query_of_the_prometheus_dashboard_has_an_answer(ran: Ran) -> None
     assert ran.prometheus is not None
     silent = []
     for title, expression in queries("prometheus", "expr"):
-        filled = expression.replace("$run", ran.run).replace("$__rate_interval", "2s")
+        filled = expression.replace("$run", ran.run).replace("$__rate_interval", "2m")
         assert "$" not in filled, filled
         found = ran.prometheus.series(filled, ran.first_s, ran.last_s)
         if not any(value not in ("NaN", "+Inf") for each in found for _, value in each["values"]):
@@ -410,6 +409,7 @@ def test_samples_wait_while_influx_is_away_and_arrive_when_it_is_back(influx: Ca
     server.stop()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", ResourceWarning)  # for what other tests have left behind
         for at_us in range(2, 12):
             feeder.offer(snapshot(at_us))
         wait_for(lambda: feeder.figures.failed >= 2)
@@ -429,6 +429,7 @@ def test_credentials_open_influx_and_are_told_to_nobody_else(influx: Callable[..
     wrong = {"PENSTOCK_INFLUX_USER": "me", "PENSTOCK_INFLUX_PASSWORD": f"{SECRET}-wrong"}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", ResourceWarning)  # for what other tests have left behind
         refused = Feeder("influx", InfluxWriter(server.outlet, wrong))
         refused.offer(snapshot(1))
         wait_for(lambda: refused.figures.dropped == 1)
@@ -451,11 +452,13 @@ def test_credentials_open_influx_and_are_told_to_nobody_else(influx: Callable[..
 def test_a_job_does_not_mind_a_server_that_is_not_there(tmp_path: Path) -> None:
     kept = ps.memory()
     numbers = ps.stream("numbers", ps.records([(n,) for n in range(1000)], schema="n bigint"))
-    places = [f"influx:http://127.0.0.1:{free_port()}/mydb", f"file:{tmp_path / 'run.jsonl'}"]
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught, socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else can
+        places = [f"influx:http://127.0.0.1:{taken.getsockname()[1]}/mydb", f"file:{tmp_path / 'run.jsonl'}"]
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", ResourceWarning)  # for what other tests have left behind
         with ps.start(numbers.to(kept), name="alone", parallelism=1, metrics=places) as job:
-            report = job.wait(60)
+            report = job.wait()
     assert report is not None
     assert sorted(record.n for record in kept.rows) == list(range(1000))
     gone, written = job.metrics

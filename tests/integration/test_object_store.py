@@ -83,7 +83,6 @@ ps.run(pipeline({url!r}), checkpoint={url!r} + "/checkpoint", **OPTIONS)
 OPTIONS: dict[str, Any] = {"parallelism": 2, "name": "objects", "epoch": "500ms"}
 
 
-@pytest.mark.timeout(300)
 def test_kills_of_driver_and_worker_and_an_outage_lose_nothing_and_leave_no_garbage(
     server: StoreServer, eventually: Eventually
 ) -> None:

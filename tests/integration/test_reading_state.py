@@ -50,7 +50,7 @@ def test_the_state_of_a_checkpoint_is_read_while_the_job_runs_as_stored_and_as_r
     with ps.start(made, parallelism=2, checkpoint=str(checkpoint), name="state", epoch="200ms") as job:
         eventually(has_read_all)
         job.stop()
-        job.wait("60s")
+        job.wait()
     counts = Counter(key for key, _ in EVENTS)
     stored = ps.read_state(checkpoint, operation="running")
     assert {row["key"]: row["value"] for row in stored.rows} == {key: [n] for key, n in counts.items()}

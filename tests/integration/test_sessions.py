@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.spark
 
 SESSION = """
 import penstock as ps
@@ -41,7 +41,6 @@ def run(program: str, tmp_path: Path, **environment: str) -> subprocess.Complete
         env={**known, "SPARK_LOCAL_IP": "127.0.0.1", "PENSTOCK_STATE": str(tmp_path), **environment},
         capture_output=True,
         text=True,
-        timeout=200,
         check=False,
     )
 

@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 import penstock as ps
 from penstock.errors import OperationFailed, SourceFailed, TypeMismatch
 from penstock.spark.streaming import Spool
+from waiting import WAIT_S
 
 pytestmark = pytest.mark.spark
 
@@ -25,7 +26,7 @@ PROGRAM = """
 import json, os, sys
 import penstock as ps
 
-out, checkpoint, crash_at, total = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+out, checkpoint, crash_at, duration = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 calls = 0
 
 def write(df, epoch):
@@ -36,27 +37,30 @@ def write(df, epoch):
     if calls == crash_at:
         os._exit(7)  # with the rows written, and the epoch not over
 
-numbers = ps.stream("numbers", ps.generator({"n": ps.fields.sequence()}, rate=400, total=total, format="columns"))
+numbers = ps.stream("numbers", ps.generator({"n": ps.fields.sequence()}, rate=400, format="columns"))
 kept = numbers.filter("n % 3 = 0")
 job = kept.to(ps.spark_sink(write), name="spark") + kept.to(ps.parquet(f"{out}.parquet", every="1s"), name="files")
 job += kept.to(ps.delta(f"{out}.delta"), name="delta")
-ps.run(job, parallelism=2, name="ends", epoch="300ms", checkpoint=checkpoint)
+report = ps.run(job, parallelism=2, name="ends", epoch="300ms", checkpoint=checkpoint, duration=duration)
+print(json.dumps(report.offsets["numbers"]))
 """
 
 
 def test_a_driver_that_dies_in_the_function_calls_it_again_with_the_same_rows(tmp_path: Path, queries: Any) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
-    out, total = tmp_path / "out", 1200
-    for crash_at, code in ((2, 7), (-1, 0)):
-        command = [sys.executable, "program.py", str(out), str(tmp_path / "checkpoint"), str(crash_at), str(total)]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    out = tmp_path / "out"
+    for crash_at, duration, code in ((2, "1h", 7), (-1, "1s", 0)):
+        command = [sys.executable, "program.py", str(out), str(tmp_path / "checkpoint"), str(crash_at), duration]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=2 * WAIT_S, check=False)
         assert done.returncode == code, done.stderr
     calls = [json.loads(line) for line in Path(f"{out}.calls").read_text().splitlines()]
     epochs = [epoch for epoch, _ in calls]
     assert epochs == sorted(epochs)
     assert calls[1] == calls[2], "the epoch that was under way comes again, as it was"
     assert len(set(epochs)) == len(calls) - 1
-    wanted = list(range(0, total, 3))
+    read = json.loads(done.stdout.splitlines()[-1])
+    numbers = (offset * len(read) + part for part, count in enumerate(read) for offset in range(count))
+    wanted = sorted(n for n in numbers if n % 3 == 0)
     assert sorted(n for _, rows in dict(calls).items() for n in rows) == wanted
     assert sorted(row.n for row in queries.read.parquet(f"{out}.parquet").collect()) == wanted
     assert sorted(DeltaTable(f"{out}.delta").to_pyarrow_table()["n"].to_pylist()) == wanted
@@ -83,7 +87,7 @@ def test_parquet_and_delta_are_exact_and_readable_while_a_worker_is_killed(
         before = len(seen())
         eventually(lambda: job.status().recoveries and len(seen()) > before)
         job.drain()
-        report = job.wait("120s")
+        report = job.wait()
     assert report is not None
     read = [offset * 2 + part for part, count in enumerate(report.offsets["numbers"]) for offset in range(count)]
     assert Counter(seen()) == Counter((n, n % 3) for n in read)
@@ -131,7 +135,7 @@ def test_a_streaming_query_reads_each_epoch_once_through_its_own_restarts(tmp_pa
         stream = queries.readStream.format("penstock").load(str(out))
         writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "offsets"))
         query = writer.trigger(availableNow=True).start(str(copy))
-        query.awaitTermination(60)
+        assert query.awaitTermination(WAIT_S)
         assert query.exception() is None
         return sorted(row.n for row in queries.read.parquet(str(copy)).collect())
 

@@ -72,7 +72,7 @@ def test_values_and_types_are_those_of_spark(session: SparkSession, group: str) 
     compare(session, columns, SCHEMA, meaning.records(), "records")
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [1, 5])
 def test_drawn_expressions_have_the_values_and_types_of_spark(session: SparkSession, seed: int) -> None:
     """Whatever the table of functions allows, over records that are drawn too; what raises is compared elsewhere."""
     random = Random(seed)
@@ -121,7 +121,7 @@ AGGREGATES = [
     F.percentile_approx("i", 0.5), F.percentile_approx("day", 0.9), F.sort_array(F.collect_list("i")), F.sort_array(F.collect_set("j")),
     F.max_by("s", "i"), F.min_by("t", "b"), F.bool_and("g"), F.bool_or("g"), F.count_if(F.col("i") > 0), F.sum_distinct("j"),
     F.sum(F.col("i") * 2) / F.count("*"), F.first("i", True).isNull(), F.size(F.collect_list("st")), F.covar_pop("i", "e"),
-    F.covar_samp("i", "h"), F.corr("i", "b"), F.bit_and("i"), F.bit_or("h"), F.bit_xor("n"), F.max_by("st", "i"), F.min_by("p", "q"),
+    F.covar_samp("i", "h"), F.corr("i", "b"), F.bit_and("i"), F.bit_or("h"), F.bit_xor("n"), F.max_by("st", "i")["x"], F.min_by("p", "q"),
     F.percentile("i", [0.25, 0.5]), F.percentile_approx("i", [0.5, 1.0], 100), F.mode(F.lit(3)), F.mode(F.lit(None).cast("decimal(4,1)")),
 ]  # fmt: skip
 

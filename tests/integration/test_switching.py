@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.control.switches import SwitchReport
 from penstock.errors import InvalidOption, WorkerFailed
 from penstock.runtime.job import Job
 from penstock.runtime.report import Report
 from penstock_bench.meter.job import read_rows
 from penstock_bench.workloads import WORKLOADS, replay
+from waiting import kill_one
 
 pytestmark = pytest.mark.spark
 
@@ -40,7 +42,7 @@ def start(out: Path, **options: object) -> Job:
 def finish(job: Job, out: Path) -> Report:
     """Drain, and compare with what the input that was read must give."""
     job.drain()
-    report = job.wait(60)
+    report = job.wait()
     assert report is not None
     read = report.offsets["events"]
     exact = YAHOO.expected(replay(YAHOO.source(RATE_EPS), report.start_us, read))
@@ -74,8 +76,7 @@ def test_slots_and_workers_are_killed_in_batch_form(tmp_path: Path, eventually: 
         eventually(lambda: forms(job)["count.combine"] == "batch" and job.status().slots)
         for _ in range(3):
             epoch = job.status().epoch
-            victim = slot_pids(job)[0]
-            os.kill(victim, signal.SIGKILL)
+            victim = kill_one(lambda: slot_pids(job))
             eventually(
                 lambda epoch=epoch, victim=victim: job.status().epoch > epoch + 1 and victim not in slot_pids(job)
             )
@@ -115,7 +116,7 @@ def test_slots_that_cannot_open_the_pipeline_are_done_without(eventually: Eventu
         epoch = job.status().epoch
         eventually(lambda: job.status().epoch > epoch + 1)
         job.drain()
-        report = job.wait(60)
+        report = job.wait()
     assert report is not None
     assert report.adaptation is not None
     assert "No module named 'scores'" in (report.adaptation.given_up or "")
@@ -128,25 +129,31 @@ def test_a_job_in_batch_form_whose_slots_cannot_open_the_pipeline_fails_and_says
         ps.start(lacking(), name="lacking", parallelism=2, forms="batch") as job,
         pytest.raises(WorkerFailed, match=r"No module named 'scores'.*forms="),
     ):
-        job.wait(60)
+        job.wait()
 
 
 def test_a_burst_is_met_and_passes(tmp_path: Path, eventually: Eventually) -> None:
     scoring = WORKLOADS["scoring"]
     # Several times what the record form carries on two idle cores.
-    schedule = ps.rates.steps([(4, 2_000), (2, 1_200_000), (60, 2_000)])
+    schedule = ps.rates.steps([(4, 2_000), (2, 1_200_000), (600, 2_000)])
     pipeline = scoring.pipeline(schedule, ps.foreach(lambda record: None))
+
+    found: list[SwitchReport] = []
+
+    def is_back() -> bool:
+        """Whether the last switch is a way back, when the burst is over; a busy machine may see others before."""
+        found[:] = job.adaptation().switches
+        return [each.to for each in found[-2:]] == ["batch", "record"] and found[-1].at_s > 6.0
+
     with ps.start(pipeline, name="burst", parallelism=2) as job:
-        eventually(lambda: [each.to for each in job.adaptation().switches] == ["batch", "record"])
-        there, back = job.adaptation().switches
+        eventually(is_back)
         job.drain()
-        report = job.wait(60)
+        report = job.wait()
     assert report is not None
     assert (report.lost, report.duplicated, report.reordered) == (0, 0, 0)
+    there = found[-2]
     assert "score" in there.operations
     assert there.inputs["L"] > there.inputs["L_up"]
-    assert there.at_s > 4.0
-    assert back.at_s > 6.0
 
 
 def test_wrong_names_are_refused(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from penstock.errors import OperationFailed, TypeMismatch
 from penstock.runtime import prepared
 from penstock.runtime.prepared import Prepared, Queries, can_be_kept, numbered
 from penstock.spark.sessions import small_query_session
+from waiting import kill_one
 
 pytestmark = pytest.mark.spark
 
@@ -45,12 +46,12 @@ def test_a_join_is_exact_while_a_slot_and_a_worker_are_killed(
     joined = ps.stream("orders", source).transform(lambda df: df.join(customers, "id").where("v < 5"), schema=JOINED)
     with ps.start(joined.to(sink), parallelism=2, name="transform") as job:
         eventually(lambda: sink.rows and job.status().slots)
-        os.kill(job.status().slots[0], signal.SIGKILL)
+        kill_one(lambda: job.status().slots)
         os.kill(job.status().workers[0].pid, signal.SIGKILL)
         seen = len(sink.rows)
         eventually(lambda: job.status().recoveries and len(sink.rows) > seen)
         job.drain()
-        report = job.wait("120s")
+        report = job.wait()
     assert report is not None
     read = [offset * 2 + part for part, count in enumerate(report.offsets["orders"]) for offset in range(count)]
     records = source.records(0, max(read) + 1, 0)

@@ -35,7 +35,7 @@ class Kafka(KafkaBroker):
         config = {key.replace("_", "."): value for key, value in settings.items()}
         made = self.admin.create_topics([NewTopic(name, partitions, 1, config=config)])
         for each in made.values():
-            each.result(20)
+            each.result(WAIT_S)
         return name
 
     def fill(self, topic: str, records: Sequence[tuple[int, str | None, Any]], *, step: int = 0) -> None:

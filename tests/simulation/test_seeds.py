@@ -109,24 +109,22 @@ def test_workers_were_ordered_again_and_those_that_nobody_needed_were_dismissed(
 
 @pytest.mark.parametrize("seed", AGAIN)
 def test_a_seed_replays_exactly(seed: int) -> None:
-    first, second = simulate(seed), simulate(seed)
+    first, second = outcomes.get(seed) or simulate(seed), simulate(seed)
     assert (first.trace, first.steps) == (second.trace, second.steps)
 
 
 @pytest.mark.parametrize("seed", [44, SWITCHING + 7, DECIDING + 1])
 def test_a_seed_replays_exactly_in_another_process(seed: int) -> None:
-    traces = set()
-    for hash_seed in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-m", "penstock.testing.simulation", "--seed", str(seed)],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        traces.add(done.stdout)
-    assert len(traces) == 1
-    assert f"trace {simulate(seed).trace:08x}," in traces.pop()
+    """Its strings have other hashes than those of this one."""
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock.testing.simulation", "--seed", str(seed)],
+        env={**os.environ, "PYTHONHASHSEED": str(seed)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    outcome = outcomes.get(seed) or simulate(seed)
+    assert f"trace {outcome.trace:08x}, {outcome.steps} steps" in done.stdout
 
 
 def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,6 +155,7 @@ def real_jobs(desk: Desk, trace: Trace) -> Iterator[Scene]:
         ("Penstock, td = 1 s", (1, POOL), {"replica_interval": "1s"}),
         ("Penstock, shuffle", (1, POOL), {"replica_interval": TD, "grouping": "shuffle"}),
         ("r = 4", POOL // 2, {}),
+        ("r = 1", POOL // 8, {}),
     ]
     target_ms = 0.0
     for name, replicas, options in runs[: desk.choose(len(runs), 2, 1)]:

@@ -12,6 +12,7 @@ from penstock.cli import app
 from penstock_bench.meter.rows import Results
 from penstock_bench.studies.keyed import Held
 from penstock_bench.studies.traces import made_up
+from waiting import WAIT_S
 
 pytestmark = pytest.mark.spark
 
@@ -46,6 +47,7 @@ def test_a_trial_of_what_the_thesis_only_asks(
     name: str, rows: int, figures: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock_bench.studies.dynamism.find_traces", lambda at: [made_up()])
+    monkeypatch.setattr("penstock_bench.studies.keyed.RESTORED_S_MAX", WAIT_S)
     done = CliRunner().invoke(app, ["bench", "study", name, "--quick", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
     results = msgspec.json.decode((tmp_path / f"{name}.json").read_bytes(), type=Results)

@@ -100,7 +100,7 @@ def read_cuts(given: list[str]) -> dict[str, object]:
 def _session(master: str, sent: Options) -> object:
     from penstock.spark.sessions import new_session
 
-    session = new_session(master)
+    session = new_session(master or "local[*]")
     ship(session, sent)
     return session
 

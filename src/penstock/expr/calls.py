@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Protocol, cast
 
 from penstock.errors import TypeMismatch
@@ -82,7 +83,19 @@ def _nvl(args: Sequence[Typed]) -> Typed:
     return Typed(Op.COALESCE, args[0].type, True, tuple(args))
 
 
-_CHOSEN = {"if": _if, "nvl2": _nvl2, "nvl": _nvl}
+def _zero_if_null(args: Sequence[Typed]) -> Typed:
+    (given,) = args
+    kind = common_number(given.type, INT)
+    zero = Decimal((0, (0,), -kind.scale)) if kind.kind is TypeKind.DECIMAL else 0.0 if kind.is_fractional else 0
+    value = given if given.type == kind else Typed(Op.CAST, kind, given.nullable, (given,))
+    return Typed(Op.COALESCE, kind, False, (value, Typed(Op.LITERAL, kind, False, (), zero)))
+
+
+def _nanvl(args: Sequence[Typed]) -> Typed:
+    return _if((Typed(Op.CALL, BOOLEAN, False, (args[0],), find("isnan")), args[1], args[0]))
+
+
+_CHOSEN = {"if": _if, "nvl2": _nvl2, "nvl": _nvl, "nanvl": _nanvl, "zeroifnull": _zero_if_null}
 """Functions that compute only the argument that they choose: the others may raise."""
 
 
@@ -204,7 +217,8 @@ def _met(left: DataType, right: DataType) -> DataType | None:
         return TIMESTAMP
     if left.element is not None and right.element is not None and left.kind is right.kind:
         element = _met(left.element, right.element)
-        if element is None or (element.kind is TypeKind.DECIMAL and left.element != right.element):
+        differ = left.element != right.element and TypeKind.DECIMAL in (left.element.kind, right.element.kind)
+        if element is None or differ:
             return None
         if left.key is None or right.key is None:
             return array_of(element)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import ROUND_HALF_UP, Context, Decimal
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
 from functools import lru_cache
 
 from penstock.errors import ArithmeticFailed
@@ -81,8 +81,21 @@ def _limit(precision: int, scale: int) -> Decimal:
 
 
 def negated(value: Decimal) -> Decimal:
-    """The decimal with the other sign, all digits of it: ``-value`` rounds to 28."""
-    return value.copy_negate() if value else value.copy_abs()
+    """The decimal with the other sign, of which Spark keeps 34 digits, and Python's own context fewer."""
+    if not value:
+        return value.copy_abs()
+    if len(value.as_tuple().digits) <= NEGATED_DIGITS_MAX:
+        return value.copy_negate()
+    return _NEGATION.minus(value).quantize(Decimal((0, (1,), int(value.as_tuple().exponent))), context=CONTEXT)
+
+
+def positive(value: Decimal) -> Decimal:
+    """The decimal without its sign, by way of `negated`."""
+    return negated(value) if value < 0 else value.copy_abs()
+
+
+NEGATED_DIGITS_MAX = 34
+_NEGATION = Context(prec=NEGATED_DIGITS_MAX, rounding=ROUND_HALF_EVEN)
 
 
 def rounded(value: Decimal, kind: DataType) -> Decimal:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from decimal import Decimal
 from itertools import count
 from typing import Any, cast
 
@@ -14,7 +13,7 @@ from penstock.expr.column import ARITHMETIC, COMPARISONS, Column, Op
 from penstock.expr.conversions import converter, may_be_null, wide
 from penstock.expr.functions import CONVERSIONS
 from penstock.expr.infer import elaborate, elaborate_condition
-from penstock.expr.numbers import negated
+from penstock.expr.numbers import negated, positive
 from penstock.expr.regex import java_pattern
 from penstock.expr.table import Function
 from penstock.expr.typed import Typed
@@ -235,7 +234,7 @@ class _Writer:
         if op is Op.MOD:
             return self._modulo(node, first, operands[1])
         if node.type.kind is TypeKind.DECIMAL and op in (Op.NEG, Op.ABS):
-            return f"{self._constant(negated if op is Op.NEG else Decimal.copy_abs)}({first})"
+            return f"{self._constant(negated if op is Op.NEG else positive)}({first})"
         if op is Op.NEG:
             return self._in_range(node, f"-{first}")
         if op is Op.ABS:

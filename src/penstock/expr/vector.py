@@ -16,7 +16,7 @@ from penstock.expr.casts import Datum, convert, loop
 from penstock.expr.column import ARITHMETIC, COMPARISONS, Column, Op
 from penstock.expr.conversions import converter
 from penstock.expr.infer import elaborate
-from penstock.expr.numbers import common_number
+from penstock.expr.numbers import NEGATED_DIGITS_MAX, common_number, negated, positive
 from penstock.expr.record import typed_function
 from penstock.expr.regex import java_pattern, to_re2
 from penstock.expr.table import Function
@@ -87,6 +87,8 @@ class _Compiler:
             return self._call(node)
         if node.type.kind is TypeKind.DECIMAL and op in ARITHMETIC:
             return self._columns_loop(node, functions.decimal_operation(op.value, node.type), strict=True)
+        if op in (Op.NEG, Op.ABS) and node.type.precision > NEGATED_DIGITS_MAX:
+            return self._columns_loop(node, negated if op is Op.NEG else positive, strict=True)
         if op is Op.TRY_CAST:
             attempt = functions.attempt(converter(node.args[0].type, node.type))
             return self._columns_loop(node, attempt, strict=True)

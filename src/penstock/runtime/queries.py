@@ -55,6 +55,9 @@ ASKER_TURN_US = 5_000
 """So often an asker that waits looks up."""
 READY_S = 20.0
 """So long the job waits for its queries to be planned, and to have run once, at the most."""
+CLOSE_S = 5.0
+"""So long the end of the job waits for the end of its queries, at the most."""
+CANCEL_S = 0.02
 WARM_RUNS = 5
 """So often queries run on nothing while workers start, unless a micro-batch comes first: the JVM compiles meanwhile."""
 ASK = "penstock.ask"
@@ -240,16 +243,21 @@ class QueryService:
             raise
 
     def close(self) -> None:
-        """End the jobs that are under way."""
-        with self._lock:
-            running = list(self._running)
-        for group in running:
-            self._session.sparkContext.cancelJobGroup(group)
+        """End the jobs that are under way, and those that are about to be: Spark cancels what it knows of, no more."""
         self._closed.set()
         self._thread.join()
         self._jobs.shutdown(wait=False, cancel_futures=True)
+        until_s = monotonic() + CLOSE_S
+        while (running := self._under_way()) and monotonic() < until_s:
+            for group in running:
+                self._session.sparkContext.cancelJobGroup(group)
+            threading.Event().wait(CANCEL_S)
         self._queries.close()
         self._node.close(linger_ms=0)
+
+    def _under_way(self) -> list[str]:
+        with self._lock:
+            return list(self._running)
 
 
 def open_service(

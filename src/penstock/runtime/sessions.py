@@ -31,6 +31,7 @@ from penstock.errors import InvalidOption, SessionRefused
 from penstock.operators import Form
 from penstock.pipeline.options import Forms
 from penstock.pipeline.plan import Plan
+from penstock.spark.sessions import TASK_FAILURES_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 SECRET_VARIABLE = "PENSTOCK_SPARK_SECRET"
 UNAUTHENTICATED_VARIABLE = "PENSTOCK_SPARK_UNAUTHENTICATED"
 """Set to 1: Spark's connections to a cluster may go without a secret."""
-TASK_FAILURES_MAX = 10_000
-"""Spark starts a lost worker's task again; how often in vain is for the scheduler to judge."""
 TASK_FAILURES_MIN = 100
 """A session that gives tasks up sooner would end a long job."""
 CORES_OTHERS = 1

@@ -25,7 +25,6 @@ from penstock.runtime.packing import check_unpacked, environment_settings, pytho
 from penstock.runtime.quiet import quiet_start
 from penstock.runtime.sessions import (
     SECRET_VARIABLE,
-    TASK_FAILURES_MAX,
     UNAUTHENTICATED_VARIABLE,
     cores_of,
     fitted,
@@ -34,6 +33,7 @@ from penstock.runtime.sessions import (
 from penstock.runtime.slots import GroupTask, run_slot
 from penstock.runtime.transport import LOOPBACK
 from penstock.spark.failures import failures
+from penstock.spark.sessions import TASK_FAILURES_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

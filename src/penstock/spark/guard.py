@@ -13,6 +13,7 @@ from typing import Any
 from penstock.spark.failures import error_of
 
 GROUP = "penstock-backfill"
+GROUP_SETTING = "spark.jobGroup.id"
 WATCH_S = 0.2
 FAILURES_MAX = 4
 """Failed tasks that end a job on a cluster, where a machine may be lost; on one machine the first one does."""
@@ -24,7 +25,7 @@ _watched: set[int] = set()
 def guarded(session: Any) -> Any:
     """Have the jobs of a session end when their tasks fail; returns the session."""
     # Spark hands a session's settings to its jobs as their properties, of which the group is one.
-    session.conf.set("spark.jobGroup.id", GROUP)
+    session.conf.set(GROUP_SETTING, GROUP)
     context = session.sparkContext
     with _lock:
         if id(context) not in _watched:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import SessionRefused
 from penstock.spark.columns import Dialect
-from penstock.spark.guard import guarded
+from penstock.spark.guard import GROUP_SETTING, guarded
 
+TASK_FAILURES_MAX = 10_000
+"""Spark starts a lost worker's task again; how often in vain is for the scheduler to judge."""
 BATCH_RECORDS = 10_000
+_MASTER = "MASTER"
+"""Where Spark looks last for the name of its master."""
 _LOGGING = Path(__file__).parents[1] / "runtime" / "log4j2.properties"
 _QUERIES = {
     "spark.sql.session.timeZone": "UTC",
@@ -89,7 +94,9 @@ def _copied(session: Any) -> Any:
     # A new session would take over what `RDD.toDF` means to the user.
     before = RDD.toDF
     try:
-        return session.__class__(session.sparkContext, session._jsparkSession.cloneSession())
+        copied = session.__class__(session.sparkContext, session._jsparkSession.cloneSession())
+        copied.conf.unset(GROUP_SETTING)  # micro-batches have groups of their own
+        return copied
     finally:
         RDD.toDF = before
 
@@ -99,6 +106,14 @@ def dialect_of(session: Any) -> Dialect:
     zone = session.conf.get("spark.sql.session.timeZone")
     ansi = session.conf.get("spark.sql.ansi.enabled", "true")
     return Dialect(is_utc=zone in ("UTC", "Etc/UTC", "Z", "GMT", "+00:00"), is_ansi=ansi == "true")
+
+
+def local_master(cores: int) -> str:
+    """The master of a session for queries that can host a job of the same program too, as `bootstrap` leads to one.
+
+    Workers, slots and a query find a place, and a lost worker is started again.
+    """
+    return f"local[{2 * cores + 2},{TASK_FAILURES_MAX}]"
 
 
 def new_session(master: str | None = None) -> Any:
@@ -114,6 +129,20 @@ def new_session(master: str | None = None) -> Any:
     builder = builder.master(master) if master is not None else builder
     for key, value in settings.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    own = local_master(os.cpu_count() or 1)
+    with _master_unless_named(own):
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    return session
+    return guarded(session) if session.sparkContext.master == own else session
+
+
+@contextmanager
+def _master_unless_named(master: str) -> Iterator[None]:
+    """Have Spark take a master where neither its settings nor `spark-submit` name one."""
+    named = os.environ.get(_MASTER)
+    os.environ.setdefault(_MASTER, master)
+    try:
+        yield
+    finally:
+        if named is None:
+            os.environ.pop(_MASTER, None)

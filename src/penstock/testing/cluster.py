@@ -61,6 +61,8 @@ class Cluster:
         self._driver = DriverMachine(plan, self.now_us, plan.workers, resumption)
         self._machines: dict[int, WorkerMachine] = {}
         self._calls: dict[WorkerMachine, MadeUpCalls] = {}
+        self._rest_us: dict[WorkerMachine, int] = {}
+        """By worker that has nothing to do: until when, unless something comes for it."""
         self._incarnations = 0
         self._mail: deque[tuple[str, Sequence[bytes]]] = deque()
         self._deliveries = Deliveries(plan)
@@ -119,6 +121,7 @@ class Cluster:
 
     def switch(self, unit: int, first: int, last: int, interval_us: int = 50_000) -> None:
         """Have operations ``first`` to ``last`` of a unit computed in slots, or here where ``first`` is larger."""
+        self._rest_us.clear()
         self._switches += 1
         switch = Switch(self._switches, Range(first, last), interval_us)
         for worker in self.workers:
@@ -188,6 +191,7 @@ class Cluster:
 
     def run_until(self, until_us: int, *, steps: int = STEPS_MAX) -> None:
         """Run until nothing is left to do before ``until_us``, or the job has ended, or so many steps are done."""
+        self._rest_us.clear()  # whoever calls may have changed what sources read
         for _ in range(steps):
             if self.ended:
                 break
@@ -217,7 +221,10 @@ class Cluster:
 
     def _wake_us(self) -> int:
         wakes = [self._driver.wake_us(self.now_us)]
-        wakes += [each.wake_us(self.now_us) for each in self._machines.values() if not each.ended]
+        for each in self._machines.values():
+            if not each.ended:
+                rest_us = self._rest_us.get(each)
+                wakes.append(each.wake_us(self.now_us) if rest_us is None else rest_us)
         wakes += [slot.wake_us() for slot in self._slots.values()]
         wakes += [wake for each in self._calls.values() if (wake := each.wake_us()) is not None]
         return min(wakes)
@@ -254,11 +261,14 @@ class Cluster:
             self._slots[to].receive(frames, self.now_us)
         for machine in self._machines.values():
             if machine.identity.endpoint == to and not machine.ended:
+                self._rest_us.pop(machine, None)
                 machine.receive(frames, self.now_us)
 
     def _turn(self, machine: WorkerMachine, *, work: bool) -> bool:
         if called := self._calls[machine].done():
             machine.on_called(called, self.now_us)
+        elif self._rest_us.get(machine, self.now_us) > self.now_us:
+            return False
         worked = machine.step(self.now_us) if work else False
         for chore in machine.chores():
             self._do_for(machine, chore)
@@ -267,6 +277,10 @@ class Cluster:
             self._mail.append((endpoint, [kind.value, *frames]))
             # Figures are told again and again; they alone are no progress.
             worked = worked or kind is not Kind.WORKER or len(frames) > 1
+        if worked or not work:
+            self._rest_us.pop(machine, None)
+        else:
+            self._rest_us[machine] = machine.wake_us(self.now_us)
         return worked
 
     def _do_for(self, machine: WorkerMachine, chore: Chore) -> None:

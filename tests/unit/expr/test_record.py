@@ -9,7 +9,7 @@ import pytest
 
 from penstock import functions as F
 from penstock.errors import ArithmeticFailed, BadRecord, TypeMismatch
-from penstock.expr import Column, coalesce, col, lit, predicate_source, record_function, record_source, when
+from penstock.expr import Column, call, coalesce, col, lit, predicate_source, record_function, record_source, when
 from penstock.types import Schema
 
 SCHEMA = Schema.parse(
@@ -214,3 +214,15 @@ def test_an_element_costs_no_call() -> None:
     source = record_source(F.transform("ns", lambda x: x + 1), Schema.parse("ns array<int>"), {})
     assert "lambda" not in source
     assert " for " in source
+
+
+def test_a_column_is_not_taken_for_a_constant_of_its_name() -> None:
+    """Columns may be called like a unit of time, or like the one letter at which a text is split."""
+    schema = Schema.parse("x string, hour string, t timestamp")
+    record = schema.coerce(("b.", "month", 1_700_000_000_000_000))
+    split = record_function(call("split", lit("axbcc"), col("x")), schema)
+    assert split(record) == ["ax", "c"]
+    cut = record_function(call("date_trunc", col("hour"), col("t")), schema)
+    assert cut(record) == 1_698_796_800_000_000
+    with pytest.raises(TypeMismatch, match="not a unit of time"):
+        record_function(call("timestamp_add", col("hour"), lit(1), col("t")), schema)

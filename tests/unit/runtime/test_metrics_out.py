@@ -353,6 +353,7 @@ def test_a_full_disk_is_told() -> None:
     with pytest.raises(OutletFailed, match="No space left on device") as raised:
         writer.write(snapshot())
     assert raised.value.again
+    writer.close()
 
 
 # --- feeding ----------------------------------------------------------------------------------------------------------
@@ -398,6 +399,7 @@ def test_failures_are_tried_again_and_warned_of_once() -> None:
     writer.go.set()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", ResourceWarning)  # for what other tests have left behind
         feeder = Feeder("place", writer)
         for at_us in range(4):
             feeder.offer(snapshot(at_us=at_us))

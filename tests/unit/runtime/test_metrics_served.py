@@ -240,6 +240,7 @@ def test_the_exporter_samples_until_the_end_and_survives_a_failing_status(
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", ResourceWarning)  # for what other tests have left behind
         one.start(figures, Histogram)
         eventually(lambda: calls > 6)
         one.close()

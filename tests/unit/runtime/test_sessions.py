@@ -14,6 +14,7 @@ from penstock.runtime import spark
 from penstock.runtime.job import plan_of
 from penstock.runtime.sessions import SessionFacts, judged, task_failures_max
 from penstock.runtime.sharing import leave_sign, look_for_sign, remove_sign
+from penstock.spark.sessions import local_master
 
 
 def plan(**options: Any) -> Plan:
@@ -36,6 +37,16 @@ def facts(**changes: Any) -> SessionFacts:
 def test_a_session_with_cores_for_all_is_used_as_it_is() -> None:
     fitting, note = judged(plan(parallelism=3), facts())
     assert (fitting.options.slots, fitting.options.forms, note) == (3, Forms.ADAPTIVE, "")
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4, 8])
+def test_a_session_that_was_started_for_queries_hosts_a_job_of_the_same_program(cores: int) -> None:
+    """`ps.bootstrap` starts one, and `ps.run` comes after it."""
+    master = local_master(cores)
+    threads, losses = map(int, master.removeprefix("local[").removesuffix("]").split(","))
+    given = facts(master=master, cores=threads, cores_max=threads, task_failures_max=losses)
+    fitting, note = judged(plan(parallelism=cores), given)
+    assert (fitting.options.slots, fitting.options.forms, note) == (cores, Forms.ADAPTIVE, "")
 
 
 def test_slots_leave_a_core_to_the_sessions_other_jobs() -> None:

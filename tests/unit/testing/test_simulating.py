@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -124,11 +125,12 @@ def test_unknown_names_and_what_cannot_be_sent_are_refused() -> None:
 
 def test_what_a_process_that_was_replaced_no_longer_finds_is_no_fault() -> None:
     """It stood still while what it was told to read was cleared away."""
-    simulation = Simulation(Scenario.of(1))
+    drawn = next(each for each in map(Scenario.of, range(100)) if each.options.parallelism > 1)
+    simulation = Simulation(replace(drawn, faults=[]))
     peers = simulation.driver.machine.scheduler.peers
     while len(peers) < 2:
-        simulation.world.step()
-    replaced, known = (each for each in simulation.processes.values() if each.id in (0, 1))
+        assert simulation.world.step()
+    replaced, known, *_ = (each for each in simulation.processes.values() if each.id in (0, 1))
     peers[replaced.id] = msgspec.structs.replace(peers[replaced.id], incarnation=99)
     gone = ReadBack((m.Stored(unit=0, instance=0, epoch=1, depth=0, name="gone", crc=0),), careful=False)
     replaced._read_back(gone, simulation.world.now_us)

@@ -11,6 +11,19 @@ from penstock.expr.library import (
     maths,
     strings,
     timestamps,
+    urls,
 )
 
-__all__ = ["arrays", "choices", "dates", "hashes", "higher", "json_text", "maps", "maths", "strings", "timestamps"]
+__all__ = [
+    "arrays",
+    "choices",
+    "dates",
+    "hashes",
+    "higher",
+    "json_text",
+    "maps",
+    "maths",
+    "strings",
+    "timestamps",
+    "urls",
+]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from decimal import Decimal
 from typing import Any
 
 import pyarrow.compute as pc
@@ -12,7 +11,7 @@ from penstock.errors import BadRecord, TypeMismatch
 from penstock.expr.order import order_key
 from penstock.expr.table import define, same
 from penstock.expr.typed import Typed
-from penstock.types import BOOLEAN, STRING, DataType, TypeKind
+from penstock.types import BOOLEAN, STRING, DataType
 
 add = define("choices")
 
@@ -43,14 +42,6 @@ def _several(args: Sequence[Typed]) -> DataType:
     return args[0].type
 
 
-def _zero_if_null(node: Typed) -> Callable[[Any], Any]:
-    kind = node.type
-    zero: Any = 0.0 if kind.is_fractional else 0
-    if kind.kind is TypeKind.DECIMAL:
-        zero = Decimal((0, (0,), -kind.scale))
-    return lambda value: zero if value is None else value
-
-
 def _raise_error(message: str) -> Any:
     raise BadRecord(message)
 
@@ -78,7 +69,7 @@ add(
 )
 add("nullif", "c:any c:any", same(), _null_if, strict=False, nullable=True, coerce="compare")
 add("equal_null", "c:any c:any", BOOLEAN, lambda a, b: a == b or (a != a and b != b), strict=False, coerce="common")
-add("zeroifnull", "c:number", same(), make=_zero_if_null, strict=False)
+add("zeroifnull", "c:number", same(), source="{0}", strict=False)  # the typed tree has a coalesce in its place
 add("nullifzero", "c:number", same(), lambda a: a or None, nullable=True)
 add("greatest", "c:orderable c:orderable*", _several, make=_extreme(max), strict=False, nullable=True, coerce="plain")
 add("least", "c:orderable c:orderable*", _several, make=_extreme(min), strict=False, nullable=True, coerce="plain")

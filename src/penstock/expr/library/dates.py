@@ -131,7 +131,7 @@ def _kernel(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _datediff(end: int, start: int) -> int:
-    return end - start
+    return (end - start + (1 << 31)) % (1 << 32) - (1 << 31)  # as Java wraps around
 
 
 add("year", "c:date", INT, _part(lambda d: d.year), kernel=_kernel(pc.year))

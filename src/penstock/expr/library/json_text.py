@@ -196,7 +196,7 @@ _SCALARS: dict[TypeKind, Callable[[Any], Any]] = {
 
 def _json_type(args: Sequence[Typed]) -> DataType:
     text = args[1].payload
-    if not isinstance(text, str):
+    if not args[1].is_literal or not isinstance(text, str):
         raise TypeMismatch(what="from_json takes its schema as DDL text, not as a column.")
     try:
         return parse_type(text)

@@ -10,10 +10,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import ArithmeticFailed, BadRecord
+from penstock.errors import ArithmeticFailed, BadRecord, TypeMismatch
 from penstock.expr.column import Op
 from penstock.expr.functions import INT64_MAX, INT64_MIN, float_remainder, overflow, remainder, zero_divisor
-from penstock.expr.numbers import CONTEXT, arithmetic_type, common_number, negated, rounded
+from penstock.expr.numbers import (
+    CONTEXT,
+    NEGATED_DIGITS_MAX,
+    arithmetic_type,
+    common_number,
+    negated,
+    positive,
+    rounded,
+)
 from penstock.expr.table import define, same
 from penstock.expr.typed import Typed
 from penstock.types import BIGINT, BINARY, DOUBLE, FLOAT, INT, STRING, DataType, TypeKind, decimal_of, float32
@@ -134,8 +142,8 @@ def _placed_type(args: Sequence[Typed]) -> DataType:
     elif kind.kind is TypeKind.FLOAT:
         precision, scale = 14, 7
     places = args[1].payload
-    if not isinstance(places, int):
-        raise BadRecord("the number of places is not a constant.")
+    if not args[1].is_literal or not isinstance(places, int):
+        raise TypeMismatch(what="the number of places is a constant.")
     whole = precision - scale + 1
     return (
         decimal_of(max(whole, -places + 1), 0)
@@ -193,8 +201,10 @@ def pmod(node: Typed) -> Callable[..., Any]:
     if kind.kind is TypeKind.DECIMAL:
         return _decimal_pmod(kind)
     modulo = float_remainder if kind.is_fractional else remainder
+    convert = float if kind.is_fractional else int
 
     def compute(dividend: Any, divisor: Any) -> Any:
+        dividend, divisor = convert(dividend), convert(divisor)
         if not divisor:
             zero_divisor(dividend)
         rest = modulo(dividend, divisor)
@@ -370,10 +380,20 @@ def _attempt_float(symbol: str) -> Callable[[Any, Any], Any]:
     return compute
 
 
+def _signed_kernel(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Arrow keeps all digits of a decimal where the record form, as Spark, keeps fewer."""
+    return lambda value: None if is_long(value.type) else function(value)
+
+
+def is_long(kind: pa.DataType) -> bool:
+    """Whether it is a decimal of which some digits may be lost with its sign."""
+    return bool(pa.types.is_decimal(kind)) and kind.precision > NEGATED_DIGITS_MAX
+
+
 def _absolute(node: Typed) -> Callable[[Any], Any]:
     kind = node.type
     if kind.kind is TypeKind.DECIMAL:
-        return Decimal.copy_abs
+        return positive
     if not kind.is_integer:
         return abs
     low, high = kind.bounds()
@@ -421,8 +441,8 @@ add("log", "c:double c:double?", DOUBLE, _log_base, nullable=True)
 add("log10", "c:double", DOUBLE, _logarithm(math.log10), nullable=True)
 add("log2", "c:double", DOUBLE, _logarithm(lambda v: math.log(v) / math.log(2.0)), nullable=True)
 add("log1p", "c:double", DOUBLE, _logarithm(math.log1p, -1.0), nullable=True)
-add("abs", "c:number", same(), make=_absolute, kernel=pc.abs_checked)
-add("negative", "c:number", same(), make=_negative, kernel=pc.negate_checked)
+add("abs", "c:number", same(), make=_absolute, kernel=_signed_kernel(pc.abs_checked))
+add("negative", "c:number", same(), make=_negative, kernel=_signed_kernel(pc.negate_checked))
 add("positive", "c:number", same(), source="{0}")
 add("sign signum", "c:double", DOUBLE, _sign)
 add("round", "c:number l:int?", _rounded_type, make=_rounding(ROUND_HALF_UP))

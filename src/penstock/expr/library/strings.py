@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from functools import lru_cache, partial
 from operator import add as add_two
 from typing import Any
-from urllib.parse import quote_plus, unquote_plus, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -68,7 +67,7 @@ def split(text: str, pattern: str, limit: int = -1) -> list[str]:
 
 def _split_of(node: Typed) -> Any:
     """A separator of one plain letter needs no regular expression."""
-    pattern = node.args[1].payload
+    pattern = node.args[1].payload if node.args[1].is_literal else None
     if len(node.args) == 2 and isinstance(pattern, str) and len(pattern) == 1 and re.escape(pattern) == pattern:
         return str.split
     if len(node.args) == 2 and pattern == " ":
@@ -119,6 +118,8 @@ def _check_group(pattern: re.Pattern[str], group: int) -> None:
 
 def regexp_replace(text: str, pattern: str, replacement: str, position: int = 1) -> str:
     """Replace every match, from a place on that counts from 1."""
+    if position < 1:
+        raise BadRecord(f"regexp_replace begins at a place from 1, not at {position}.")
     head, tail = text[: position - 1], text[position - 1 :]
     return head + java_pattern(pattern).sub(java_replacement(replacement), tail)
 
@@ -160,6 +161,8 @@ def locate(part: str | None, text: str | None, start: int | None = 1) -> int | N
         return 0
     if part is None or text is None:
         return None
+    if not part and start > 0:
+        return 1
     return text.find(part, start - 1) + 1 if start > 0 else 0
 
 
@@ -334,8 +337,11 @@ def _charset(name: str) -> str:
 
 
 def _unbase64(text: str) -> bytes:
+    letters = re.sub(r"[^A-Za-z0-9+/=]", "", text)
     try:
-        return base64.b64decode(re.sub(r"[^A-Za-z0-9+/=]", "", text) + "==")
+        if len(letters.rstrip("=")) % 4 == 1:
+            raise ValueError
+        return base64.b64decode(letters + "==")
     except ValueError:
         raise BadRecord(f"{text!r} is not base64.") from None
 
@@ -359,37 +365,6 @@ def _elt(at: int | None, *values: Any) -> Any:
     if not 1 <= at <= len(values):
         raise BadRecord(f"elt has {len(values)} values, and not one at {at}.")
     return values[at - 1]
-
-
-_URI = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:|(?![^/?#]*:))(?:[\w.~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*")
-"""What Java takes for a URI."""
-
-
-def parse_url(text: str, part: str, key: str | None = None) -> str | None:
-    """A part of a URL: HOST, PATH, QUERY, REF, PROTOCOL, FILE, AUTHORITY or USERINFO."""
-    try:
-        if _URI.fullmatch(text) is None:
-            raise ValueError
-        url = urlsplit(text)
-        host = url.hostname
-    except ValueError:
-        raise BadRecord(f"{text!r} is not a URL.") from None
-    query = url.query or None
-    if part == "QUERY" and key is not None:
-        found = re.search(rf"(?:^|&){re.escape(key)}=([^&]*)", query or "")
-        return None if found is None else found.group(1)
-    authority = url.netloc or None
-    parts = {
-        "HOST": host,
-        "PATH": url.path,
-        "QUERY": query,
-        "REF": url.fragment or None,
-        "PROTOCOL": url.scheme or None,
-        "FILE": url.path + (f"?{query}" if query else ""),
-        "AUTHORITY": authority,
-        "USERINFO": authority.rpartition("@")[0] or None if authority else None,
-    }
-    return parts.get(part)
 
 
 def luhn_check(text: str) -> bool:
@@ -487,7 +462,4 @@ add("levenshtein", "c:string c:string l:int?", INT, levenshtein)
 add("soundex", "c:string", STRING, soundex)
 add("find_in_set", "c:string c:string", INT, find_in_set)
 add("elt", "c:int c:string*", STRING, _elt, strict=False, nullable=True)
-add("url_encode", "c:string", STRING, lambda text: quote_plus(text, safe="*-._").replace("~", "%7E"))
-add("url_decode", "c:string", STRING, unquote_plus)
-add("parse_url", "c:string c:string c:string?", STRING, parse_url, nullable=True)
 add("luhn_check", "c:string", "boolean", luhn_check)

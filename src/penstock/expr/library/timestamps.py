@@ -17,6 +17,7 @@ from penstock.expr.functions import (
     INT64_MAX,
     INT64_MIN,
     MICROSECONDS,
+    date_to_timestamp,
     local_to_utc,
     overflow,
     text_to_date,
@@ -57,7 +58,7 @@ def date_trunc(unit: str, time_us: int) -> int | None:
 
 
 def _trunc_of(node: Typed) -> Callable[[str, int], int | None]:
-    unit = node.args[0].payload
+    unit = node.args[0].payload if node.args[0].is_literal else None
     step = _STEPS.get(unit.upper()) if isinstance(unit, str) else None
     return date_trunc if step is None else lambda _unit, time_us: time_us - time_us % step
 
@@ -92,7 +93,7 @@ def _to_timestamp(node: Typed) -> Callable[..., int | None]:
     if node.args[0].type == TIMESTAMP:
         return lambda value, _pattern=None: value
     if node.args[0].type == DATE:
-        return lambda value, _pattern=None: value * DAY_US
+        return lambda value, _pattern=None: date_to_timestamp(value)
     return lambda text, pattern=None: text_to_timestamp(text) if pattern is None else reader(pattern)(text)
 
 
@@ -124,7 +125,9 @@ def _seconds(node: Typed) -> Callable[[Any], int]:
     if node.args[0].type.is_fractional:
 
         def of_fraction(value: float) -> int | None:
-            return None if value != value or abs(value) == float("inf") else _in_range(int(value * MICROSECONDS))
+            if value != value or abs(value) == float("inf"):
+                return None
+            return max(min(int(value * MICROSECONDS), INT64_MAX), INT64_MIN)  # as Java converts to a long
 
         return of_fraction  # type: ignore[return-value]
     if node.args[0].type.kind is TypeKind.DECIMAL:
@@ -217,7 +220,7 @@ def _by_unit(result: DataType) -> Callable[[Sequence[Typed]], DataType]:
     """The result, where the unit is known: Spark has it as a word, not as a value."""
 
     def check(args: Sequence[Typed]) -> DataType:
-        unit = args[0].payload
+        unit = args[0].payload if args[0].is_literal else None
         if not isinstance(unit, str) or unit.upper() not in (*_ADD_UNITS, *_ADD_MONTHS):
             known = ", ".join((*_ADD_UNITS, *_ADD_MONTHS))
             raise TypeMismatch(what=f"{unit!r} is not a unit of time.", hint=f"Units: {known}.")

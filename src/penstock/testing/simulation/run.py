@@ -365,7 +365,7 @@ class Simulation:
         for name, sink in self._sinks.items():
             # Which instance it was is not told in the driver's process; a key's records still have their order.
             output[name] = [(0, _values(record)) for record in sink.rows]
-        shifts = self.scenario.regroups is not None
+        shifts = self.scenario.regroups is not None or self.shifts > 0  # drawn, or by the law
         for (name, instance, epoch), rows in self.disk.published.items():
             # Where key groups go from one instance to another, a key has one of them in each epoch.
             parts.append((name, epoch if shifts else instance, instance if shifts else epoch, rows))
