@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.control.laws.spreading import GAIN, LOOKS, REST_LOOKS, Picture, Spreader, spread
 from penstock.control.shifting import Shifting
+from penstock.engine.state.moving import Moves
 from penstock.operators.keys import KEY_GROUPS
 from penstock.pipeline.plan import Plan
 from penstock.pipeline.routes import owner_at_first
@@ -77,6 +78,13 @@ def test_before_that_a_recovery_gives_it_up() -> None:
     assert shifting.is_idle
     assert not shifting.on_holding(holding(0, move=1), 0)
     assert not made.routes
+
+
+def test_who_holds_behind_a_marker_that_stands_holds_on_through_a_recovery() -> None:
+    moves = Moves(None, marked()[0], lambda: 0)  # type: ignore[arg-type]
+    assert [moves.holds((1, each), 4) for each in (0, 1)] == [True, True], "recovered from the epoch before"
+    assert [moves.holds((1, each), 5) for each in (0, 1)] == [False, False], "which is how it arrives"
+    assert not moves.holds((0, 0), 4), "of another unit"
 
 
 def test_what_cannot_be_shifted_is_not() -> None:
