@@ -102,6 +102,8 @@ class Scheduler:
         self._cores_most = 0
         self._alive_us = now_us
         self._epoch_us = now_us
+        self._interval_us = min(self._options.first_epoch_us or self._options.epoch_us, self._options.epoch_us)
+        """Time until the next epoch: it doubles from one to the next, up to what is asked for."""
         self._epoch_soon = False
         self._waiting_epoch: set[int] = set()
         self._waiting_finish = set(range(plan.workers))
@@ -330,9 +332,7 @@ class Scheduler:
         self.phase = Phase.RUNNING
         self.rescaling.spread(self.peers)
         self._presence.forgive()
-        self._epoch_us = now_us
-        if first_us := self._options.first_epoch_us:
-            self._epoch_us -= max(0, self._options.epoch_us - START_DELAY_US - first_us)
+        self._epoch_us = now_us + (START_DELAY_US if self._interval_us < self._options.epoch_us else 0)
         if self._resumed:
             self.recoveries += 1
             return self._recover(everything(self._plan), set(self.peers))
@@ -409,11 +409,12 @@ class Scheduler:
         last = self.phase is Phase.DRAINING and self._options.durable and self._last_epoch is None
         if busy or not (self.phase is Phase.RUNNING or last):
             return []
-        if not last and not self._epoch_soon and now_us - self._epoch_us < self._options.epoch_us:
+        if not last and not self._epoch_soon and now_us - self._epoch_us < self._interval_us:
             return []
         if last:
             self._last_epoch = self.begun_epoch + 1
         self._epoch_us = now_us
+        self._interval_us = min(2 * self._interval_us, self._options.epoch_us)
         self._epoch_soon = False
         self.begun_epoch += 1
         self._waiting_epoch = set(self._waiting_stop)
@@ -490,7 +491,7 @@ class Scheduler:
         alive_us = self._alive_us + ALIVE_US
         busy = self._waiting_epoch or self.recovering or self._recording is not None
         if self.phase is Phase.RUNNING and not busy:
-            return min(self._epoch_us + self._options.epoch_us, alive_us)
+            return min(self._epoch_us + self._interval_us, alive_us)
         return alive_us
 
 

@@ -38,7 +38,7 @@ SWITCHES_SHOWN = 5
 ACTIONS_SHOWN = 3
 MOVES_SHOWN = 3
 FIRST_EPOCH_US = 100_000
-"""After so long the first epoch begins, for first results to be seen soon;"""
+"""After so long the first epoch begins, and the next after twice that, for first results to be seen soon;"""
 HASTY_EPOCH_US = 10_000_000
 """where epochs are not longer than this: who wants long ones wants few commits."""
 NOTE_S = 5.0

@@ -189,16 +189,17 @@ def test_epochs_begin_at_their_interval_and_one_at_a_time() -> None:
     assert driver.hear(CommitRecorded(1)) == [], "once"
 
 
-def test_the_first_epoch_may_begin_sooner_than_the_others() -> None:
+def test_the_first_epochs_may_begin_sooner_than_the_others() -> None:
     plan = PLANS[2]
-    driver = Driver.running(plan=replace(plan, options=replace(plan.options, first_epoch_us=70_000)))
-    assert without_alive(driver.hear(Tick(), START_DELAY_US + 70_000 - 1)) == []
-    assert without_alive(driver.hear(Tick(), 1)) == to_all(m.BeginEpoch(epoch=1))
-    for worker in (0, 1):
-        driver.worker(m.EpochDone(worker=worker, incarnation=1, epoch=1, stored=all_stored(1, worker)))
-    driver.hear(CommitRecorded(1))
-    assert without_alive(driver.hear(Tick(), OPTIONS.epoch_us - 1)) == []
-    assert without_alive(driver.hear(Tick(), 1)) == to_all(m.BeginEpoch(epoch=2))
+    first_us = OPTIONS.epoch_us // 3
+    driver = Driver.running(plan=replace(plan, options=replace(plan.options, first_epoch_us=first_us)))
+    driver.now_us += START_DELAY_US
+    for epoch, time_us in enumerate((first_us, 2 * first_us, OPTIONS.epoch_us, OPTIONS.epoch_us), start=1):
+        assert without_alive(driver.hear(Tick(), time_us - 1)) == []
+        assert without_alive(driver.hear(Tick(), 1)) == to_all(m.BeginEpoch(epoch=epoch))
+        for worker in (0, 1):
+            driver.worker(m.EpochDone(worker=worker, incarnation=1, epoch=epoch, stored=all_stored(epoch, worker)))
+        driver.hear(CommitRecorded(epoch))
 
 
 def test_the_next_epoch_begins_when_the_last_one_is_recorded_and_its_time_has_come() -> None:
