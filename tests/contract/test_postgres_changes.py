@@ -17,7 +17,7 @@ from penstock.operators.errors import Errors
 from penstock.operators.stateless.lookup import How, Lookup
 from penstock.types import Schema, record_dict
 from services.postgres import PASSWORD
-from waiting import WAIT_S
+from waiting import wait_for
 
 
 def reader_of(server: Any, table: str, **options: Any) -> SourceReader:
@@ -29,14 +29,16 @@ def reader_of(server: Any, table: str, **options: Any) -> SourceReader:
 def read(reader: SourceReader, until: Callable[[list[Any]], bool], records_max: int = 1_000) -> list[Any]:
     """Poll until enough has come."""
     rows: list[Any] = []
-    deadline = time.monotonic() + WAIT_S
-    while not until(rows):
-        assert time.monotonic() < deadline, rows
-        batch = reader.poll(time.time_ns() // 1000, records_max)
-        if batch is None:
-            time.sleep(0.001)
-        else:
-            rows += batch.rows
+
+    def has_come() -> bool:
+        while not until(rows):
+            batch = reader.poll(time.time_ns() // 1000, records_max)
+            if batch is None:
+                return False
+            rows.extend(batch.rows)
+        return True
+
+    wait_for(has_come, "enough has come", every_s=0.001)
     return rows
 
 
@@ -345,14 +347,10 @@ def test_a_table_is_looked_up_in_both_forms_and_read_again(
         assert many.fallbacks == 0
     assert one[0].since == 20_454
     server.execute("INSERT INTO ads VALUES (3, 'hats', NULL)", "DELETE FROM ads WHERE ad = 1")
-    deadline = time.monotonic() + WAIT_S
-    while [row.campaign for row in operator.process(rows).rows] != [None, None, "hats", None, None]:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    changed = [None, None, "hats", None, None]
+    wait_for(lambda: [row.campaign for row in operator.process(rows).rows] == changed, "the table is read again")
     server.execute("ALTER TABLE ads RENAME TO gone")
-    while "could not be read again" not in caplog.text:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    wait_for(lambda: "could not be read again" in caplog.text, "it is said that the table is gone")
     assert operator.process(rows).rows[2].campaign == "hats", "the last rows stay"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +19,7 @@ from penstock.connectors.kafka.publisher import Publisher
 from penstock.connectors.kafka.transactions import Held, TransactionWriter
 from penstock.errors import BadRecord, CheckpointMismatch, KafkaFailed, TypeMismatch
 from penstock.types import Schema
-from waiting import WAIT_S
+from waiting import WAIT_S, wait_for
 
 SCHEMA = Schema.parse("k string, n bigint")
 STEPS = ["begin", "token", "ahead", "committed"]
@@ -44,13 +43,6 @@ def place(kafka_server: Any) -> tuple[Any, str, Callable[[], TransactionWriter]]
 
 def rows(*numbers: int) -> list[Any]:
     return [SCHEMA.record_type(f"k{n % 3}", n) for n in numbers]
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def found(server: Any, topic: str) -> list[int]:
@@ -99,7 +91,7 @@ def test_an_epoch_is_on_the_broker_before_its_commit_and_seen_behind_it_or_never
     first = writer()
     first.write(rows(1, 2))
     first.prepare(1)
-    until(lambda: first._publisher._course.ahead == 1)
+    wait_for(lambda: first._publisher._course.ahead == 1)
     first._publisher._producer.flush()
     assert len(server.read(topic, committed=False)) == 2
     assert found(server, topic) == []
@@ -108,7 +100,7 @@ def test_an_epoch_is_on_the_broker_before_its_commit_and_seen_behind_it_or_never
     snapshot = first.snapshot(1)
     first.write(rows(3))
     first.prepare(2)
-    until(lambda: first._publisher._course.ahead == 2)
+    wait_for(lambda: first._publisher._course.ahead == 2)
     first._publisher._producer.flush()
     first.close()  # the epoch is rolled back: it is aborted, and holds no reader up
     assert found(server, topic) == [1, 2]
@@ -117,7 +109,7 @@ def test_an_epoch_is_on_the_broker_before_its_commit_and_seen_behind_it_or_never
     monkeypatch.setattr(publishing, "AHEAD_S_MAX", 0.0)  # a commit that is late: aborted, and sent with its commit
     second.write(rows(4))
     second.prepare(2)
-    until(lambda: second._publisher._course._is_late)
+    wait_for(lambda: second._publisher._course._is_late)
     second.commit(2)
     second.finish()
     second.close()
