@@ -7,13 +7,16 @@ ARCHIVE := .venv/spark.jsa
 # Where Python is told to write no bytecode, each of many processes would compile every module that it imports.
 COMPILE := $(BIN)/python -m compileall -q src bench/penstock_bench
 
-.PHONY: setup demo test test-oldest lint types house simulate bench services docs clean lock
+.PHONY: setup compile demo test test-oldest lint types house simulate bench services docs clean lock
 
 setup: $(STAMP)
 
 $(STAMP): requirements.lock pyproject.toml bench/pyproject.toml scripts/setup.sh
 	PYTHON="$(PYTHON)" sh scripts/setup.sh
 	touch $(STAMP)
+
+compile: setup ## what runs in every turn of a worker, again after a change of it; until then its sources run
+	$(BIN)/python scripts/compile.py
 
 demo: setup ## a burst through a pipeline that changes form by itself, on an embedded Spark
 	$(BIN)/penstock demo
@@ -47,7 +50,7 @@ simulate: setup ## a job under faults in made-up time: SEED=7 replays one seed, 
 	$(BIN)/python -m penstock.testing.simulation \
 		$(if $(SEED),--seed $(SEED),--first $(or $(FIRST),0) --count $(or $(COUNT),1000))
 
-bench: setup ## the short set of measurements; writes benchmarks/results/latest.json
+bench: setup compile ## the short set of measurements; writes benchmarks/results/latest.json
 	$(COMPILE)
 	$(BIN)/penstock bench study short --out benchmarks/results
 

@@ -44,3 +44,13 @@ echo "installing into .venv, about half a minute the first time…"
 [ -x .venv/bin/python ] || "$PYTHON" -m venv .venv
 .venv/bin/python -m pip install -q --require-hashes -r requirements.lock
 .venv/bin/python -m pip install -q --no-deps --no-build-isolation -e . -e bench
+
+# What runs in every turn of a worker. Where it cannot be compiled, the sources run as they are, more slowly.
+headers=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("include"))')
+if as_root_on_debian && { ! command -v cc >/dev/null 2>&1 || [ ! -f "$headers/Python.h" ]; }; then
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq gcc libc6-dev ||
+        echo "penstock set-up: no C compiler could be installed" >&2
+    [ -f "$headers/Python.h" ] || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "python$version-dev" || true
+fi
+.venv/bin/python scripts/compile.py ||
+    echo "penstock set-up: the engine could not be compiled; it runs all the same, more slowly" >&2

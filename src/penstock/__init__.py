@@ -2,7 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from penstock.compiled import choose
 from penstock.lazy import lazily
+
+choose()
 
 if TYPE_CHECKING:
     from penstock import functions, testing

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.connectors.base import Run, Sink
 from penstock.dataset import pack, unpack
-from penstock.engine.chain import Chain, Passed, SinkOperator
+from penstock.engine.chain import Chain, SinkOperator
 from penstock.engine.edges import READER, EdgeOutput, Span
 from penstock.engine.event_time import Reading
 from penstock.engine.lineage import Place
+from penstock.engine.passed import Passed
 from penstock.engine.sections import Section, pack_rows, rows_opener
 from penstock.engine.slices import PIECE_NS, PIECE_RECORDS_FIRST, Outcome, Slice
 from penstock.engine.snapshot import OpCounters

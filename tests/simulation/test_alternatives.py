@@ -12,9 +12,9 @@ from planting import Change, Mutation, Nursery, Patch, find
 
 from penstock.control.scheduler import START_DELAY_US
 from penstock.control.uses import Uses
-from penstock.engine.chain import Passed
 from penstock.engine.inputs import Taken
 from penstock.engine.line import Line
+from penstock.engine.passed import Passed
 from penstock.engine.state.copier import Copier
 from penstock.engine.ways import Calls
 from penstock.engine.ways.callee import Portion

@@ -22,7 +22,6 @@ RESUME_ONCE = (
 )
 """What to do where a resumed run has another sink under the name of one that may have output to publish."""
 
-
 Position = int | bytes
 """Whatever a source needs to go on: a number where that is enough, otherwise bytes that only the source can read."""
 _FAR_FUTURE_US = 1 << 60
@@ -65,6 +64,9 @@ class SourceBatch:
     due_us: int
     at: Position
     follows: bool = True
+
+    def __post_init__(self) -> None:
+        self.rows = self.rows if type(self.rows) is list else list(self.rows)  # what is compiled takes nothing else
 
 
 @dataclass(slots=True)

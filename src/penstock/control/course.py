@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from penstock.metrics import Histogram
-from penstock.metrics.stats import StatsMessage
+from penstock.metrics.message import StatsMessage
 
 Key = tuple[str, int, int]
 """Operation, unit and instance."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.metrics.stats import StatsMessage
+from penstock.metrics.message import StatsMessage
 from penstock.operators import DEAD_LETTERS, Limited
 from penstock.pipeline.plan import Plan, UnitSpec
 

@@ -14,7 +14,7 @@ from penstock.control.staffing import StaffingView
 from penstock.control.switches import SwitchReport
 from penstock.control.uses import AlternativesView
 from penstock.metrics import Histogram
-from penstock.metrics.stats import StatsMessage
+from penstock.metrics.message import StatsMessage
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 

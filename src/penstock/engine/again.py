@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.dataset import unpack
-from penstock.engine.chain import ClockNs, Passed
+from penstock.engine.chain import ClockNs
 from penstock.engine.event_time import Origin
 from penstock.engine.inputs import Input, Readers
 from penstock.engine.line import Item
+from penstock.engine.passed import Passed
 from penstock.engine.times import Times
 from penstock.pipeline.plan import UnitSpec
 

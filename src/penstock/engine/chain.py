@@ -6,18 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from penstock.connectors.base import SinkWriter, WriterContext
 from penstock.engine.guard import Guard
 from penstock.engine.line import Range
 from penstock.engine.lineage import Lineage, Place, Reread
+from penstock.engine.passed import Passed
 from penstock.engine.snapshot import OpCounters, UnitSnapshot
 from penstock.engine.stage import Stage, errors_of
 from penstock.engine.state import restore_state
 from penstock.errors import OperationFailed, PenstockError, PoisonRecord, SinkFailed
-from penstock.metrics.stats import StatsMessage
-from penstock.operators import DEAD_LETTERS, MAIN, Operator, Result, StatefulOperator
+from penstock.metrics.message import StatsMessage
+from penstock.operators import DEAD_LETTERS, Operator, Result, StatefulOperator
 from penstock.operators.base import result_of
 from penstock.operators.errors import ErrorCounts, describe_error, placed, user_traceback
 from penstock.pipeline.plan import OpSpec, Plan, UnitSpec
@@ -78,32 +77,6 @@ class SinkOperator(Operator):
                 operation=self.name,
                 hint="Nothing after the last committed epoch is visible.",
             ) from error
-
-
-class Passed(msgspec.Struct):
-    """What came of some records that went through a chain.
-
-    Attributes
-    ----------
-    rows : list of Record
-        What has left the chain at its end.
-    sides : dict
-        What operations have put aside, dead letters included, by the operation's index and the port; only where there
-        is something.
-    """
-
-    rows: list[Record]
-    sides: dict[tuple[int, str], list[Record]] = {}
-
-    def at(self, op_index: int, port: str) -> list[Record]:
-        """What goes to an output: the chain's result, or what an operation has put aside."""
-        return self.rows if port == MAIN else self.sides.get((op_index, port), [])
-
-    def add(self, other: Passed) -> None:
-        """Take in what came of the next records; for one that began as ``Passed([])``, whose lists are its own."""
-        self.rows += other.rows
-        for place, held in other.sides.items():
-            self.sides.setdefault(place, []).extend(held)
 
 
 class Chain:

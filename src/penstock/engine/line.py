@@ -36,7 +36,7 @@ from penstock.protocol import slots as s
 from penstock.types import Record
 
 if TYPE_CHECKING:
-    from penstock.engine.chain import Passed
+    from penstock.engine.passed import Passed
 
 Sides = dict[tuple[int, str], list[Record]]
 """Records for side outputs, by index of the operation and port."""

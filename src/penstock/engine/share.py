@@ -32,7 +32,7 @@ from penstock.engine.unit import Unit
 from penstock.engine.ways.desk import Desk
 from penstock.engine.ways.pool import SlotFrames, SlotPool
 from penstock.engine.wiring import Wiring
-from penstock.metrics.stats import StatsMessage
+from penstock.metrics.message import StatsMessage
 from penstock.metrics.times import sooner
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.protocol import messages as m

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.engine.chain import Passed
 from penstock.engine.inputs.base import Taken
 from penstock.engine.inputs.readers import Readers
 from penstock.engine.line import Item, Range
+from penstock.engine.passed import Passed
 from penstock.engine.ways.here import Here
 from penstock.operators import DEAD_LETTER_SCHEMA, DEAD_LETTERS, ErrorPolicy
 from penstock.operators.errors import placed, record_text

@@ -35,12 +35,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.dataset import Mark
-from penstock.engine.chain import Chain, Passed
+from penstock.engine.chain import Chain
 from penstock.engine.edges import Span
 from penstock.engine.event_time import Lanes, Origin, Reading, reading_in
 from penstock.engine.inputs import Input, Logs, Taken
 from penstock.engine.line import Range
 from penstock.engine.lineage import Place
+from penstock.engine.passed import Passed
 from penstock.engine.snapshot import LaneState, UnitSnapshot
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.protocol.slots import TimesRead

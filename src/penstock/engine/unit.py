@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 from penstock.dataset import NEVER_US, Bell, Mark, Scale, unpack
 from penstock.engine.again import run_again
-from penstock.engine.chain import Chain, ClockNs, Passed
+from penstock.engine.chain import Chain, ClockNs
 from penstock.engine.edges import EdgeInput, EdgeOutput, Span
 from penstock.engine.event_time import Origin
 from penstock.engine.exchange import Exchanges
@@ -31,6 +31,7 @@ from penstock.engine.figures import Stopwatch, count_away, show_forms
 from penstock.engine.inputs import Input, Logs, Readers, Taken
 from penstock.engine.inputs.base import BLOCK_RECORDS_MAX, fit_records
 from penstock.engine.line import Item, Line, Marker, Parts, Range
+from penstock.engine.passed import Passed
 from penstock.engine.samples import Tap
 from penstock.engine.shedding import Shedding
 from penstock.engine.snapshot import Capture, OpCounters, UnitSnapshot
@@ -41,7 +42,7 @@ from penstock.engine.times import Times
 from penstock.engine.ways import Calls, Here, Replicas, Slots, Way
 from penstock.engine.ways.desk import Desk
 from penstock.engine.ways.pool import SlotPool
-from penstock.metrics.stats import StatsMessage
+from penstock.metrics.message import StatsMessage
 from penstock.metrics.times import sooner
 from penstock.operators import MAIN
 from penstock.pipeline.plan import Plan, UnitSpec
@@ -120,8 +121,7 @@ class Unit:
         self.blocked = Stopwatch(clock_ns)
         """How long it has waited for room in its outputs: back-pressure, not its own load."""
         self._holds, self.held_us, self._ending = False, 0, False  # since when it holds; the end is in the line
-        self.tap: Tap | None = None
-        """Keeps some of what comes to the unit, while a sample of it is wanted."""
+        self.tap: Tap | None = None  # keeps some of what comes to the unit, while a sample of it is wanted
         if whole := plan.whole(spec):
             self.way = Slots.of(
                 self, Switch(0, Range(whole[0], whole[-1]), plan.options.interval_us), pool, self._block_bytes

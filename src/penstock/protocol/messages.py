@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from penstock.errors import LimitExceeded
-from penstock.metrics.stats import StatsMessage
+from penstock.metrics.message import StatsMessage
 from penstock.pipeline.routes import Shift
 from penstock.protocol.pulses import GroupHeat, UnitPulse
 

@@ -7,7 +7,7 @@ import msgspec
 import penstock as ps
 from penstock.control.monitor import Monitor
 from penstock.metrics import OpStats
-from penstock.metrics.stats import StatsMessage
+from penstock.metrics.message import StatsMessage
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m

@@ -8,9 +8,10 @@ import pytest
 
 import penstock as ps
 from penstock.connectors.base import Run
-from penstock.engine.chain import Chain, Passed
+from penstock.engine.chain import Chain
 from penstock.engine.guard import Guard, Suspect
 from penstock.engine.lineage import Place
+from penstock.engine.passed import Passed
 from penstock.errors import OperationFailed
 from penstock.operators import DEAD_LETTERS
 from penstock.pipeline.options import Options

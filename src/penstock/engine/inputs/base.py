@@ -11,7 +11,7 @@ from penstock.dataset import NEVER_US, Block, Mark
 from penstock.engine.event_time import Origin
 from penstock.engine.lineage import Place
 from penstock.engine.snapshot import InputState, OpCounters, UnitSnapshot
-from penstock.metrics.stats import StatsMessage
+from penstock.metrics.message import StatsMessage
 from penstock.types import Record
 
 BLOCK_RECORDS_MAX = 8_192

@@ -14,7 +14,7 @@ from penstock.engine.inputs.rhythm import Rhythm
 from penstock.engine.lineage import Place, read_place
 from penstock.engine.snapshot import OpCounters, UnitSnapshot
 from penstock.metrics import OpStats
-from penstock.metrics.stats import StatsMessage
+from penstock.metrics.message import StatsMessage
 from penstock.operators.errors import ErrorCounts
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.protocol import slots as s

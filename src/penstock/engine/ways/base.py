@@ -9,9 +9,9 @@ from penstock.engine.inputs.base import BLOCK_RECORDS_MAX
 from penstock.engine.line import Item, Range
 
 if TYPE_CHECKING:
-    from penstock.engine.chain import Passed
     from penstock.engine.inputs import Input, Taken
     from penstock.engine.line import Result
+    from penstock.engine.passed import Passed
     from penstock.engine.switch import Switch
     from penstock.engine.ways.pool import Known
     from penstock.protocol.pulses import ReplicaPulse

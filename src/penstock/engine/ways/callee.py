@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from penstock.engine.chain import Passed
 from penstock.engine.line import Item
 from penstock.engine.lineage import Place
+from penstock.engine.passed import Passed
 from penstock.metrics.times import sooner
 from penstock.operators import DEAD_LETTERS, Errors, MapAsync, Result
 from penstock.operators.alternatives import AlternativesOperator

@@ -37,16 +37,17 @@ begun      another alternative takes over                it goes on as it began
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from penstock.dataset import Bell
-from penstock.engine.chain import Chain, Passed
+from penstock.engine.chain import Chain
 from penstock.engine.event_time import Origin
 from penstock.engine.inputs.base import Taken
 from penstock.engine.line import Item, Line, Range
+from penstock.engine.passed import Passed
 from penstock.engine.ways.base import Way
 from penstock.engine.ways.callee import KINDS_PER_UNIT, Call, Callee, One, Portion, as_error
 from penstock.engine.ways.desk import Called, Desk
@@ -98,7 +99,8 @@ class Calls(Way):
         self._choice = stage.operator if isinstance(stage.operator, AlternativesOperator) else None
         operation = spec.ops[0].operation
         self._callees: dict[str, Callee]
-        self._early, self._key = False, None
+        self._early = False
+        self._key: Callable[[Record], Any] | None = None
         if self._choice is not None:
             self._callees = Callee.all_of(self._choice, spec.id)
         else:

@@ -9,8 +9,8 @@ from penstock.engine.line import Range
 from penstock.engine.ways.base import Way
 
 if TYPE_CHECKING:
-    from penstock.engine.chain import Passed
     from penstock.engine.inputs import Taken
+    from penstock.engine.passed import Passed
 
 Leave = Callable[["Taken", "Passed", int], None]
 

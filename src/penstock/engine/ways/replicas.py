@@ -23,11 +23,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.engine.chain import Passed
 from penstock.engine.event_time import Origin
 from penstock.engine.figures import count_away
 from penstock.engine.inputs.base import Taken
 from penstock.engine.line import Item, Result, Sides
+from penstock.engine.passed import Passed
 from penstock.engine.sections import pack_rows, rows_opener
 from penstock.engine.ways.base import Way
 from penstock.engine.ways.dealing import Dealing

@@ -19,9 +19,9 @@ from penstock.protocol import slots as s
 from penstock.types import Schema
 
 if TYPE_CHECKING:
-    from penstock.engine.chain import Passed
     from penstock.engine.inputs import Input, Stretch, Taken
     from penstock.engine.lineage import Place
+    from penstock.engine.passed import Passed
     from penstock.engine.switch import Switch
     from penstock.engine.unit import Unit
 

@@ -9,11 +9,11 @@ import pytest
 from penstock.connectors.base import Run
 from penstock.dataset import Block
 from penstock.dataset.sizes import BLOCK_BYTES
-from penstock.engine.chain import Passed
 from penstock.engine.event_time import Origin
 from penstock.engine.inputs import Stretch, Taken
 from penstock.engine.line import Item, Line, Range, Result
 from penstock.engine.lineage import Place
+from penstock.engine.passed import Passed
 from penstock.engine.ways.pool import SlotPool
 from penstock.engine.ways.slots import (
     FIRST_PACE_US,
