@@ -24,7 +24,6 @@ RESUME_ONCE = (
 
 Position = int | bytes
 """Whatever a source needs to go on: a number where that is enough, otherwise bytes that only the source can read."""
-_FAR_FUTURE_US = 1 << 60
 
 
 class Run(msgspec.Struct, array_like=True, frozen=True):
@@ -155,7 +154,7 @@ class SourceReader(ABC):
         """Return the records of a run in record form; the reader's own position is lost."""
         self.seek(run.at)
         rows: list[Record] = []
-        while len(rows) < run.count and (batch := self.poll(_FAR_FUTURE_US, run.count - len(rows))) is not None:
+        while len(rows) < run.count and (batch := self.poll(1 << 60, run.count - len(rows))) is not None:
             rows += batch.rows
         return rows
 
