@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 import penstock as ps
 from penstock.connectors.base import Run
 from penstock.connectors.kafka import access, hub
+from penstock.connectors.kafka.reader import CALM_AFTER_US, CALM_US, GATHER_RECORDS, GATHER_US, WAKE_US, pause_us
 from penstock.errors import InvalidOption, KafkaFailed
 from penstock.testing.kafka_broker import PASSWORD, USER
 from penstock.types import Schema
@@ -104,6 +105,11 @@ def test_runs_are_read_again_by_any_reader_and_named_by_their_offsets(kafka_serv
     assert [offset for _, offset in drain(reader)] == list(range(15, 20))
     reader.close()
     other.close()
+
+
+def test_many_records_are_let_gather_a_little_and_few_are_not() -> None:
+    assert pause_us(GATHER_RECORDS - 1, 0) == WAKE_US < pause_us(GATHER_RECORDS, 0) == GATHER_US
+    assert pause_us(GATHER_RECORDS, CALM_AFTER_US + 1) == CALM_US
 
 
 def test_no_more_of_a_topic_is_taken_than_a_range_has(kafka_server: Any, topic: str) -> None:

@@ -91,6 +91,8 @@ class Hub:
         """How many the topic has, as far as that is known; 0: not yet."""
         self.pumped_us = 0
         """When messages were last taken from the client."""
+        self.pumped_records = 0
+        """How many records they were, when there were last any."""
         self._ends_us = 0
         self._asked: dict[int, Future[Any]] = {}
         self._discover_us = 0
@@ -151,7 +153,7 @@ class Hub:
             self.troubles.raise_fatal(self._access)
 
     def _deal(self, messages: list[Message]) -> None:
-        tracks = self.tracks
+        tracks, found = self.tracks, 0
         for message in messages:
             error = message.error()
             if error is not None:
@@ -165,6 +167,8 @@ class Hub:
                 self._end(track)
             elif offset >= track.next:
                 track.held.append(message)
+                found += 1
+        self.pumped_records = found or self.pumped_records
         for track in tracks.values():
             if len(track.held) > HELD_RECORDS_MAX and not track.is_paused:
                 track.is_paused = True

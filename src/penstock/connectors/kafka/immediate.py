@@ -52,7 +52,7 @@ class ImmediateWriter(SinkWriter):
             self._troubles,
             **{
                 # What a worker writes in one turn shares a request: one for each record would cost too much.
-                "linger.ms": 0.3,
+                "linger.ms": 1,
                 "partitioner": "murmur2_random",
                 "message.timeout.ms": 0,
                 "retry.backoff.ms": 20,

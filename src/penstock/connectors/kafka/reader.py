@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 WAKE_US = 1_000
 """How often a partition is looked at while records come."""
+GATHER_US = 2_000
+"""How often while many come: each look costs the worker a turn, and each turn the broker a request for its output."""
+GATHER_RECORDS = 8
+"""So many, found at one look, are many."""
 CALM_US = 2_000
 """How often while none have come for a while: each look wakes the worker up."""
 CALM_AFTER_US = 1_000_000
@@ -40,6 +44,13 @@ class Progress(msgspec.Struct, array_like=True):
     """The topic's identity: one that was made anew is another."""
     offsets: dict[int, int]
     """By partition of the topic: the offset to go on from."""
+
+
+def pause_us(found: int, quiet_us: int) -> int:
+    """How long after a look the next one is, by how many records were found last, and how long ago."""
+    if quiet_us > CALM_AFTER_US:
+        return CALM_US
+    return GATHER_US if found >= GATHER_RECORDS else WAKE_US
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -105,9 +116,9 @@ class KafkaReader(SourceReader):
             hub.pump(now_us)
             track = self._held()
         if track is None:
-            calm = now_us - self._heard_us > CALM_AFTER_US
             # All readers of the client look together: each look wakes the worker up.
-            self._wake_us = max(hub.pumped_us, now_us - WAKE_US) + (CALM_US if calm else WAKE_US)
+            pumped_us = max(hub.pumped_us, now_us - WAKE_US)
+            self._wake_us = pumped_us + pause_us(hub.pumped_records, now_us - self._heard_us)
             return None
         self._heard_us = now_us
         messages = self._take(hub, track, records_max)
