@@ -267,6 +267,31 @@ def test_a_token_is_found_behind_those_of_others_and_an_open_transaction_is_wait
     assert found(server, topic) == [1]
 
 
+def test_a_job_is_resumed_without_waiting_for_a_transaction_that_the_run_before_has_left_open(place: Any) -> None:
+    """Its own writer ends it, once the job runs; the time-out would come a minute later."""
+    server, topic, writer = place
+    first = writer()
+    for epoch in (1, 2):
+        first.write(rows(epoch))
+        first.prepare(epoch)
+        first.commit(epoch)
+    first.finish()
+    first.close()
+    channel, job_id = first._channel, first._channel.name.split("-")[1]
+    left = Producer({"bootstrap.servers": server.servers, "transactional.id": channel.name})
+    left.init_transactions()
+    left.begin_transaction()
+    left.produce(channel.tokens, b"3", channel.name, channel.partition)
+    left.flush()
+    state: dict[str, object] = {"job_id": job_id, "operation": "to_kafka"}
+    sink = ps.kafka(server.servers, topic, key="k").sink()
+    sink.check(SCHEMA)
+    sink.resume({**state, "epoch": 2})
+    with pytest.raises(CheckpointMismatch, match="has epoch 2 of this job, and the checkpoint ends with epoch 1"):
+        sink.resume({**state, "epoch": 1})
+    left.commit_transaction()  # it was still open
+
+
 def test_what_the_broker_refuses_ends_the_job_with_its_reason(kafka_server: Any) -> None:
     topic = kafka_server.topic("out", 1, max_message_bytes="1000")
     sink = ps.kafka(kafka_server.servers, topic).sink()
