@@ -100,6 +100,7 @@ class ImmediateWriter(SinkWriter):
         del message
         if error is None:
             del self._in_flight[number]
+            self._troubles.passed()
         elif self._failure is None:
             what = f"topic '{self._topic}': {error.str()}."
             self._failure = self._access.failed(what, operation=self._operation)

@@ -41,7 +41,7 @@ class Channel:
 
     def end(self, *, stable: bool = False) -> int:
         """How far the tokens go, those of open transactions included; ``stable``: up to the first of these."""
-        clients, troubles = client_library(), Troubles()
+        clients, troubles = client_library(), Troubles(was_reached=True)
         at = {clients.TopicPartition(self.tokens, self.partition): clients.admin.OffsetSpec.latest()}
         admin = self.access.admin(troubles)
 
