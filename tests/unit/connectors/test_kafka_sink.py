@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -265,6 +266,67 @@ def test_a_token_is_found_behind_those_of_others_and_an_open_transaction_is_wait
     for each in (first, second):
         each.close()
     assert found(server, topic) == [1]
+
+
+def test_a_job_is_resumed_without_waiting_for_a_transaction_that_the_run_before_has_left_open(place: Any) -> None:
+    """Its own writer ends it, once the job runs; the time-out would come a minute later."""
+    server, topic, writer = place
+    first = writer()
+    for epoch in (1, 2):
+        first.write(rows(epoch))
+        first.prepare(epoch)
+        first.commit(epoch)
+    first.finish()
+    first.close()
+    channel, job_id = first._channel, first._channel.name.split("-")[1]
+    left = Producer({"bootstrap.servers": server.servers, "transactional.id": channel.name})
+    left.init_transactions()
+    left.begin_transaction()
+    left.produce(channel.tokens, b"3", channel.name, channel.partition)
+    left.flush()
+    state: dict[str, object] = {"job_id": job_id, "operation": "to_kafka"}
+    sink = ps.kafka(server.servers, topic, key="k").sink()
+    sink.check(SCHEMA)
+    sink.resume({**state, "epoch": 2})
+    with pytest.raises(CheckpointMismatch, match="has epoch 2 of this job, and the checkpoint ends with epoch 1"):
+        sink.resume({**state, "epoch": 1})
+    left.commit_transaction()  # it was still open
+
+
+def replaced(messages: list[Any]) -> list[int]:
+    """What is left of an immediate sink's records, by the rule that docs/kafka.md gives."""
+    sent = [(*map(int, dict(m.headers())["penstock"].split(b"/")[3:]), json.loads(m.value())["n"]) for m in messages]
+    return [
+        n
+        for epoch, attempt, _, n in sorted(sent)
+        if not any(later > attempt and first <= epoch for first, later, *_ in sent)
+    ]
+
+
+def test_what_an_immediate_sink_sends_again_in_another_epoch_replaces_what_it_has_sent(kafka_server: Any) -> None:
+    """After a crash an epoch may be over before its records come again."""
+    topic = kafka_server.topic("out", 1)
+    sink = ps.kafka(kafka_server.servers, topic, delivery="immediate").sink()
+    sink.check(SCHEMA)
+    context, epoch, snapshot = WriterContext("job", "to_kafka", 0, 1, uuid.uuid4().hex), 0, None
+    lost, committed = False, True
+    for sent, fate in (
+        ([1], committed), ([2, 3], lost), ([], committed), ([2], lost), ([], committed), ([2, 3], committed),
+        ([4], lost), ([4], committed),
+    ):  # fmt: skip
+        writer = sink.writer(SCHEMA, context)
+        writer.restore(epoch, snapshot)
+        writer.write(rows(*sent))
+        writer.finish()
+        if fate is committed:
+            epoch += 1
+            writer.prepare(epoch)
+            snapshot = writer.snapshot(epoch)
+            writer.commit(epoch)
+        writer.close()
+        begun_ms = time.time_ns() // 1_000_000
+        wait_for(lambda: time.time_ns() // 1_000_000 > begun_ms)  # noqa: B023  # attempts are told apart by it
+    assert replaced(kafka_server.read(topic)) == [1, 2, 3, 4]
 
 
 def test_what_the_broker_refuses_ends_the_job_with_its_reason(kafka_server: Any) -> None:

@@ -205,6 +205,29 @@ def test_a_topic_that_has_no_leader_yet_is_asked_again() -> None:
     assert place.ask("offsets", question, place.admin(troubles), troubles) == "answered"
 
 
+def test_a_name_that_is_not_known_is_waited_for_once_a_broker_has_answered(kafka_server: Any) -> None:
+    """The name of a broker that is started anew on another machine is gone for a while; a wrong one never was there."""
+    unknown = KafkaError(KafkaError._RESOLVE, "Failed to resolve 'broker:9092': Name or service not known")
+    topic = kafka_server.topic("in", 1)
+    kafka_server.fill(topic, [(0, "k", n) for n in range(3)])
+    source = ps.kafka(kafka_server.servers, topic).source()
+    source.check()
+    reader = source.reader(0, 1, 0)
+    found = drain(reader, 3)
+    assert source._hub is not None
+    for _ in range(100):
+        source._hub.troubles.note(unknown)
+        assert reader.poll(source._hub.pumped_us + 1_000, 1) is None
+    kafka_server.fill(topic, [(0, "k", n) for n in range(3)])
+    found += drain(reader, 3)
+    reader.close()
+    assert found == [(0, n) for n in range(6)]
+    never = access.Troubles()
+    never.note(unknown)
+    with pytest.raises(KafkaFailed, match="Failed to resolve"):
+        never.raise_fatal(source._access)
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 SECURED = {

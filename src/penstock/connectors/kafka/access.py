@@ -137,16 +137,24 @@ class Access:
                     cause = troubles.latest or found.str()
                     raise self.failed(
                         f"nobody answers at {self.servers}: {cause}.",
-                        hint="Check the address, and that the broker runs and can be reached from here.",
+                        hint="Check the address, security.protocol, and that the broker can be reached from here.",
                     ) from None
 
 
 class Troubles:
-    """What the client's own threads have met; some of it passes, some never will."""
+    """What the client's own threads have met; some of it passes, some never will.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    was_reached : bool
+        Whether somebody has answered before. Then a name that is not known will be again: that of a broker that is
+        started anew elsewhere may be gone meanwhile.
+    """
+
+    def __init__(self, *, was_reached: bool = False) -> None:
         self.latest = ""
         """The last one, for people; empty while all is well."""
+        self._was_reached = was_reached
         self._fatal: KafkaError | None = None
         self._lock = threading.Lock()
 
@@ -157,16 +165,13 @@ class Troubles:
         with self._lock:
             if error.code() != kinds._ALL_BROKERS_DOWN or not self.latest:
                 self.latest = text
-            if error.fatal() or error.code() in (
-                kinds._AUTHENTICATION,
-                kinds.SASL_AUTHENTICATION_FAILED,
-                kinds._RESOLVE,
-                kinds._SSL,
-            ):
+            lasting = [kinds._AUTHENTICATION, kinds.SASL_AUTHENTICATION_FAILED, kinds._SSL]
+            if error.fatal() or error.code() in (lasting if self._was_reached else [*lasting, kinds._RESOLVE]):
                 self._fatal = error
 
     def passed(self) -> None:
         """Somebody has answered."""
+        self._was_reached = True
         if self.latest:
             with self._lock:
                 self.latest, self._fatal = "", None

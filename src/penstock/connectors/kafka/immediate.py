@@ -12,7 +12,7 @@ import msgspec
 from penstock.connectors.base import SinkWriter, WriterContext
 from penstock.connectors.kafka.access import Access, Troubles, client_library
 from penstock.connectors.kafka.encoding import Entry, Layout
-from penstock.connectors.kafka.transactions import decode_entries, encode_entries
+from penstock.connectors.kafka.transactions import decode_entries
 from penstock.errors import PenstockError
 from penstock.types import Record, Schema
 
@@ -25,12 +25,22 @@ IN_FLIGHT_MAX = 50_000
 FINISH_S = 60.0
 
 
+class Unconfirmed(msgspec.Struct, array_like=True):
+    """What a snapshot keeps of the sink."""
+
+    epoch: int
+    """What comes next bears its number."""
+    entries: list[Entry]
+    """What the broker may not have."""
+
+
 class ImmediateWriter(SinkWriter):
     """Sends every record as it comes; those that the broker has not confirmed are part of the snapshots.
 
     The header ``penstock`` of a record is ``job/operation/instance/epoch/attempt/number``. The number counts from 0 in
     every epoch. A later attempt at an epoch, after a failure, replaces what earlier ones have sent of it and of later
-    epochs.
+    epochs. So what follows on an epoch in which nothing was sent bears the number of that: an earlier attempt may have
+    sent something then, and nothing else would replace it.
     """
 
     def __init__(
@@ -90,6 +100,7 @@ class ImmediateWriter(SinkWriter):
         del message
         if error is None:
             del self._in_flight[number]
+            self._troubles.passed()
         elif self._failure is None:
             what = f"topic '{self._topic}': {error.str()}."
             self._failure = self._access.failed(what, operation=self._operation)
@@ -108,16 +119,20 @@ class ImmediateWriter(SinkWriter):
 
     def prepare(self, epoch: int) -> None:
         self._poll()
-        self._epoch, self._number = epoch + 1, 0
+        if self._number:
+            self._epoch, self._number = epoch + 1, 0
 
     def snapshot(self, epoch: int) -> bytes | None:
         del epoch
-        return encode_entries(list(self._in_flight.values()))
+        return msgspec.msgpack.encode(Unconfirmed(self._epoch, list(self._in_flight.values())))
 
     def restore(self, epoch: int, snapshot: bytes | None) -> None:
         self._epoch = epoch + 1
-        for entry in msgspec.msgpack.decode(snapshot, type=list[Entry]) if snapshot is not None else ():
-            self._produce(entry)
+        if snapshot is not None:
+            held = msgspec.msgpack.decode(snapshot, type=Unconfirmed)
+            self._epoch = held.epoch
+            for entry in held.entries:
+                self._produce(entry)
 
     def commit(self, epoch: int) -> list[Record] | None:
         del epoch

@@ -109,7 +109,8 @@ class KafkaSink(Sink):
             )
         if self._delivery is Delivery.EXACTLY_ONCE:
             epoch = int(str(state["epoch"]))
-            token = self._channel(str(state["job_id"]), str(state["operation"]), 0).token(0)
+            # The run before may have left a transaction open, which its writer ends; what is behind it is found there.
+            token = self._channel(str(state["job_id"]), str(state["operation"]), 0).token(0, stable=True)
             if token is not None and token > epoch:
                 raise CheckpointMismatch(
                     f"topic '{self._topic}' has epoch {token} of this job, and the checkpoint ends with epoch {epoch}.",

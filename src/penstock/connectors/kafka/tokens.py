@@ -39,26 +39,27 @@ class Channel:
         """Where its tokens are."""
         return crc32(self.name.encode()) % len(self.ends)
 
-    def end(self) -> int:
-        """How far the tokens go, those of open transactions included."""
-        clients, troubles = client_library(), Troubles()
+    def end(self, *, stable: bool = False) -> int:
+        """How far the tokens go, those of open transactions included; ``stable``: up to the first of these."""
+        clients, troubles = client_library(), Troubles(was_reached=True)
         at = {clients.TopicPartition(self.tokens, self.partition): clients.admin.OffsetSpec.latest()}
         admin = self.access.admin(troubles)
 
         def look(_: float) -> int:
-            level = clients.IsolationLevel.READ_UNCOMMITTED
+            level = clients.IsolationLevel.READ_COMMITTED if stable else clients.IsolationLevel.READ_UNCOMMITTED
             (answer,) = admin.list_offsets(at, isolation_level=level, request_timeout=CALL_S).values()
             return int(answer.result().offset)
 
         return self.access.ask(f"topic '{self.tokens}'", look, admin, troubles, CALL_S)
 
-    def token(self, since: int) -> int | None:
+    def token(self, since: int, *, stable: bool = False) -> int | None:
         """The newest epoch that is in the topic, if it was written behind offset ``since``.
 
-        What is behind a transaction that is open cannot be read, whoever's it is: it is waited for.
+        What is behind a transaction that is open cannot be read, whoever's it is: it is waited for, or with ``stable``
+        left out.
         """
         kinds, troubles = client_library().KafkaError, Troubles()
-        end = self.end()
+        end = self.end(stable=stable)
         if since > end:
             raise CheckpointMismatch(
                 f"topic '{self.tokens}', which says what of this job is in topic '{self.topic}', was made anew.",
