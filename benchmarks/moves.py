@@ -13,7 +13,7 @@ from time import monotonic
 
 import penstock as ps
 
-KEYS = 1_500_000
+KEYS = 1_800_000
 TEXT = "x" * 40
 """Part of each key, so that the state weighs what it shall."""
 CALM_S = 3.0
