@@ -61,9 +61,16 @@ def test_the_rate_is_that_of_the_time_asked_for() -> None:
     assert found.rate_eps(1_000_000, 3_000_000) == 50.0
     # From one output to another, however the time asked for lies to them.
     assert found.rate_eps(500_000, 3_900_000) == 50.0
-    assert found.rate_eps(1_500_000, 2_500_000) == 0.0
+    # The first one stands before this time: what came since then took longer than the time asked for.
+    assert found.rate_eps(1_500_000, 2_500_000) == 40.0
+    assert found.rate_eps(1_500_000, 1_900_000) == 0.0
     assert found.rate_eps(4_000_000, 5_000_000) == 0.0
     assert Counted.of([], yields=1.0).rate_eps(0, 1_000_000) == 0.0
+
+
+def test_a_lump_after_a_pause_counts_for_the_time_of_the_pause() -> None:
+    lumps = Counted.of([(1_000_000, 100), (9_000_000, 400), (9_100_000, 400)], yields=1.0)
+    assert lumps.rate_eps(5_000_000, 10_000_000) == pytest.approx(800 / 8.1)
 
 
 @pytest.mark.parametrize("name", ["yahoo", "wordcount", "grep", "scoring", "identity"])

@@ -67,11 +67,16 @@ class Counted:
         return found
 
     def rate_eps(self, first_us: int, end_us: int) -> float:
-        """Events per second whose result came out in this time, from one output to another."""
-        inside = np.flatnonzero((self.at_us >= first_us) & (self.at_us <= end_us))
-        if len(inside) < 2 or self.at_us[inside[0]] == self.at_us[inside[-1]]:
+        """Events per second whose result came out in this time, from one output to another.
+
+        It begins with the last output before this time, if there was one: what comes in large lumps after long
+        pauses is not divided by the time of the lumps alone.
+        """
+        begin, last = (int(each) - 1 for each in np.searchsorted(self.at_us, [first_us, end_us], side="right"))
+        begin = max(0, begin)
+        if last <= begin or self.at_us[last] == self.at_us[begin]:
             return 0.0
-        ends = self.at_us[inside[[0, -1]]]
+        ends = self.at_us[[begin, last]]
         (events,), (took_us,) = np.diff(self.out(ends)), np.diff(ends)
         return float(events) * 1e6 / float(took_us)
 
