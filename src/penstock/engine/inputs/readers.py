@@ -69,6 +69,8 @@ class Readers(Input):
         self.rhythm = Rhythm(self._linger_us)
         """That of all sources of the worker."""
         self._cut_us = 0
+        self.is_ripe = False
+        """Whether a stretch could have been cut when that was last asked, if there was room for it."""
         """When stretches were last cut."""
         self._cuts: dict[int, int] = {}
         """By partition: when, among all cuts, it had its last one."""
@@ -152,7 +154,8 @@ class Readers(Input):
         due = {partition: reader.due_records(now_us) or 0 for partition, reader in self.readers.items()}
         self._ended = not any(due.values()) and all(r.wake_us(now_us) is None for r in self.readers.values())
         is_full = any(records >= records_max for records in due.values())
-        if room <= 0 or not any(due.values()) or (not is_full and now_us - self._cut_us < interval_us):
+        self.is_ripe = any(due.values()) and (is_full or now_us - self._cut_us >= interval_us)
+        if room <= 0 or not self.is_ripe:
             return []
         shares = max(1, slots // self._spec.instances)
         share = {p: min(records_max, max(-(-n // shares), STRETCH_RECORDS_MIN)) for p, n in due.items()}

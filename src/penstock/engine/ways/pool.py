@@ -5,6 +5,9 @@ a group ends. A slot that is gone, or has not said for too long that it has a mi
 go to another one under a new attempt, and what the old one may still send is refused. So does a micro-batch that a
 slot, by its own word, does not have: it, or its result, was lost on the way.
 
+Ways share the places at slots: one that has something to give and finds none gets the next, before a way that has
+more under way. So the units of a worker go on alike, however few slots there are.
+
 Replicas are slots of groups below 0. Each way says itself which of those it may use gets its next item. A replica that
 has work is asked what it holds when it has not said so for a while: it keeps quiet by itself.
 """
@@ -85,6 +88,9 @@ class SlotPool:
         """Who sends the micro-batches."""
         self._known: dict[int, Known] = {}
         self._unsent: deque[Work] = deque()
+        self._wanting: dict[Way, int] = {}
+        """Ways that have something to give and found no room, who came first first; and in which turn they said so."""
+        self._turn = 0
         self._out: list[SlotFrames] = []
         # Not those of an earlier incarnation: a result for it that comes late is nobody's.
         self._items = (incarnation & 0xFFFFF) << 32
@@ -106,11 +112,31 @@ class SlotPool:
     @property
     def room(self) -> int:
         """How many more micro-batches can be given out now."""
-        return self.room_for(DEPTH)
+        return self._places(DEPTH)
 
-    def room_for(self, depth: int) -> int:
-        """How many more can be given out where a slot may have so many."""
+    def room_for(self, way: Way, depth: int) -> int:
+        """How many more a way can give out now, where a slot may have so many and others want places too."""
+        places = self._places(depth)
+        if places > 0 and self._wanting:
+            mine, before = self._under_way(way), way in self._wanting
+            for other in self._wanting:
+                if other is way:
+                    before = False
+                    continue
+                theirs = self._under_way(other)
+                places -= theirs < mine or (theirs == mine and (before or way not in self._wanting))
+        return places
+
+    def want(self, way: Way) -> None:
+        """Take note that a way has something to give and found no room; that holds for this turn and the next."""
+        self._wanting[way] = self._turn
+
+    def _places(self, depth: int) -> int:
         return sum(max(0, depth - len(each.work)) for each in self.used()) - len(self._unsent)
+
+    def _under_way(self, way: Way) -> int:
+        at_slots = sum(work.way is way for each in self._known.values() for work in each.work.values())
+        return at_slots + self.unsent_of(way)
 
     @property
     def unsent(self) -> list[int]:
@@ -269,6 +295,7 @@ class SlotPool:
 
     def submit(self, work: Work) -> None:
         """Give a micro-batch out, as soon as a slot has room."""
+        self._wanting.pop(work.way, None)
         self._unsent.append(work)
 
     def withdraw(self, way: Way) -> None:
@@ -314,6 +341,9 @@ class SlotPool:
         """Return the messages for slots."""
         if not self._unsent and not self._out and not self._known:
             return []
+        self._turn += 1
+        if self._wanting:
+            self._wanting = {way: turn for way, turn in self._wanting.items() if turn >= self._turn - 1}
         waiting: deque[Work] = deque()
         full: set[int] = set()
         """Ways that nobody takes more of."""

@@ -140,13 +140,22 @@ class Slots(Way):
     @property
     def room(self) -> int:
         """How many micro-batches may be cut now: what slots can take, while results do not pile up."""
+        return min(self._pool.room_for(self, self._depth), self._line_room)
+
+    @property
+    def _line_room(self) -> int:
         in_line = size_bytes = 0
         for each in self._line.items:
             in_line += each.count > 0
             size_bytes += each.size_bytes
         if size_bytes >= self._line_bytes:
             return 0
-        return min(self._pool.room_for(self._depth), max(0, ITEMS_PER_SLOT * max(1, self._pool.slots) - in_line))
+        return max(0, ITEMS_PER_SLOT * max(1, self._pool.slots) - in_line)
+
+    def _want(self) -> None:
+        """Something could be cut: if only places at slots are missing, the way gets one in its turn."""
+        if self._line_room > 0:
+            self._pool.want(self)
 
     @property
     def has_room(self) -> bool:
@@ -207,7 +216,10 @@ class Slots(Way):
 
     def take_stretches(self, source: Input, now_us: int) -> bool:
         assert isinstance(source, Readers)
-        stretches = source.stretches(now_us, self.records_max, self.pace_us, self.slots, self.room)
+        room = self.room
+        stretches = source.stretches(now_us, self.records_max, self.pace_us, self.slots, room)
+        if room <= 0 and source.is_ripe:
+            self._want()
         for stretch in stretches:
             self.take_stretch(stretch, source.origin(stretch.place.partition, now_us), now_us)
         return bool(stretches)
@@ -225,6 +237,7 @@ class Slots(Way):
         ]
         for key in ripe:
             if self.room <= 0:
+                self._want()
                 return key != ripe[0]
             self._cut(key, now_us)
         return bool(ripe)

@@ -90,6 +90,58 @@ def test_work_is_dealt_out_evenly_and_only_so_deep() -> None:
     assert play.sent() == [("tcp://101", 5, 0)]
 
 
+def test_a_way_that_found_no_room_gets_the_next_place() -> None:
+    play = Play(ready(0))
+    first, second = play.submit(DEPTH)
+    play.sent()
+    assert play.pool.room_for(play.other, DEPTH) == 0
+    play.pool.want(play.other)
+    play.pool.want(play.way)
+    play.pool.take(100, first, 0)
+    assert (play.pool.room_for(play.way, DEPTH), play.pool.room_for(play.other, DEPTH)) == (0, 1)
+    (third,) = play.submit(1, play.other)
+    play.sent()
+    play.pool.take(100, second, 0)
+    # Now the other one has more under way.
+    play.pool.want(play.other)
+    play.pool.want(play.way)
+    assert (play.pool.room_for(play.way, DEPTH), play.pool.room_for(play.other, DEPTH)) == (1, 0)
+    play.pool.take(100, third, 0)
+    assert (play.pool.room_for(play.way, DEPTH), play.pool.room_for(play.other, DEPTH)) == (1, 2), (
+        "with as much, who asked first"
+    )
+
+
+def test_of_two_with_as_much_under_way_the_first_to_ask_is_first() -> None:
+    play = Play(ready(0))
+    third = way(play.pool)
+    items = play.submit(DEPTH, third)
+    play.sent()
+    play.pool.want(play.other)
+    play.pool.want(play.way)
+    play.pool.want(play.other)  # again, in the same turn: it keeps its place
+    play.pool.take(100, items[0], 0)
+    assert (play.pool.room_for(play.way, DEPTH), play.pool.room_for(play.other, DEPTH)) == (0, 1)
+    play.submit(1, play.other)
+    play.sent()
+    play.pool.want(play.way)
+    play.pool.take(100, items[1], 0)
+    assert (play.pool.room_for(play.way, DEPTH), play.pool.room_for(third, DEPTH)) == (1, 0)
+
+
+def test_what_was_wanted_is_forgotten_when_it_is_not_said_again() -> None:
+    play = Play(ready(0))
+    (item, _) = play.submit(DEPTH)
+    play.sent()
+    play.pool.want(play.other)
+    play.pool.take(100, item, 0)
+    assert play.pool.room_for(play.way, DEPTH) == 0
+    play.pool.send(play.now_us)
+    assert play.pool.room_for(play.way, DEPTH) == 0, "its unit may not have had its turn yet"
+    play.pool.send(play.now_us)
+    assert play.pool.room_for(play.way, DEPTH) == 1
+
+
 def test_nothing_goes_out_without_slots() -> None:
     play = Play()
     play.submit(2)
