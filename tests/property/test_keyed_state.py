@@ -126,6 +126,7 @@ MOVES = st.one_of(
     st.tuples(st.just("turn")),
     st.tuples(st.just("marker")),
     st.tuples(st.just("restart")),
+    st.tuples(st.just("rest")),
 )
 
 
@@ -137,6 +138,8 @@ def test_the_log_gives_the_state_at_each_marker(notes_fresh: bool, moves: list[A
     for now_us, (move, *rest) in enumerate(moves):
         if move == "turn":
             log.copier.turn(now_us)
+        elif move == "rest":
+            log.copier.rests_until_us = now_us + 5
         elif move in ("marker", "restart"):
             getattr(log, move)()
         else:
@@ -159,6 +162,24 @@ def test_the_log_stays_bounded(notes_fresh: bool, turns: int, epochs: int) -> No
         depths.append(len(log.chain))
     assert max(depths) <= epochs, "however many epochs there are"
     assert max(depths) > 2, "and it was written in slices"
+
+
+def test_before_a_move_only_changes_are_written() -> None:
+    kept = Kept()
+    copier = Copier(kept, 100)
+    for i in range(1_000):
+        kept.put(0, (f"k{i}", i))
+    copier.capture()
+
+    def weight(now_us: int) -> int:
+        kept.put(0, ("k1", 1))
+        copier.turn(now_us)
+        return sum(map(len, copier.capture()[1].pieces))
+
+    walking = weight(0)
+    copier.rests_until_us = 2
+    assert weight(1) < walking / 10
+    assert weight(2) == pytest.approx(walking, rel=0.1), "and the walk goes on afterwards"
 
 
 def test_a_turn_writes_a_slice_and_a_marker_what_is_left() -> None:

@@ -7,9 +7,10 @@ moves behind an epoch marker, n, of which every step can be lost:
 ==========  =====================================  ===========================================  ==========
 move        event                                  commands                                     next
 ==========  =====================================  ===========================================  ==========
-none        a column is on the wrong worker        Prepare(commit m) to the new owner           PREPARING
+none        a column is on the wrong worker        Prepare(commit m) to the new owner, Depart   PREPARING
+                                                   to the old one
 PREPARING   Prepared(m), m is not the last commit  Prepare(the last commit): what is missing,   PREPARING
-                                                   a few times
+                                                   a few times; Depart
 PREPARING   Prepared, no epoch is under way        Hold(n), the next one, to the old owner      HOLDING
 HOLDING     Holding(n)                             BeginEpoch(n) to all                         MARKED
 MARKED      CommitRecorded(n)                      the placement changes; Commit(n) to all,     RELEASING
@@ -110,7 +111,7 @@ class Move:
     loaded_bytes: int = 0
 
 
-Order = tuple[int, m.Prepare | m.Hold | m.Reroute | m.Release]
+Order = tuple[int, m.Prepare | m.Depart | m.Hold | m.Reroute | m.Release]
 """To which worker, and what."""
 
 
@@ -237,21 +238,22 @@ class Rescaling:
             self._number += 1
             column, new = found
             self.move = Move(self._number, column, self._plan.worker_of(column), new, now_us, asked_epoch=committed)
-            return [self._prepare(self.move, stored)]
+            return self._prepare(self.move, stored)
         move = self.move
         if move.step is not Step.PREPARING or move.prepared_epoch < move.asked_epoch:
             return []
         if move.prepared_epoch < committed and move.rounds < ROUNDS_MAX:
             move.asked_epoch, move.rounds = committed, move.rounds + 1
-            return [self._prepare(move, stored)]
+            return self._prepare(move, stored)
         if pending:
             return []
         move.step, move.epoch = Step.HOLDING, committed + 1
         return [(move.old, m.Hold(move=move.number, epoch=move.epoch, column=move.column))]
 
-    def _prepare(self, move: Move, stored: Mapping[InstanceId, list[m.Stored]]) -> Order:
+    def _prepare(self, move: Move, stored: Mapping[InstanceId, list[m.Stored]]) -> list[Order]:
         snapshots = [each for key in sorted(self.of_column(move.column)) for each in stored.get(key, ())]
-        return move.new, m.Prepare(move=move.number, epoch=move.asked_epoch, snapshots=snapshots)
+        prepare = m.Prepare(move=move.number, epoch=move.asked_epoch, snapshots=snapshots)
+        return [(move.new, prepare), (move.old, m.Depart(move=move.number, column=move.column))]
 
     def on_prepared(self, message: m.Prepared) -> None:
         """The new owner has loaded what it was told to."""

@@ -253,7 +253,7 @@ class Share:
                 found = self._units.get((unit_id, instance))
                 if found is not None:
                     calibrate(found, self._pool, records)
-            case m.Prepare() | m.Hold() | m.Reroute() | m.Release():
+            case m.Prepare() | m.Depart() | m.Hold() | m.Reroute() | m.Release():
                 self.moves.on_driver(message)
             case m.GroupEnded(group=group):
                 self._pool.on_group_ended(group)

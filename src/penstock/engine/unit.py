@@ -277,6 +277,11 @@ class Unit:
         self._holds, self.held_us = holds, self.held_us if holds else 0
         self.bell.rung = True
 
+    def rest_walk(self, until_us: int) -> None:
+        """Write only what changes of the state until then."""
+        if self._copier is not None:
+            self._copier.rests_until_us = until_us
+
     def _capture(self, counters: list[OpCounters], before: int) -> Capture:
         """Take what the marker finds."""
         depth, state = self._copier.capture() if self._copier is not None else (0, None)

@@ -304,6 +304,13 @@ class Prepare(_Message, kw_only=True):
     """Not a column: key groups are to go to another instance."""
 
 
+class Depart(_Message, kw_only=True):
+    """A column is about to move away from here: its snapshots hold what changes, and no walk through the rest."""
+
+    move: int
+    column: int
+
+
 class Hold(_Message, kw_only=True):
     """Take nothing behind the marker of ``epoch`` in a column, which comes only when this is confirmed; -1: go on."""
 
@@ -413,6 +420,7 @@ ToWorker = (
     | Calibrate
     | GroupEnded
     | Prepare
+    | Depart
     | Hold
     | Reroute
     | Release

@@ -73,6 +73,11 @@ def test_a_worker_that_joins_gets_nothing_to_run_and_what_it_is_to_load() -> Non
     assert [(each.unit, each.instance) for each in prepare.snapshots] == [(READ, 0), (COUNT, 0)]
 
 
+def test_the_old_owner_writes_little_while_the_new_one_loads() -> None:
+    driver = grown()
+    assert (0, m.Depart(move=1, column=0)) in sent(driver.register(1, order=1))
+
+
 def test_the_marker_is_not_sent_before_the_old_owner_holds() -> None:
     driver = grown()
     assert without_alive(to(driver, Step.HOLDING)) == [(0, m.Hold(move=1, epoch=2, column=0))]

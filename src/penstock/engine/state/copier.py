@@ -15,6 +15,8 @@ a marker                    what has changed and is not written, so that the log
                             and, if few turns came, a larger slice of key groups
 the walk through all        the snapshots before the one in whose time it began are not needed from the next marker on
 groups ends
+the instance is about to    only changes: a new owner has loaded the rest
+move, a turn
 the instance is restored    nothing; the log goes on, and a new walk begins
 =========================  ==========================================================================================
 
@@ -61,10 +63,12 @@ class Copier:
     ----------
     due_us : int
         When there may be something to write, if a turn comes then.
+    rests_until_us : int
+        Until then nothing but changes is written: the walk rests, and the log grows by a snapshot an epoch.
     """
 
     def __init__(self, operator: StatefulOperator, slice_entries: int = SLICE_ENTRIES) -> None:
-        self.due_us = 0
+        self.due_us = self.rests_until_us = 0
         self._operator = operator
         self._slice = slice_entries
         self._pieces: list[bytes] = []
@@ -91,6 +95,8 @@ class Copier:
         changes = self._state.changes
         if changes >= self._slice:
             self._pieces.append(self._state.flush(max(self._slice, changes // _TURNS_BEHIND)))
+        if now_us < self.rests_until_us:
+            self._left = 0
         if self._left > 0:
             self._left -= self._refresh(self._slice)
 

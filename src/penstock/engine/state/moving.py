@@ -10,6 +10,7 @@ new         Prepare                                  snapshots of instances with
                                                      turn; what is loaded already is not loaded again. Then Prepared
 new         Rollback                                 the operator becomes the instance's; only what was written since
                                                      Prepared is read back
+old         Depart                                   snapshots of the column have only what changes, for a while
 old         Hold(n)                                  the next marker is the last thing that the column's instances take;
                                                      Holding
 old         Hold(-1), or Rollback                    they go on
@@ -48,6 +49,8 @@ TURN_US = 4_000
 """Time between two turns that load or give back."""
 WORK_US = 1_000
 """How long such a turn takes, about."""
+REST_US = 10_000_000
+"""So long after it was last told of a move the old owner does not walk through its state, whatever comes of it."""
 BURIED_ENTRIES = 200
 """Entries that are given back between two looks at the clock."""
 
@@ -138,13 +141,17 @@ class Moves:
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
-    def on_driver(self, message: m.Prepare | m.Hold | m.Reroute | m.Release) -> None:
+    def on_driver(self, message: m.Prepare | m.Depart | m.Hold | m.Reroute | m.Release) -> None:
         """Do, or begin, what a move asks of this worker."""
         share = self._share
         match message:
             case m.Prepare():
                 self._asked = message
                 self._plan_loading(message)
+                if (shift := message.shift) is not None:
+                    self._rest({(shift.unit, shift.old), (shift.unit, shift.new)})
+            case m.Depart(column=column):
+                self._rest({(unit.spec.id, column) for unit in share.units})
             case m.Hold(move=move, epoch=epoch, column=column):
                 for unit in share.units:
                     unit.hold(holds=unit.instance == column)
@@ -166,6 +173,13 @@ class Moves:
                             self._buried.append(unit.chain.stateful.state)
                 who = share.worker, share.incarnation
                 share.tell(m.Released(worker=who[0], incarnation=who[1], move=move, held_us=held_us))
+
+    def _rest(self, instances: Collection[InstanceId]) -> None:
+        """Have what is written between the last loading and the marker be little: it is read in the pause."""
+        until_us = self._clock_ns() // 1000 + REST_US
+        for unit in self._share.units:
+            if (unit.spec.id, unit.instance) in instances:
+                unit.rest_walk(until_us)
 
     def call_off(self, epoch: int) -> None:
         """Everyone rolls back to ``epoch``: who holds, and is not built anew, goes on; nothing more is loaded.
