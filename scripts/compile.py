@@ -51,7 +51,8 @@ def build(files: list[str], directory: str) -> None:
     # Higher levels take twice as long to compile and are no faster here.
     modules = mypycify([*flags, *files], opt_level="1", debug_level="0", group_name="penstock", target_dir=directory)
     command = build_ext(Distribution({"name": "penstock", "ext_modules": modules, "package_dir": {"": "."}}))
-    command.inplace, command.build_temp, command.parallel = True, f"{directory}/objects", os.cpu_count()
+    command.build_temp, command.build_lib = f"{directory}/objects", f"{directory}/libraries"
+    command.inplace, command.parallel = True, os.cpu_count()
     command.ensure_finalized()
     command.run()
 

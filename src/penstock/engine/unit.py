@@ -110,7 +110,7 @@ class Unit:
         self._pool = pool
         self._span, self._shedding = Span(), Shedding.of(spec, plan)
         stateful = chain.stateful
-        self._copier = Copier(stateful, plan.options.state_slice) if stateful is not None else None
+        self.copier = Copier(stateful, plan.options.state_slice) if stateful is not None else None
         self._clock_ns = clock_ns
         self._work_us = plan.options.block_work_us
         self._block_bytes = plan.options.block_bytes
@@ -145,8 +145,8 @@ class Unit:
         worked = self._release(now_us) if self.line.entries else False
         if self._ending or self.held_us or self.finished:
             return worked
-        if self._copier is not None and now_us >= self._copier.due_us:
-            self._copier.turn(now_us)
+        if self.copier is not None and now_us >= self.copier.due_us:
+            self.copier.turn(now_us)
         marker = self.times.end if self.times.is_over else self.input.marker(now_us)
         if marker is not None:
             self._take_marker(*marker, now_us)
@@ -277,14 +277,9 @@ class Unit:
         self._holds, self.held_us = holds, self.held_us if holds else 0
         self.bell.rung = True
 
-    def rest_walk(self, until_us: int) -> None:
-        """Write only what changes of the state until then."""
-        if self._copier is not None:
-            self._copier.rests_until_us = until_us
-
     def _capture(self, counters: list[OpCounters], before: int) -> Capture:
         """Take what the marker finds."""
-        depth, state = self._copier.capture() if self._copier is not None else (0, None)
+        depth, state = self.copier.capture() if self.copier is not None else (0, None)
         return Capture(depth, state, self.input.states(), self.input.positions(), counters, before)
 
     def _let_marker_out(self, marker: Marker) -> None:
@@ -459,8 +454,8 @@ class Unit:
         """Go on from the last of these snapshots."""
         last = snapshots[-1]
         self.chain.restore(snapshots)
-        if self._copier is not None:
-            self._copier.restored(last.depth + 1)
+        if self.copier is not None:
+            self.copier.restored(last.depth + 1)
         self.input.restore(snapshots)
         self.exchanges.restore(last.alternatives)
         told = self.times.restore(last)

@@ -178,8 +178,8 @@ class Moves:
         """Have what is written between the last loading and the marker be little: it is read in the pause."""
         until_us = self._clock_ns() // 1000 + REST_US
         for unit in self._share.units:
-            if (unit.spec.id, unit.instance) in instances:
-                unit.rest_walk(until_us)
+            if (unit.spec.id, unit.instance) in instances and unit.copier is not None:
+                unit.copier.rests_until_us = until_us
 
     def call_off(self, epoch: int) -> None:
         """Everyone rolls back to ``epoch``: who holds, and is not built anew, goes on; nothing more is loaded.
