@@ -69,9 +69,9 @@ class Readers(Input):
         self.rhythm = Rhythm(self._linger_us)
         """That of all sources of the worker."""
         self._cut_us = 0
+        """When stretches were last cut."""
         self.is_ripe = False
         """Whether a stretch could have been cut when that was last asked, if there was room for it."""
-        """When stretches were last cut."""
         self._cuts: dict[int, int] = {}
         """By partition: when, among all cuts, it had its last one."""
         self._cut = 0
@@ -149,6 +149,7 @@ class Readers(Input):
 
     def stretches(self, now_us: int, records_max: int, interval_us: int, slots: int, room: int) -> list[Stretch]:
         """Cut what is due into at most ``room`` stretches, shared out over the slots; they are not read here."""
+        self.is_ripe = False
         if self._paused:
             return []
         due = {partition: reader.due_records(now_us) or 0 for partition, reader in self.readers.items()}

@@ -36,6 +36,8 @@ class Way(ABC):
     until: int | None
     numbers: tuple[int, ...] = ()
     """The replicas that compute it, if they do."""
+    is_whole: bool = False
+    """Whether one of its micro-batches costs about the same for few records and for many."""
 
     @property
     def away(self) -> Range:

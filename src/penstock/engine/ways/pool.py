@@ -78,6 +78,16 @@ class Known:
     built: set[Built] = field(default_factory=set)
     asked_us: int = 0
 
+    def has_room_for(self, way: Way) -> bool:
+        """Whether it takes another micro-batch of a way now.
+
+        One that would cost the same with more records does not wait behind another such: it gathers meanwhile. It does
+        wait behind others, for a slot that they share may never be empty.
+        """
+        if way.is_whole and any(each.way.is_whole for each in self.work.values()):
+            return False
+        return len(self.work) < DEPTH
+
 
 class SlotPool:
     """Gives micro-batches to slots."""
@@ -112,11 +122,11 @@ class SlotPool:
     @property
     def room(self) -> int:
         """How many more micro-batches can be given out now."""
-        return self._places(DEPTH)
+        return sum(DEPTH - len(each.work) for each in self.used()) - len(self._unsent)
 
-    def room_for(self, way: Way, depth: int) -> int:
-        """How many more a way can give out now, where a slot may have so many and others want places too."""
-        places = self._places(depth)
+    def room_for(self, way: Way) -> int:
+        """How many more a way can give out now, where others want places too."""
+        places = self.room
         if places > 0 and self._wanting:
             mine, before = self._under_way(way), way in self._wanting
             for other in self._wanting:
@@ -125,14 +135,14 @@ class SlotPool:
                     continue
                 theirs = self._under_way(other)
                 places -= theirs < mine or (theirs == mine and (before or way not in self._wanting))
+        if way.is_whole:
+            whole = sum(each.way.is_whole for each in self._unsent)
+            places = min(places, sum(each.has_room_for(way) for each in self.used()) - whole)
         return places
 
     def want(self, way: Way) -> None:
         """Take note that a way has something to give and found no room; that holds for this turn and the next."""
         self._wanting[way] = self._turn
-
-    def _places(self, depth: int) -> int:
-        return sum(max(0, depth - len(each.work)) for each in self.used()) - len(self._unsent)
 
     def _under_way(self, way: Way) -> int:
         at_slots = sum(work.way is way for each in self._known.values() for work in each.work.values())

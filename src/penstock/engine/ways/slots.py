@@ -12,7 +12,7 @@ from penstock.engine.event_time import Origin
 from penstock.engine.inputs.readers import Readers
 from penstock.engine.line import Item, Line, Range, Result, Sides
 from penstock.engine.ways.base import Way
-from penstock.engine.ways.pool import DEPTH, Known, SlotPool, Work
+from penstock.engine.ways.pool import Known, SlotPool, Work
 from penstock.metrics.times import later
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
@@ -105,9 +105,7 @@ class Slots(Way):
         # Of slow operations even the first micro-batch must not be so large that its slot is given up for lost.
         fitting = int(1000 * ITEM_WORK_US / record_ns) if record_ns > 0.0 else _FIRST_ITEM_RECORDS
         self.records_max = ITEM_RECORDS_MAX if is_whole else max(1, min(fitting, _FIRST_ITEM_RECORDS))
-        self._is_whole = is_whole
-        # One that waits at a slot could have grown instead.
-        self._depth = 1 if is_whole else DEPTH
+        self.is_whole = is_whole
         self._gathering: dict[tuple[int, int], Gathering] = {}
         """By input, and lane where they are kept apart."""
         self._pool = pool
@@ -140,7 +138,7 @@ class Slots(Way):
     @property
     def room(self) -> int:
         """How many micro-batches may be cut now: what slots can take, while results do not pile up."""
-        return min(self._pool.room_for(self, self._depth), self._line_room)
+        return min(self._pool.room_for(self), self._line_room)
 
     @property
     def _line_room(self) -> int:
@@ -297,12 +295,12 @@ class Slots(Way):
     def adapt(self, switch: Switch) -> bool:
         if switch.replicas or switch.range != self.range:
             return False
-        self.interval_us = max(switch.interval_us, WHOLE_INTERVAL_US) if self._is_whole else switch.interval_us
+        self.interval_us = max(switch.interval_us, WHOLE_INTERVAL_US) if self.is_whole else switch.interval_us
         return True
 
     def choose(self, item: Item, now_us: int) -> Known | None:
         del item, now_us
-        free = [each for each in self._pool.used() if len(each.work) < self._depth]
+        free = [each for each in self._pool.used() if each.has_room_for(self)]
         return min(free, key=lambda each: (len(each.work), each.ready.slot)) if free else None
 
     def on_result(self, item: Item, result: Result, number: int = 0) -> None:
@@ -312,7 +310,7 @@ class Slots(Way):
         if not self._keeps_payloads:
             item.payload = None
         item.size_bytes = result.size_bytes
-        if self._is_whole:
+        if self.is_whole:
             return
         count, took_us = item.count, max(1, result.done.done_us - result.done.began_us)
         fitting = count * self._item_bytes // max(1, item.size_bytes)

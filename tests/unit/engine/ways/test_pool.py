@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
+
+import pytest
+
 from penstock.engine.event_time import Origin
 from penstock.engine.line import Item, Line, Range
 from penstock.engine.ways.pool import DEPTH, LOST_US, MISSED_US, SlotPool, Work
@@ -20,8 +24,8 @@ def ready(slot: int, group: int = 1, incarnation: int | None = None, holds: list
     return s.Ready(group=group, slot=slot, incarnation=number, endpoint=f"tcp://{number}", holds=holds or [])
 
 
-def way(pool: SlotPool) -> Slots:
-    return Slots(Range(0, 1), 1000, pool, Line(), Schema.parse("n bigint"), (0, 0))
+def way(pool: SlotPool, *, is_whole: bool = False) -> Slots:
+    return Slots(Range(0, 1), 1000, pool, Line(), Schema.parse("n bigint"), (0, 0), is_whole=is_whole)
 
 
 def work(pool: SlotPool, of: Slots, payload: bytes | None = None) -> Work:
@@ -94,22 +98,20 @@ def test_a_way_that_found_no_room_gets_the_next_place() -> None:
     play = Play(ready(0))
     first, second = play.submit(DEPTH)
     play.sent()
-    assert play.pool.room_for(play.other, DEPTH) == 0
+    assert play.pool.room_for(play.other) == 0
     play.pool.want(play.other)
     play.pool.want(play.way)
     play.pool.take(100, first, 0)
-    assert (play.pool.room_for(play.way, DEPTH), play.pool.room_for(play.other, DEPTH)) == (0, 1)
+    assert (play.pool.room_for(play.way), play.pool.room_for(play.other)) == (0, 1)
     (third,) = play.submit(1, play.other)
     play.sent()
     play.pool.take(100, second, 0)
     # Now the other one has more under way.
     play.pool.want(play.other)
     play.pool.want(play.way)
-    assert (play.pool.room_for(play.way, DEPTH), play.pool.room_for(play.other, DEPTH)) == (1, 0)
+    assert (play.pool.room_for(play.way), play.pool.room_for(play.other)) == (1, 0)
     play.pool.take(100, third, 0)
-    assert (play.pool.room_for(play.way, DEPTH), play.pool.room_for(play.other, DEPTH)) == (1, 2), (
-        "with as much, who asked first"
-    )
+    assert (play.pool.room_for(play.way), play.pool.room_for(play.other)) == (1, 2), "with as much, who asked first"
 
 
 def test_of_two_with_as_much_under_way_the_first_to_ask_is_first() -> None:
@@ -121,12 +123,12 @@ def test_of_two_with_as_much_under_way_the_first_to_ask_is_first() -> None:
     play.pool.want(play.way)
     play.pool.want(play.other)  # again, in the same turn: it keeps its place
     play.pool.take(100, items[0], 0)
-    assert (play.pool.room_for(play.way, DEPTH), play.pool.room_for(play.other, DEPTH)) == (0, 1)
+    assert (play.pool.room_for(play.way), play.pool.room_for(play.other)) == (0, 1)
     play.submit(1, play.other)
     play.sent()
     play.pool.want(play.way)
     play.pool.take(100, items[1], 0)
-    assert (play.pool.room_for(play.way, DEPTH), play.pool.room_for(third, DEPTH)) == (1, 0)
+    assert (play.pool.room_for(play.way), play.pool.room_for(third)) == (1, 0)
 
 
 def test_what_was_wanted_is_forgotten_when_it_is_not_said_again() -> None:
@@ -135,11 +137,46 @@ def test_what_was_wanted_is_forgotten_when_it_is_not_said_again() -> None:
     play.sent()
     play.pool.want(play.other)
     play.pool.take(100, item, 0)
-    assert play.pool.room_for(play.way, DEPTH) == 0
+    assert play.pool.room_for(play.way) == 0
     play.pool.send(play.now_us)
-    assert play.pool.room_for(play.way, DEPTH) == 0, "its unit may not have had its turn yet"
+    assert play.pool.room_for(play.way) == 0, "its unit may not have had its turn yet"
     play.pool.send(play.now_us)
-    assert play.pool.room_for(play.way, DEPTH) == 1
+    assert play.pool.room_for(play.way) == 1
+
+
+@pytest.mark.parametrize("results", [1, 2])
+@pytest.mark.parametrize("slots", [1, 2, 4])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_way_of_whole_micro_batches_has_its_share_under_overload(slots: int, results: int, first: bool) -> None:
+    play = Play(*(ready(each) for each in range(slots)))
+    whole = way(play.pool, is_whole=True)
+    ways = [whole, play.way] if first else [play.way, whole]
+    done = dict.fromkeys(ways, 0)
+    at_slots: deque[tuple[int, Work]] = deque()
+    for _ in range(400):
+        for each in ways:  # both have something to give in every turn
+            if (room := play.pool.room_for(each)) <= 0:
+                play.pool.want(each)
+            for item in play.submit(max(0, room), each):
+                at_slots.append((item, play.works[item]))
+        play.pool.send(play.now_us)
+        for _ in range(min(results, len(at_slots))):
+            item, of = at_slots.popleft()
+            assert play.pool.take(of.do.slot, item, 0) is not None
+            done[of.way] += 1
+        per_slot = [sum(one.way is whole and one.do.slot == slot for _, one in at_slots) for slot in range(100, 104)]
+        assert max(per_slot) <= 1
+    assert done[whole] >= 100
+
+
+def test_micro_batches_that_would_cost_the_same_with_more_do_not_wait_behind_each_other() -> None:
+    play = Play(ready(0))
+    one, two = way(play.pool, is_whole=True), way(play.pool, is_whole=True)
+    (item,) = play.submit(1, one)
+    play.sent()
+    assert (play.pool.room_for(one), play.pool.room_for(two), play.pool.room_for(play.way)) == (0, 0, 1)
+    play.pool.take(100, item, 0)
+    assert (play.pool.room_for(one), play.pool.room_for(two), play.pool.room_for(play.way)) == (1, 1, 2)
 
 
 def test_nothing_goes_out_without_slots() -> None:
