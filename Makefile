@@ -18,10 +18,10 @@ $(STAMP): requirements.lock pyproject.toml bench/pyproject.toml scripts/setup.sh
 compile: setup ## what runs in every turn of a worker, again after a change of it; until then its sources run
 	$(BIN)/python scripts/compile.py
 
-demo: setup ## a burst through a pipeline that changes form by itself, on an embedded Spark
+demo: setup compile ## a burst through a pipeline that changes form by itself, on an embedded Spark
 	$(BIN)/penstock demo
 
-test: setup ## lint, types, and every test, those on real Spark included; PROCESSES of them side by side
+test: setup compile ## lint, types, and every test, those on real Spark included; PROCESSES of them side by side
 	$(MAKE) --no-print-directory lint
 	sh scripts/servers.sh
 	-$(MAKE) --no-print-directory $(ARCHIVE)

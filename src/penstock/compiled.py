@@ -21,25 +21,40 @@ LIBRARY = "penstock__mypyc"
 MANIFEST = "compiled.txt"
 """In the package: what the library was made of, as `state` says it."""
 PACKAGES = ("dataset", "engine", "metrics")
+BESIDE = ("protocol", "operators", "pipeline", "types", "connectors/base.py", "errors.py")
+"""What compiled modules use. The types of its members are in their code, so a change of it makes them out of date."""
 _INTERPRETED = b"msgspec.Struct"
 """Modules that define such classes are not compiled: msgspec reads the types of their members, which are gone then."""
 
 
-def sources(package: Path) -> Iterator[tuple[Path, bytes]]:
-    """Yield the modules that are compiled, and their text."""
-    for each in PACKAGES:
-        for path in sorted((package / each).rglob("*.py")):
-            text = path.read_bytes()
-            if path.name != "__init__.py" and _INTERPRETED not in text:
-                yield path, text
+def sources(package: Path) -> Iterator[Path]:
+    """Yield the modules that are compiled."""
+    for path in _modules(package, PACKAGES):
+        if path.name != "__init__.py" and _INTERPRETED not in path.read_bytes():
+            yield path
+
+
+def _modules(package: Path, names: Sequence[str]) -> Iterator[Path]:
+    for name in names:
+        yield from [package / name] if name.endswith(".py") else sorted((package / name).rglob("*.py"))
 
 
 def state(package: Path) -> str:
-    """Say in a number what the sources are."""
+    """Say in a number what the sources are, and what they use."""
     number = 0
-    for path, text in sources(package):
-        number = crc32(text, crc32(path.relative_to(package).as_posix().encode(), number))
+    for path in _modules(package, (*PACKAGES, *BESIDE)):
+        number = crc32(path.read_bytes(), crc32(path.relative_to(package).as_posix().encode(), number))
     return f"{number:08x}"
+
+
+def are_there(package: Path) -> bool:
+    """Whether there are compiled modules for this Python, all of them or some."""
+    return any(_libraries(package))
+
+
+def _libraries(package: Path) -> Iterator[Path]:
+    for each in PACKAGES:
+        yield from (package / each).rglob(f"*{EXTENSION_SUFFIXES[0]}")
 
 
 def are_current(package: Path) -> bool:
@@ -78,7 +93,5 @@ def use_sources() -> None:
 def choose() -> None:
     """Called by the package, before anything of it is imported."""
     package = Path(__file__).parent
-    if not any((package / "engine").glob(f"unit{EXTENSION_SUFFIXES[0]}")):
-        return
-    if os.environ.get(VARIABLE) == "0" or not are_current(package):
+    if are_there(package) and (os.environ.get(VARIABLE) == "0" or not are_current(package)):
         use_sources()

@@ -65,7 +65,9 @@ class SourceBatch:
     follows: bool = True
 
     def __post_init__(self) -> None:
-        self.rows = self.rows if type(self.rows) is list else list(self.rows)  # what is compiled takes nothing else
+        # What is compiled takes nothing but these types.
+        self.rows = self.rows if type(self.rows) is list else list(self.rows)
+        self.due_us, self.follows = int(self.due_us), bool(self.follows)
 
 
 @dataclass(slots=True)
@@ -339,10 +341,7 @@ class SinkWriter(ABC):
         """Make everything written so far durable, but not visible, under ``epoch``."""
 
     def uploads(self) -> list[Callable[[], None]]:
-        """Take what is left to do until what was prepared is durable, if that is slow.
-
-        It is done in another thread, before the snapshot is stored and so before the epoch can be committed.
-        """
+        """Take what makes the prepared output durable, if that is slow: a thread does it before the epoch's commit."""
         return []
 
     @property

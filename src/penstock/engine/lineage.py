@@ -56,10 +56,8 @@ def source_behind(plan: Plan, edge: EdgeSpec) -> UnitSpec | None:
 def read_place(reader: SourceReader, runs: Sequence[Run]) -> SourceColumns:
     """Read runs of a partition as one batch of columns; with when the oldest record was due."""
     parts = [reader.read(run) for run in runs]
-    if len(parts) == 1:
-        return parts[0]
-    dues = [part.due_us for part in parts if part.due_us]
-    return SourceColumns(pa.concat_batches([part.columns for part in parts]), min(dues, default=0))
+    columns = parts[0].columns if len(parts) == 1 else pa.concat_batches([part.columns for part in parts])
+    return SourceColumns(columns, min((int(part.due_us) for part in parts if part.due_us), default=0))
 
 
 class Lineage:

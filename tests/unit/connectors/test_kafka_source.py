@@ -222,6 +222,16 @@ def test_a_name_that_is_not_known_is_waited_for_once_a_broker_has_answered(kafka
     found += drain(reader, 3)
     reader.close()
     assert found == [(0, n) for n in range(6)]
+    # A process that begins while the name is gone has heard of nobody; the driver has.
+    anew = ps.kafka(kafka_server.servers, topic).source().reader(0, 1, 0)
+    anew._joined().troubles.note(unknown)
+    assert drain(anew, 6) == found
+    anew.close()
+    ranges = ps.kafka(kafka_server.servers, topic).source().reader(0, 1, 0)._open_ranges()
+    ranges._troubles.note(unknown)
+    assert len(ranges.read(0, 0, 6, 6)) == 6
+    assert not ranges._troubles.latest
+    ranges.close()
     never = access.Troubles()
     never.note(unknown)
     with pytest.raises(KafkaFailed, match="Failed to resolve"):

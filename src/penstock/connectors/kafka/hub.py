@@ -71,7 +71,7 @@ class Hub:
         self._topic = topic
         self._topic_id = topic_id
         self._isolation = isolation
-        self.troubles = Troubles()
+        self.troubles = Troubles(was_reached=True)  # by the driver, when it checked
         self._consumer = access.consumer(
             self.troubles,
             **{

@@ -57,7 +57,7 @@ class ImmediateWriter(SinkWriter):
         self._in_flight: dict[int, Entry] = {}
         self._sent = 0
         self._failure: PenstockError | None = None
-        self._troubles = Troubles()
+        self._troubles = Troubles(was_reached=True)  # by the driver, when it checked
         self._producer: Producer = access.producer(
             self._troubles,
             **{

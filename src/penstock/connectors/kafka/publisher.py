@@ -183,7 +183,7 @@ class Publisher:
         self._since = since
         self._changed = threading.Condition()
         self._stopping = False
-        self._troubles = Troubles()
+        self._troubles = Troubles(was_reached=True)  # by the driver, when it checked
         self._producer: Producer | None = None
         self._refused: Any = None
         self._written = 0

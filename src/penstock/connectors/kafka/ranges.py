@@ -28,7 +28,7 @@ class Ranges:
     def __init__(self, access: Access, topic: str, isolation: str) -> None:
         self._access = access
         self._topic = topic
-        self._troubles = Troubles()
+        self._troubles = Troubles(was_reached=True)  # by the driver, when it checked
         self._consumer = access.consumer(
             self._troubles,
             **{
@@ -63,6 +63,7 @@ class Ranges:
                     raise self._access.failed(f"{what}: {self._troubles.latest or 'no answer'}.")
                 continue
             deadline = time.monotonic() + WAIT_S
+            self._troubles.passed()
             for message in (arrived, *(self._consumer.consume(min(left - 1, TAKE_RECORDS), 0) if left > 1 else ())):
                 if message.error() is not None:
                     if self._is_end(message, partition, first, end):

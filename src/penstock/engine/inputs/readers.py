@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -46,7 +47,8 @@ class Readers(Input):
         self.dropped = ErrorCounts()
         """What the unit has dropped of it."""
         self.turns = len(self.readers)
-        self._partitions = list(self.readers.items())
+        self._partitions: list[tuple[int, Any]] = list(self.readers.items())
+        """The same; a connector of somebody else's may answer with a float or one of NumPy's numbers."""
         self._idle_us = plan.options.idle_us
         self._linger_us = plan.options.linger_us
         self._epoch: int | None = None
@@ -152,8 +154,8 @@ class Readers(Input):
         self.is_ripe = False
         if self._paused:
             return []
-        due = {partition: reader.due_records(now_us) or 0 for partition, reader in self.readers.items()}
-        self._ended = not any(due.values()) and all(r.wake_us(now_us) is None for r in self.readers.values())
+        due = {partition: int(reader.due_records(now_us) or 0) for partition, reader in self._partitions}
+        self._ended = not any(due.values()) and all(r.wake_us(now_us) is None for _, r in self._partitions)
         is_full = any(records >= records_max for records in due.values())
         self.is_ripe = any(due.values()) and (is_full or now_us - self._cut_us >= interval_us)
         if room <= 0 or not self.is_ripe:
@@ -203,7 +205,7 @@ class Readers(Input):
             return ()
         changes, clock_us = [], now_us - self._stalled_us
         soonest_us = clock_us + self._idle_us
-        wakes = {partition: reader.wake_us(now_us) for partition, reader in self.readers.items()}
+        wakes = {partition: reader.wake_us(now_us) for partition, reader in self._partitions}
         if all(wake_us is None for wake_us in wakes.values()):
             return ()  # the end follows, which says more: what is held behind is to leave before nobody waits for it
         for partition, wake_us in wakes.items():
@@ -253,7 +255,7 @@ class Readers(Input):
         for _, reader in self._partitions:
             wake_us = reader.wake_us(now_us)
             if wake_us is not None and wake_us < due_us:
-                due_us = wake_us
+                due_us = int(wake_us)
         if due_us == NEVER_US:
             due_us = now_us
         not_before_us = self._not_before_us
@@ -275,13 +277,13 @@ class Readers(Input):
     # --- snapshots and figures ----------------------------------------------------------------------------------------
 
     def waiting_records(self, now_us: int) -> int:
-        return sum(reader.backlog_records(now_us) for reader in self.readers.values())
+        return sum(int(reader.backlog_records(now_us)) for _, reader in self._partitions)
 
     def arrived_records(self, now_us: int) -> int:
-        return sum(reader.offset for reader in self.readers.values()) + self.waiting_records(now_us)
+        return sum(self.offsets().values()) + self.waiting_records(now_us)
 
     def offsets(self) -> dict[int, int]:
-        return {partition: reader.offset for partition, reader in self.readers.items()}
+        return {partition: int(reader.offset) for partition, reader in self._partitions}
 
     def positions(self) -> dict[int, Position]:
         positions = {partition: reader.position() for partition, reader in self.readers.items()}
