@@ -19,7 +19,7 @@ from penstock.connectors.base import Position, Run, Source, SourceBatch, Spot
 from penstock.connectors.lines_reader import SCHEMA, LinesReader, files_in
 from penstock.connectors.ports import bound, check_free, family_of
 from penstock.connectors.spool import Spool, SpoolFull, check_gap, committed, note_committed
-from penstock.connectors.tracking import entries
+from penstock.connectors.tracking import Entry, entries
 from penstock.errors import InvalidOption, TypeMismatch
 from penstock.types import Schema
 
@@ -85,7 +85,7 @@ class _HttpReader(LinesReader):
     """Reads the spool; the receiver is up from the first poll on."""
 
     def __init__(self, host: str, port: int, token: str | None, spool: Path, bytes_max: int) -> None:
-        super().__init__(lambda: entries(str(spool)), lambda _: True, follow=True)
+        super().__init__(self._entries, lambda _: True, follow=True, sized=True)
         self._address = host, port
         self._token = token
         self._directory = spool
@@ -94,6 +94,9 @@ class _HttpReader(LinesReader):
         self._receiver: _Receiver | None = None
         self._sought = False
         self._closed = False
+
+    def _entries(self) -> list[Entry]:
+        return entries(str(self._directory)) if self._spool is None else self._spool.entries()
 
     def poll(self, now_us: int, records_max: int) -> SourceBatch | None:
         if self._receiver is None and not self._closed:
@@ -244,7 +247,8 @@ def http(
     ``POST`` lines to ``http://host:port/``; the answer is 200 when they are on disk: in a file of ``spool``, synced.
     From then on each is read once, also after a crash of the job or the machine; they are lost with the disk. A request
     that got no answer may have been taken, or some lines of it: send it again, and drop duplicates where that matters.
-    429 and 503 mean that nothing was taken, because the job is behind; come again. One worker listens, on its machine.
+    429 (the job is behind) and 503 (too many requests at once, or the disk is full) mean that nothing was taken; come
+    again. One worker listens, on its machine.
 
     Parameters
     ----------

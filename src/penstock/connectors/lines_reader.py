@@ -123,11 +123,14 @@ class _Stream:
             self._ready, self._joins = True, bool(self.before) and not self.before.endswith(b"\n")
         return True
 
-    def next_block(self, *, whole: bool) -> Block | None:
+    def next_block(self, *, whole: bool, sized: bool) -> Block | None:
         """Cut the next lines; None where more has to be read for that. A block without text is the end, for now."""
         assert self.content is not None
         # A line that is longer than a block is not copied again for every block of it.
-        data = self.content.read(max(READ_BYTES, len(self._rest)))
+        size = max(READ_BYTES, len(self._rest))
+        if sized and self.seen is not None:
+            size = max(0, min(size, self.seen.size - self.content.at))
+        data = self.content.read(size)
         text = self._rest + data
         end = text.rfind(b"\n") + 1
         if not data:
@@ -168,6 +171,8 @@ class LinesReader(SourceReader):
         What is left out around a line.
     header : bool
         Files begin with a header.
+    sized : bool
+        Read a file no further than to the size that it was found with: it may not stay as it is behind that.
     """
 
     def __init__(
@@ -178,9 +183,11 @@ class LinesReader(SourceReader):
         follow: bool,
         spaces: bytes = SPACES,
         header: bool = False,
+        sized: bool = False,
     ) -> None:
         self._look = look
         self._follow = follow
+        self._sized = sized
         self._spaces = spaces
         self._tracker = Tracker(owned, self._loaded, whole=not follow, header=header)
         self._record_bytes = float(_RECORD_BYTES)
@@ -346,7 +353,7 @@ class LinesReader(SourceReader):
             return
         assert stream.content is not None
         raw_at = stream.content.raw_at
-        block = stream.next_block(whole=not self._follow)
+        block = stream.next_block(whole=not self._follow, sized=self._sized)
         if block is None:
             return
         self._learn(len(block), stream.content.raw_at - raw_at)

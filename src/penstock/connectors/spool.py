@@ -5,7 +5,8 @@ The spool is a directory of segments, which are numbered and only grow. Each sta
 =====================================  ================================================================================
 event                                  effect
 =====================================  ================================================================================
-lines come                             appended to the present segment and synced to the disk, then answered
+lines come                             appended to the present segment and synced to the disk, then answered and read
+they cannot be written, or synced      cut off again, and refused; if that fails too, the next segment is begun
 the present segment is large           the next one is begun
 a start after a crash                  what has no line break at the end was never answered, and is cut off
 all of a segment is committed          it is removed, unless it is the newest: its number must not come again
@@ -15,10 +16,14 @@ more than ``bytes_max`` lie there      nothing is taken until some is committed
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import threading
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from penstock.connectors.tracking import Entry, entries
 from penstock.errors import SourceFailed
 
 SEGMENT_BYTES = 4 * 1024 * 1024
@@ -52,6 +57,23 @@ def note_committed(directory: Path, position: bytes) -> None:
     beside.replace(directory / _COMMITTED)
 
 
+@dataclass(slots=True)
+class _Segment:
+    """The segment that lines go into."""
+
+    number: int
+    file: int
+    """Its descriptor; -1 once it is closed."""
+    size: int
+    """So many bytes of it are lines that were taken, or that wait for the disk."""
+    synced: int
+    """So many of them are on the disk."""
+    is_broken: bool = False
+    """It could not be written, cut or synced: nothing more goes into it."""
+    is_lost: bool = False
+    """What is behind ``synced`` may not be on the disk, and is refused."""
+
+
 class Spool:
     """Takes lines in; several threads may do so at once, and share what they wait for at the disk."""
 
@@ -61,78 +83,146 @@ class Spool:
         self._segment_bytes = min(segment_bytes, bytes_max // 4)
         self._lock = threading.Lock()
         self._syncing = threading.Lock()
+        self._closed = False
         directory.mkdir(parents=True, exist_ok=True)
-        found = segments(directory)
-        if found:
-            _mend(list(found.values())[-1])
+        for path in segments(directory).values():
+            _mend(path)
         self._sizes = {number: path.stat().st_size for number, path in segments(directory).items()}
-        self._number = max(self._sizes, default=0)
-        self._written = self._synced = 0
-        self._file = self._next()
+        self._readable: dict[int, int] = {}
+        """Of the segments that were begun here: so many bytes are on the disk, and may be read."""
+        self._first = max(self._sizes, default=0) + 1
+        self._present = self._next(self._first)
 
-    def _next(self) -> int:
+    def _next(self, number: int) -> _Segment:
         """Begin the next segment."""
-        self._number += 1
-        path = self._directory / f"{self._number:012d}{_SUFFIX}"
+        path = self._directory / f"{number:012d}{_SUFFIX}"
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-        directory = os.open(self._directory, os.O_RDONLY)
-        os.fsync(directory)
-        os.close(directory)
-        # Files are known by their first lines: this one is blank for whoever reads records, and no other is like it.
-        mark = f"{self._number:b}".translate(_BLANK).encode() + b"\n"
-        os.write(file, mark)
-        self._sizes[self._number] = len(mark)
-        return file
+        try:
+            # Files are known by their first lines: for who reads records this one is blank, and no other is like it.
+            mark = f"{number:b}".translate(_BLANK).encode() + b"\n"
+            _write(file, mark)
+            os.fsync(file)
+            _sync_directory(self._directory)
+        except BaseException:
+            os.close(file)
+            path.unlink()
+            raise
+        self._sizes[number] = self._readable[number] = len(mark)
+        return _Segment(number, file, len(mark), len(mark))
 
     @property
     def bytes_held(self) -> int:
         """What lies in the spool."""
         return sum(self._sizes.values())
 
+    def entries(self) -> list[Entry]:
+        """The segments, each as far as it may be read: what is not on the disk yet may still be refused."""
+        found = []
+        for each in entries(str(self._directory)):
+            stem = Path(each.path).stem
+            number = int(stem) if stem.isdecimal() else 0
+            if (size := self._readable.get(number)) is not None:
+                found.append(replace(each, size=size))
+            elif number < self._first:
+                found.append(each)
+        return found
+
     def append(self, lines: bytes) -> None:
         """Take whole lines in; they are on the disk when this returns.
 
         Raises
         ------
-        SpoolFull
+        SpoolFull, OSError
             Nothing was taken.
         """
         with self._lock:
-            if self._sizes[self._number] >= self._segment_bytes:
-                with self._syncing:
-                    os.fsync(self._file)
-                    os.close(self._file)
-                    self._synced = self._written
-                    self._file = self._next()
+            segment = self._present
+            if self._closed:
+                raise OSError(errno.EBADF, "the spool is closed")
+            if segment.is_broken or segment.size >= self._segment_bytes:
+                self._finish(segment)
+                segment = self._present = self._next(segment.number + 1)
             if self.bytes_held + len(lines) > self.bytes_max:
                 raise SpoolFull
-            left = memoryview(lines)
-            while left:
-                left = left[os.write(self._file, left) :]
-            self._sizes[self._number] += len(lines)
-            self._written += len(lines)
-            mine = self._written
+            try:
+                _write(segment.file, lines)
+            except BaseException:
+                segment.is_broken = not _cut(segment.file, segment.size)
+                raise
+            segment.size += len(lines)
+            self._sizes[segment.number] = mine = segment.size
         with self._syncing:
-            if self._synced < mine:  # else somebody has done it who came later
-                reached = self._written
-                os.fsync(self._file)
-                self._synced = max(self._synced, reached)
+            if segment.synced < mine:  # else somebody has done it who came later
+                if segment.is_lost:
+                    raise OSError(errno.EIO, "the lines could not be synced to the disk")
+                self._sync(segment)
+
+    def _sync(self, segment: _Segment) -> None:
+        reached = segment.size
+        try:
+            os.fsync(segment.file)
+        except OSError:
+            # Another try may succeed although these lines were dropped.
+            segment.is_broken = segment.is_lost = True
+            raise
+        segment.synced = self._readable[segment.number] = reached
+
+    def _finish(self, segment: _Segment) -> None:
+        """Close a segment, at the end of what was taken."""
+        with self._syncing:
+            if segment.file < 0:
+                return
+            if segment.synced < segment.size and not segment.is_lost:
+                with contextlib.suppress(OSError):  # those who wait for it are told
+                    self._sync(segment)
+            if segment.is_lost:
+                self._sizes[segment.number] = segment.size = segment.synced
+            if segment.is_broken:
+                _cut(segment.file, segment.size)
+            segment.is_broken = True
+            os.close(segment.file)
+            segment.file = -1
 
     def remove(self, path: str, read_bytes: int) -> None:
         """Remove a segment of which so much is committed, if that is all of it and another one follows."""
         name = Path(path)
         number = int(name.stem)
         with self._lock:
-            if number < self._number and self._sizes.get(number) == read_bytes:
+            if number >= self._present.number or number not in self._sizes:
+                return
+            if read_bytes == (self._readable[number] if number in self._readable else name.stat().st_size):
                 name.unlink(missing_ok=True)
                 del self._sizes[number]
+                self._readable.pop(number, None)
 
     def close(self) -> None:
         """Close the present segment."""
-        with self._lock, self._syncing:
-            if self._file >= 0:
-                os.close(self._file)
-                self._file = -1
+        with self._lock:
+            self._closed = True
+            self._finish(self._present)
+
+
+def _write(file: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(file, left) :]
+
+
+def _cut(file: int, size: int) -> bool:
+    """Cut a file off at a size; say whether that could be done."""
+    try:
+        os.ftruncate(file, size)
+    except OSError:
+        return False
+    return True
+
+
+def _sync_directory(directory: Path) -> None:
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def _mend(path: Path) -> None:

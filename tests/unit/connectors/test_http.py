@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import importlib
+import resource
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -187,3 +190,141 @@ def test_wrong_options(tmp_path: Path) -> None:
     with pytest.raises(PenstockError, match="no path"):
         ps.http(port=80, spool=7)  # type: ignore[arg-type]
     assert TOKEN not in repr(ps.http(port=80, spool=tmp_path, token=TOKEN))
+
+
+@contextmanager
+def no_file_above(size_bytes: int) -> Iterator[None]:
+    """A write that goes beyond that size is cut there, and the next one fails, as on a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+class Spooled:
+    """A source over HTTP, its reader, and what was answered 200."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.port = directory, free_port()
+        self.source = ps.http(port=self.port, spool=directory)
+        self.reader: Any = self.source.reader(0, 1, 0)
+        self.reader.poll(1, 1)
+        self.sent: list[bytes] = []
+        self.taken: list[bytes] = []
+
+    def post(self, *lines: bytes) -> int:
+        status = post(self.port, b"\n".join(lines), token=None)
+        self.sent += lines if status == 200 else ()
+        return status
+
+    def read_all(self) -> None:
+        self.taken += read(self.reader, some(len(self.sent) - len(self.taken)))
+        assert self.taken == self.sent
+
+    @property
+    def newest_bytes(self) -> int:
+        return self.newest.stat().st_size
+
+    @property
+    def newest(self) -> Path:
+        return list(segments(self.directory).values())[-1]
+
+
+def lines_of(kind: str, count: int = 5) -> list[bytes]:
+    return [b'{"%s": %d}' % (kind.encode(), n) for n in range(count)]
+
+
+def test_a_request_of_which_a_part_could_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    spooled = Spooled(tmp_path / "spool")
+    assert spooled.post(*lines_of("first")) == 200
+    for torn in (25, 5, 0):  # behind the second line, within the first, nothing
+        size_bytes = spooled.newest_bytes
+        with no_file_above(size_bytes + torn):
+            assert spooled.post(*lines_of("refused")) == 503
+        assert spooled.newest_bytes == size_bytes
+        assert spooled.post(*lines_of(f"after {torn}")) == 200
+        spooled.read_all()
+    position = spooled.reader.position()
+    spooled.reader.close()
+    again: Any = spooled.source.resumed({0: position}).reader(0, 1, 0)
+    again.seek(position)
+    spooled.reader = again
+    assert again.poll(1, 10) is None
+    assert spooled.post(b"{}") == 200
+    spooled.read_all()
+    again.committed(again.position())
+    assert len(segments(spooled.directory)) == 1, "what is read and committed is removed"
+    again.close()
+
+
+def test_what_cannot_be_cut_off_again_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spooled = Spooled(tmp_path / "spool")
+    assert spooled.post(*lines_of("first")) == 200
+    torn = spooled.newest
+    with no_file_above(spooled.newest_bytes + 25), monkeypatch.context() as broken:
+        broken.setattr("os.ftruncate", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "broken")))
+        assert spooled.post(*lines_of("refused")) == 503
+        assert torn.read_bytes().endswith(b'{"refused": 0}\n{"refused"')
+        spooled.read_all()
+        assert spooled.reader.poll(time.time_ns() // 1000 + 20_000, 10) is None
+        assert spooled.post(*lines_of("second")) == 200
+    assert spooled.newest != torn, "another segment is begun"
+    spooled.read_all()
+    spooled.reader.poll(time.time_ns() // 1000 + 20_000, 10)
+    spooled.reader.committed(spooled.reader.position())
+    assert not torn.exists()
+    spooled.reader.close()
+
+
+def test_what_cannot_be_synced_is_refused_and_never_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spooled = Spooled(tmp_path / "spool")
+    assert spooled.post(*lines_of("first")) == 200
+    before = spooled.newest
+    with monkeypatch.context() as broken:
+        broken.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(errno.EIO, "broken")))
+        assert spooled.post(*lines_of("refused")) == 503
+        assert spooled.reader.poll(time.time_ns() // 1000 + 20_000, 3).rows[0].value == b'{"first": 0}'
+        assert spooled.post(*lines_of("refused")) == 503, "the next segment cannot be begun"
+    assert segments(spooled.directory) == {1: before}
+    assert b"refused" not in before.read_bytes()
+    spooled.taken = lines_of("first", 3)
+    assert spooled.post(*lines_of("second")) == 200
+    assert spooled.newest != before, "lines that were dropped once are not to be trusted to that file again"
+    spooled.read_all()
+    spooled.reader.close()
+
+
+def test_all_who_wait_for_the_disk_are_told_that_it_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool, calls = Spool(tmp_path, 1 << 20), list[int]()
+    before = spool.bytes_held
+
+    def fails(file: int) -> None:
+        calls.append(file)
+        deadline = time.monotonic() + WAIT_S
+        while spool.bytes_held < before + 6:
+            assert time.monotonic() < deadline
+        raise OSError(errno.EIO, "broken")
+
+    def send(line: bytes) -> None:
+        with pytest.raises(OSError, match=r"broken|could not be synced"):
+            spool.append(line)
+        refused.append(line)
+
+    refused: list[bytes] = []
+    with monkeypatch.context() as broken:
+        broken.setattr("os.fsync", fails)
+        senders = [threading.Thread(target=send, args=(line,)) for line in (b"a1\n", b"b2\n")]
+        for each in senders:
+            each.start()
+        for each in senders:
+            each.join()
+    assert len(calls) == 1
+    assert sorted(refused) == [b"a1\n", b"b2\n"]
+    spool.append(b"c3\n")
+    spool.close()
+    with pytest.raises(OSError, match="closed"):
+        spool.append(b"d4\n")
+    lines = [line for path in segments(tmp_path).values() for line in path.read_bytes().splitlines()]
+    assert [line for line in lines if line.strip()] == [b"c3"]
