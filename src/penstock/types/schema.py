@@ -331,7 +331,9 @@ def _decimal(value: Any, data_type: DataType) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, Decimal | int):
         raise TypeError(f"a decimal.Decimal or int is expected, not {type(value).__name__}")
     exact = Decimal(value)
-    fitted = exact.quantize(Decimal((0, (1,), -data_type.scale)), context=_DECIMALS) if exact.is_finite() else exact
+    if not exact.is_finite():
+        raise ValueError("it is not finite")
+    fitted = exact.quantize(Decimal((0, (1,), -data_type.scale)), context=_DECIMALS)
     if fitted != exact or len(fitted.as_tuple().digits) > data_type.precision:
         raise ValueError("it does not fit")
     return fitted

@@ -63,6 +63,7 @@ def test_rows_to_columns_and_back() -> None:
         ("decimal(4,2)", Decimal("1.234")),
         ("decimal(4,2)", 1.5),
         ("decimal(4,2)", Decimal("NaN")),
+        ("decimal(4,2)", Decimal("-Infinity")),
         ("struct<a: int>", {"b": 1}),
         ("struct<a: int>", 5.5),
         ("map<string, int>", {1: 1}),
