@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from penstock.connectors.sockets import tcp_lines, udp_lines
     from penstock.connectors.sqlite import sqlite
     from penstock.connectors.sse import sse
+    from penstock.connectors.texts import json_writer
     from penstock.connectors.webhook import webhook
     from penstock.operators import Finder, LookupTable, TablePlace
     from penstock.types import Record, Schema
@@ -81,6 +82,7 @@ __all__ = [
     "generator",
     "http",
     "json_files",
+    "json_writer",
     "kafka",
     "memory",
     "parquet",
@@ -131,6 +133,7 @@ if not TYPE_CHECKING:
             "penstock.connectors.sockets": "tcp_lines udp_lines",
             "penstock.connectors.sqlite": "sqlite",
             "penstock.connectors.sse": "sse",
+            "penstock.connectors.texts": "json_writer",
             "penstock.connectors.webhook": "webhook",
             "penstock.operators": "Finder LookupTable TablePlace",
             "penstock.types": "Record Schema",

@@ -14,6 +14,7 @@ from penstock.connectors.base import Run, SourceBatch
 from penstock.connectors.json_files import JsonFiles
 from penstock.connectors.lines import HEADER_BYTES, Content
 from penstock.connectors.lines_reader import At, LinesReader
+from penstock.connectors.plain import check_json
 from penstock.connectors.texts import reader_of
 from penstock.connectors.tracking import PACKED, Entry
 from penstock.errors import BadRecord, InvalidOption, SourceFailed, TypeMismatch
@@ -222,15 +223,16 @@ def csv_files(
 
     Notes
     -----
-    Times are in ISO form or microseconds since the epoch, dates in ISO form, arrays JSON. A line that does not fit
-    fails the job, and is named. Files are dealt out to the instances. A file is known by its header and its first row,
-    so one without a row is not looked at.
+    Times are in ISO form or microseconds since the epoch, dates in ISO form; arrays, maps and structs are JSON. A line
+    that does not fit fails the job, and is named. Files are dealt out to the instances. A file is known by its header
+    and its first row, so one without a row is not looked at.
 
     Examples
     --------
     >>> ps.stream("sales", ps.csv_files("in", schema="shop string, at timestamp, price double"))   # doctest: +SKIP
     """
     parsed = Schema.parse(schema)
+    check_json(parsed)
     binary = [each.name for each in parsed.fields if each.type.kind is TypeKind.BINARY]
     if binary:
         raise TypeMismatch(what=f"column '{binary[0]}' is binary, which CSV cannot hold.", hint="Declare it as string.")

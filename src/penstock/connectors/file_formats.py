@@ -5,12 +5,11 @@ from __future__ import annotations
 from enum import Enum
 from typing import IO, Protocol
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.connectors.base import Stager
-from penstock.connectors.plain import plain_dicts
+from penstock.connectors.plain import json_encoder, plain_dicts
 from penstock.types import Record, Schema
 
 _ROW_GROUP_RECORDS = 16 * 1024
@@ -52,7 +51,7 @@ class _JsonLinesFile:
     def __init__(self, file: IO[bytes], schema: Schema) -> None:
         self._schema = schema
         self._dicts = plain_dicts(schema)
-        self._encoder = msgspec.json.Encoder()
+        self._encoder = json_encoder()
         self._file = file
 
     def write(self, rows: list[Record]) -> None:
@@ -110,5 +109,5 @@ def formatted(form: FileFormat, file: IO[bytes], schema: Schema) -> FormattedFil
 
 def json_lines_stager(schema: Schema) -> Stager:
     """Encodes batches as JSON lines, in any process."""
-    dicts, encoder = plain_dicts(schema), msgspec.json.Encoder()
+    dicts, encoder = plain_dicts(schema), json_encoder()
     return lambda batch: encoder.encode_lines(dicts(schema.to_rows(batch)))

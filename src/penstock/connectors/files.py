@@ -20,6 +20,7 @@ from penstock.connectors.file_formats import Existing, FileFormat, FormattedFile
 from penstock.connectors.marks import PART as _PART
 from penstock.connectors.marks import Mark, write_mark
 from penstock.connectors.object_files import ObjectFiles
+from penstock.connectors.plain import check_json
 from penstock.connectors.store import is_url
 from penstock.errors import InvalidOption, SinkFailed
 from penstock.types import Record, Schema
@@ -60,7 +61,8 @@ class Files(Sink):
         return self._path
 
     def check(self, schema: Schema) -> None:
-        del schema
+        if self._format is FileFormat.JSONL:
+            check_json(schema)
         writable(self._path, f"files('{self._path}')")
         parts = {path: match for path in listed(self._path) if (match := _PART.fullmatch(path.name))}
         if parts and self._existing is Existing.FAIL:

@@ -36,6 +36,7 @@ import pyarrow as pa
 
 from penstock.connectors.base import RESUME_ONCE, Sink, SinkWriter, Stager, WriterContext
 from penstock.connectors.file_formats import Existing, FileFormat, FormattedFile, formatted, json_lines_stager
+from penstock.connectors.plain import check_json
 from penstock.connectors.store import START_OUTAGE_S, Store, shown
 from penstock.errors import SinkFailed
 from penstock.types import Record, Schema
@@ -74,7 +75,8 @@ class ObjectFiles(Sink):
         return shown(self._url)
 
     def check(self, schema: Schema) -> None:
-        del schema
+        if self._format is FileFormat.JSONL:
+            check_json(schema)
         with _answered(self._url, None):
             parts = self._parts()
         if parts and self._existing is Existing.FAIL:

@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 from penstock.checks import Whole
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
 from penstock.connectors.buffered import DeliveringWriter
+from penstock.connectors.plain import check_json
 from penstock.connectors.ports import bound, family_of
 from penstock.connectors.texts import json_writer
 from penstock.errors import InvalidOption, TypeMismatch
@@ -174,6 +175,7 @@ class Sse(Sink):
         return f"http://{self._host}:{self._port}"
 
     def check(self, schema: Schema) -> None:
+        check_json(schema)
         binary = [each.name for each in schema.fields if each.type.kind is TypeKind.BINARY]
         if binary:
             raise TypeMismatch(what=f"column '{binary[0]}' is binary, which JSON cannot hold.")

@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 from penstock.checks import Whole
 from penstock.connectors.background import BackgroundWriter, Epochs
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
+from penstock.connectors.plain import check_json
 from penstock.connectors.secrets import redacted
 from penstock.connectors.texts import json_writer
 from penstock.durations import parse_us
@@ -45,6 +46,7 @@ class Webhook(Sink):
         return "webhook"
 
     def check(self, schema: Schema) -> None:
+        check_json(schema)
         binary = [each.name for each in schema.fields if each.type.kind is TypeKind.BINARY]
         if binary:
             raise TypeMismatch(what=f"column '{binary[0]}' is binary, which JSON cannot hold.")

@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from penstock.connectors.marks import parts, read_mark
-from penstock.connectors.texts import plain_reader
+from penstock.connectors.texts import plain_decoder, plain_reader
 from penstock.errors import InvalidOption, SourceFailed
 from penstock.spark.types import spark_schema
 from penstock.types import DataType, Schema, TypeKind
@@ -113,13 +112,11 @@ def _value_reader(data_type: DataType) -> Callable[[Any], Any]:
     """What reads a value as the files sink has written it: binary as base64."""
     if data_type.kind is TypeKind.BINARY:
         return b64decode
-    if data_type.element is not None and data_type.element.kind is TypeKind.BINARY:
-        return lambda values: [None if value is None else b64decode(value) for value in values]
     return plain_reader(data_type)
 
 
 def _lines(path: str, schema: Schema) -> Iterator[pa.RecordBatch]:
-    decode = msgspec.json.Decoder().decode
+    decode = plain_decoder(field.type for field in schema.fields)
     readers = [(field.name, _value_reader(field.type)) for field in schema.fields]
     make, rows = schema.record_type, []
     with Path(path).open("rb") as file:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from penstock.errors import (
     SourceUnreadable,
     TypeMismatch,
 )
-from penstock.types import record_dict
+from penstock.types import Schema, record_dict
 
 SCHEMA = "id bigint, name string, price double, at timestamp, day date, ok boolean, tags array<int>"
 HEADER = "name,id,price,extra,at,day,ok,tags"
@@ -55,6 +56,25 @@ def test_columns_are_found_by_name_and_values_are_typed(tmp_path: Path) -> None:
         (2, 'a "b", c', None, 1_000_000, 3, False, None),
         (-3, None, 1_000.0, None, None, None, None),
     ]
+
+
+def test_columns_of_every_type(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        "user id,price,small,sizes,inner\n"
+        'u,12345678901234567.20,0.1,"{""s"": 0.50}","{""a b"": 1, ""at"": ""1970-01-01T00:00:01Z""}"\n'
+        ",,,,\n"
+    )
+    ddl = "`user id` string, price decimal(20,2), small float, sizes map<string, decimal(5,2)>"
+    schema = Schema.parse(ddl + ", inner struct<`a b`: int, at: timestamp>")
+    source = ps.csv_files(tmp_path, schema=schema)
+    source.check()
+    inner = {"a b": 1, "at": 1_000_000}
+    full = ("u", Decimal("12345678901234567.20"), 0.1, {"s": Decimal("0.50")}, inner)
+    assert read_all(source.reader(0, 1, 0)) == [schema.coerce(full), schema.coerce({})]
+    (tmp_path / "a.csv").write_text("price\n1.234\n")
+    broken = ps.csv_files(tmp_path, schema="price decimal(5,2)")
+    with pytest.raises(SourceFailed, match=r"line 2: column 'price': 1.234 does not fit decimal\(5,2\)"):
+        read_all(broken.reader(0, 1, 0))
 
 
 def test_files_that_are_packed_or_have_other_columns_first(tmp_path: Path) -> None:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from penstock.connectors.formats.base import Encoding, Format
-from penstock.connectors.plain import plain_dicts
+from penstock.connectors.plain import check_json, json_encoder, plain_dicts
 from penstock.errors import BadRecord, TypeMismatch
-from penstock.types import Record, Schema, TypeKind
+from penstock.types import Record, Schema, TypeKind, attribute
 
 Entry = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]
 """Key, value, headers, and the partition or -1: what goes to the topic."""
 RECORD_BYTES_MAX = 1_000_000
 _OVERHEAD_BYTES = 200
-_json = msgspec.json.Encoder()
+_json = json_encoder()
 _pairs = msgspec.json.Decoder(list[tuple[str, str | None]])
 _WHOLE = (TypeKind.TINYINT, TypeKind.SMALLINT, TypeKind.INT, TypeKind.BIGINT)
 
@@ -70,17 +71,19 @@ class Layout:
                 raise TypeMismatch(what=f"{option}='{column}' is {found.ddl}, and has to be {words}.")
             if found.kind is TypeKind.ARRAY:
                 raise TypeMismatch(what=f"{option}='{column}' is {found.ddl}, which cannot be a key.")
+        if self.value is None and self.format is None:
+            check_json(self._written(schema))
 
     def encoder(self, schema: Schema, record_bytes_max: int) -> Callable[[list[Record]], list[Entry]]:
         """Return what turns records into entries."""
         key, value = self._texts(schema, self.key), self._value(schema)
-        headers, partition = self.headers, self.partition
+        top_of, place_of = _reading(self.headers), _reading(self.partition)
         limit = record_bytes_max - _OVERHEAD_BYTES
 
         def encode(rows: list[Record]) -> list[Entry]:
             keys, values = key(rows), value(rows)
-            tops = [_headers(getattr(row, headers)) for row in rows] if headers is not None else [None] * len(rows)
-            places = [_partition(getattr(row, partition)) for row in rows] if partition else [-1] * len(rows)
+            tops = list(map(_headers, map(top_of, rows))) if top_of is not None else [None] * len(rows)
+            places = list(map(_partition, map(place_of, rows))) if place_of is not None else [-1] * len(rows)
             for each, own in zip(values, keys, strict=True):
                 size_bytes = len(each or b"") + len(own or b"")
                 if size_bytes > limit:
@@ -114,12 +117,13 @@ class Layout:
         if column is None:
             return lambda rows: [None] * len(rows)
         kind = schema.field(column).type.kind
+        of = attrgetter(attribute(column))
         if kind is TypeKind.BINARY:
-            return lambda rows: [getattr(row, column) for row in rows]
+            return lambda rows: list(map(of, rows))
         if kind is TypeKind.STRING:
-            return lambda rows: [None if (each := getattr(row, column)) is None else each.encode() for row in rows]
+            return lambda rows: [None if (each := of(row)) is None else each.encode() for row in rows]
         if kind in _WHOLE:
-            return lambda rows: [None if (each := getattr(row, column)) is None else b"%d" % each for row in rows]
+            return lambda rows: [None if (each := of(row)) is None else b"%d" % each for row in rows]
         dicts, encode = plain_dicts(Schema((schema.field(column),))), _json.encode
 
         def plain(rows: list[Record]) -> list[bytes | None]:
@@ -127,6 +131,10 @@ class Layout:
             return [None if each is None else encode(each).strip(b'"') for each in found]
 
         return plain
+
+
+def _reading(column: str | None) -> Callable[[Record], Any] | None:
+    return None if column is None else attrgetter(attribute(column))
 
 
 def _headers(text: str | None) -> list[tuple[str, bytes | None]] | None:

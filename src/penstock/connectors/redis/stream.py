@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from penstock.connectors.base import OnceReader, Position, Source, SourceBatch
+from penstock.connectors.plain import check_json
 from penstock.connectors.redis.link import Place, driver
 from penstock.connectors.texts import reader_of
 from penstock.errors import BadRecord, SourceFailed
@@ -48,6 +49,7 @@ class RedisStream(Source):
         return "redis"
 
     def check(self) -> None:
+        check_json(self._schema)
         client = self._place.check(SourceFailed)
         found = client.type(self._stream)
         client.close()

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from penstock.connectors.plain import check_json
 from penstock.connectors.redis.asking import Line, get_fields, get_many
 from penstock.connectors.redis.link import Place, driver
-from penstock.connectors.texts import plain_reader, reader_of, text_of
+from penstock.connectors.texts import plain_decoder, plain_reader, reader_of, text_of
 from penstock.errors import BadRecord, InvalidOption, SourceFailed
 from penstock.operators import Finder, LookupTable, check_keys
 from penstock.operators.keys import key_values
@@ -38,6 +39,7 @@ class RedisTable(LookupTable):
         self, place: Place, schema: Schema, key: str, prefix: str, layout: Values, cache: int, ttl_us: int
     ) -> None:
         self.schema = schema
+        check_json(schema)
         (self.key,) = check_keys(schema, (key,), decimals=False)
         self._place = place
         self._prefix = prefix.encode()
@@ -86,6 +88,7 @@ class RedisTable(LookupTable):
         texts = [reader_of(each.type) for each in self._rest]
         binary = [each.type.kind is TypeKind.BINARY for each in self._rest]
         plain = [(each.name, plain_reader(each.type)) for each in self._rest]
+        decode = plain_decoder(each.type for each in self._rest)
 
         def values(key: object, found: list[object]) -> Record:
             return check(make(*found[:at], key, *found[at:]))
@@ -109,7 +112,7 @@ class RedisTable(LookupTable):
             if answer is None:
                 return None
             try:
-                found = msgspec.json.decode(answer)
+                found = decode(answer)
             except msgspec.DecodeError as error:
                 raise BadRecord(f"what Redis has for {key!r} is not JSON: {error}.") from None
             if not isinstance(found, dict):
