@@ -25,8 +25,10 @@ import penstock as ps
 from penstock.connectors.base import Position, SinkWriter, SourceBatch, SourceReader, WriterContext
 from penstock.connectors.buffered import BufferedWriter
 from penstock.connectors.memory import Records
+from penstock.connectors.texts import json_writer
 from penstock.errors import InterfaceMismatch
 from penstock.testing import check_sink, check_source, check_table
+from penstock.testing.conformance.columns import supported
 from penstock.types import Record, Schema
 from waiting import WAIT_S
 
@@ -139,16 +141,17 @@ def test_memory_and_console(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_files_as_json_lines_and_as_parquet(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    check_sink(
+    report = check_sink(
         lambda: ps.files(tmp_path / "lines", existing="append"),
         lambda: json_lines(tmp_path / "lines"),
         refused=ps.files(tmp_path / "file"),
     )
+    assert not report.left_out
 
     def rows() -> list[dict[str, Any]]:
         return [row for path in (tmp_path / "pq").glob("part-*") for row in pq.read_table(path).to_pylist()]
 
-    check_sink(lambda: ps.files(tmp_path / "pq", format="parquet", existing="append"), rows)
+    assert not check_sink(lambda: ps.files(tmp_path / "pq", format="parquet", existing="append"), rows).left_out
 
 
 def test_a_parquet_file_that_is_given_up_is_given_up_quietly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,9 +182,12 @@ def test_sqlite(tmp_path: Path) -> None:
         if not (tmp_path / "db").exists():
             return []
         with closing(sqlite3.connect(tmp_path / "db")) as database:
-            return [{"id": number, "text": text} for number, text in database.execute("SELECT id, text FROM t")]
+            database.row_factory = sqlite3.Row
+            return [dict(row) for row in database.execute("SELECT * FROM t")]
 
-    check_sink(lambda: ps.sqlite(tmp_path / "db", "t", key="id"), rows, keyed=True)
+    report = check_sink(lambda: ps.sqlite(tmp_path / "db", "t", key="id"), rows, keyed=True)
+    refused = {name.split()[2].strip("'") for name in report.left_out}
+    assert refused == {"price", "tags", "sizes", "inner"}, "small, at and day are written"
 
 
 def test_functions(tmp_path: Path) -> None:
@@ -220,7 +226,8 @@ def test_webhooks_with_a_receiver_that_remembers_keys_are_exactly_once() -> None
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         secret = "a-secret-of-the-test"
         sink = ps.webhook(f"http://127.0.0.1:{server.server_address[1]}/?key={secret}")
-        check_sink(lambda: sink, lambda: [row for rows in TAKEN.values() for row in rows], secrets=[secret])
+        report = check_sink(lambda: sink, lambda: [row for rows in TAKEN.values() for row in rows], secrets=[secret])
+        assert not report.left_out
         server.shutdown()
 
 
@@ -420,6 +427,29 @@ def test_a_table_in_which_an_older_row_takes_the_place_of_a_newer_one_is_found()
 def test_a_sink_that_keeps_them_is_not() -> None:
     PARTS.clear()
     check_sink(_kept("Faulty"), _parts)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [("price", repr), ("inner", str), ("at", lambda us: us // 1_000), ("user id", lambda _: "x"), ("small", round)],
+)
+def test_a_sink_that_shows_a_value_as_another_one_is_found(name: str, change: Callable[[Any], object]) -> None:
+    PARTS.clear()
+    schema, refused = supported(lambda: Keeping("Faulty"))
+    assert not refused
+    write = json_writer(schema)
+
+    def shown(wrong: bool) -> list[dict[str, Any]]:
+        rows = [row for rows in PARTS.values() for row in rows]
+        found = [json.loads(write(row)) for row in rows]
+        for each, row in zip(found, rows, strict=True):
+            if wrong and row[name] is not None:
+                each[name] = change(row[name])
+        return found
+
+    check_sink(_kept("Faulty"), lambda: shown(wrong=False), resumes=False)
+    with pytest.raises(AssertionError, match=rf"values arrive: column '{name}' \(.*\): .* has become "):
+        check_sink(_kept("Faulty"), lambda: shown(wrong=True), resumes=False)
 
 
 def _parts() -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +27,31 @@ def test_redis_hashes_streams_and_tables(redis_server: Any) -> None:
 
     nobody = ps.redis(f"redis://:{REDIS_PASSWORD}@127.0.0.1:1/0", key="id", prefix="conform")
     secrets = [REDIS_PASSWORD]
-    check_sink(lambda: ps.redis(url, key="id", prefix="conform"), hashes, keyed=True, refused=nobody, secrets=secrets)
-    schema = "id bigint, text string"
+
+    def strings() -> list[dict[str, Any]]:
+        return [json.loads(client.get(key)) for key in client.scan_iter("conform-json:*")]
+
+    as_hash = check_sink(
+        lambda: ps.redis(url, key="id", prefix="conform"), hashes, keyed=True, refused=nobody, secrets=secrets
+    )
+    assert not as_hash.left_out
+    as_json = check_sink(lambda: ps.redis(url, key="id", prefix="conform-json", layout="json"), strings, keyed=True)
+    assert not as_json.left_out
+    schema = "id bigint, `a text` string, price decimal(20,2), small float, sizes map<string, decimal(5,2)>"
 
     def append() -> list[dict[str, Any]]:
-        client.xadd("conform-in", {"id": 9, "text": "later"})
-        return [{"id": 9, "text": "later"}]
+        client.xadd("conform-in", {"id": 9, "a text": "later"})
+        return [{"id": 9, "a text": "later"}]
 
-    rows = [{"id": n, "text": f"t{n}"} for n in range(6)]
-    for row in rows:
+    values = {"price": Decimal("12345678901234567.20"), "small": 0.5, "sizes": {"s": Decimal("0.50"), "none": None}}
+    rows = [{"id": n, "a text": f"t{n}", **values} for n in range(6)]
+    texts = {"price": "12345678901234567.20", "small": "0.5", "sizes": '{"s": 0.50, "none": null}'}
+    written = [{**row, **texts} for row in rows]
+    for row in written:
         client.xadd("conform-in", row)
     source = ps.redis(url, stream="conform-in", schema=schema)
     check_source(source, rows, ends=False, append=append, secrets=[REDIS_PASSWORD])
-    for row in rows:
+    for row in written:
         client.hset(f"conform-table:{row['id']}", mapping=row)
     table = ps.redis_table(url, schema=schema, key="id", prefix="conform-table")
     check_table(table, rows, absent=77, secrets=[REDIS_PASSWORD])
@@ -50,21 +63,26 @@ def test_redis_streams_out(redis_server: Any) -> None:
     def entries() -> list[dict[str, Any]]:
         return [fields for _, fields in client.xrange("conform-out")]
 
-    check_sink(lambda: ps.redis(redis_server.url, stream="conform-out"), entries, secrets=[REDIS_PASSWORD])
+    out = ps.redis(redis_server.url, stream="conform-out")
+    assert not check_sink(lambda: out, entries, secrets=[REDIS_PASSWORD]).left_out
 
 
-def test_postgres_rows_and_tables(postgres_server: Any) -> None:
+def test_postgres_rows(postgres_server: Any) -> None:
     dsn = postgres_server.dsn
 
     def rows() -> list[dict[str, Any]]:
         if not postgres_server.execute("SELECT 1 FROM pg_tables WHERE tablename = 'conform'"):
             return []
-        return [{"id": n, "text": text} for n, text in postgres_server.execute("SELECT id, text FROM conform")]
+        found = postgres_server.execute("SELECT row_to_json(conform)::text FROM conform")
+        return [json.loads(text) for (text,) in found]
 
     check_sink(lambda: ps.postgres(dsn, "conform", key="id"), rows, keyed=True, secrets=[POSTGRES_PASSWORD])
-    postgres_server.execute("CREATE TABLE conform_ads (ad text PRIMARY KEY, campaign text)")
+
+
+def test_a_table_in_postgres_with_columns_of_any_name(postgres_server: Any) -> None:
+    postgres_server.execute('CREATE TABLE conform_ads ("the ad" text PRIMARY KEY, "a campaign" text)')
     postgres_server.execute("INSERT INTO conform_ads VALUES ('a', 'x'), ('b', NULL)")
-    table = ps.table(ps.postgres(dsn, "conform_ads"), key="ad")
+    table = ps.table(ps.postgres(postgres_server.dsn, "conform_ads"), key="the ad")
     check_table(table, [("a", "x"), ("b", None)], absent="c", secrets=[POSTGRES_PASSWORD])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from penstock.operators.errors import ErrorPolicy, Errors
 from penstock.operators.stateless.lookup import How, Lookup
 from penstock.pipeline.explain import explain_plan
 from penstock.runtime.job import plan_of
+from penstock.testing.conformance.report import until
 from penstock.types import Schema, record_dict
 from services.postgres import PASSWORD as POSTGRES_PASSWORD
 from services.redis import PASSWORD
@@ -46,6 +48,11 @@ def committed(writer: Any, epoch: int, rows: list[Any]) -> bytes:
     writer.commit(epoch)
     writer.finish()
     return snapshot
+
+
+def polled(reader: Any) -> list[Any]:
+    batch = reader.poll(time.time_ns() // 1000, 100)
+    return [] if batch is None else batch.rows
 
 
 def test_hashes_and_json_hold_the_newest_row_of_each_key(redis_server: Any) -> None:
@@ -118,6 +125,16 @@ def test_windows_as_the_yahoo_benchmark_keeps_them(redis_server: Any) -> None:
     assert client.hexists(client.hget("c1", "10000"), "time_updated")
 
 
+def test_windows_of_columns_with_any_names(redis_server: Any) -> None:
+    schema, client = (
+        Schema.parse("`the campaign` string, `the start` timestamp, `the count` bigint"),
+        redis_server.client,
+    )
+    writer = opened(redis_server, schema, key=("the campaign", "the start"), layout="yahoo")
+    committed(writer, 1, [schema.record_type("c2", 10_000_000, 3)])
+    assert client.hget(client.hget("c2", "10000"), "seen_count") == "3"
+
+
 def test_a_resumed_run_adds_nothing_twice_and_an_older_checkpoint_is_refused(redis_server: Any, tmp_path: Path) -> None:
     def pipeline() -> ps.Pipeline:
         source = ps.generator({"n": ps.fields.sequence()}, rate=2_000, total=600, format="columns")
@@ -146,6 +163,52 @@ def test_a_commit_waits_for_a_server_that_restarts(redis_server: Any, monkeypatc
         committed(writer, 3, [FULL])
     assert PASSWORD not in str(caught.value)
     redis_server.restart()
+
+
+ANY = Schema.parse(
+    "`user id` string, price decimal(20,2), small float, sizes map<string, decimal(20,2)>,"
+    " inner struct<`a b`: int, at: timestamp>, `gone for good` boolean"
+)
+
+
+def of_any(key: str | None, price: str, gone: bool = False) -> Any:
+    inner = {"a b": 1, "at": 1_000_000}
+    return ANY.coerce((key, Decimal(price), 0.1, {"s": Decimal("0.50"), "none": None}, inner, gone))
+
+
+def test_columns_of_any_type_and_name_are_written_and_read_back(redis_server: Any) -> None:
+    client, stored = redis_server.client, Schema(ANY.fields[:-1])
+    rows = [of_any("a", "12345678901234567.20"), of_any("b", "-0.05"), ANY.coerce({"user id": "c", "small": 1.5})]
+    wanted = [stored.record_type(*(row[name] for name in stored.names)) for row in rows]
+    for layout in ("hash", "json"):
+        options = {"key": "user id", "prefix": f"any-{layout}", "layout": layout}
+        writer = opened(redis_server, ANY, **options, delete="gone for good")
+        committed(writer, 1, [*rows, of_any("d", "1"), of_any("d", "1", gone=True)])
+        assert len(list(client.scan_iter(f"any-{layout}:*"))) == 3
+        find = ps.redis_table(redis_server.url, schema=stored, **options).finder().get  # type: ignore[arg-type]
+        assert [find(row["user id"]) for row in wanted] == wanted
+    kept = client.hgetall("any-hash:a")
+    assert kept["price"] == "12345678901234567.20"
+    assert kept["sizes"] == '{"s":0.50,"none":null}'
+    assert kept["inner"] == '{"a b":1,"at":"1970-01-01T00:00:01.000000Z"}'
+    committed(opened(redis_server, ANY, stream="any"), 1, rows)
+    source = ps.redis(redis_server.url, stream="any", schema=ANY).source()
+    source.check()
+    reader, found = source.reader(0, 1, 0), list[Any]()
+    until(lambda: found.extend(polled(reader)) or len(found) >= len(rows), WAIT_S)
+    assert found == rows
+    reader.close()
+
+
+def test_keys_that_are_no_text_are_refused_at_every_end(redis_server: Any) -> None:
+    schema = Schema.parse("k string, m map<struct<a: int>, int>")
+    for make in (
+        lambda: ps.redis(redis_server.url, key="k").sink().check(schema),
+        lambda: ps.redis(redis_server.url, stream="refused", schema=schema).source().check(),
+        lambda: ps.redis_table(redis_server.url, schema=schema, key="k"),
+    ):
+        with pytest.raises(TypeMismatch, match=r"column 'm' is .*cannot be nested"):
+            make()
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

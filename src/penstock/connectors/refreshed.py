@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.connectors.secrets import one_line
 from penstock.operators import Finder, Places
-from penstock.types import Record, Schema
+from penstock.types import Record, Schema, attribute
 
 _log = logging.getLogger("penstock.tables")
 
@@ -49,9 +49,9 @@ class Refreshed:
             weakref.finalize(self, self._stop.set)
 
     def _read(self) -> _Content:
-        records, key = self._load(), self._key
+        records, key, at = self._load(), self._key, attribute(self._key)
         rows = self._schema.to_batch(records)
-        index = {value: each for each in records if (value := getattr(each, key)) is not None}
+        index = {value: each for each in records if (value := getattr(each, at)) is not None}
         return _Content(index, rows, Places(rows.column(key)))
 
     def read_again(self) -> None:

@@ -23,6 +23,7 @@ from uuid import NAMESPACE_OID, uuid5
 from penstock.connectors import ledger
 from penstock.connectors.background import BackgroundWriter, Epochs
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
+from penstock.connectors.plain import check_json
 from penstock.connectors.redis.link import Place, driver
 from penstock.connectors.texts import json_writer, text_of
 from penstock.errors import SinkFailed, TypeMismatch
@@ -90,6 +91,7 @@ class RedisSink(Sink):
         if self._delete is not None and schema.field(self._delete).type.kind is not TypeKind.BOOLEAN:
             ddl = schema.field(self._delete).type.ddl
             raise TypeMismatch(what=f"delete='{self._delete}' is {ddl}, not boolean.")
+        check_json(schema)
         binary = [each.name for each in schema.fields if each.type.kind is TypeKind.BINARY]
         if self._layout is Layout.JSON and binary:
             raise TypeMismatch(
@@ -144,7 +146,7 @@ class RedisSink(Sink):
         def fields(row: Record) -> Command:
             found: Command = []
             for each in stored.fields:
-                if (value := getattr(row, each.name)) is not None:
+                if (value := getattr(row, attribute(each.name))) is not None:
                     found += [each.name, text_of(value, each.type)]
             return found
 
@@ -167,24 +169,24 @@ class RedisSink(Sink):
         def upsert(rows: list[Record]) -> list[Command]:
             commands: list[Command] = []
             for name, row in newest(rows).items():
-                if delete is not None and getattr(row, delete):
+                if delete is not None and getattr(row, attribute(delete)):
                     commands.append(["DEL", name])
                 elif self._layout is Layout.JSON:
                     commands.append(["SET", name, write_json(row)])
                 else:
-                    empty = [each.name for each in stored.fields if getattr(row, each.name) is None]
+                    empty = [each.name for each in stored.fields if getattr(row, attribute(each.name)) is None]
                     commands.append(["HSET", name, *fields(row)])
                     if empty:
                         commands.append(["HDEL", name, *empty])
             return commands
 
         def yahoo(rows: list[Record]) -> list[Command]:
-            (count,) = (each.name for each in schema.fields if each.name not in keys)
+            (count,) = (attribute(each.name) for each in schema.fields if each.name not in keys)
             now_ms = str(time.time_ns() // 1_000_000)
             commands: list[Command] = []
             for row in newest(rows).values():
-                campaign = text_of(getattr(row, keys[0]), types[keys[0]])
-                at = getattr(row, keys[1])
+                campaign = text_of(getattr(row, attribute(keys[0])), types[keys[0]])
+                at = getattr(row, attribute(keys[1]))
                 # The benchmark's readers look for milliseconds.
                 when = str(at // 1_000) if types[keys[1]].kind is TypeKind.TIMESTAMP else str(at)
                 ids = [str(uuid5(NAMESPACE_OID, f"{campaign!r}/{each}")) for each in (when, "windows")]
