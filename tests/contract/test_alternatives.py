@@ -176,13 +176,13 @@ def test_state_of_another_type_is_converted_key_by_key() -> None:
     assert [row["n"] for row in rows] == [*range(1, 11), *[1001] * 10]
 
 
-def windows(stream: Stream, **options: object) -> Stream:
-    return stream.with_watermark("at", "20ms").alternatives(
+def windows(stream: Stream, at: str = "at", **options: object) -> Stream:
+    return stream.with_watermark(at, "20ms").alternatives(
         "agg",
-        counts=lambda s: s.key_by("k").window("90ms", on="at").aggregate(n=ps.agg.count(), total=ps.agg.sum("id")),
+        counts=lambda s: s.key_by("k").window("90ms", on=at).aggregate(n=ps.agg.count(), total=ps.agg.sum("id")),
         others=lambda s: (
             s.key_by("k")
-            .window("90ms", on="at")
+            .window("90ms", on=at)
             .aggregate(lo=ps.agg.min("id"), n=ps.agg.count(), total=ps.agg.sum("id"))
             .select("k", "window_start", "window_end", "n", "total")
         ),
@@ -204,6 +204,18 @@ def test_windows_are_warmed_up_until_those_that_were_open_have_closed(crash_ms: 
     (report,) = run.cluster.adaptation.switches
     assert report.to == "others"
     assert report.warm_ms >= 90 or crash_ms is not None
+
+
+def test_windows_by_a_time_of_any_name_are_warmed_up() -> None:
+    def made() -> Stream:
+        return windows(events().rename(at="the time"), "the time")
+
+    expected = sorted(map(str, Run(made()).end()))
+    run = Run(made()).after(300)
+    run.cluster.use("agg", "others")
+    assert sorted(map(str, run.end())) == expected
+    (report,) = run.cluster.adaptation.switches
+    assert report.to == "others"
 
 
 def test_an_order_that_is_taken_back_leaves_everything_as_it_was() -> None:

@@ -56,7 +56,7 @@ from penstock.metrics.times import sooner
 from penstock.operators import DEAD_LETTERS, MapAsync
 from penstock.operators.alternatives import AlternativesOperator
 from penstock.pipeline.plan import UnitSpec
-from penstock.types import Record
+from penstock.types import Record, attribute
 
 if TYPE_CHECKING:
     from penstock.engine.times import Pieces, Times
@@ -107,7 +107,7 @@ class Calls(Way):
             assert isinstance(operation, MapAsync)
             self._callees = {"": Callee("", operation, spec.schema, stage.errors, spec.id * KINDS_PER_UNIT)}
             self._early = not operation.ordered and not self._reads_time
-            self._key = attrgetter(*operation.keys) if operation.keys and self._early else None
+            self._key = attrgetter(*map(attribute, operation.keys)) if operation.keys and self._early else None
         self._by_key: dict[Any, deque[One]] = {}
         """Unordered: the records of each key that have not left, in order."""
         self._ready: list[One] = []

@@ -46,7 +46,7 @@ from penstock.operators.alternatives import Alternatives
 from penstock.operators.base import BatchKind, BatchResult, Operation, Operator, Result, StatefulOperator
 from penstock.operators.errors import Errors, Passing
 from penstock.operators.members import Member
-from penstock.types import Record, Schema
+from penstock.types import Record, Schema, attribute
 
 BEHIND_RECORDS_MAX = 50_000
 """By so much a warming alternative may be behind before it is waited for."""
@@ -172,7 +172,7 @@ class KeyedOperator(StatefulOperator):
         self._watermark_us: int | None = None
         times = of.readers_of_time
         warms = any(not self._hands_over(a, b) for a in of.names for b in of.names if a != b)
-        self._time_of = attrgetter(times[0][0]) if times and warms and of.warm_up_us is None else None
+        self._time_of = attrgetter(attribute(times[0][0])) if times and warms and of.warm_up_us is None else None
         super().__init__(self._process, schema=schema, output=of.output)
 
     def _built(self, name: str) -> Member:

@@ -39,7 +39,7 @@ from penstock.operators.keyed.reduce import LATE
 from penstock.operators.keyed.state import making_results
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
-from penstock.types import Record, Schema
+from penstock.types import Record, Schema, attribute
 
 LOW_US = -(1 << 63)
 ENDING_TIMERS_MAX = 1_000
@@ -83,8 +83,8 @@ class ProcessOperator(StatefulOperator):
         """How many timers each key has fired since the end."""
         self._times: Callable[[Record], int] | None = None
         if of.time is not None and layout.ttls_us:
-            self._times = attrgetter(of.time)
-        self._key: Callable[[Record], Any] = attrgetter(*of.keys)
+            self._times = attrgetter(attribute(of.time))
+        self._key: Callable[[Record], Any] = attrgetter(*map(attribute, of.keys))
         self._waiting = Waiting(of.time, of.keys, schema, self.table.waiting) if of.time and of.by_time else None
         super().__init__(self._compiled(), schema=schema, output=of.output)
 
@@ -185,7 +185,7 @@ class ProcessOperator(StatefulOperator):
         if of.time is None:
             return [f"k = {key_source(of.keys)}"]
         late = ["if t < watermark_us:", "    op.late_records += 1", f"    sides.setdefault({LATE!r}, []).append(r)"]
-        return [f"t = r.{of.time}", *late, "    continue", f"k = {key_source(of.keys)}"]
+        return [f"t = r.{attribute(of.time)}", *late, "    continue", f"k = {key_source(of.keys)}"]
 
     def _before(self) -> list[str]:
         watermark = watermark_source(0) if self._of.time is not None else []

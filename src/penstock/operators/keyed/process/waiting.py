@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.operators.keyed.match_once import order_source
 from penstock.operators.keyed.state import Space
-from penstock.types import Record, Schema
+from penstock.types import Record, Schema, attribute
 
 
 class Waiting:
@@ -23,7 +23,7 @@ class Waiting:
 
     def __init__(self, time: str, keys: tuple[str, ...], schema: Schema, held: Space) -> None:
         self._record_type = schema.record_type
-        self._key: Callable[[Record], Any] = attrgetter(*keys)
+        self._key: Callable[[Record], Any] = attrgetter(*map(attribute, keys))
         self._held = held
         self._heap: list[tuple[Any, ...]] = []
         self._number = 0
@@ -32,8 +32,8 @@ class Waiting:
         self._taken: list[tuple[Any, ...]] | None = None
         """What was taken since `begin`, where that may have to be undone."""
         scope: dict[str, Any] = {}
-        columns = order_source([(f"r.{each.name}", each.type) for each in schema.fields if each.name != time], scope)
-        source = f"def entry(n, r): return (r.{time}, {columns}n, r)"
+        others = [(f"r.{attribute(each.name)}", each.type) for each in schema.fields if each.name != time]
+        source = f"def entry(n, r): return (r.{attribute(time)}, {order_source(others, scope)}n, r)"
         exec(compile(source, "<penstock process>", "exec"), scope)
         self._entry: Callable[[int, Record], tuple[Any, ...]] = scope["entry"]
 
