@@ -100,15 +100,25 @@ class _HttpReader(LinesReader):
 
     def poll(self, now_us: int, records_max: int) -> SourceBatch | None:
         if self._receiver is None and not self._closed:
-            self._spool = Spool(self._directory, self._bytes_max)
+            self._begin_receiving()
+        return super().poll(now_us, records_max)
+
+    def _begin_receiving(self) -> None:
+        # Who has the port owns the spool: the process before this one may be writing to it until then.
+        address, token = self._address, self._token
+        receiver = bound(lambda: _Receiver(address, token), address, BIND_S)
+        try:
+            self._spool = spool = Spool(self._directory, self._bytes_max)
             before = committed(self._directory)
             if not self._sought and before is not None:
                 offset = self.offset
                 self.seek(before)
                 self.offset = offset
-            address, spool = self._address, self._spool
-            self._receiver = bound(lambda: _Receiver(address, self._token, spool), address, BIND_S)
-        return super().poll(now_us, records_max)
+        except BaseException:
+            receiver.server_close()
+            raise
+        receiver.begin(spool)
+        self._receiver = receiver
 
     def seek(self, position: Position) -> None:
         receiver, spool = self._receiver, self._spool
@@ -135,12 +145,17 @@ class _HttpReader(LinesReader):
 
 
 class _Receiver(ThreadingHTTPServer):
-    def __init__(self, address: tuple[str, int], token: str | None, spool: Spool) -> None:
+    spool: Spool
+
+    def __init__(self, address: tuple[str, int], token: str | None) -> None:
         self.address_family = family_of(address[0])
         self.token = token
-        self.spool = spool
         self.room = threading.BoundedSemaphore(REQUESTS_MAX)
         super().__init__(address, _Request)
+
+    def begin(self, spool: Spool) -> None:
+        """Take requests; those that came since the port was bound have waited."""
+        self.spool = spool
         threading.Thread(target=self.serve_forever, args=(0.05,), name="penstock-http", daemon=True).start()
 
     def handle_error(self, request: Any, client_address: Any) -> None:

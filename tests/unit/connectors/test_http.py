@@ -259,6 +259,26 @@ def test_a_request_of_which_a_part_could_be_written_leaves_nothing_behind(tmp_pa
     again.close()
 
 
+def test_the_spool_is_left_alone_until_the_process_before_has_given_its_port_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spooled = Spooled(tmp_path / "spool")
+    assert spooled.post(*lines_of("first")) == 200
+    held = spooled.newest
+    with held.open("ab") as file:
+        file.write(b'{"half": ')
+    monkeypatch.setattr(module, "BIND_S", 0.1)
+    successor: Any = spooled.source.reader(0, 1, 0)
+    with pytest.raises(PortOccupied):
+        successor.poll(1, 1)
+    assert segments(spooled.directory) == {1: held}
+    assert held.read_bytes().endswith(b'{"half": '), "a line that is being written is not cut"
+    spooled.reader.close()
+    assert successor.poll(1, 100).rows[-1].value == b'{"first": 4}'
+    assert held.read_bytes().endswith(b'{"first": 4}\n')
+    successor.close()
+
+
 def test_what_cannot_be_cut_off_again_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spooled = Spooled(tmp_path / "spool")
     assert spooled.post(*lines_of("first")) == 200
