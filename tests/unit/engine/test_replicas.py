@@ -269,6 +269,20 @@ def test_a_slow_replica_gets_less_unless_it_is_shuffled(grouping: str) -> None:
     assert (by_replica[0] > 1.5 * by_replica[1]) is (grouping == "load")
 
 
+@pytest.mark.parametrize("interval", ["200ms", "1s"])
+def test_utilisation_is_of_the_interval_in_which_the_loop_decides(interval: str) -> None:
+    cluster, _, _ = numbered(total=500, rate=1000, replicas=2, replica_interval=interval)
+    cluster.after(400 * MS)
+    cluster.freeze(0)
+    cluster.freeze(1)
+    cluster.after(S)  # nothing is done any more
+    (way,) = (unit.way for worker in cluster.workers for unit in worker.units if isinstance(unit.way, Replicas))
+    before = way._dealing.utilisation([0, 1])
+    way._dealing.choose([0, 1], [0, 1], 100_000, cluster.now_us)
+    after = way._dealing.utilisation([0, 1])
+    assert sum(after.values()) == pytest.approx({"200ms": 0.5, "1s": 0.1}[interval], abs=0.02), (before, after)
+
+
 def test_no_record_queues_behind_another_while_a_replica_has_no_work() -> None:
     cluster, source, sink = numbered(replicas=2)
     cluster.after(200 * MS)

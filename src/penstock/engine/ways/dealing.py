@@ -11,14 +11,18 @@ from collections.abc import Collection, Sequence
 
 from penstock.pipeline.options import Grouping
 
-INTERVAL_US = 1_000_000
-"""The interval td."""
 
 
 class Dealing:
-    """Deals the items of one unit instance."""
+    """Deals the items of one unit instance.
 
-    def __init__(self, grouping: Grouping = Grouping.LOAD, interval_us: int = INTERVAL_US) -> None:
+    Parameters
+    ----------
+    interval_us : int
+        td, the same as that of the loop which decides how many replicas there are.
+    """
+
+    def __init__(self, grouping: Grouping, interval_us: int) -> None:
         self._grouping = grouping
         self._interval_us = interval_us
         self._began_us = 0

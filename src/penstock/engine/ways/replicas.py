@@ -84,7 +84,7 @@ class Replicas(Way):
         self._keeps_rows = unit.times.are_read_in(chosen)
         self._leave = leave
         self._again = again
-        self._dealing = Dealing(options.grouping)
+        self._dealing = Dealing(options.grouping, options.replica_interval_us)
         self._idle_first = options.grouping is Grouping.LOAD
         self._cost_us = unit.chain.record_ns(chosen) / 1000
         """What a record costs, as far as that is known."""

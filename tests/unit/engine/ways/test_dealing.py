@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from penstock.engine.ways.dealing import INTERVAL_US, Dealing
+from penstock.engine.ways.dealing import Dealing
 from penstock.pipeline.options import Grouping
 
 ALL = (0, 1, 2)
+INTERVAL_US = 1_000_000
+
+
+def by_load() -> Dealing:
+    return Dealing(Grouping.LOAD, INTERVAL_US)
 
 
 def dealt(dealing: Dealing, count: int, cost_us: float, free: tuple[int, ...] = ALL, now_us: int = 0) -> list[int]:
@@ -14,11 +19,11 @@ def dealt(dealing: Dealing, count: int, cost_us: float, free: tuple[int, ...] = 
 
 
 def test_equals_take_turns() -> None:
-    assert dealt(Dealing(), 6, 1_000) == [0, 1, 2, 0, 1, 2]
+    assert dealt(by_load(), 6, 1_000) == [0, 1, 2, 0, 1, 2]
 
 
 def test_the_least_utilised_is_first() -> None:
-    dealing = Dealing()
+    dealing = by_load()
     dealing.choose(ALL, ALL, 0, INTERVAL_US)
     for number, busy_us in ((0, 500_000), (1, 125_000), (2, 375_000)):
         dealing.done(number, busy_us)
@@ -28,27 +33,27 @@ def test_the_least_utilised_is_first() -> None:
 
 
 def test_when_all_are_full_they_take_turns() -> None:
-    dealing = Dealing()
+    dealing = by_load()
     dealt(dealing, 3, INTERVAL_US)
     assert dealing.utilisation(ALL) == {0: 1.0, 1: 1.0, 2: 1.0}
     assert dealt(dealing, 4, 7.0) == [0, 1, 2, 0]
 
 
 def test_who_has_no_room_is_not_asked() -> None:
-    dealing = Dealing()
+    dealing = by_load()
     assert dealt(dealing, 4, 1_000, free=(2, 0)) == [0, 2, 0, 2]
     assert dealing.choose(ALL, (), 1_000, 0) is None
     assert dealing.choose((), (), 1_000, 0) is None
 
 
 def test_what_was_dealt_long_ago_no_longer_counts() -> None:
-    dealing = Dealing()
+    dealing = by_load()
     dealt(dealing, 2, INTERVAL_US)
     assert dealt(dealing, 3, 1.0, now_us=5 * INTERVAL_US) == [2, 0, 1]
 
 
 def test_shuffling_waits_for_whose_turn_it_is() -> None:
-    dealing = Dealing(Grouping.SHUFFLE)
+    dealing = Dealing(Grouping.SHUFFLE, INTERVAL_US)
     assert dealt(dealing, 4, 1_000) == [0, 1, 2, 0]
     assert dealing.choose(ALL, (0, 2), 1_000, 0) is None, "it is the turn of one that has no room"
     assert dealt(dealing, 2, 1_000) == [1, 2]
