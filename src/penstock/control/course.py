@@ -56,6 +56,8 @@ class Course:
                 skipped=told.skipped - before.skipped,
                 retried=told.retried - before.retried,
                 dead_letters=told.dead_letters - before.dead_letters,
+                timed_out=told.timed_out - before.timed_out,
+                over_bound=told.over_bound - before.over_bound,
             )
         return _sum(told, self._lives.get(key))
 

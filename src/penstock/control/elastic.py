@@ -48,6 +48,8 @@ class ElasticMoment(msgspec.Struct):
     """Processes that compute ranges which may have replicas: a range without any has its instances."""
     latency_ms: float
     """Mean at the end of the pipeline."""
+    ranges: dict[str, int] = {}
+    """By range, named by its operations: the replicas that compute it; 0: its instances do."""
 
 
 class ElasticReport(msgspec.Struct):
@@ -362,6 +364,7 @@ class Elastic:
                 sum(each.queue for each in watched),
                 replicas,
                 round(latency_us / 1_000, 3),
+                {", ".join(each.names): each.degree for each in ranges},
             )
         )
         if len(self._moments) > MOMENTS_MAX:
@@ -393,4 +396,5 @@ def _both(one: ElasticMoment, two: ElasticMoment) -> ElasticMoment:
         name: (getattr(one, name) + getattr(two, name)) / 2
         for name in ("received", "expected", "processed", "queue_records", "latency_ms")
     }
-    return ElasticMoment(at_s=two.at_s, replicas=max(one.replicas, two.replicas), **means)
+    most = {name: max(one.ranges.get(name, 0), two.ranges.get(name, 0)) for name in one.ranges | two.ranges}
+    return ElasticMoment(at_s=two.at_s, replicas=max(one.replicas, two.replicas), ranges=most, **means)

@@ -64,6 +64,10 @@ class OperationFigures(msgspec.Struct):
     """Whether it is a source."""
     slowest_us: float = 0.0
     """Time spent on one record in the instance that takes longest, of those that have a fair share of the records."""
+    timed_out: int = 0
+    """Records that a source has dropped because they had waited for longer than ``event_timeout``;"""
+    over_bound: int = 0
+    """because more than ``queue_bound`` waited. Those that went to the dead letters count there too."""
 
     @property
     def components_us(self) -> dict[str, float]:
@@ -145,6 +149,10 @@ class Status(msgspec.Struct):
     """The ranges that may have some."""
     replica_pids: list[int] = msgspec.field(default_factory=list)
     """Processes of the pool, active or not."""
+    saved: float | None = None
+    """1 - r/r_over so far: the share of the pool's time that ranges did without; None without a pool."""
+    replica_s: float = 0.0
+    """Seconds of active replicas so far."""
 
 
 class _Totals:
@@ -155,7 +163,7 @@ class _Totals:
         self.instances = 0
         self.records_in = self.records_out = self.busy_ns = self.queue_records = 0
         self.late = self.skipped = self.retried = self.dead_letters = 0
-        self.blocks = self.fallbacks = 0
+        self.blocks = self.fallbacks = self.timed_out = self.over_bound = 0
         self.entered_us = self.left_us = self.wait_us = self.schedule_us = 0
         self.latency = Histogram()
         self.busy: dict[int, tuple[int, int]] = {}
@@ -172,6 +180,8 @@ class _Totals:
             self.skipped += each.skipped
             self.retried += each.retried
             self.dead_letters += each.dead_letters
+            self.timed_out += each.timed_out
+            self.over_bound += each.over_bound
             self.blocks += each.blocks
             self.fallbacks += each.fallbacks
             self.entered_us += each.entered_us
@@ -398,6 +408,8 @@ class Monitor:
             fallbacks=now.fallbacks,
             reads=name in self._sources,
             slowest_us=_slowest_us(now, before if came else _Totals()),
+            timed_out=now.timed_out,
+            over_bound=now.over_bound,
         )
 
     def begin_measuring(self) -> None:

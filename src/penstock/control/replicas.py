@@ -372,7 +372,13 @@ class Replication:
 
     def view(self) -> list[ReplicasView]:
         """Every range that replicas are wanted for, or that users have bounded."""
-        return [self._view(self._plan.units[unit], want) for unit, want in sorted(self._wants.items())]
+        bounded = {
+            unit.id: _Want(chosen, max(1, least), "", {})
+            for unit in self._plan.units
+            for chosen, (least, most) in bounds(unit).items()
+            if most >= DEGREE_MIN
+        }
+        return [self._view(self._plan.units[unit], want) for unit, want in sorted((bounded | self._wants).items())]
 
     def _view(self, unit: UnitSpec, want: _Want) -> ReplicasView:
         chosen, present = want.range, self._switches.replicas(unit.id)[2]

@@ -9,8 +9,8 @@ who                         when
 the batch form (`forms`)    a queue is longer than L_up now, and batches carry more: a burst that nobody has foreseen.
                             It looks ten times as often, so it comes first. A range in batch form has no replicas.
 replicas (here)             the rate that is seen or expected needs more than the worker itself, before a queue is long
-workers (`staffing`)        replicas are at their bound and workers are still busy: ordered within ``workers=(2, 6)``, else
-                            said in a note
+workers (`staffing`)        replicas are at their bound and workers are still busy: ordered within the user's bounds, if
+                            there are some, else said in a note
 ==========================  ==========================================================================================
 
 They do not fight: a range in batch form has no replicas, and what is wanted for it takes effect when it comes back;

@@ -128,10 +128,11 @@ class Rescaling:
         self.reports: list[MoveReport] = []
         self.reason = ""
         self._plan = plan
-        self._began_us = began_us
+        self.began_us = began_us
+        """When the sources began to read in this run, which the times of reports count from."""
         self._number = 0
         self.loads = Loads(plan)
-        self.shifting = Shifting(plan, began_us)
+        self.shifting = Shifting(plan)
         """Key groups on their way; never while a column is."""
         self._hosts: dict[int, str] = {}
         """Machine of each worker."""
@@ -311,13 +312,13 @@ class Rescaling:
 
     def on_resumed(self, members: Collection[int], now_us: int) -> set[int]:
         """Everyone is where it should be: return the workers that can leave."""
-        self.shifting.on_resumed(now_us)
+        self.shifting.on_resumed(self.began_us, now_us)
         move = self.move
         if move is not None and move.step is Step.MOVING:
             self.move = None
             self.reports.append(
                 MoveReport(
-                    at_s=(now_us - self._began_us) / 1e6,
+                    at_s=(now_us - self.began_us) / 1e6,
                     column=move.column,
                     old=move.old,
                     new=move.new,

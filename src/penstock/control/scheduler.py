@@ -336,7 +336,7 @@ class Scheduler:
         if self._resumed:
             self.recoveries += 1
             return self._recover(everything(self._plan), set(self.peers))
-        self.start_us = self.began_us = now_us + START_DELAY_US
+        self.start_us = self.began_us = self.rescaling.began_us = now_us + START_DELAY_US
         return self._all(self._started(None))
 
     def _started(self, restore: m.Restore | None, *, careful: bool = False) -> m.Start:
@@ -391,7 +391,7 @@ class Scheduler:
         if self._waiting_rollback:
             return []
         self._recovering.clear()
-        self.began_us = self.began_us or now_us
+        self.began_us = self.rescaling.began_us = self.began_us or now_us
         commands = self._staff.settle(now_us) + self._all(m.Resume(generation=self.generation))
         if self.phase is Phase.ENDING:
             return commands + self._all(m.Commit(epoch=self.committed_epoch, final=True))

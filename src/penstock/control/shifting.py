@@ -112,13 +112,12 @@ class Shifted:
 class Shifting:
     """The shifts of a job: what is wanted, what is under way, what has been."""
 
-    def __init__(self, plan: Plan, began_us: int = 0) -> None:
+    def __init__(self, plan: Plan) -> None:
         self.now: Shifted | None = None
         self.wanted: tuple[Shift, str] | None = None
         """What comes next, and why; its epoch is not known yet."""
         self.reports: list[ShiftReport] = []
         self._plan = plan
-        self._began_us = began_us
 
     def can(self, unit: int) -> bool:
         """Whether key groups of a unit can go elsewhere.
@@ -257,8 +256,8 @@ class Shifting:
             stopped_us = now_us - held_us
             now.stopped_us = stopped_us if now.stopped_us is None else min(stopped_us, now.stopped_us)
 
-    def on_resumed(self, now_us: int) -> None:
-        """Everyone goes on."""
+    def on_resumed(self, began_us: int, now_us: int) -> None:
+        """Everyone goes on; the sources began to read at ``began_us``."""
         now = self.now
         if now is None or now.stage is not Stage.MOVING:
             return
@@ -266,7 +265,7 @@ class Shifting:
         unit = self._plan.units[now.shift.unit]
         self.reports.append(
             ShiftReport(
-                at_s=(now_us - self._began_us) / 1e6,
+                at_s=(now_us - began_us) / 1e6,
                 operation=unit.display_at(0) if unit.ops else unit.name,
                 old=now.shift.old,
                 new=now.shift.new,

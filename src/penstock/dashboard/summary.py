@@ -37,6 +37,8 @@ def last_lines(report: Report) -> list[str]:
         ("reordered", f"{report.reordered:,}"),
         ("late", f"{report.late:,}"),
         *([("skipped", f"{report.skipped:,}")] if report.skipped else []),
+        *([("timed out", f"{report.timed_out:,}")] if report.timed_out else []),
+        *([("over bound", f"{report.over_bound:,}")] if report.over_bound else []),
         ("dead letters", f"{report.dead_letters:,}"),
         ("latency", _latency(report.latency_ms)),
         *([("made of", "   ".join(parts))] if (parts := _components(report)) else []),

@@ -310,6 +310,8 @@ def _losses(operations: list[OperationFigures]) -> Text:
         "skipped": sum(each.skipped for each in operations),
         "retried": sum(each.retried for each in operations),
         "dead letters": sum(each.dead_letters for each in operations),
+        "timed out": sum(each.timed_out for each in operations),
+        "over the queue bound": sum(each.over_bound for each in operations),
         "batches fell back to the loop": sum(each.fallbacks for each in operations),
     }
     return Text("   ".join(f"{human(count)} {what}" for what, count in counts.items() if count), style="yellow")

@@ -1,10 +1,13 @@
 """Records that a source unit drops because too many wait, or because they have waited for too long (PS-5).
 
 Off unless the job says ``event_timeout`` or ``queue_bound``. What is dropped goes to the dead letters, where an
-operation of the unit has them, and is counted at the source in any case: as a dead letter, or as skipped. It is dropped
-once: the letters take a place in the line, and the counts are in the snapshot, like those of every other record. Which
-ones are dropped depends on the clock, so after a recovery it may be others; each record is either handled or dropped,
-never both and never neither.
+operation of the unit has them, and is counted at the source by its cause in any case. It is dropped once: the letters
+take a place in the line, and the counts are in the snapshot, like those of every other record. Which ones are dropped
+depends on the clock, so after a recovery it may be others; each record is either handled or dropped, never both and
+never neither.
+
+Where slots read the source, what slots have no room for waits unread. Of that the worker reads, and drops, what is more
+than the bound; how long records have waited is not known before they are read, so none of them time out.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.engine.inputs.base import Taken
+from penstock.engine.inputs.dropped import Cause
 from penstock.engine.inputs.readers import Readers
 from penstock.engine.line import Item, Range
 from penstock.engine.passed import Passed
@@ -23,6 +27,10 @@ from penstock.types import Record
 
 if TYPE_CHECKING:
     from penstock.engine.unit import Unit
+
+
+PORTION_RECORDS_MAX = 4_096
+"""So many are read in a turn to be dropped, where slots read the others."""
 
 
 class Shedding:
@@ -45,31 +53,49 @@ class Shedding:
 
     def shed(self, unit: Unit, taken: Taken, now_us: int) -> bool:
         """Drop a portion that a source has given, if it must be; say whether it was."""
-        source = unit.input
-        why = self._why(taken, source.waiting_records(now_us) if self._queue_bound else 0, now_us)
-        if why is None or not taken.rows:
+        waiting = unit.input.waiting_records(now_us) if self._queue_bound else 0
+        cause = self._cause(taken, waiting, now_us)
+        if cause is None or not taken.rows:
             return False
+        self._drop(unit, taken, cause, waiting, now_us)
+        return True
+
+    def shed_unread(self, unit: Unit, now_us: int) -> bool:
+        """Read and drop some of what slots have no room to read, if too much waits; say whether it was."""
+        waiting = unit.input.waiting_records(now_us) if self._queue_bound else 0
+        if waiting <= self._queue_bound:
+            return False
+        records_max = min(waiting - self._queue_bound, PORTION_RECORDS_MAX)
+        taken = unit.input.take(now_us, records_max, None, open_blocks=False)
+        if taken is None or not taken.rows:
+            return False
+        self._drop(unit, taken, Cause.BOUND, waiting, now_us)
+        return True
+
+    def _drop(self, unit: Unit, taken: Taken, cause: Cause, waiting: int, now_us: int) -> None:
+        source = unit.input
         assert isinstance(source, Readers)
-        source.count_dropped(len(taken.rows), dead=self._letters_at is not None)
+        source.count_dropped(cause, len(taken.rows), dead=self._letters_at is not None)
         sides = {}
         if self._letters_at is not None:
+            why = f"{cause.value}: {self._told(taken, cause, waiting, now_us)}"
             sides = {(self._letters_at, DEAD_LETTERS): self._letters(taken, why)}
         if isinstance(unit.way, Here):
             unit.way.take(Taken([], taken.due_us, taken.origin), Passed([], sides), now_us)
         else:
             behind = Range(len(self._spec.ops), len(self._spec.ops) - 1)
             unit.line.append(Item(behind, 0, taken.due_us, now_us, now_us, taken.origin, None, sides))
-        return True
 
-    def _why(self, taken: Taken, waiting: int, now_us: int) -> str | None:
-        waited_us = now_us - taken.due_us
-        if self._timeout_us and taken.due_us and waited_us > self._timeout_us:
-            return (
-                f"EventTimeout: waited {waited_us / 1e6:.3f} s, longer than event_timeout={self._timeout_us / 1e6:g} s"
-            )
-        if self._queue_bound and waiting > self._queue_bound:
-            return f"QueueFull: {waiting:,} records waited behind it, more than queue_bound={self._queue_bound:,}"
-        return None
+    def _cause(self, taken: Taken, waiting: int, now_us: int) -> Cause | None:
+        if self._timeout_us and taken.due_us and now_us - taken.due_us > self._timeout_us:
+            return Cause.TIMEOUT
+        return Cause.BOUND if self._queue_bound and waiting > self._queue_bound else None
+
+    def _told(self, taken: Taken, cause: Cause, waiting: int, now_us: int) -> str:
+        if cause is Cause.TIMEOUT:
+            waited_s = (now_us - taken.due_us) / 1e6
+            return f"waited {waited_s:.3f} s, longer than event_timeout={self._timeout_us / 1e6:g} s"
+        return f"{waiting:,} records waited, more than queue_bound={self._queue_bound:,}"
 
     def _letters(self, taken: Taken, why: str) -> list[Record]:
         name, place = self._spec.name, taken.place
@@ -81,3 +107,8 @@ class Shedding:
             placed(letter, name, place.partition, spot.offset, spot.file, spot.line)
             for letter, spot in zip(bare, spots, strict=True)
         ]
+
+
+def shed_unread(shedding: Shedding | None, unit: Unit, now_us: int) -> bool:
+    """Drop what waits unread beyond the bound, where a unit drops anything."""
+    return shedding is not None and shedding.shed_unread(unit, now_us)

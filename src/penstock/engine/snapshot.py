@@ -56,6 +56,8 @@ class OpCounters(msgspec.Struct, array_like=True):
     skipped: int
     retried: int
     dead_letters: int
+    timed_out: int = 0
+    over_bound: int = 0
 
 
 @dataclass(slots=True)

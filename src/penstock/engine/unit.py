@@ -33,7 +33,7 @@ from penstock.engine.inputs.base import BLOCK_RECORDS_MAX, fit_records
 from penstock.engine.line import Item, Line, Marker, Parts, Range
 from penstock.engine.passed import Passed
 from penstock.engine.samples import Tap
-from penstock.engine.shedding import Shedding
+from penstock.engine.shedding import Shedding, shed_unread
 from penstock.engine.snapshot import Capture, OpCounters, UnitSnapshot
 from penstock.engine.state import Copier
 from penstock.engine.state.moving import Ahead
@@ -179,7 +179,7 @@ class Unit:
             worked = way.cut(now_us)
             records_max, open_blocks, is_full = min(records_max, way.records_room), way.opens_blocks, self._is_full
         if way.range.first < 0:
-            worked |= way.take_stretches(source, now_us)
+            worked |= way.take_stretches(source, now_us) or shed_unread(self._shedding, self, now_us)
         else:
             before_ns = self._clock_ns()
             taken = source.take(now_us, records_max, is_full, open_blocks=open_blocks)

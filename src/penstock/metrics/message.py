@@ -34,3 +34,6 @@ class StatsMessage(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Batches that the vectorised form could not handle and the loop did."""
     built: int = 0
     """Generation in which the instance was built: what no snapshot holds, latencies above all, counts from then on."""
+    timed_out: int = 0
+    """Records that a source has dropped because they, or too many, had waited."""
+    over_bound: int = 0

@@ -41,7 +41,16 @@ class OpStats:
         self.fallbacks = 0
 
     def message(
-        self, unit: int, instance: int, *, late: int = 0, skipped: int = 0, retried: int = 0, dead_letters: int = 0
+        self,
+        unit: int,
+        instance: int,
+        *,
+        late: int = 0,
+        skipped: int = 0,
+        retried: int = 0,
+        dead_letters: int = 0,
+        timed_out: int = 0,
+        over_bound: int = 0,
     ) -> StatsMessage:
         """The figures as they are now, with what others count."""
         return StatsMessage(
@@ -65,4 +74,6 @@ class OpStats:
             wait_us=self.wait_us,
             schedule_us=self.schedule_us,
             fallbacks=self.fallbacks,
+            timed_out=timed_out,
+            over_bound=over_bound,
         )

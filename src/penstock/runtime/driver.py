@@ -36,7 +36,8 @@ STATUS_US = 500_000
 DISMISS_S = 0.1
 SWITCHES_SHOWN = 5
 ACTIONS_SHOWN = 3
-MOVES_SHOWN = 3
+MOVES_SHOWN = 16
+"""More than there can be between two samples of metrics."""
 FIRST_EPOCH_US = 100_000
 """After so long the first epoch begins, and the next after twice that, for first results to be seen soon;"""
 HASTY_EPOCH_US = 10_000_000
@@ -201,6 +202,8 @@ class Driver:
                 moves_total=len(scheduler.rescaling.reports),
                 replicas=done.replicas,
                 replica_pids=machine.loop.replication.pids,
+                saved=done.elastic.saved if done.elastic is not None else None,
+                replica_s=done.elastic.replica_s if done.elastic is not None else 0.0,
                 staffing=done.workers,
                 actions=[_told(each, self._started_us) for each in done.actions[-ACTIONS_SHOWN:]],
             )

@@ -440,7 +440,7 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
         Drop records that have waited at their source for longer than this. Default: none are dropped.
     queue_bound : int
         Of more records than this that wait at a source instance, drop the oldest. Default: none are dropped. What
-        either drops goes to the dead letters of its chain, or is counted as skipped at the source.
+        either drops is counted at the source, by its cause, and goes to the dead letters of its chain if it has them.
     checkpoint : path
         Directory for snapshots and commits. A job that is started again with it goes on where the last commit
         was; without it, only lost workers are recovered. Machines that share no directory with this one need a

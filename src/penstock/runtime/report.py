@@ -87,11 +87,17 @@ class Report(msgspec.Struct):
     total: Totals | None = None
     moves: list[MoveReport] = msgspec.field(default_factory=list)
     """Instances that have moved from one worker to another."""
+    timed_out: int = 0
+    """Records that sources have dropped because they had waited for longer than ``event_timeout``;"""
+    over_bound: int = 0
+    """because more than ``queue_bound`` waited. Those that went to the dead letters count there too."""
+    placement: list[int] = msgspec.field(default_factory=list)
+    """The worker that each instance was on at the end; with ``moves``, who had what at any time."""
 
     def __repr__(self) -> str:
         """The run in one line, for a REPL; the figures are attributes."""
         late = f", latency p50 {self.latency_ms.p50:g} ms, p99 {self.latency_ms.p99:g} ms" if self.latency_ms else ""
-        odd = ("late", "skipped", "dead_letters", "lost", "duplicated", "reordered", "recoveries")
+        odd = "late skipped dead_letters timed_out over_bound lost duplicated reordered recoveries".split()
         counts = "".join(f", {getattr(self, each):,} {each.replace('_', ' ')}" for each in odd if getattr(self, each))
         told = f"{self.events_in:,} records in, {self.results_out:,} results out in {self.seconds:.1f} s{late}{counts}"
         return f"<Report of job '{self.job}': {told}>"
@@ -144,6 +150,9 @@ def make_report(plan: Plan, driver: Driver) -> Report:
         components_ms=_components(driver, measured),
         adaptation=adaptation,
         moves=driver.moves(),
+        timed_out=sum(each.timed_out for each in operations),
+        over_bound=sum(each.over_bound for each in operations),
+        placement=status.placement,
         began_us=began_us,
         total=Totals(
             runs=driver.runs,

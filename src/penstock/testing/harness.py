@@ -26,7 +26,7 @@ from penstock.testing.script import Crash, Deed, Restart, Script, Switch, read_s
 from penstock.types import nested_dict
 
 _FOREVER_US = 1 << 62
-_FIGURES = ("records_in", "records_out", "late", "skipped", "retried", "dead_letters")
+_FIGURES = ("records_in", "records_out", "late", "skipped", "retried", "dead_letters", "timed_out", "over_bound")
 _INTERVAL_US = 10_000
 """How long a micro-batch gathers, in made-up time."""
 

@@ -120,6 +120,12 @@ def test_what_is_asked_for_is_ordered_as_soon_as_two_are_known_everywhere() -> N
     assert (view.degree, view.wanted, view.activations) == (3, 3, 3)
 
 
+def test_what_users_have_bounded_is_shown_before_anybody_wants_replicas() -> None:
+    (view,) = Play(plan_of((1, 6), pool=4)).of.view()
+    assert (view.operations, view.degree, view.wanted, view.least, view.most) == (["m0"], 0, 1, 1, 4)
+    assert Play(plan_of(1, pool=4)).of.view() == [], "it stays in the workers, whatever the load"
+
+
 def test_wants_stay_within_bounds_and_pool() -> None:
     play = Play(plan_of((2, 3), pool=4))
     chosen = Range(1, 1)

@@ -61,9 +61,10 @@ def test_a_shift_stands_once_its_marker_is_on_its_way() -> None:
     assert shifting.lenders({(1, 1)}, 5) == {(1, 0)}
     shifting.on_recovery()
     assert shifting.instances() == {(1, 0), (1, 1)}
-    shifting.on_resumed(31_000)
+    shifting.on_resumed(1_000, 31_000)
     assert shifting.is_idle
-    assert [(each.operation, each.groups, each.pause_ms) for each in shifting.reports] == [("count", 2, 30.0)]
+    told = [(each.operation, each.groups, each.at_s, each.pause_ms) for each in shifting.reports]
+    assert told == [("count", 2, 0.03, 30.0)]
     assert 3 in shifting.owned(1, 1)
     assert 3 not in shifting.owned(1, 0)
     assert not shifting.on_committed(6)

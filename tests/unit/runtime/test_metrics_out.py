@@ -19,6 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 import penstock as ps
 from penstock.control.monitor import OperationFigures, Status, WorkerFigures
 from penstock.control.replicas import ReplicasView
+from penstock.control.rescaling import MoveReport
+from penstock.control.shifting import ShiftReport
+from penstock.control.staffing import StaffingView
 from penstock.control.switches import SwitchReport
 from penstock.errors import InvalidOption
 from penstock.metrics import Histogram
@@ -59,6 +62,21 @@ def status(**changes: object) -> Status:
 def sampler() -> Sampler:
     layout = Layout({"events": "events", "score": "events", "out": "sinks"}, frozenset({"out"}))
     return Sampler(Tags("ads", "ads-1", "9.9"), layout)
+
+
+def move(column: int) -> MoveReport:
+    return MoveReport(2.5 + column, column, 0, 1, 28.0, 400.0, 1_000 + column, "more workers")
+
+
+def shift(groups: int) -> ShiftReport:
+    return ShiftReport(9.0, "count", 0, 1, groups, 90.0, 500.0, 50, 'hot "a"')
+
+
+def transfers(moves: int, shifts: int) -> dict[str, Any]:
+    """What a status has of moves and shifts, when there have been so many; it has the last two moves."""
+    staffing = StaffingView(present=2, wanted=2, least=1, most=2, shifts=[shift(i + 1) for i in range(shifts)])
+    moved = [move(i) for i in range(moves)]
+    return {"moves": moved[-2:], "moves_total": moves, "staffing": staffing}
 
 
 def histogram(*values_us: int) -> Histogram:
@@ -118,7 +136,8 @@ def test_only_metrics_of_the_catalogue_are_there_and_all_can_be() -> None:
     one = sampler()
     processes, outlets = [ProcessFigures("driver", 1.0, 1.0)], [OutletFigures("file:x")]
     replicas = [ReplicasView(["score"], 2, 2, 1, 4, [0, 1], activations=3)]
-    now = status(overhead=0.1, switches=[switch], switches_total=1, replicas=replicas)
+    now = status(overhead=0.1, switches=[switch], switches_total=1, replicas=replicas, saved=0.5, **transfers(1, 1))
+    now.placement = [0, 1]
     real = one.take(now, histogram(5), processes, outlets)
     assert fields(real, "operation", operation="score")["replica_activations_total"] == 3.0
     advised = snapshot(advise=True)
@@ -165,6 +184,36 @@ def test_switches_are_told_once() -> None:
         for n in (0, 1, 1, 3)
     ]
     assert told == [[], switches[:1], [], switches[1:]]
+
+
+def test_moves_and_shifts_are_told_once_and_summed() -> None:
+    one = sampler()
+    seen = [one.take(status(**transfers(*each)), Histogram()) for each in ((0, 0), (2, 1), (2, 1), (4, 3))]
+    assert [[each.column for each in taken.moves] for taken in seen] == [[], [0, 1], [], [2, 3]]
+    assert [[each.groups for each in taken.shifts] for taken in seen] == [[], [1], [], [2, 3]]
+    assert "move_pause_seconds" not in fields(seen[0], "job")
+    job = fields(seen[-1], "job")
+    assert (job["moves_total"], job["move_bytes_total"]) == (4.0, 4_006.0)
+    assert (job["move_pause_seconds"], job["move_seconds"]) == (0.028, 0.4)
+    assert (job["shifts_total"], job["shift_groups_total"], job["shift_bytes_total"]) == (3.0, 6.0, 150.0)
+    assert (job["shift_pause_seconds"], job["shift_seconds"]) == (0.09, 0.5)
+
+
+def test_owners_replicas_and_what_they_save() -> None:
+    view = ReplicasView(["score"], 2, 3, 1, 4, [0, 5], activations=3)
+    taken = snapshot(
+        placement=[1, 0, 1], replicas=[view], replica_pids=[7, 8, 9], saved=0.58, replica_s=12.5,
+        operations=[operation(timed_out=6, over_bound=7)],
+    )  # fmt: skip
+    owners = [(p.tags["number"], p.fields["worker"]) for p in taken.points if p.measurement == "instance"]
+    assert owners == [("0", 1.0), ("1", 0.0)], "it has two instances, of the three that others have"
+    score = fields(taken, "operation", operation="score")
+    assert [score[f"replicas{each}"] for each in ("", "_wanted", "_least", "_most")] == [2.0, 3.0, 1.0, 4.0]
+    assert (score["timed_out_total"], score["over_bound_total"]) == (6.0, 7.0)
+    job = fields(taken, "job")
+    assert (job["replicas"], job["replicas_active"]) == (3.0, 2.0)
+    assert (job["replicas_saved_ratio"], job["replica_seconds_total"]) == (0.58, 12.5)
+    assert "replicas_saved_ratio" not in fields(snapshot(), "job"), "without a pool there is nothing to save"
 
 
 def test_values_that_are_no_numbers_are_left_out() -> None:
@@ -261,6 +310,20 @@ def test_line_protocol_escapes_tags_and_texts() -> None:
     assert 'pause_seconds=0.004,total_seconds=0.09,carried_records=12.0,operations="a, b"' in line
     assert 'reason="say \\"x\\" \\\\ now"' in line
     assert line.endswith(f" {1_700_000_000_000_000 + 2_500_000}")
+
+
+def test_moves_and_shifts_are_lines_at_their_own_time() -> None:
+    taken = snapshot(**transfers(1, 1))
+    lines = {each.split(",")[0]: each for each in lines_of(taken).decode().splitlines()}
+    cost = "old=0.0,new=1.0,pause_seconds=0.028,total_seconds=0.4,loaded_bytes=1000.0"
+    assert lines["penstock_move"].endswith(
+        f' number=0.0,{cost},reason="more workers" {1_700_000_000_000_000 + 2_500_000}'
+    )
+    assert ",operation=count,run=ads-1," in lines["penstock_shift"]
+    assert "groups=1.0,old=0.0,new=1.0,pause_seconds=0.09" in lines["penstock_shift"]
+    assert 'reason="hot \\"a\\""' in lines["penstock_shift"]
+    read = msgspec.json.decode(line_of(taken), type=Line)
+    assert (read.moves, read.shifts) == ([move(0)], [shift(1)])
 
 
 # --- options ----------------------------------------------------------------------------------------------------------

@@ -11,12 +11,12 @@ from penstock.connectors.base import Position, Run, SourceReader
 from penstock.dataset import NEVER_US, Mark
 from penstock.engine.event_time import Origin
 from penstock.engine.inputs.base import Input, IsFull, Stretch, Taken
+from penstock.engine.inputs.dropped import Cause, Dropped
 from penstock.engine.inputs.rhythm import Rhythm
 from penstock.engine.lineage import Place, read_place
 from penstock.engine.snapshot import OpCounters, UnitSnapshot
 from penstock.metrics import OpStats
 from penstock.metrics.message import StatsMessage
-from penstock.operators.errors import ErrorCounts
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.protocol import slots as s
 
@@ -44,7 +44,7 @@ class Readers(Input):
             if p % spec.instances == instance
         }
         self.stats = OpStats(spec.name, "record")
-        self.dropped = ErrorCounts()
+        self.dropped = Dropped()
         """What the unit has dropped of it."""
         self.turns = len(self.readers)
         self._partitions: list[tuple[int, Any]] = list(self.readers.items())
@@ -323,22 +323,27 @@ class Readers(Input):
         stats.schedule_us += (done.began_us - cut_us) * count
         stats.left_us += (read_us - due_us) * count
 
-    def count_dropped(self, count: int, *, dead: bool) -> None:
+    def count_dropped(self, cause: Cause, count: int, *, dead: bool) -> None:
         """Add records that were read and dropped."""
         self.stats.records_in += count
-        self.dropped.dead_letters += count if dead else 0
-        self.dropped.skipped += 0 if dead else count
+        self.dropped.count(cause, count, dead=dead)
 
     def counters(self) -> list[OpCounters]:
         stats, dropped = self.stats, self.dropped
-        return [OpCounters(stats.name, stats.records_in, stats.records_out, dropped.skipped, 0, dropped.dead_letters)]
+        counted = OpCounters(stats.name, stats.records_in, stats.records_out, 0, 0, dropped.dead_letters)
+        counted.timed_out, counted.over_bound = dropped.timed_out, dropped.over_bound
+        return [counted]
 
     def figures(self, now_us: int) -> list[StatsMessage]:
         stats = self.stats
         stats.queue_records = self.waiting_records(now_us)
         dropped = self.dropped
         message = stats.message(
-            self._spec.id, self._instance, skipped=dropped.skipped, dead_letters=dropped.dead_letters
+            self._spec.id,
+            self._instance,
+            dead_letters=dropped.dead_letters,
+            timed_out=dropped.timed_out,
+            over_bound=dropped.over_bound,
         )
         return [message]
 
@@ -349,7 +354,7 @@ class Readers(Input):
         last = snapshots[-1]
         own = last.operations[0]
         self.stats.records_in, self.stats.records_out = own.records_in, own.records_out
-        self.dropped = ErrorCounts(own.skipped, 0, own.dead_letters)
+        self.dropped = Dropped(own.timed_out, own.over_bound, own.dead_letters)
         self.begin_after(last.epoch)
         for partition, position in last.positions.items():
             self.readers[partition].seek(position)

@@ -69,6 +69,8 @@ def _summed(counters: Iterable[Sequence[OpCounters]]) -> list[OpCounters]:
         total.skipped += each.skipped
         total.retried += each.retried
         total.dead_letters += each.dead_letters
+        total.timed_out += each.timed_out
+        total.over_bound += each.over_bound
     return list(summed.values())
 
 

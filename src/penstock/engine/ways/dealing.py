@@ -12,7 +12,6 @@ from collections.abc import Collection, Sequence
 from penstock.pipeline.options import Grouping
 
 
-
 class Dealing:
     """Deals the items of one unit instance.
 

@@ -35,9 +35,9 @@ class Metric:
 
 
 JOB, JOB_COMPONENT, OPERATION, COMPONENT = "job", "job_component", "operation", "component"
-PROCESS, PHASE, OUTLET = "process", "phase", "outlet"
-SWITCH = "switch"
-"""Switches are events: InfluxDB and files have each of them with its own time, Prometheus what is counted."""
+PROCESS, PHASE, OUTLET, INSTANCE = "process", "phase", "outlet", "instance"
+SWITCH, MOVE, SHIFT = "switch", "move", "shift"
+"""Events: InfluxDB and files have each of them with its own time, Prometheus what is counted."""
 LATENCY = "penstock_job_latency_seconds"
 """The histogram that only Prometheus gets: others have percentiles of every interval."""
 LATENCY_HELP = "Latency of records from their scheduled time, where end-to-end latency is taken."
@@ -70,6 +70,18 @@ METRICS = tuple(
         (JOB, "workers_wanted", "processes", "Workers that the job is to have."),
         (JOB, "slots", "processes", "Processes that run micro-batches, or stand by for them."),
         (JOB, "replicas", "processes", "Processes that compute operations side by side, or stand by for that."),
+        (JOB, "replicas_active", "processes", "Those of them that compute some operation."),
+        (JOB, "replica_seconds_total", "s", "Time of active replicas; a range without any counts its instances."),
+        (JOB, "replicas_saved_ratio", "ratio", "1 - r/r_over so far: share of the pool's time that was not needed."),
+        (JOB, "moves_total", "moves", "Moves of instances from one worker to another."),
+        (JOB, "move_pause_seconds", "s", "The last move: for how long its instance stood still, at most."),
+        (JOB, "move_seconds", "s", "The last move, from the decision to its effect."),
+        (JOB, "move_bytes_total", "bytes", "State that new owners have loaded ahead of moves."),
+        (JOB, "shifts_total", "shifts", "Times that key groups have gone from one instance to another."),
+        (JOB, "shift_pause_seconds", "s", "The last shift: for how long both instances stood still, at most."),
+        (JOB, "shift_seconds", "s", "The last shift, from the decision to its effect."),
+        (JOB, "shift_groups_total", "key groups", "Key groups that have gone to another instance."),
+        (JOB, "shift_bytes_total", "bytes", "State that was loaded ahead of shifts."),
         (JOB_COMPONENT, "mean_seconds", "s", "A component of mean end-to-end latency, at the moment."),
         (OPERATION, "in_records_per_second", "records/s", "What it takes, at the moment."),
         (OPERATION, "out_records_per_second", "records/s", "What it gives, at the moment."),
@@ -78,6 +90,9 @@ METRICS = tuple(
         (OPERATION, "selectivity_ratio", "ratio", "Records out for each record in."),
         (OPERATION, "queue_records", "records", "Records that wait before it."),
         (OPERATION, "replicas", "processes", "Replicas that compute it; 0: the workers do."),
+        (OPERATION, "replicas_wanted", "processes", "Processes that are to compute it; 1: the worker itself."),
+        (OPERATION, "replicas_least", "processes", "The fewest that are configured."),
+        (OPERATION, "replicas_most", "processes", "The most that are configured, within the pool."),
         (OPERATION, "replica_activations_total", "activations", "Times that a replica became active for it."),
         (OPERATION, "service_seconds", "s", "Time spent on one record."),
         (OPERATION, "latency_p50_seconds", "s", "Latency up to here at the moment: half of the records are below."),
@@ -88,9 +103,12 @@ METRICS = tuple(
         (OPERATION, "late_total", "records", "Records that came after their window was closed."),
         (OPERATION, "skipped_total", "records", "Bad records that were skipped."),
         (OPERATION, "retried_total", "records", "Attempts that were repeated."),
-        (OPERATION, "dead_letters_total", "records", "Bad records that were put aside."),
+        (OPERATION, "dead_letters_total", "records", "Records that were put aside: bad ones, and dropped ones."),
+        (OPERATION, "timed_out_total", "records", "Records dropped at the source: they waited beyond event_timeout."),
+        (OPERATION, "over_bound_total", "records", "Records dropped at the source: more than queue_bound waited."),
         (OPERATION, "fallbacks_total", "batches", "Batches that the vectorised form left to the loop."),
         (COMPONENT, "mean_seconds", "s", "A component of a record's latency at an operation, on average."),
+        (INSTANCE, "worker", "number", "The worker that an instance of an operation is on."),
         (PROCESS, "cpu_seconds_total", "s", "CPU time used."),
         (PROCESS, "resident_bytes", "bytes", "Resident memory."),
         (PHASE, "current", "1", "The phase that the job is in, as a label."),

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.control.rescaling import MoveReport
+from penstock.control.shifting import ShiftReport
 from penstock.control.switches import SwitchReport
 from penstock.errors import InvalidOption
 from penstock.pipeline.outlets import FileOutlet
@@ -13,7 +15,7 @@ from penstock.runtime.metrics_out.feeder import OutletFailed
 from penstock.runtime.metrics_out.samples import Point, Snapshot
 
 FILE_BYTES_MAX = 4 << 30
-"""A file is not written beyond this, about two days of a pipeline of ten operations."""
+"""A file is not written beyond this, about a day of a pipeline of ten operations of four instances."""
 
 
 class Line(msgspec.Struct):
@@ -32,6 +34,10 @@ class Line(msgspec.Struct):
     """Switches of form since the line before."""
     advised: bool
     """Whether the switches are advice only."""
+    moves: list[MoveReport] = []
+    """Moves of instances between workers since the line before."""
+    shifts: list[ShiftReport] = []
+    """Shifts of key groups between instances since the line before."""
 
 
 def line_of(snapshot: Snapshot) -> bytes:
@@ -46,6 +52,8 @@ def line_of(snapshot: Snapshot) -> bytes:
         points=snapshot.points,
         switches=snapshot.switches,
         advised=snapshot.advised,
+        moves=snapshot.moves,
+        shifts=snapshot.shifts,
     )
     return msgspec.json.encode(line) + b"\n"
 

@@ -13,9 +13,11 @@ import ssl
 from collections.abc import Mapping
 from urllib.parse import urlencode
 
+from penstock.control.rescaling import MoveReport
+from penstock.control.shifting import ShiftReport
 from penstock.errors import InvalidOption
 from penstock.pipeline.outlets import InfluxOutlet
-from penstock.runtime.metrics_out.catalogue import SWITCH
+from penstock.runtime.metrics_out.catalogue import MOVE, SHIFT, SWITCH
 from penstock.runtime.metrics_out.feeder import OutletFailed
 from penstock.runtime.metrics_out.samples import Snapshot
 
@@ -47,7 +49,26 @@ def lines_of(snapshot: Snapshot) -> bytes:
         }
         switched = {**common, "to": each.to, "advised": str(snapshot.advised).lower()}
         lines.append(_line(SWITCH, switched, fields, snapshot.began_us + int(each.at_s * 1e6)))
+    for move in snapshot.moves:
+        fields = {"number": repr(float(move.column)), **_transferred(move)}
+        lines.append(_line(MOVE, common, fields, snapshot.began_us + int(move.at_s * 1e6)))
+    for shift in snapshot.shifts:
+        fields = {"groups": repr(float(shift.groups)), **_transferred(shift)}
+        shifted = {**common, "operation": shift.operation}
+        lines.append(_line(SHIFT, shifted, fields, snapshot.began_us + int(shift.at_s * 1e6)))
     return "\n".join([*lines, ""]).encode()
+
+
+def _transferred(done: MoveReport | ShiftReport) -> dict[str, str]:
+    """What moves and shifts have in common: from where, to where, and what it cost."""
+    return {
+        "old": repr(float(done.old)),
+        "new": repr(float(done.new)),
+        "pause_seconds": repr(done.pause_ms / 1e3),
+        "total_seconds": repr(done.total_ms / 1e3),
+        "loaded_bytes": repr(float(done.loaded_bytes)),
+        "reason": _text(done.reason),
+    }
 
 
 def _line(measurement: str, tags: Mapping[str, str], fields: Mapping[str, str], at_us: int) -> str:

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import TypeVar
 
 import msgspec
 
 from penstock.control.monitor import OperationFigures, Status
 from penstock.control.replicas import ReplicasView
+from penstock.control.rescaling import MoveReport
+from penstock.control.shifting import ShiftReport
 from penstock.control.switches import SwitchReport
 from penstock.metrics import Histogram
 from penstock.metrics.histogram import bucket_bound
 from penstock.operators import DEAD_LETTERS, Form
 from penstock.pipeline.plan import Plan
-from penstock.runtime.metrics_out.catalogue import COMPONENT, JOB, JOB_COMPONENT, OPERATION, OUTLET, PHASE, PROCESS
+from penstock.runtime.metrics_out.catalogue import (
+    COMPONENT,
+    INSTANCE,
+    JOB,
+    JOB_COMPONENT,
+    OPERATION,
+    OUTLET,
+    PHASE,
+    PROCESS,
+)
 
 ENGINE = "penstock"
 BOUNDS_US = tuple(step * 10**power for power in range(2, 8) for step in (1, 2, 5))
 """Upper bounds of the histogram's buckets: 100 µs to 50 s."""
+Transfer = TypeVar("Transfer", MoveReport, ShiftReport)
 
 
 class Tags(msgspec.Struct, frozen=True):
@@ -75,10 +88,14 @@ class Snapshot(msgspec.Struct):
     switches: list[SwitchReport]
     """Those since the last snapshot."""
     began_us: int
-    """What the switches' times count from."""
+    """What the times of switches, moves and shifts count from."""
     advised: bool
     """Whether the switches are advice only."""
     latency: Buckets
+    moves: list[MoveReport] = []
+    """Those since the last snapshot."""
+    shifts: list[ShiftReport] = []
+    """Likewise."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +128,23 @@ class _Counter:
 
 
 @dataclass
+class _Transfers:
+    """Moves, or shifts, so far; a status has the last of them."""
+
+    total: int = 0
+    loaded_bytes: int = 0
+    groups: int = 0
+
+    def new(self, total: int, last: Sequence[Transfer]) -> list[Transfer]:
+        """Take those of a status that were not there before."""
+        count, self.total = total - self.total, total
+        found = list(last[-count:]) if count > 0 else []
+        self.loaded_bytes += sum(each.loaded_bytes for each in found)
+        self.groups += sum(each.groups for each in found if isinstance(each, ShiftReport))
+        return found
+
+
+@dataclass
 class Sampler:
     """Turns one status after another into snapshots."""
 
@@ -120,6 +154,8 @@ class Sampler:
     _latency_last: Histogram = field(default_factory=Histogram)
     _latency_told: Histogram = field(default_factory=Histogram)
     _switches_total: int = 0
+    _moves: _Transfers = field(default_factory=_Transfers)
+    _shifts: _Transfers = field(default_factory=_Transfers)
 
     def take(
         self,
@@ -131,6 +167,9 @@ class Sampler:
         """Make the samples of one time; ``latency_us`` holds the latencies so far."""
         new = status.switches_total - self._switches_total
         self._switches_total = status.switches_total
+        all_shifts = status.staffing.shifts if status.staffing is not None else []
+        moves = self._moves.new(status.moves_total, status.moves)
+        shifts = self._shifts.new(len(all_shifts), all_shifts)
         recent_us = self._recent(latency_us)
         points = [Point(JOB, {}, {**self._job(status), **_percentiles(recent_us)})]
         points.append(Point(PHASE, {"phase": status.phase}, {"current": 1.0}))
@@ -139,6 +178,7 @@ class Sampler:
         replicated = {name: each for each in status.replicas for name in each.operations}
         for each in status.operations:
             points += self._operation(each, replicated.get(each.name))
+            points += self._instances(each, status.placement)
         for process in processes:
             used = {"cpu_seconds_total": process.cpu_s, "resident_bytes": process.rss_bytes}
             points.append(Point(PROCESS, {"process": process.name}, used))
@@ -155,6 +195,8 @@ class Sampler:
             began_us=status.began_us,
             advised=status.advise,
             latency=_buckets(self._latency_told),
+            moves=moves,
+            shifts=shifts,
         )
 
     def _recent(self, latency_us: Histogram) -> Histogram:
@@ -184,7 +226,21 @@ class Sampler:
             "workers_wanted": float(status.staffing.wanted if status.staffing is not None else len(status.workers)),
             "slots": float(len(status.slots)),
             "replicas": float(len(status.replica_pids)),
+            "replicas_active": float(len({number for each in status.replicas for number in each.replicas})),
+            "replica_seconds_total": status.replica_s,
+            "moves_total": float(self._moves.total),
+            "move_bytes_total": float(self._moves.loaded_bytes),
+            "shifts_total": float(self._shifts.total),
+            "shift_bytes_total": float(self._shifts.loaded_bytes),
+            "shift_groups_total": float(self._shifts.groups),
         }
+        if status.saved is not None:
+            fields["replicas_saved_ratio"] = status.saved
+        shifts = status.staffing.shifts if status.staffing is not None else []
+        for name, transfers in (("move", status.moves), ("shift", shifts)):
+            for transfer in transfers[-1:]:
+                fields[f"{name}_pause_seconds"] = transfer.pause_ms / 1e3
+                fields[f"{name}_seconds"] = transfer.total_ms / 1e3
         fields["switches_advised_total" if status.advise else "switches_total"] = float(status.switches_total)
         if status.overhead is not None:
             fields["scheduling_overhead_ratio"] = status.overhead
@@ -204,6 +260,8 @@ class Sampler:
             "skipped_total": each.skipped,
             "retried_total": each.retried,
             "dead_letters_total": each.dead_letters,
+            "timed_out_total": each.timed_out,
+            "over_bound_total": each.over_bound,
             "fallbacks_total": each.fallbacks,
         }
         fields = {
@@ -219,6 +277,8 @@ class Sampler:
         }
         if replicas is not None:
             fields["replicas"] = float(replicas.degree)
+            fields["replicas_wanted"] = float(replicas.wanted)
+            fields["replicas_least"], fields["replicas_most"] = float(replicas.least), float(replicas.most)
             fields["replica_activations_total"] = self._steady(each.name, "activations", replicas.activations)
         points = [Point(OPERATION, tags, fields)]
         if each.p99_ms:  # nothing came: there is no latency, rather than one of 0
@@ -228,6 +288,14 @@ class Sampler:
                 for component, mean_us in each.components_us.items()
             ]
         return points
+
+    def _instances(self, each: OperationFigures, placement: Sequence[int]) -> list[Point]:
+        """Who has each instance of an operation: instance i of all of them is on the same worker."""
+        common = {"operation": each.name, "unit": self.layout.units.get(each.name, each.name)}
+        return [
+            Point(INSTANCE, {**common, "number": str(number)}, {"worker": float(worker)})
+            for number, worker in enumerate(placement[: each.instances])
+        ]
 
     def _steady(self, operation: str, name: str, now: float) -> float:
         return self._counters.setdefault((operation, name), _Counter()).take(now)
