@@ -14,6 +14,7 @@ from penstock.control.monitor import OperationFigures, Status
 from penstock.control.replicas import ReplicasView
 from penstock.control.rescaling import MoveReport
 from penstock.control.scheduler import Phase
+from penstock.control.shifting import ShiftReport
 from penstock.control.staffing import StaffingView
 from penstock.control.switches import SwitchReport
 from penstock.control.uses import AlternativesView
@@ -28,11 +29,20 @@ QUEUE_HIGH = 10_000
 WORKERS_SHOWN_MAX = 8
 HOT_SHOWN_MAX = 2
 SWITCHES_SHOWN_MAX = 3
+MOVES_SHOWN_MAX = 4
+"""Of moves and shifts together."""
+COURSES_SHOWN_MAX = 4
+"""Ranges whose replicas are drawn over time, and instances whose workers are."""
+LABEL_MAX = 18
+NAME_MIN = 12
+"""Names of operations are cut to this on a narrow terminal; after that, figures are left out."""
 WIDE = 100
 """From so many columns on every operation shows where its latency comes from."""
 AIRY = 120
 """From so many columns on there is more space between these figures."""
 COMPONENTS = {"out": "out", "wait": "wait", "schedule": "sched", "process": "proc", "transmit": "trans"}
+_GIVE_WAY = ("λ", "service\nµs", "out/s", "p50\nms")
+"""Figures of operations, as they are left out where there is no room: none is ever cut."""
 _NOTHING = "·"
 _PHASE_STYLES = {
     Phase.STARTING.value: "yellow",
@@ -43,6 +53,7 @@ _PHASE_STYLES = {
     Phase.FAILED.value: "red",
 }
 _FORM_STYLES = {Form.RECORD.value: "cyan", Form.BATCH.value: "bold magenta"}
+_WORKER_STYLES = ("blue", "yellow", "green", "magenta", "cyan", "red")
 _ARROWS = {Form.RECORD.value: "↓", Form.BATCH.value: "↑"}
 
 
@@ -75,7 +86,7 @@ class Frame:
         del console
         status, width = self.status, options.max_width
         parts: list[RenderableType] = [Text(self.heading, style="bold")] if self.heading else []
-        parts += [_header(status, self.age_s), _workers(status)]
+        parts += [_header(status, self.age_s), _workers(status, width)]
         parts += [line for line in (_staffing(status.staffing),) if line.plain]
         parts += [Text(f"waits for {each}", style="yellow") for each in status.waiting]
         parts.append(_operations(status.operations, width))
@@ -84,12 +95,11 @@ class Frame:
         lines = [_components(status), _losses(status.operations)]
         parts += [line for line in lines if line.plain]
         if self.history is not None and self.history.rate_eps:
-            parts += [Text(), _courses(self.history, width)]
+            parts += [Text(), _courses(self.history, status, width)]
         if status.switches or status.switch_note:
             parts += [Text(), _switches(status)]
-        parts += [_move(each) for each in reversed(status.moves)]
-        if (hidden := status.moves_total - len(status.moves)) > 0:
-            parts.append(Text(f"and {hidden} moves before", style="dim"))
+        if status.moves or (status.staffing is not None and status.staffing.shifts):
+            parts += [Text(), _moves(status)]
         parts += [Text(each, style="dim") for each in status.actions]
         if self.note:
             parts.append(Text(self.note, style="dim"))
@@ -107,7 +117,7 @@ def _header(status: Status, age_s: float) -> Text:
     return text
 
 
-def _workers(status: Status) -> Text:
+def _workers(status: Status, width: int) -> Text:
     if not status.workers:
         return Text("waiting for the workers", style="dim")
     even = sorted(status.placement) == [each.worker for each in status.workers]
@@ -124,8 +134,20 @@ def _workers(status: Status) -> Text:
         shown.append(f"{len(status.slots)} slots, groups of {status.group_size}{overhead}")
     if status.replica_pids:
         active = len({number for each in status.replicas for number in each.replicas})
-        shown.append(f"{len(status.replica_pids)} replicas, {active} active")
-    return Text("   ".join(shown), style="dim")
+        saved = f", {status.saved:.0%} saved so far" if status.saved is not None else ""
+        shown.append(f"{len(status.replica_pids)} replicas, {active} active{saved}")
+    return Text("\n".join(_filled(shown, width)), style="dim")
+
+
+def _filled(parts: Sequence[str], width: int) -> list[str]:
+    """Put parts side by side into lines, none of them across the end of one."""
+    lines: list[str] = []
+    for each in parts:
+        if lines and len(lines[-1]) + 3 + len(each) <= width:
+            lines[-1] += f"   {each}"
+        else:
+            lines.append(each)
+    return lines
 
 
 def _staffing(found: StaffingView | None) -> Text:
@@ -140,7 +162,7 @@ def _staffing(found: StaffingView | None) -> Text:
         if found.utilisation:
             text.append(f"   busy {' '.join(f'{used:.0%}' for used in found.utilisation.values())}")
         text.append(f"   {found.reason}" if found.reason else "", style="dim")
-    for note in [found.note, *map(str, found.hot[:HOT_SHOWN_MAX]), *map(str, found.shifts[-1:])]:
+    for note in [found.note, *map(str, found.hot[:HOT_SHOWN_MAX])]:
         text.append(f"{'   ' * bool(text.plain)}{note}" if note else "", style="yellow")
     return text
 
@@ -153,31 +175,62 @@ def _columns(status: Status, worker: int, *, even: bool) -> str:
     return f" (instance{'s' * (len(own) > 1)} {', '.join(own)})" if own else " (no instance)"
 
 
-def _move(move: MoveReport) -> Text:
-    """A move in one line: what has moved where, and what it cost."""
-    text = Text.assemble((f"{move.at_s:.1f}s", "bold"), f"  instance {move.column}: worker {move.old} → {move.new}")
-    cost = f"pause {measure(move.pause_ms)} ms, total {measure(move.total_ms)} ms"
-    return text.append(f"   {cost}, {human(move.loaded_bytes)} bytes loaded ahead", style="dim")
+def _moves(status: Status) -> Table:
+    """The last moves of instances and shifts of key groups, newest first: what has gone where, and what it cost."""
+    shifts = status.staffing.shifts if status.staffing is not None else []
+    known: list[MoveReport | ShiftReport] = [*status.moves, *shifts]
+    shown = sorted(known, key=lambda each: each.at_s)[-MOVES_SHOWN_MAX:]
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for each in reversed(shown):
+        grid.add_row(Text(f"{each.at_s:.1f}s", style="bold"), move_line(each))
+    if (hidden := status.moves_total + len(shifts) - len(shown)) > 0:
+        grid.add_row("", Text(f"and {hidden} moves before", style="dim"))
+    return grid
+
+
+def move_line(done: MoveReport | ShiftReport) -> Text:
+    """A move or a shift in one line."""
+    if isinstance(done, MoveReport):
+        text = Text(f"instance {done.column}: worker {done.old} → {done.new}")
+    else:
+        groups = f"{done.groups} key group{'s' * (done.groups != 1)} of {done.operation}"
+        text = Text(f"{groups}: instance {done.old} → {done.new}")
+    cost = f"pause {measure(done.pause_ms)} ms, total {measure(done.total_ms)} ms"
+    return text.append(f"   {cost}, {human(done.loaded_bytes)} bytes loaded ahead", style="dim")
 
 
 def _operations(operations: list[OperationFigures], width: int) -> Table:
     wide = width >= WIDE
     padding = 0 if wide and width < AIRY else 1
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, padding), collapse_padding=True)
-    table.add_column("operation", no_wrap=True, overflow="ellipsis", vertical="bottom")
-    table.add_column("form", no_wrap=True, min_width=6)
     headings = ["in/s", "out/s", "λ", "queue", "service\nµs", "p50\nms", "p99\nms"]
     rows = [_row(each) for each in operations]
     if wide:
         headings += [f"{name}\nms" for name in COMPONENTS.values()]
         rows = [(*row, *_component_cells(each)) for row, each in zip(rows, operations, strict=True)]
-    for at, heading in enumerate(headings, start=2):
-        # Figures are never cut: on a narrow terminal the names give way.
-        least = max(5, *map(len, heading.split("\n")), *(len(row[at]) for row in rows))
-        table.add_column(heading, justify="right", no_wrap=True, min_width=least)
+    gap, form = 1 + padding, max(6, *(len(row[1]) for row in rows)) if rows else 6
+    while True:
+        least = [_least(heading, [row[at] for row in rows]) for at, heading in enumerate(headings, start=2)]
+        room = width - 1 - form - sum(least) - gap * (len(least) + 2)
+        left_out = next((each for each in _GIVE_WAY if each in headings), None)
+        if room >= NAME_MIN or left_out is None:
+            break
+        at = headings.index(left_out)
+        del headings[at]
+        rows = [(*row[: at + 2], *row[at + 3 :]) for row in rows]
+    table.add_column("operation", no_wrap=True, overflow="ellipsis", vertical="bottom", max_width=max(1, room))
+    table.add_column("form", no_wrap=True, min_width=form)
+    for heading, least_width in zip(headings, least, strict=True):
+        table.add_column(heading, justify="right", no_wrap=True, min_width=least_width)
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def _least(heading: str, cells: Sequence[Text | str]) -> int:
+    return max(5, *map(len, heading.split("\n")), *map(len, cells))
 
 
 def _row(each: OperationFigures) -> tuple[Text | str, ...]:
@@ -260,17 +313,44 @@ def _components(status: Status) -> Text:
     return Text.assemble(("latency ", "bold"), (f"{measure(total)} ms", "bold"), f" = {parts}")
 
 
-def _courses(history: History, width: int) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    room = max(10, width - 30)
-    for name, values, unit, style in (
+def _courses(history: History, status: Status, width: int) -> Table:
+    """What has been of late: load, latency, and what the job has had for it, over time."""
+    drawn: list[tuple[str, Sequence[float], str, str]] = [
         ("rate", history.rate_eps, "/s", "green"),
         ("queue", history.queue_records, "", "red"),
         ("p99", history.p99_ms, " ms", "yellow"),
-    ):
-        now, highest = f"{human(values[-1])}{unit}", f"max {human(max(values))}{unit}"
-        grid.add_row(name, Text(now, justify="right"), Text(blocks(values, room), style=style), Text(highest, "dim"))
+    ]
+    staffing = status.staffing
+    if len(set(history.workers)) > 1 or (staffing is not None and staffing.least != staffing.most):
+        drawn.append(("workers", history.workers, "", "cyan"))
+    degrees = list(history.degrees().items())[:COURSES_SHOWN_MAX]
+    drawn += [(_label(f"replicas {name}"), values, "", "magenta") for name, values in degrees]
+    moved = list(history.moved().items())
+    rows = [(name, f"{human(values[-1])}{unit}", f"max {human(max(values))}{unit}") for name, values, unit, _ in drawn]
+    rows += [(f"instance {number}", f"on {owners[-1]}", "worker") for number, owners in moved]
+    room = max(6, width - sum(max(len(row[at]) for row in rows) for at in range(3)) - 6)
+    lines = [Text(blocks(values, room), style=style) for _, values, _, style in drawn]
+    # Of those that have moved in what is shown, the last ones.
+    seen = [(row, owners[-room:]) for row, (_, owners) in zip(rows[len(drawn) :], moved, strict=True)]
+    seen = [each for each in seen if len(set(each[1])) > 1][-COURSES_SHOWN_MAX:]
+    rows = rows[: len(drawn)] + [row for row, _ in seen]
+    lines += [_owners(owners) for _, owners in seen]
+    grid = Table.grid(padding=(0, 2))
+    for (name, now, highest), line in zip(rows, lines, strict=True):
+        grid.add_row(name, Text(now, justify="right"), line, Text(highest, "dim"))
     return grid
+
+
+def _label(name: str) -> str:
+    return name if len(name) <= LABEL_MAX else f"{name[: LABEL_MAX - 1]}…"
+
+
+def _owners(workers: Sequence[int]) -> Text:
+    """The worker that an instance was on, a digit for each point; each worker has a colour."""
+    text = Text()
+    for worker in workers:
+        text.append(str(worker % 10), style=_WORKER_STYLES[worker % len(_WORKER_STYLES)])
+    return text
 
 
 def _switches(status: Status) -> Table:

@@ -8,6 +8,10 @@ import pytest
 from rich.console import Console
 
 from penstock.control.monitor import OperationFigures, Status, WorkerFigures
+from penstock.control.replicas import ReplicasView
+from penstock.control.rescaling import MoveReport
+from penstock.control.shifting import ShiftReport
+from penstock.control.staffing import StaffingView
 from penstock.control.switches import SwitchReport
 from penstock.dashboard.history import History
 from penstock.dashboard.summary import progress
@@ -145,6 +149,72 @@ def test_components_are_shown_in_total_and_where_there_is_room_for_each_operatio
     assert total in wide
     assert row(wide, "score")[-5:] == ["·", "25.0", "3.00", "0.42", "·"]
     assert row(narrow, "score")[-1] == "2.81"
+
+
+@pytest.mark.parametrize(
+    ("width", "figures"),
+    [
+        (74, ["in/s", "out/s", "λ", "queue", "µs", "ms", "ms"]),
+        (73, ["in/s", "out/s", "queue", "µs", "ms", "ms"]),
+        (66, ["in/s", "out/s", "queue", "ms", "ms"]),
+        (57, ["in/s", "queue", "ms", "ms"]),
+        (44, ["in/s", "queue", "ms"]),
+    ],
+)
+def test_on_a_narrow_terminal_names_are_cut_and_then_figures_left_out(width: int, figures: list[str]) -> None:
+    lines = drawn(status(operation("enriched_and_aggregated", queue_records=123_456)), width=width)
+    assert row(lines, "operation") == ["operation", "form", *figures]
+    cells = row(lines, "enriched_")
+    assert cells[-1] == "2.81"
+    assert "123K" in cells
+    assert max(map(len, lines)) <= width
+
+
+def elastic(heard_us: int, placement: list[int], degree: int) -> Status:
+    """A job that follows its load, at one moment."""
+    shifts = [ShiftReport(7.0, "count", 0, 1, 461, 910.0, 1400.0, 12_000_000, "hot")]
+    return status(
+        operation("events", reads=True),
+        start_us=1,
+        heard_us=heard_us,
+        placement=placement,
+        replicas=[ReplicasView(["score"], degree, degree, 1, 8, list(range(degree)))],
+        replica_pids=[1, 2, 3, 4],
+        saved=0.56,
+        moves=[MoveReport(5.0, 1, 0, 1, 28.4, 512.0, 104_000_000, "busy")],
+        moves_total=4,
+        staffing=StaffingView(present=2, wanted=2, least=1, most=4, shifts=shifts),
+    )
+
+
+def test_workers_replicas_and_owners_are_drawn_over_time() -> None:
+    history = History()
+    for heard_us, placement, degree in ((1, [0, 0], 0), (2, [0, 1], 2), (3, [0, 1], 4)):
+        history.add(elastic(heard_us, placement, degree))
+    lines = drawn(elastic(3, [0, 1], 4), width=100, history=history)
+    assert row(lines, "workers") == ["workers", "2", "▅██", "max", "2"]
+    assert row(lines, "replicas score") == ["replicas", "score", "4", "▁▅█", "max", "4"]
+    assert row(lines, "instance 1 ") == ["instance", "1", "on", "1", "011", "worker"]
+    assert not [line for line in lines if line.startswith("instance 0")], "it has stayed where it was"
+    assert any("4 replicas, 4 active, 56% saved so far" in line for line in lines)
+
+
+def test_on_a_narrow_terminal_only_who_has_moved_in_what_is_drawn_has_a_line() -> None:
+    history = History()
+    for heard_us in range(1, 90):
+        history.add(elastic(heard_us, [0, int(heard_us > 5), int(heard_us > 80)], 2))
+    lines = drawn(elastic(90, [0, 1, 1], 2), width=60, history=history)
+    assert [line.split("  ")[0] for line in lines if line.startswith("instance")] == ["instance 2"]
+    assert max(map(len, lines)) <= 60
+
+
+def test_moves_and_shifts_are_shown_with_pause_and_bytes_newest_first() -> None:
+    lines = drawn(elastic(3, [0, 1], 4), width=120)
+    at = lines.index(
+        "7.0s  461 key groups of count: instance 0 → 1   pause 910 ms, total 1.40K ms, 12.0M bytes loaded ahead"
+    )
+    assert lines[at + 1] == ("5.0s  instance 1: worker 0 → 1   pause 28.4 ms, total 512 ms, 104M bytes loaded ahead")
+    assert lines[at + 2].strip() == "and 3 moves before"
 
 
 def test_slots_and_the_course_of_the_job_are_shown() -> None:
