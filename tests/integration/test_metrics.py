@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, time
+from typing import Any
 
 import msgspec
 import pytest
@@ -177,6 +178,10 @@ class Ran:
     exposed: bytes = field(default=b"", repr=False)
 
 
+def doubled(record: Any) -> Any:
+    return (2 * record.n,)
+
+
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory, spark: None) -> Iterator[Ran]:
     directory = tmp_path_factory.mktemp("metrics")
@@ -193,8 +198,13 @@ def ran(tmp_path_factory: pytest.TempPathFactory, spark: None) -> Iterator[Ran]:
     try:
         first_s = time()
         pipeline = YAHOO.pipeline(5_000.0, ps.files(directory / "out"))
-        with ps.start(pipeline, name="measured", parallelism=2, forms="record", metrics=places) as job:
+        numbers = ps.stream("numbers", ps.generator({"n": ps.fields.sequence()}, rate=10.0, format="columns"))
+        scored = numbers.map(doubled, schema="n bigint", name="scored", replicas=(1, 2)).to(ps.memory(), name="kept")
+        options = {"parallelism": 2, "workers": 1, "forms": "record", "epoch": "200ms"}
+        with ps.start(pipeline, scored, name="measured", metrics=places, **options) as job:
             wait_for(lambda: job.status().epoch >= 1)
+            job.scale(2)
+            wait_for(lambda: len(job.moves()) == 1)
             job.switch("filter", "select", to="batch")
             wait_for(lambda: len(job.adaptation().switches) == 1 and job.status().overhead is not None)
             begun, scraped = job.metrics[0].sent, 'penstock_operation_records_in_total{operation="filter"%s}'
@@ -247,6 +257,18 @@ def test_the_file_has_the_whole_run(ran: Ran) -> None:
     assert last["switches_total"] == 2
     assert of(ran.lines[-1], "phase", phase="ended")
     assert [each.operations for line in ran.lines for each in line.switches] == [["filter", "select"]] * 2
+    moves = [each for line in ran.lines for each in line.moves]
+    assert moves == ran.report.moves
+    assert (last["moves_total"], last["move_bytes_total"]) == (1, moves[0].loaded_bytes)
+    assert last["move_pause_seconds"] == moves[0].pause_ms / 1e3
+    owners = [each["worker"] for line in ran.lines for each in of(line, "instance", operation="filter", number="1")]
+    assert set(owners) == {0.0, 1.0}, "it began on the only worker, and moved"
+    assert owners == sorted(owners)
+    assert ran.report.placement == [0, 1]
+    scored = [
+        of(line, "operation", operation="scored")[0] for line in ran.lines if of(line, "operation", operation="scored")
+    ]
+    assert (scored[-1]["replicas"], scored[-1]["replicas_most"]) == (0, 2)
     forms = [line.points for line in ran.lines if of(line, "operation", operation="filter", form="batch")]
     assert forms
     assert any(of(line, "process", process="slots")[0]["resident_bytes"] > 0 for line in ran.lines)
@@ -366,6 +388,12 @@ def test_the_influx_dashboard_finds_the_run_and_the_switches(ran: Ran) -> None:
     told = [(each.to, float(each.carried_records)) for each in ran.report.switches]
     assert [(row[2], row[3]) for row in switches["values"]] == told
     assert [row[1] for row in switches["values"]] == ["filter, select"] * 2
+    query = 'SELECT "number", "old", "new", "pause_seconds", "loaded_bytes", "reason" FROM "penstock_move"'
+    (moves,) = ran.influx.series(query)
+    assert [row[1:] for row in moves["values"]] == [
+        [each.column, each.old, each.new, each.pause_ms / 1e3, each.loaded_bytes, each.reason]
+        for each in ran.report.moves
+    ]
 
 
 def snapshot(at_us: int, operation: str = "x") -> Snapshot:
