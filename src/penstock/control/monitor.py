@@ -273,6 +273,10 @@ class Monitor:
         self._sources = {unit.name for unit in plan.units if unit.source is not None}
         self._last: dict[int, m.Heartbeat] = {}
         self._before: dict[int, m.Heartbeat] = {}
+        # By operation and instance, whichever worker has it: what was told last, before that, and at first.
+        self._told: dict[tuple[str, int], StatsMessage] = {}
+        self._told_before: dict[tuple[str, int], StatsMessage] = {}
+        self._told_first: dict[tuple[str, int], StatsMessage] = {}
         self._rss_mb_max: dict[int, float] = {}
         self._first: dict[int, m.Heartbeat] = {}
         self._warm: dict[str, Histogram] = {}
@@ -292,6 +296,12 @@ class Monitor:
         )
         if last is not None:
             self._before[worker] = last
+        for each in heartbeat.stats:
+            key = each.operation, each.instance
+            if key in self._told:
+                self._told_before[key] = self._told[key]
+            self._told[key] = each
+            self._told_first.setdefault(key, each)
         self._first.setdefault(worker, heartbeat)
         self._last[worker] = heartbeat
         self._rss_mb_max[worker] = max(self._rss_mb_max.get(worker, 0.0), heartbeat.rss_bytes / 1e6)
@@ -315,12 +325,11 @@ class Monitor:
         """Names of the sources."""
         return self._sources
 
-    def _totals(self, heartbeats: Iterable[m.Heartbeat]) -> dict[str, _Totals]:
+    def _totals(self, stats: Iterable[StatsMessage]) -> dict[str, _Totals]:
         by_name: dict[str, list[StatsMessage]] = {name: [] for name in self._kinds}
-        for heartbeat in heartbeats:
-            for each in heartbeat.stats:
-                by_name[each.operation].append(each)
-        return {name: _Totals(stats) for name, stats in by_name.items()}
+        for each in stats:
+            by_name[each.operation].append(each)
+        return {name: _Totals(told) for name, told in by_name.items()}
 
     @property
     def heard_us(self) -> int:
@@ -333,10 +342,10 @@ class Monitor:
 
     def operations(self) -> list[OperationFigures]:
         """Figures of every operation, in the order of the pipeline."""
-        return self._compared(self._totals(self._before.values()), self._seconds())
+        return self._compared(self._totals(self._told_before.values()), self._seconds())
 
     def _compared(self, before: dict[str, _Totals], seconds: float) -> list[OperationFigures]:
-        now = self._totals(self._last.values())
+        now = self._totals(self._told.values())
         figures = [self._figures(name, now[name], before[name], seconds) for name in self._kinds]
         times = {name: _Times.between(now[name], before[name]) for name in self._kinds}
         for each in figures:
@@ -345,7 +354,7 @@ class Monitor:
 
     def measured(self) -> list[OperationFigures]:
         """Figures of every operation since the end of the warm-up; without rates."""
-        return self._compared(self._totals(self._first.values()), 0.0)
+        return self._compared(self._totals(self._told_first.values()), 0.0)
 
     def components_ms(self, operation: str, figures: list[OperationFigures]) -> dict[str, float]:
         """Take the mean latency at an operation apart: components on a record's way there, which add up to it.
@@ -414,13 +423,13 @@ class Monitor:
 
     def begin_measuring(self) -> None:
         """Cut the warm-up: latencies, CPU and memory count from the last heartbeats on."""
-        self._warm = {name: totals.latency for name, totals in self._totals(self._last.values()).items()}
-        self._first = dict(self._last)
+        self._warm = {name: totals.latency for name, totals in self._totals(self._told.values()).items()}
+        self._first, self._told_first = dict(self._last), dict(self._told)
         self._rss_mb_max.clear()
 
     def latency(self, operation: str) -> Histogram:
         """Latencies of one operation in microseconds, since the start or the end of the warm-up."""
-        total = self._totals(self._last.values())[operation].latency
+        total = self._totals(self._told.values())[operation].latency
         return total.since(self._warm[operation]) if operation in self._warm else total
 
     def workers(self, pids: dict[int, int]) -> list[WorkerFigures]:
@@ -437,7 +446,7 @@ class Monitor:
 
     def events_in(self) -> int:
         """Records that the sources have read in this run."""
-        totals = self._totals(self._last.values())
+        totals = self._totals(self._told.values())
         return sum(totals[name].records_in for name in self._sources)
 
     def offsets(self) -> dict[str, list[int]]:

@@ -249,7 +249,7 @@ class Replication:
                     advice.append(SwitchReport(round(at_s, 3), names, told, 0.0, 0.0, 0, want.reason, want.inputs))
                 continue
             reason = want.reason
-            if len(chosen) < want.degree:
+            if DEGREE_MIN <= want.degree > len(chosen):
                 reason += f" ({len(chosen)} of {want.degree} replicas are up)"
             self._activations[unit] += len(set(chosen) - set(present))
             self._given[unit] = chosen

@@ -131,7 +131,9 @@ def _workers(status: Status, width: int) -> Text:
         shown.append(f"and {hidden} more")
     if status.slots:
         overhead = f", {status.overhead * 100:.0f}% scheduling" if status.overhead is not None else ""
-        shown.append(f"{len(status.slots)} slots, groups of {status.group_size}{overhead}")
+        shown.append(
+            f"{len(status.slots)} slot{'s' * (len(status.slots) != 1)}, groups of {status.group_size}{overhead}"
+        )
     if status.replica_pids:
         active = len({number for each in status.replicas for number in each.replicas})
         saved = f", {status.saved:.0%} saved so far" if status.saved is not None else ""

@@ -205,7 +205,7 @@ class Driver:
                 saved=done.elastic.saved if done.elastic is not None else None,
                 replica_s=done.elastic.replica_s if done.elastic is not None else 0.0,
                 staffing=done.workers,
-                actions=[_told(each, self._started_us) for each in done.actions[-ACTIONS_SHOWN:]],
+                actions=[_told(each, scheduler.began_us or now) for each in done.actions[-ACTIONS_SHOWN:]],
             )
 
     def _run(self) -> None:
@@ -296,8 +296,8 @@ class Driver:
         )
 
 
-def _told(action: Action, started_us: int) -> str:
-    return f"{max(0, action.at_us - started_us) / 1e6:.1f} s, {action.by}: {action.what}"
+def _told(action: Action, began_us: int) -> str:
+    return f"{max(0, action.at_us - began_us) / 1e6:.1f} s, {action.by}: {action.what}"
 
 
 def _recent(notes: Sequence[str], now: int) -> str:

@@ -27,11 +27,13 @@ def stats(records: int, *latencies_us: int, operation: str = "out", built: int =
     return msgspec.structs.replace(told, built=built)
 
 
-def beat(monitor: Monitor, at_s: float, *told: StatsMessage, incarnation: int = 1, cpu_s: float = 0.0) -> None:
+def beat(
+    monitor: Monitor, at_s: float, *told: StatsMessage, incarnation: int = 1, cpu_s: float = 0.0, worker: int = 0
+) -> None:
     monitor.on_heartbeat(
         m.Heartbeat(
-            worker=0,
-            incarnation=incarnation,
+            worker=worker,
+            incarnation=incarnation + 10 * worker,
             at_us=int(at_s * 1e6),
             stats=list(told),
             rss_bytes=0,
@@ -67,6 +69,28 @@ def test_the_warm_up_is_cut_whatever_is_lost_later() -> None:
     beat(monitor, 2, stats(80, *[10_000] * 5, built=1))
     assert monitor.latency("out").counts.keys() == stats(1, 10_000).latency_counts.keys()
     assert monitor.latency("out").total == 5
+
+
+def test_a_move_of_an_instance_is_no_burst() -> None:
+    monitor = Monitor(PLAN)
+    seen = []
+
+    def tell(worker: int, at_s: float, *told: StatsMessage) -> None:
+        beat(monitor, at_s, *told, worker=worker)
+        (figures,) = [each for each in monitor.operations() if each.name == "out"]
+        seen.append((figures.in_eps, figures.instances))
+
+    tell(0, 1.0, stats(10_000))
+    tell(1, 1.1)
+    tell(0, 2.0, stats(10_100))
+    tell(1, 2.1, stats(10_110, built=1))  # it has moved, and its old worker has not been heard of since
+    tell(0, 3.0)
+    tell(0, 4.0)  # what it said before is without the instance as well
+    tell(1, 3.1, stats(10_210, built=1))
+    assert max(eps for eps, _ in seen) <= 100.0, seen
+    assert {instances for _, instances in seen} == {1}
+    (measured,) = [each for each in monitor.measured() if each.name == "out"]
+    assert (measured.records_in, monitor.events_in()) == (10_210, 0)
 
 
 def test_a_worker_has_used_what_all_of_its_processes_have() -> None:

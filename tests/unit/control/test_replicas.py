@@ -150,6 +150,7 @@ def test_the_degree_goes_up_and_down_and_one_is_here() -> None:
     assert play.orders() == [(0, -1, [])]
     assert play.of.degree(0) == 0
     assert [each.to for each in play.switches.switches] == ["2 replicas", "4 replicas", "3 replicas", "record"]
+    assert play.switches.switches[-1].reason == "calm", "the worker itself needs no replica that could be missing"
 
 
 def test_ranges_share_the_pool_as_little_as_they_can() -> None:
