@@ -111,7 +111,7 @@ class Move:
     loaded_bytes: int = 0
 
 
-Order = tuple[int, m.Prepare | m.Depart | m.Hold | m.Reroute | m.Release]
+Order = tuple[int, m.Prepare | m.Depart | m.Hold | m.BeginShift | m.Release]
 """To which worker, and what."""
 
 

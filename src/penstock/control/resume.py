@@ -197,7 +197,7 @@ def dealt_anew(stored: Iterable[Anchor], units: dict[int, int], plan: Plan) -> l
     )
 
 
-def rerouted(routes: Iterable[Shift], units: Mapping[int, int], anew: Collection[int]) -> list[Shift]:
+def moved_shifts(routes: Iterable[Shift], units: Mapping[int, int], anew: Collection[int]) -> list[Shift]:
     """Give shifts the unit ids of the new plan, and leave out those of units that are gone or dealt out ``anew``."""
     kept = [(each, units[each.unit]) for each in routes if each.unit in units]
     return [msgspec.structs.replace(each, unit=unit) for each, unit in kept if unit not in anew]

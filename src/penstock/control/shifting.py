@@ -10,7 +10,7 @@ none        one is wanted                          Prepare(commit m) to the owne
                                                    instances
 PREPARING   Prepared from both, m is not the       Prepare(the last commit): what is missing,   PREPARING
             last commit                            a few times
-PREPARING   Prepared, no epoch is under way        Reroute(n) to all                            ROUTING
+PREPARING   Prepared, no epoch is under way        BeginShift(n) to all                         ROUTING
 ROUTING     Holding(n) from everyone               the shift is among the routes;               MARKED
                                                    BeginEpoch(n) to all
 MARKED      CommitRecorded(n), with the shift      Commit(n), Rollback(n) of both instances     MOVING
@@ -170,7 +170,7 @@ class Shifting:
 
     def begin(
         self, number: int, committed: int, stored: Mapping[InstanceId, list[m.Stored]], now_us: int
-    ) -> list[tuple[int, m.Prepare | m.Reroute]]:
+    ) -> list[tuple[int, m.Prepare | m.BeginShift]]:
         """Take up what is wanted, if anything is."""
         if self.wanted is None:
             return []
@@ -180,7 +180,7 @@ class Shifting:
 
     def _prepare(
         self, now: Shifted, committed: int, stored: Mapping[InstanceId, list[m.Stored]]
-    ) -> list[tuple[int, m.Prepare | m.Reroute]]:
+    ) -> list[tuple[int, m.Prepare | m.BeginShift]]:
         shift, orders = now.shift, []
         now.asked_epoch = committed
         for worker in sorted(self._owners(shift)):
@@ -195,7 +195,7 @@ class Shifting:
 
     def advance(
         self, committed: int, pending: bool, stored: Mapping[InstanceId, list[m.Stored]]
-    ) -> list[tuple[int, m.Prepare | m.Reroute]]:
+    ) -> list[tuple[int, m.Prepare | m.BeginShift]]:
         """Take the next step, as far as it can be taken now; the parameters are those of `Rescaling.advance`."""
         now = self.now
         if now is None or now.stage is not Stage.PREPARING:
@@ -209,7 +209,9 @@ class Shifting:
         if pending:
             return []
         now.stage, now.shift = Stage.ROUTING, msgspec.structs.replace(now.shift, epoch=committed + 1)
-        return [(worker, m.Reroute(move=now.number, shift=now.shift)) for worker in sorted(set(self._plan.placement))]
+        return [
+            (worker, m.BeginShift(move=now.number, shift=now.shift)) for worker in sorted(set(self._plan.placement))
+        ]
 
     def on_prepared(self, message: m.Prepared) -> None:
         """An owner has loaded what it was told to."""

@@ -80,9 +80,9 @@ class EdgeOutput:
         self._scale = Scale()
         self._block_bytes = plan.options.block_bytes
         self._names_source = source_behind(plan, edge) is not None
-        self.reroute()
+        self.follow_shifts()
 
-    def reroute(self, epoch: int | None = None) -> None:
+    def follow_shifts(self, epoch: int | None = None) -> None:
         """Deal out as the shifts say that are known now, from ``epoch`` on, or for the epoch that is written."""
         if self.edge.mode is not Mode.SHUFFLE:
             return
@@ -101,7 +101,7 @@ class EdgeOutput:
         """Write the records of a span, dealt out to the logs of their owners."""
         self._epoch = span.epoch
         if span.epoch > self._flip_epoch:
-            self.reroute(span.epoch)
+            self.follow_shifts(span.epoch)
         if rows:
             written = self.records_written
             self.records_written = now = written + len(rows)
@@ -123,7 +123,7 @@ class EdgeOutput:
         """Write packed records of a span that a slot has dealt out already: counts and columns by consumer."""
         self._epoch = span.epoch
         if span.epoch > self._flip_epoch:
-            self.reroute(span.epoch)
+            self.follow_shifts(span.epoch)
         if self._routed:
             parts = self._redealt(parts)
         for i in range(len(self.logs)):

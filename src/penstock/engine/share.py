@@ -147,7 +147,7 @@ class Share:
             self._wiring.connect_outputs(unit, i, instances, epoch)
         for unit, i in concerned:
             self._build(unit, i, states[unit.id, i], instances, epoch, snapshots)
-        self.reroute()
+        self.follow_shifts()
         self._units = {(unit.id, i): self._units[unit.id, i] for unit, i in mine if (unit.id, i) in self._units}
         for key, made in self._units.items():
             if key not in instances:
@@ -171,10 +171,10 @@ class Share:
         self._storing = {name for name in self._storing if not name.startswith(_prefix(*key))}
         self._stored = [stored for stored in self._stored if (stored.unit, stored.instance) != key]
 
-    def reroute(self) -> None:
+    def follow_shifts(self) -> None:
         """Have every output deal out as the plan's routes say now."""
         for output in self._outputs.values():
-            output.reroute()
+            output.follow_shifts()
 
     def _build(
         self,
@@ -253,7 +253,7 @@ class Share:
                 found = self._units.get((unit_id, instance))
                 if found is not None:
                     calibrate(found, self._pool, records)
-            case m.Prepare() | m.Depart() | m.Hold() | m.Reroute() | m.Release():
+            case m.Prepare() | m.Depart() | m.Hold() | m.BeginShift() | m.Release():
                 self.moves.on_driver(message)
             case m.GroupEnded(group=group):
                 self._pool.on_group_ended(group)

@@ -319,7 +319,7 @@ class Hold(_Message, kw_only=True):
     column: int
 
 
-class Reroute(_Message, kw_only=True):
+class BeginShift(_Message, kw_only=True):
     """Deal out by a shift behind the marker of its epoch, and hold what it concerns there; confirmed as a Hold is."""
 
     move: int
@@ -422,7 +422,7 @@ ToWorker = (
     | Prepare
     | Depart
     | Hold
-    | Reroute
+    | BeginShift
     | Release
     | Stop
     | Alive

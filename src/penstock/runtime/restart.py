@@ -12,7 +12,7 @@ from contextlib import closing
 import msgspec
 
 from penstock.connectors.base import Sink, WriterContext
-from penstock.control.resume import Output, carried, check_name, dealt_anew, match, moved, rerouted, take_up_sources
+from penstock.control.resume import Output, carried, check_name, dealt_anew, match, moved, moved_shifts, take_up_sources
 from penstock.control.scheduler import Resumption
 from penstock.engine.snapshot import UnitSnapshot, decode_snapshot, encode_snapshot
 from penstock.engine.state.dealing import dealt
@@ -68,7 +68,7 @@ class Restart:
         for unit in anew:
             kept = [each for each in kept if each.unit != unit] + self._dealt(unit, kept)
         take_up_sources(self._plan, self._of_sources(kept))
-        routes = rerouted(last.routes, self._units, anew)
+        routes = moved_shifts(last.routes, self._units, anew)
         return Resumption(last.epoch, last.start_us, last.generation, kept, last.alternatives, routes)
 
     def _dealt(self, unit: int, snapshots: list[m.Stored]) -> list[m.Stored]:

@@ -34,7 +34,7 @@ def marked() -> tuple[Plan, Shifting]:
         shifting.on_prepared(m.Prepared(worker=worker, incarnation=1, move=7, epoch=4, loaded_bytes=10))
     assert not shifting.advance(4, True, {}), "an epoch is under way"
     orders = shifting.advance(4, False, {})
-    assert [(worker, type(order)) for worker, order in orders] == [(0, m.Reroute), (1, m.Reroute)]
+    assert [(worker, type(order)) for worker, order in orders] == [(0, m.BeginShift), (1, m.BeginShift)]
     assert shifting.is_busy
     assert not made.routes
     assert not shifting.on_holding(holding(0), 1_000)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.control.resume import Output, rerouted
+from penstock.control.resume import Output, moved_shifts
 from penstock.engine.worker import Persist
 from penstock.errors import CheckpointDamaged
 from penstock.pipeline.routes import Shift
@@ -63,9 +63,9 @@ def test_a_commit_says_where_key_groups_are(store: CheckpointStore) -> None:
     assert last is not None
     shift = Shift(unit=1, old=0, new=1, groups=[3, 4], epoch=7)
     assert last.routes == [shift]
-    assert rerouted(last.routes, {1: 5}, []) == [msgspec.structs.replace(shift, unit=5)]
-    assert rerouted(last.routes, {1: 5}, [5]) == [], "all groups are dealt out anew"
-    assert rerouted(last.routes, {2: 5}, []) == [], "the unit is gone"
+    assert moved_shifts(last.routes, {1: 5}, []) == [msgspec.structs.replace(shift, unit=5)]
+    assert moved_shifts(last.routes, {1: 5}, [5]) == [], "all groups are dealt out anew"
+    assert moved_shifts(last.routes, {2: 5}, []) == [], "the unit is gone"
 
 
 def test_what_is_written_is_read(store: CheckpointStore, root: Path) -> None:

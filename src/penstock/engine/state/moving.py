@@ -141,7 +141,7 @@ class Moves:
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
-    def on_driver(self, message: m.Prepare | m.Depart | m.Hold | m.Reroute | m.Release) -> None:
+    def on_driver(self, message: m.Prepare | m.Depart | m.Hold | m.BeginShift | m.Release) -> None:
         """Do, or begin, what a move asks of this worker."""
         share = self._share
         match message:
@@ -156,9 +156,9 @@ class Moves:
                 for unit in share.units:
                     unit.hold(holds=unit.instance == column)
                 share.tell(m.Holding(worker=share.worker, incarnation=share.incarnation, move=move, epoch=epoch))
-            case m.Reroute(move=move, shift=shift):
+            case m.BeginShift(move=move, shift=shift):
                 self._plan.routes.append(shift)
-                share.reroute()
+                share.follow_shifts()
                 for unit in share.units:
                     if unit.spec.id == shift.unit and unit.instance in (shift.old, shift.new):
                         unit.hold(holds=True)

@@ -362,6 +362,6 @@ _RECEIVED = {
     "Use": Moment.USE,
     "Prepare": Moment.LOAD,
     "Hold": Moment.HOLD,
-    "Reroute": Moment.HOLD,
+    "BeginShift": Moment.HOLD,
     "Release": Moment.RELEASE,
 }
