@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.control.switches import SwitchReport
+from penstock.control.changes import ChangeReport
 from penstock.errors import InvalidOption, WorkerFailed
 from penstock.runtime.job import Job
 from penstock.runtime.report import Report
@@ -138,7 +138,7 @@ def test_a_burst_is_met_and_passes(tmp_path: Path, eventually: Eventually) -> No
     schedule = ps.rates.steps([(4, 2_000), (2, 1_200_000), (600, 2_000)])
     pipeline = scoring.pipeline(schedule, ps.foreach(lambda record: None))
 
-    found: list[SwitchReport] = []
+    found: list[ChangeReport] = []
 
     def is_back() -> bool:
         """Whether the last switch is a way back, when the burst is over; a busy machine may see others before."""

@@ -125,7 +125,7 @@ def the_control_loop_is_not_told_of_switches_that_are_made(patch: Patch) -> None
     original = ControlLoop.on_worker
 
     def on_worker(self: ControlLoop, message: m.FromWorker, now_us: int) -> None:
-        if not isinstance(message, m.Switched):
+        if not isinstance(message, m.Changed):
             original(self, message, now_us)
 
     patch.setattr(ControlLoop, "on_worker", on_worker)

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 import penstock as ps
-from penstock.control.switches import SwitchReport
+from penstock.control.changes import ChangeReport
 from penstock_bench.foreign.programs.loads import spin, spins_per_second
 from penstock_bench.meter.job import Run, read_rows, running
 from penstock_bench.meter.rows import Check, Claim, Results
@@ -242,7 +242,7 @@ class _Exchanging:
         self._run.until(lambda: len(self._run.job.adaptation().switches) > done, WAIT_S)
         time.sleep(rest_s)
 
-    def end(self) -> tuple[list[dict[str, Any]], list[SwitchReport], list[int], int]:
+    def end(self) -> tuple[list[dict[str, Any]], list[ChangeReport], list[int], int]:
         """Rows, exchanges, how far each partition was read, and when the job began to read."""
         report = self._run.end(drain=True)
         return read_rows(self._out), report.switches, report.offsets["events"], report.began_us
@@ -321,7 +321,7 @@ def scene_of(
     name: str,
     rate: float,
     rows: Sequence[dict[str, Any]],
-    switches: Sequence[SwitchReport],
+    switches: Sequence[ChangeReport],
     offsets: Sequence[int],
     began_us: int,
     skip_s: float = 0.0,

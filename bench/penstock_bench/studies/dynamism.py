@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.control.switches import SwitchReport
+from penstock.control.changes import ChangeReport
 from penstock.demo.series import Sampler
 from penstock_bench.meter.job import observe
 from penstock_bench.meter.rows import Check, Claim, ResultRow, Results
@@ -201,7 +201,7 @@ def through(
     )
 
 
-def batch_share(switches: Sequence[SwitchReport], operation: str, seconds: float) -> float:
+def batch_share(switches: Sequence[ChangeReport], operation: str, seconds: float) -> float:
     """In which share of a run an operation was in batch form; it begins in record form."""
     since_s, inside_s, inside = 0.0, 0.0, False
     for switch in switches:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
-from penstock.control.switches import SwitchReport
+from penstock.control.changes import ChangeReport
 from penstock.demo.chaos import quantile
 from penstock_bench.meter.job import Run, read_rows, row_of, running
 from penstock_bench.meter.rows import Check, Results
@@ -55,18 +55,18 @@ def _switched(run: Run, before: int) -> bool:
     return len(run.job.adaptation().switches) > before
 
 
-def _known(results: Results) -> list[SwitchReport]:
+def _known(results: Results) -> list[ChangeReport]:
     # The first one waits for Spark to bring the slots up.
-    return data_of(results, NAME, list[SwitchReport])[1:]
+    return data_of(results, NAME, list[ChangeReport])[1:]
 
 
-def _by_direction(results: Results) -> list[tuple[str, list[SwitchReport]]]:
+def _by_direction(results: Results) -> list[tuple[str, list[ChangeReport]]]:
     known = _known(results)
     found = [(words, [each for each in known if each.to == to]) for to, words in DIRECTIONS.items()]
     return [(words, own) for words, own in found if own]
 
 
-def _at(switches: Sequence[SwitchReport], field: str, share: float) -> float:
+def _at(switches: Sequence[ChangeReport], field: str, share: float) -> float:
     return quantile(sorted(getattr(each, field) for each in switches), share)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.control.changes import ChangeReport
 from penstock.control.rescaling import MoveReport
-from penstock.control.switches import SwitchReport
 from penstock.demo.series import BurstFigures, Course, Sample, Scene
 from penstock_bench.meter.job import Step
 from penstock_bench.meter.rows import Header, OperationRow, ResultRow, Results, StudyNotes
@@ -113,7 +113,18 @@ def course(form: str, scene: Scene) -> Course:
         )
         for at in range(int(2 * scene.seconds))
     ]
-    switches = [SwitchReport(scene.calm_s + 0.4, ["events", "score"], "batch", 5.0, 90.0, 120, "queue", {"queue": 9.0})]
+    switches = [
+        ChangeReport(
+            at_s=scene.calm_s + 0.4,
+            operations=["events", "score"],
+            to="batch",
+            pause_ms=5.0,
+            total_ms=90.0,
+            carried_records=120,
+            reason="queue",
+            inputs={"queue": 9.0},
+        )
+    ]
     figures = BurstFigures(
         forms=form,
         p50_ms=1.0,
@@ -217,11 +228,20 @@ def exchanged(name: str, rate: float) -> Exchanged:
     return Exchanged(name, rate, 2, [0.5, 9.0], [3.0, 4.0], 3.0, [0.1, 0.2], 0, 0, 0, 0, 0.0)
 
 
-def _switched() -> list[SwitchReport]:
+def _switched() -> list[ChangeReport]:
     """Five changes of form; the first one waits for Spark."""
     pauses_ms = {"batch": (900.0, 12.0, 14.0), "record": (2.0, 3.0)}
     return [
-        SwitchReport(float(i), ["events", "count"], to, pause_ms, 90.0, 40, "ordered", {})
+        ChangeReport(
+            at_s=float(i),
+            operations=["events", "count"],
+            to=to,
+            pause_ms=pause_ms,
+            total_ms=90.0,
+            carried_records=40,
+            reason="ordered",
+            inputs={},
+        )
         for to, own in pauses_ms.items()
         for i, pause_ms in enumerate(own)
     ]

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.control.switches import SwitchReport
+from penstock.control.changes import ChangeReport
 from penstock_bench.meter.job import Step
 from penstock_bench.meter.rows import Check, Claim, Results
 from penstock_bench.studies import STUDIES
@@ -330,7 +330,9 @@ def test_what_the_stamps_of_an_exchange_say() -> None:
     def row(number: int, at_ms: float) -> dict[str, object]:
         return {"number": number, "by": "one", "at_us": round(1000 * at_ms)}
 
-    switch = SwitchReport(0.05, ["score"], "two", 1.0, 0.0, 0, "", {})
+    switch = ChangeReport(
+        at_s=0.05, operations=["score"], to="two", pause_ms=1.0, total_ms=0.0, carried_records=0, reason="", inputs={}
+    )
     rows = [row(0, 10), row(2, 20), row(4, 30), row(3, 60), row(1, 70), row(1, 80)]
     scene = scene_of("same speed", 100.0, rows, [switch], [3, 3], 0)
     assert (scene.missing, scene.duplicated, scene.reordered) == (1, 1, 2)

@@ -6,14 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from penstock.control.switches import SwitchReport
+from penstock.control.changes import ChangeReport
 from penstock.errors import InvalidOption
 from penstock_bench.studies.dynamism import batch_share, offered
 from penstock_bench.studies.traces import DIRECTORY_VARIABLE, MADE_UP, SPEED, Trace, find_traces, made_up
 
 
-def switch(at_s: float, to: str, operation: str = "score") -> SwitchReport:
-    return SwitchReport(at_s, [operation], to, 1.0, 500.0, 0, "queue", {})
+def switch(at_s: float, to: str, operation: str = "score") -> ChangeReport:
+    return ChangeReport(
+        at_s=at_s,
+        operations=[operation],
+        to=to,
+        pause_ms=1.0,
+        total_ms=500.0,
+        carried_records=0,
+        reason="queue",
+        inputs={},
+    )
 
 
 def test_the_stretch_is_around_the_busiest_time_and_as_high_as_asked() -> None:

@@ -146,8 +146,8 @@ class Lines:
         status = self._job.status()
         new = status.switches_total - self._switches
         self._switches = status.switches_total
-        for each in status.switches[-new:] if new else []:
-            self._write(f"{each.at_s:.1f}s  {switch_line(each, advised=status.advise).plain}: {each.reason}")
+        for each in (status.advice if status.advise else status.switches)[-new:] if new else []:
+            self._write(f"{each.at_s:.1f}s  {switch_line(each).plain}: {each.reason}")
         if monotonic() >= self._next:
             self._next = monotonic() + LINE_S
             self._write(progress(status, self._sources, self._sinks, self._measured))

@@ -13,6 +13,7 @@ from itertools import count
 
 import msgspec
 
+from penstock.control.changes import Advice, ChangeReport
 from penstock.control.choices import Chooser, WantedUse
 from penstock.control.elastic import Elastic, ElasticReport
 from penstock.control.events import Send, Used
@@ -21,14 +22,14 @@ from penstock.control.groups import GroupCommand, GroupFigures, Groups
 from penstock.control.laws.group_size import IntervalBounds, interval_us
 from penstock.control.measures import Measures
 from penstock.control.monitor import OperationFigures
+from penstock.control.pins import first_pins
 from penstock.control.replicas import ReplicasView, Replication
 from penstock.control.staffing import StaffingView
-from penstock.control.switches import FormView, SwitchEnded, Switches, SwitchReport
+from penstock.control.switches import FormView, SwitchEnded, Switches
 from penstock.control.uses import AlternativesView, Uses
-from penstock.errors import InvalidOption, WorkerFailed, nearest
+from penstock.errors import WorkerFailed
 from penstock.operators import Form
-from penstock.pipeline.options import Options
-from penstock.pipeline.plan import Plan, UnitSpec
+from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 
@@ -74,8 +75,8 @@ class Action(msgspec.Struct):
 class Adaptation(msgspec.Struct):
     """What the loop has done, for reports."""
 
-    switches: list[SwitchReport]
-    advice: list[SwitchReport]
+    switches: list[ChangeReport]
+    advice: list[Advice]
     notes: list[str]
     groups: list[GroupFigures]
     group_size: int
@@ -102,7 +103,7 @@ class ControlLoop:
         options = plan.options
         self._plan = plan
         self._options = options
-        self._pins = settled_pins(plan)
+        self._pins = first_pins(plan)
         self._calling: dict[str, Form] = {}
         """Operations that are in record form whatever is settled, because their alternative calls a function."""
         self._measures = Measures(plan, cores, ChainMap(self._calling, self._pins))
@@ -110,11 +111,11 @@ class ControlLoop:
         self._chooser = Chooser(cores)
         numbers = count(1)
         self._switches = Switches(plan, numbers)
-        self._uses = Uses(plan, numbers, self._switches.switches, used)
+        self._uses = Uses(plan, numbers, self._switches.reports, used)
         self.replication = Replication(plan, self._switches)
         self._elastic = Elastic(plan, cores, self._switches, self.replication)
         self._groups = Groups(options.slots or plan.workers, options.group_size or None, options.calm_us)
-        self._advice: list[SwitchReport] = []
+        self._advice: list[Advice] = []
         self._notes: list[str] = []
         self._control_us = 0
         self._calibrations: dict[int, tuple[int, int]] = {}
@@ -136,9 +137,9 @@ class ControlLoop:
         return list(self._groups.pids.values())
 
     @property
-    def switches(self) -> list[SwitchReport]:
+    def switches(self) -> list[ChangeReport]:
         """Switches that are done."""
-        return self._switches.switches
+        return self._switches.reports
 
     @property
     def is_switching(self) -> bool:
@@ -150,7 +151,7 @@ class ControlLoop:
         """Whether some range is in batch form, or on its way there."""
         return self._switches.is_away
 
-    def advise(self, report: SwitchReport) -> None:
+    def advise(self, report: Advice) -> None:
         """Take what somebody else would do, had the user not wanted advice alone."""
         self._advice.append(report)
         del self._advice[:-ADVICE_MAX]
@@ -162,7 +163,7 @@ class ControlLoop:
     def report(self) -> Adaptation:
         """What was done so far."""
         return Adaptation(
-            list(self._switches.switches),
+            list(self._switches.reports),
             list(self._advice),
             [*self._switcher.notes, *self._elastic.notes, *self._notes],
             list(self._groups.finished),
@@ -194,9 +195,9 @@ class ControlLoop:
                 self._measures.on_pulse(message)
                 self.replication.on_pulse(message)
                 self._uses.on_pulse(message)
-            case m.Switched():
-                self._settle(self._switches.on_switched(message, now_us), now_us)
-                if (done := self._uses.on_switched(message, now_us)) is not None:
+            case m.Changed():
+                self._settle(self._switches.on_changed(message, now_us), now_us)
+                if (done := self._uses.on_changed(message, now_us)) is not None:
                     self._measures.exchanged(*done)
             case m.Register(worker=worker):
                 self._measures.forget_worker(worker)
@@ -337,7 +338,7 @@ class ControlLoop:
         if self._without:
             return
         self._without = True
-        if Form.BATCH in settled_pins(self._plan).values():
+        if Form.BATCH in first_pins(self._plan).values():
             raise WorkerFailed(
                 f"the batch form is unavailable: {why}.",
                 hint="Every machine of the cluster must have what the pipeline imports; "
@@ -363,7 +364,13 @@ class ControlLoop:
         if self._options.advise:
             names = list(decision.operations)
             self.advise(
-                SwitchReport(round(at_s, 3), names, decision.to.value, 0.0, 0.0, 0, decision.reason, decision.inputs)
+                Advice(
+                    at_s=round(at_s, 3),
+                    operations=names,
+                    to=decision.to.value,
+                    reason=decision.reason,
+                    inputs=decision.inputs,
+                )
             )
             return
         unit, first, last = self._plan.units[decision.unit], decision.first, decision.last
@@ -376,7 +383,11 @@ class ControlLoop:
         at_s = (now_us - self._began_us) / 1e6
         if self._options.advise:
             names, reason = [wanted.operation], wanted.reason
-            self.advise(SwitchReport(round(at_s, 3), names, wanted.alternative, 0.0, 0.0, 0, reason, wanted.inputs))
+            self.advise(
+                Advice(
+                    at_s=round(at_s, 3), operations=names, to=wanted.alternative, reason=reason, inputs=wanted.inputs
+                )
+            )
             return
         self._uses.order(wanted.operation, wanted.alternative, wanted.reason, wanted.inputs, at_s, now_us)
 
@@ -436,60 +447,3 @@ class ControlLoop:
                     order = m.Calibrate(unit=unit.id, instance=instance, records=SAMPLE_RECORDS)
                     commands.append(Send(self._plan.worker_of(instance), order))
         return commands
-
-
-def checked_operations(plan: Plan, operations: Sequence[str], form: Form | None) -> tuple[str, ...]:
-    """Return the operations behind the names that users know, all of which can take the form.
-
-    Raises
-    ------
-    InvalidOption
-        If a name is unknown, an operation cannot take the form, or those in batch form are not next to each other.
-    """
-    movable = {unit.display_at(index): (unit.id, index) for unit in plan.units for index in unit.movable}
-    known = dict.fromkeys(unit.display_at(index) for unit in plan.units for index in _indexes(unit))
-    found: list[tuple[int, int]] = []
-    for name in operations:
-        if name not in known:
-            raise InvalidOption(
-                option="operation", given=name, allowed=", ".join(known), hint=nearest(name, list(known))
-            )
-        if name in movable:
-            found.append(movable[name])
-        elif form is Form.BATCH:
-            raise InvalidOption(
-                option="form of " + repr(name),
-                given=form.value,
-                allowed="record: it keeps state, is called in order, or its source cannot be read by several tasks",
-            )
-    if form is Form.BATCH:
-        for unit in {unit for unit, _ in found}:
-            indexes = sorted(index for each, index in found if each == unit)
-            if indexes != list(range(indexes[0], indexes[-1] + 1)):
-                missing = next(i for i in range(indexes[0], indexes[-1]) if i not in indexes)
-                raise InvalidOption(
-                    option="operations in batch form",
-                    given=", ".join(operations),
-                    allowed=f"neighbours: '{plan.units[unit].name_at(missing)}' lies between them",
-                )
-    return tuple(plan.units[unit].name_at(index) for unit, index in found)
-
-
-def _indexes(unit: UnitSpec) -> range:
-    return range(-1 if unit.source is not None else 0, len(unit.ops))
-
-
-def settled_pins(plan: Plan) -> dict[str, Form]:
-    """Which form every operation is pinned to at the start: what the user has pinned, else what the job's forms say."""
-    options: Options = plan.options
-    pins: dict[str, Form] = {}
-    given = dict(options.pins)
-    for unit in plan.units:
-        for index in unit.movable:
-            name = unit.name_at(index)
-            pin = given.get(name, given.get(unit.display_at(index), options.forms.pin))
-            if pin is None and index in plan.whole(unit):
-                pin = Form.BATCH
-            if pin is not None:
-                pins[name] = pin
-    return pins

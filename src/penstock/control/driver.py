@@ -25,6 +25,7 @@ from operator import attrgetter
 
 from penstock.control.adaptation import Action, Adaptation, ControlLoop, View
 from penstock.control.adaptation import Command as LoopCommand
+from penstock.control.changes import Advice
 from penstock.control.events import (
     AlternativeChosen,
     CoresSeen,
@@ -52,7 +53,6 @@ from penstock.control.limits import Limits
 from penstock.control.monitor import Monitor
 from penstock.control.scheduler import Phase, Resumption, Scheduler
 from penstock.control.staffing import Staffing, Standing
-from penstock.control.switches import SwitchReport
 from penstock.errors import PenstockError
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
@@ -257,7 +257,9 @@ class DriverMachine:
             return
         if self._advise:
             told = f"{found.workers} workers"
-            loop.advise(SwitchReport(found.at_s, ["the job"], told, 0.0, 0.0, 0, found.reason, found.inputs))
+            loop.advise(
+                Advice(at_s=found.at_s, operations=["the job"], to=told, reason=found.reason, inputs=found.inputs)
+            )
             return
         self._schedule(ScaleRequested(found.workers, reason=found.reason), now_us)
 
@@ -284,7 +286,7 @@ class DriverMachine:
         if self._advise:
             told = f"{count} key groups {where}"
             inputs = {"groups": float(count), "moved": round(found.moved, 3), "busiest": round(busiest, 3)}
-            self.loop.advise(SwitchReport(round(at_s, 3), [name], told, 0.0, 0.0, 0, reason, inputs))
+            self.loop.advise(Advice(at_s=round(at_s, 3), operations=[name], to=told, reason=reason, inputs=inputs))
             return
         shifting.want(found.unit, found.old, found.new, found.groups, reason)
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import msgspec
 
+from penstock.control.changes import Advice, ChangeReport
 from penstock.control.course import Course
 from penstock.control.replicas import ReplicasView
 from penstock.control.rescaling import MoveReport
 from penstock.control.staffing import StaffingView
-from penstock.control.switches import SwitchReport
 from penstock.control.uses import AlternativesView
 from penstock.metrics import Histogram
 from penstock.metrics.message import StatsMessage
@@ -124,9 +124,12 @@ class Status(msgspec.Struct):
     """Micro-batches that each task of the next group runs."""
     overhead: float | None = None
     """Share of scheduling in the time of a group, averaged."""
-    switches: list[SwitchReport] = msgspec.field(default_factory=list)
-    """The last switches; with ``advise``, those that would have been made."""
+    switches: list[ChangeReport] = msgspec.field(default_factory=list)
+    """The last switches and exchanges."""
+    advice: list[Advice] = msgspec.field(default_factory=list)
+    """With ``advise``: what would have been done, the last of it."""
     switches_total: int = 0
+    """All of them so far; with ``advise``, all advice."""
     advise: bool = False
     switch_note: str = ""
     """Why an operation under pressure has just been left as it is, if one was."""

@@ -36,8 +36,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from penstock.control.changes import Advice
 from penstock.control.groups import GroupCommand, Submit, TellSlot
-from penstock.control.switches import Switches, SwitchReport
+from penstock.control.switches import Switches
 from penstock.errors import InvalidOption
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.protocol import messages as m
@@ -228,9 +229,9 @@ class Replication:
         chosen = self._chosen(unit, want, now_us) if want is not None else ()
         return (want.range.first, want.range.last, chosen) if want is not None and chosen else (0, -1, ())
 
-    def order(self, at_s: float, now_us: int, *, advise: bool = False) -> list[SwitchReport]:
+    def order(self, at_s: float, now_us: int, *, advise: bool = False) -> list[Advice]:
         """Order the switches that lead to what is wanted; with ``advise`` only return what they would be."""
-        advice: list[SwitchReport] = []
+        advice: list[Advice] = []
         self._look(now_us)
         for unit, want in self._wants.items():
             first, last = self._switches.range(unit)
@@ -246,7 +247,9 @@ class Replication:
                     want.advised = want.degree
                     names = [spec.name_at(i) for i in range(want.range.first, want.range.last + 1)]
                     told = f"{want.degree} replicas"
-                    advice.append(SwitchReport(round(at_s, 3), names, told, 0.0, 0.0, 0, want.reason, want.inputs))
+                    advice.append(
+                        Advice(at_s=round(at_s, 3), operations=names, to=told, reason=want.reason, inputs=want.inputs)
+                    )
                 continue
             reason = want.reason
             if DEGREE_MIN <= want.degree > len(chosen):

@@ -8,7 +8,7 @@ SETTLED    ordered: none (back), or replicas, of    Switch to all               
            which only those that are up are taken
 PREPARING  slots are up, everywhere                 Switch to all                               SWITCHING
 PREPARING  too long                                 the switch has failed                        SETTLED
-SWITCHING  Switched by every instance               the switch is done, and measured             SETTLED
+SWITCHING  Changed by every instance                the switch is done, and measured             SETTLED
 any        no slots are left for its range          Switch to all: back                         SWITCHING
 any        a recovery is over                       Switch to all again: rebuilt instances run  same
                                                     their chain in record form
@@ -21,39 +21,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
-import msgspec
-
+from penstock.control.changes import CHANGES_MAX, ChangeReport
 from penstock.operators import Form
 from penstock.pipeline.plan import Plan, UnitSpec
 from penstock.protocol import messages as m
 
 PREPARE_US_MAX = 10_000_000
-SWITCHES_MAX = 10_000
-"""Switches that are remembered for reports."""
-
-
-class SwitchReport(msgspec.Struct):
-    """One switch of form, or exchange of alternatives, as reports show it.
-
-    ``pause_ms`` is the longest time between the last record out of the old form and the first out of the new one,
-    over the instances; ``total_ms`` counts from the decision.
-    """
-
-    at_s: float
-    operations: list[str]
-    to: str
-    pause_ms: float
-    total_ms: float
-    carried_records: int
-    reason: str
-    inputs: dict[str, float]
-    prepare_ms: float = 0.0
-    case: str = ""
-    """Of an exchange of alternatives: how the new one stood to the one before when they synchronised."""
-    moved_records: int = 0
-    """Records under way to the one before that went to the new one."""
-    warm_ms: float = 0.0
-    """How long the new one was warmed up."""
 
 
 @dataclass(slots=True)
@@ -62,7 +35,7 @@ class _Pending:
     first: int
     last: int
     ordered_us: int
-    record: SwitchReport
+    record: ChangeReport
     replicas: tuple[int, ...] = ()
     sent_us: int | None = None
     waiting: set[int] = field(default_factory=set)
@@ -89,7 +62,7 @@ class _UnitState:
 
     def order(self, unit: int) -> m.Switch:
         return m.Switch(
-            switch=self.number,
+            number=self.number,
             unit=unit,
             first=self.first,
             last=self.last,
@@ -127,7 +100,7 @@ class Switches:
     """Carries switches out."""
 
     def __init__(self, plan: Plan, numbers: Iterator[int] | None = None) -> None:
-        self.switches: list[SwitchReport] = []
+        self.reports: list[ChangeReport] = []
         self._plan = plan
         self._units = {unit.id: _UnitState() for unit in plan.units}
         self._numbers = numbers or count(1)
@@ -202,7 +175,7 @@ class Switches:
         names = [_name(unit, index) for index in sorted(changed)]
         to = Form.BATCH if len(after) >= len(before) or (after and state.replicas) else Form.RECORD
         told = f"{len(replicas)} replicas" if replicas else to.value
-        record = SwitchReport(round(at_s, 3), names, told, 0.0, 0.0, 0, reason, inputs)
+        record = ChangeReport(at_s=round(at_s, 3), operations=names, to=told, reason=reason, inputs=inputs)
         state.pending = _Pending(next(self._numbers), first, last, now_us, record, replicas)
 
     def call_back(self, reason: str, at_s: float, now_us: int) -> None:
@@ -248,11 +221,11 @@ class Switches:
         state.interval_us = interval_us
         return [state.order(unit)]
 
-    def on_switched(self, message: m.Switched, now_us: int) -> list[SwitchEnded]:
+    def on_changed(self, message: m.Changed, now_us: int) -> list[SwitchEnded]:
         """An instance runs as ordered; when all do, the switch is done."""
         state = self._units[message.unit]
         pending = state.pending
-        if pending is None or pending.number != message.switch:
+        if pending is None or pending.number != message.number:
             return []
         record = pending.record
         record.pause_ms = max(record.pause_ms, message.pause_us / 1000)
@@ -262,8 +235,8 @@ class Switches:
         if pending.waiting:
             return []
         record.total_ms = (now_us - pending.ordered_us) / 1000
-        self.switches.append(record)
-        del self.switches[:-SWITCHES_MAX]
+        self.reports.append(record)
+        del self.reports[:-CHANGES_MAX]
         state.pending = None
         return [SwitchEnded(message.unit, *state.batch, False)]
 

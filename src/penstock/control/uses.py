@@ -6,7 +6,7 @@ operation  event                                     effect                     
 SETTLED    ordered: another alternative              Use to all; to one that calls a function when  EXCHANGING
                                                      the unit is in record form, which is seen to
 EXCHANGING ordered: a third one, or back             Use to all, under a new number                 EXCHANGING
-EXCHANGING Switched by every instance                the exchange is done, and measured             SETTLED
+EXCHANGING Changed by  every instance                the exchange is done, and measured             SETTLED
 any        ordered: the one that was ordered last    nothing                                        same
 any        a recovery is over                        Use to all again: rebuilt instances have the   same
                                                      alternative of their snapshot
@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from penstock.control.changes import CHANGES_MAX, ChangeReport
 from penstock.control.events import Used
-from penstock.control.switches import SWITCHES_MAX, SwitchReport
 from penstock.errors import InvalidOption, nearest
 from penstock.operators.alternatives import Alternatives
 from penstock.operators.keyed.exchange import KeyedAlternatives
@@ -53,7 +53,7 @@ class AlternativesView(msgspec.Struct):
 @dataclass(slots=True)
 class _Pending:
     ordered_us: int
-    record: SwitchReport
+    record: ChangeReport
     waiting: set[int]
     before: str
 
@@ -111,12 +111,12 @@ class Uses:
     ----------
     numbers : iterator of int
         Numbers of orders, shared with those of switches of form: answers tell them apart.
-    reports : list of SwitchReport
+    reports : list of ChangeReport
         Takes the exchanges that are done.
     """
 
     def __init__(
-        self, plan: Plan, numbers: Iterator[int], reports: list[SwitchReport], used: Mapping[str, Used] | None = None
+        self, plan: Plan, numbers: Iterator[int], reports: list[ChangeReport], used: Mapping[str, Used] | None = None
     ) -> None:
         self._numbers = numbers
         self._reports = reports
@@ -145,7 +145,7 @@ class Uses:
         if standing.wanted == alternative:
             return False
         standing.wanted, standing.number, standing.due = alternative, next(self._numbers), True
-        record = SwitchReport(round(at_s, 3), [name], alternative, 0.0, 0.0, 0, reason, inputs)
+        record = ChangeReport(at_s=round(at_s, 3), operations=[name], to=alternative, reason=reason, inputs=inputs)
         standing.pending = _Pending(now_us, record, set(range(standing.instances)), standing.active)
         return True
 
@@ -165,13 +165,13 @@ class Uses:
 
     @staticmethod
     def _message(standing: Standing) -> m.Use:
-        return m.Use(use=standing.number, unit=standing.unit, index=standing.index, alternative=standing.wanted)
+        return m.Use(number=standing.number, unit=standing.unit, index=standing.index, alternative=standing.wanted)
 
-    def on_switched(self, message: m.Switched, now_us: int) -> tuple[str, str, str] | None:
+    def on_changed(self, message: m.Changed, now_us: int) -> tuple[str, str, str] | None:
         """An instance uses what it was told to; when all do, the exchange is done: return operation, before, after."""
         for standing in self.operations.values():
             pending = standing.pending
-            if pending is None or standing.number != message.switch or standing.due:
+            if pending is None or standing.number != message.number or standing.due:
                 continue
             record = pending.record
             record.pause_ms = max(record.pause_ms, message.pause_us / 1000)
@@ -184,7 +184,7 @@ class Uses:
             if not pending.waiting:
                 record.total_ms = (now_us - pending.ordered_us) / 1000
                 self._reports.append(record)
-                del self._reports[:-SWITCHES_MAX]
+                del self._reports[:-CHANGES_MAX]
                 standing.active, standing.pending = standing.wanted, None
                 return standing.name, pending.before, standing.active
         return None

@@ -10,13 +10,13 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from penstock.control.changes import Advice, ChangeReport
 from penstock.control.monitor import OperationFigures, Status
 from penstock.control.replicas import ReplicasView
 from penstock.control.rescaling import MoveReport
 from penstock.control.scheduler import Phase
 from penstock.control.shifting import ShiftReport
 from penstock.control.staffing import StaffingView
-from penstock.control.switches import SwitchReport
 from penstock.control.uses import AlternativesView
 from penstock.dashboard.history import History, blocks
 from penstock.dashboard.numbers import human, measure, span
@@ -96,7 +96,7 @@ class Frame:
         parts += [line for line in lines if line.plain]
         if self.history is not None and self.history.rate_eps:
             parts += [Text(), _courses(self.history, status, width)]
-        if status.switches or status.switch_note:
+        if status.switches or status.advice or status.switch_note:
             parts += [Text(), _switches(status)]
         if status.moves or (status.staffing is not None and status.staffing.shifts):
             parts += [Text(), _moves(status)]
@@ -357,12 +357,12 @@ def _owners(workers: Sequence[int]) -> Text:
 
 def _switches(status: Status) -> Table:
     """The last switches, newest first, each with the figures that it was decided on."""
-    shown: Sequence[SwitchReport] = status.switches[-SWITCHES_SHOWN_MAX:]
+    shown: Sequence[ChangeReport | Advice] = (status.advice if status.advise else status.switches)[-SWITCHES_SHOWN_MAX:]
     grid = Table.grid(padding=(0, 2))
     grid.add_column(justify="right", no_wrap=True)
     grid.add_column(overflow="fold")
     for each in reversed(shown):
-        grid.add_row(Text(f"{each.at_s:.1f}s", style="bold"), switch_line(each, advised=status.advise))
+        grid.add_row(Text(f"{each.at_s:.1f}s", style="bold"), switch_line(each))
         grid.add_row("", Text(each.reason, style="dim"))
     hidden = status.switches_total - len(shown)
     if hidden > 0:
@@ -372,11 +372,11 @@ def _switches(status: Status) -> Table:
     return grid
 
 
-def switch_line(switch: SwitchReport, *, advised: bool = False) -> Text:
-    """A switch in one line: where to, which operations, and what it cost."""
+def switch_line(switch: ChangeReport | Advice) -> Text:
+    """A switch in one line: where to, which operations, and what it cost if it was made."""
     style = _FORM_STYLES.get(switch.to, "none")
     text = Text.assemble((f"{_ARROWS.get(switch.to, '→')} {switch.to}", style), f"  {', '.join(switch.operations)}")
-    if advised:
+    if isinstance(switch, Advice):
         return text.append("   advised, not done", style="dim")
     return text.append(
         f"   pause {measure(switch.pause_ms)} ms, total {measure(switch.total_ms)} ms, "

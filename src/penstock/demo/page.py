@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from penstock.control.switches import SwitchReport
+from penstock.control.changes import ChangeReport
 from penstock.dashboard.numbers import human, measure
 from penstock.demo import burst_png, burst_svg
 from penstock.demo.burst import TITLES
@@ -73,7 +73,7 @@ def _switches(course: Course) -> str:
     return f"<h3>{TITLES[course.forms]}</h3><dl>{''.join(map(_switch, course.switches))}</dl>"
 
 
-def _switch(switch: SwitchReport) -> str:
+def _switch(switch: ChangeReport) -> str:
     inputs = " · ".join(f"{name} = {value:,.10g}" for name, value in switch.inputs.items())
     cost = (
         f"pause {measure(switch.pause_ms)} ms, {measure(switch.total_ms)} ms in all, "

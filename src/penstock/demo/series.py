@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from penstock.connectors.rates import RateSchedule, steps
-from penstock.control.switches import SwitchReport
+from penstock.control.changes import ChangeReport
 from penstock.errors import InvalidOption
 from penstock.metrics import Histogram
 from penstock.runtime.job import Job
@@ -205,7 +205,7 @@ class Course(msgspec.Struct):
 
     figures: BurstFigures
     samples: list[Sample]
-    switches: list[SwitchReport]
+    switches: list[ChangeReport]
 
     @property
     def forms(self) -> str:

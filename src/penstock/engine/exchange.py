@@ -125,15 +125,15 @@ class Exchanges:
         del self.wanted[use.index]
         self._warming_us.pop(use.index, None)
         waiting = unit.input.waiting_records(now_us)
-        unit.switches.made(use.number, left_us, waiting, case=case.value, moved_records=moved, warm_us=warm_us)
+        unit.changes.made(use.number, left_us, waiting, case=case.value, moved_records=moved, warm_us=warm_us)
         return operator.active != before
 
     def end(self) -> None:
         """Whoever has ended computes nothing, in the old way or the new: every order is carried out."""
         for use in self.wanted.values():
-            self._unit.switches.made(use.number, 0, 0)
+            self._unit.changes.made(use.number, 0, 0)
         self.wanted.clear()
-        self._unit.switches.end()
+        self._unit.changes.end()
 
     # --- what is active -----------------------------------------------------------------------------------------------
 

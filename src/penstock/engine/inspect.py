@@ -92,12 +92,12 @@ class UnitView:
     @property
     def is_switching(self) -> bool:
         """Whether another form is wanted, and the one before finishes what it has."""
-        return self._unit.switches.wanted is not None
+        return self._unit.changes.wanted is not None
 
     @property
     def is_to_switch(self) -> bool:
         """Likewise, or slots get ready for it."""
-        return self._unit.switches.is_due
+        return self._unit.changes.is_due
 
     @property
     def line(self) -> Sequence[Item | Marker]:

@@ -241,11 +241,11 @@ class Share:
                     source.pause() if keep else source.drain()
             case m.Switch():
                 chosen, numbers = Range(message.first, message.last), tuple(message.replicas)
-                switch = Switch(message.switch, chosen, message.interval_us, numbers)
+                switch = Switch(message.number, chosen, message.interval_us, numbers)
                 for unit in self.units:
                     if unit.spec.id == message.unit:
                         unit.switch(switch)
-            case m.Use(use=number, unit=unit_id, index=index, alternative=name):
+            case m.Use(number=number, unit=unit_id, index=index, alternative=name):
                 for unit in self.units:
                     if unit.spec.id == unit_id:
                         unit.exchanges.want(Use(number, index, name))
@@ -309,7 +309,7 @@ class Share:
                 # A source says by its wake time when more is due.
                 unit.bell.rung = unit.bell.rung or unit.spec.source is None
             unit.rest(now_us)
-            if unit.snapshots or unit.switches.over:
+            if unit.snapshots or unit.changes.over:
                 news = True
         if worked or news:
             self.worked = True
@@ -340,7 +340,7 @@ class Share:
         for unit in units:
             if unit.snapshots:
                 self._store(unit)
-            for made in unit.switches.take():
+            for made in unit.changes.take():
                 self._to_driver.append(made.message(self.worker, self.incarnation, unit.spec.id, unit.instance))
         if self._storing or self._recovering:
             return

@@ -1,4 +1,4 @@
-"""A change of form as one unit instance sees it: what is wanted, and how long nobody behind it got an output."""
+"""A change of what computes, in one unit instance: what is wanted, and how long nobody behind it got an output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Switch:
 
 
 @dataclass(slots=True)
-class Switched:
+class Change:
     """A switch of form, or an exchange of alternatives, that an instance has made."""
 
     number: int
@@ -38,12 +38,12 @@ class Switched:
     moved_records: int = 0
     warm_us: int = 0
 
-    def message(self, worker: int, incarnation: int, unit: int, instance: int) -> m.Switched:
+    def message(self, worker: int, incarnation: int, unit: int, instance: int) -> m.Changed:
         """What the driver is told."""
-        return m.Switched(
+        return m.Changed(
             worker=worker,
             incarnation=incarnation,
-            switch=self.number,
+            number=self.number,
             unit=unit,
             instance=instance,
             pause_us=self.pause_us,
@@ -54,38 +54,38 @@ class Switched:
         )
 
 
-class Switches:
-    """The switches of one unit instance: one is wanted at the most, some have not given an output yet."""
+class Changes:
+    """The changes of one unit instance: one switch is wanted at the most, some changes have not given an output yet."""
 
     def __init__(self) -> None:
-        self.ordered: Switch | None = None
+        self.pending: Switch | None = None
         """One that slots get ready for, while the way before goes on."""
-        self._ordered_us: int | None = None
+        self._pending_us: int | None = None
         self.wanted: Switch | None = None
-        self.over: list[Switched] = []
+        self.over: list[Change] = []
         """Those that nobody was told of yet."""
-        self.measured: list[Switched] = []
+        self.measured: list[Change] = []
         """Those made last, while the new way has given no output yet."""
 
     @property
     def is_calm(self) -> bool:
-        """Whether no switch is to be made, and none is being measured."""
-        return self.ordered is None and self.wanted is None and not self.measured
+        """Whether no switch is to be made, and no change is being measured."""
+        return self.pending is None and self.wanted is None and not self.measured
 
     @property
     def is_due(self) -> bool:
         """Whether another form has not been taken up."""
-        return self.ordered is not None or self.wanted is not None
+        return self.pending is not None or self.wanted is not None
 
-    def order(self, switch: Switch) -> None:
+    def prepare(self, switch: Switch) -> None:
         """Have slots get ready for a switch."""
-        self.ordered, self._ordered_us = switch, None
+        self.pending, self._pending_us = switch, None
 
     def has_waited(self, now_us: int) -> bool:
         """Whether slots had time enough to get ready."""
-        if self._ordered_us is None:
-            self._ordered_us = now_us
-        return now_us - self._ordered_us >= READY_US_MAX
+        if self._pending_us is None:
+            self._pending_us = now_us
+        return now_us - self._pending_us >= READY_US_MAX
 
     def begin(self, switch: Switch, now_us: int, waiting_records: int) -> None:
         """The new way has taken over."""
@@ -103,7 +103,9 @@ class Switches:
         warm_us: int = 0,
     ) -> None:
         """Something else computes from now on."""
-        self.measured.append(Switched(number, left_us, waiting_records, 0, case, moved_records, warm_us))
+        change = Change(number=number, left_us=left_us, carried_records=waiting_records)
+        change.case, change.moved_records, change.warm_us = case, moved_records, warm_us
+        self.measured.append(change)
 
     def output(self, due_us: int, now_us: int) -> None:
         """The new way has given its first output: the pause is over."""
@@ -119,12 +121,12 @@ class Switches:
     def end(self) -> None:
         """Whoever has ended computes nothing, in the old way or the new: every switch is made."""
         self.nothing_to_do()
-        for switch in (self.ordered, self.wanted):
+        for switch in (self.pending, self.wanted):
             if switch is not None:
-                self.over.append(Switched(switch.number, 0, 0))
-        self.ordered = self.wanted = None
+                self.over.append(Change(number=switch.number, left_us=0, carried_records=0))
+        self.pending = self.wanted = None
 
-    def take(self) -> list[Switched]:
-        """Take the switches that are over."""
+    def take(self) -> list[Change]:
+        """Take the changes that are over."""
         over, self.over = self.over, []
         return over

@@ -37,7 +37,7 @@ from penstock.engine.shedding import Shedding, shed_unread
 from penstock.engine.snapshot import Capture, OpCounters, UnitSnapshot
 from penstock.engine.state import Copier
 from penstock.engine.state.moving import Ahead
-from penstock.engine.switch import Switch, Switches
+from penstock.engine.switch import Changes, Switch
 from penstock.engine.times import Times
 from penstock.engine.ways import Calls, Here, Replicas, Slots, Way
 from penstock.engine.ways.desk import Desk
@@ -105,7 +105,7 @@ class Unit:
         if spec.ops and spec.ops[0].waits:
             self._base = Calls(spec, chain, self.times, self.line, desk or Desk(), self.bell, self._leave)
         self.way: Way = self._base
-        self.switches = Switches()
+        self.changes = Changes()
         self.exchanges = Exchanges(self, clock_ns)
         self._pool = pool
         self._span, self._shedding = Span(), Shedding.of(spec, plan)
@@ -136,10 +136,10 @@ class Unit:
         self.input.wake_up(now_us)
         if self.way is not self._here:
             self.way.look(now_us)
-        if self.switches.ordered is not None:
-            self._get_ready(self.switches.ordered, now_us)
-        if self.switches.wanted is not None:
-            self._switch(self.switches.wanted, now_us)
+        if self.changes.pending is not None:
+            self._get_ready(self.changes.pending, now_us)
+        if self.changes.wanted is not None:
+            self._switch(self.changes.wanted, now_us)
         if self.exchanges.wanted and self.exchanges.step(now_us):
             self._records_max = 1  # what it costs is found out with few
         worked = self._release(now_us) if self.line.entries else False
@@ -151,7 +151,7 @@ class Unit:
         if marker is not None:
             self._take_marker(*marker, now_us)
             return True
-        if self.switches.wanted is not None and self.chain.guard is None:
+        if self.changes.wanted is not None and self.chain.guard is None:
             self.way.flush(now_us)  # the way before finishes what it has
             return self._release(now_us) or worked
         self.bell.blocked = not self.has_room
@@ -189,8 +189,8 @@ class Unit:
                 worked = True
         for origin in source.watch(now_us):
             way.take(Taken([], 0, origin), Passed([]), now_us)
-        if self.switches.measured and not worked and not self._is_away and not source.waiting_records(now_us):
-            self.switches.nothing_to_do()
+        if self.changes.measured and not worked and not self._is_away and not source.waiting_records(now_us):
+            self.changes.nothing_to_do()
         return worked
 
     def _enter(self, taken: Taken, before_ns: int, now_us: int) -> None:
@@ -218,8 +218,8 @@ class Unit:
         span.due_us, span.place = taken.due_us, taken.place
         self.times.leave(taken.origin, span)
         self._emit(passed.rows, passed.sides)
-        if self.switches.measured and taken.rows:
-            self.switches.output(taken.due_us, self._clock_ns() // 1000)
+        if self.changes.measured and taken.rows:
+            self.changes.output(taken.due_us, self._clock_ns() // 1000)
 
     def _emit(self, rows: list[Record], sides: dict[tuple[int, str], list[Record]]) -> None:
         span = self._span
@@ -368,16 +368,16 @@ class Unit:
                     output.emit(span, (item.sides if side[0] < item.range.first else passed.sides).pop(side, []))
             self._next_id = span.last + 1
         if item.count:
-            self.switches.output(item.due_us, now_us)
+            self.changes.output(item.due_us, now_us)
 
     # --- switches -----------------------------------------------------------------------------------------------------
 
     def switch(self, switch: Switch) -> None:
         """Want another form; it is taken up between two portions."""
         self.bell.rung = True
-        self.switches.order(switch)
+        self.changes.prepare(switch)
         if self.finished:
-            self.switches.end()
+            self.changes.end()
 
     def _get_ready(self, switch: Switch, now_us: int) -> None:
         """Go on as before until the slots are ready, so that nobody waits while they build the operations."""
@@ -385,8 +385,8 @@ class Unit:
         what, using = (self.spec.id, self.instance, chosen), self.exchanges.using(chosen)
         ready = not chosen or self._pool.is_ready_for(what, now_us, using, switch.replicas)
         ready &= not (isinstance(self.way, Calls) and self.way.is_calling)
-        if ready or self.switches.has_waited(now_us):
-            self.switches.ordered, self.switches.wanted = None, switch
+        if ready or self.changes.has_waited(now_us):
+            self.changes.pending, self.changes.wanted = None, switch
 
     def _switch(self, switch: Switch, now_us: int) -> None:
         """Have the new way take over, if it can now; in careful mode everything stays here."""
@@ -405,7 +405,7 @@ class Unit:
                 self.way = Slots.of(self, switch, self._pool, self._block_bytes)
             away = self.way.range if isinstance(self.way, Slots) else Range(0, -1)
             show_forms(self.input, self.chain, away)
-        self.switches.begin(switch, now_us, self.input.waiting_records(now_us))
+        self.changes.begin(switch, now_us, self.input.waiting_records(now_us))
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -416,7 +416,7 @@ class Unit:
     def rest(self, now_us: int) -> None:
         """The last step of a turn is done: only the bell or the time brings the next one, unless something is away."""
         self.next_us = 0
-        if self.way is self._here and self.switches.is_calm and not self.line.entries and not self.exchanges.wanted:
+        if self.way is self._here and self.changes.is_calm and not self.line.entries and not self.exchanges.wanted:
             wake_us = self.wake_us(now_us)
             self.next_us = NEVER_US if wake_us is None else wake_us
 
@@ -434,7 +434,7 @@ class Unit:
             return None
         if source.has_marker or self.times.is_over:
             return now_us
-        if self.switches.wanted is not None and self.chain.guard is None:
+        if self.changes.wanted is not None and self.chain.guard is None:
             return None if self._is_away else now_us  # results bring the next step
         if self.bell.blocked and not self.has_room:
             self.blocked.begin()

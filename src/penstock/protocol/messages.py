@@ -145,22 +145,23 @@ class Delivered(_Message, kw_only=True):
     epoch: int
 
 
-class Switched(_Message, kw_only=True):
-    """An instance runs its chain the way it was ordered to."""
+class Changed(_Message, kw_only=True):
+    """An instance computes as it was told to: a switch, or an exchange of alternatives, is made there."""
 
     worker: int
     incarnation: int
-    switch: int
+    number: int
+    """Of the switch or exchange; they share their numbers."""
     unit: int
     instance: int
     pause_us: int
     carried_records: int
     case: str = ""
-    """Of an exchange of alternatives: how the new one stood to the one before when they synchronised."""
+    """Of an exchange: how the new alternative stood to the one before when they synchronised."""
     moved_records: int = 0
-    """Records under way to the one before that went to the new one."""
+    """Of an exchange: records under way to the alternative before that went to the new one."""
     warm_us: int = 0
-    """How long the new one was warmed up."""
+    """Of an exchange: how long the new alternative was warmed up."""
 
 
 class Pulse(_Message, kw_only=True):
@@ -238,7 +239,7 @@ FromWorker = (
     | EpochWanted
     | Deliver
     | Delivered
-    | Switched
+    | Changed
     | Pulse
     | Prepared
     | Holding
@@ -367,7 +368,7 @@ class Switch(_Message, kw_only=True):
     None, if ``first`` is larger. Where only the replicas are others, nothing is handed over.
     """
 
-    switch: int
+    number: int
     unit: int
     first: int
     last: int
@@ -379,7 +380,7 @@ class Switch(_Message, kw_only=True):
 class Use(_Message, kw_only=True):
     """Have another alternative of an operation compute what comes next."""
 
-    use: int
+    number: int
     unit: int
     index: int
     """Of the operation in the unit's chain."""

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.control.adaptation import checked_operations
 from penstock.control.events import (
     AlternativeChosen,
     DrainRequested,
@@ -28,6 +27,7 @@ from penstock.control.events import (
     StopRequested,
     Wish,
 )
+from penstock.control.pins import checked_operations
 from penstock.control.uses import AUTO, checked_alternative
 from penstock.errors import InvalidOption, JobNotFound, PenstockError, nearest, rebuilt
 from penstock.operators import Form

@@ -170,7 +170,7 @@ class Driver:
             machine, monitor, scheduler = self._machine, self.monitor, self._machine.scheduler
             operations = monitor.operations()
             done = machine.adaptation()
-            shown = done.advice if self._plan.options.advise else done.switches
+            advise = self._plan.options.advise
             return Status(
                 job=self._plan.options.name,
                 phase=scheduler.phase.value,
@@ -191,9 +191,10 @@ class Driver:
                 components_ms=monitor.components_ms(self._measured[0], operations) if self._measured else {},
                 group_size=done.group_size,
                 overhead=done.overhead,
-                switches=shown[-SWITCHES_SHOWN:],
-                switches_total=len(shown),
-                advise=self._plan.options.advise,
+                switches=done.switches[-SWITCHES_SHOWN:],
+                advice=done.advice[-SWITCHES_SHOWN:],
+                switches_total=len(done.advice if advise else done.switches),
+                advise=advise,
                 switch_note=_recent(done.notes, now),
                 waiting=machine.waits(now),
                 alternatives=done.alternatives,

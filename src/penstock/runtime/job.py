@@ -15,17 +15,18 @@ from typing import Any
 
 from penstock.connectors.base import Sink
 from penstock.connectors.store import is_url
-from penstock.control.adaptation import Adaptation, checked_operations
+from penstock.control.adaptation import Adaptation
 from penstock.control.events import GroupJobEnded, Replace, Withdraw
 from penstock.control.groups import Submit
 from penstock.control.monitor import Status
+from penstock.control.pins import check_pins
 from penstock.control.rescaling import MoveReport
 from penstock.control.resume import check_name, check_renamed
 from penstock.control.scheduler import Phase
 from penstock.durations import parse_us
 from penstock.errors import InvalidGraph, InvalidOption, TypeMismatch, nearest
 from penstock.metrics import Histogram
-from penstock.operators import DEAD_LETTERS, Form
+from penstock.operators import DEAD_LETTERS
 from penstock.pipeline.options import Options
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Plan, check_serializable
@@ -88,8 +89,7 @@ def plan_of(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: A
         own = {node.name: node.sink for node in whole.nodes() if node.sink is not None}
         check_renamed(sinks, {**own, **({DEAD_LETTERS: dead} if dead is not None else {})})
     plan = replace(Plan.of(whole.graph(sinks), checked, dead_letters or whole.dead_letters, sinks=sinks), basis=basis)
-    for form in Form:
-        checked_operations(plan, [name for name, pinned in checked.pins if pinned is form], form)
+    check_pins(plan)
     check_master(plan)
     from pyspark.cloudpickle import dumps
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.control.adaptation import Adaptation
+from penstock.control.changes import ChangeReport
 from penstock.control.monitor import Audit, OperationFigures, WorkerFigures
 from penstock.control.rescaling import MoveReport
-from penstock.control.switches import SwitchReport
 from penstock.metrics import Histogram
 from penstock.pipeline.plan import Plan
 
@@ -77,7 +77,7 @@ class Report(msgspec.Struct):
     operations: list[OperationFigures]
     workers: list[WorkerFigures]
     audit: Audit
-    switches: list[SwitchReport]
+    switches: list[ChangeReport]
     recoveries: int = 0
     components_ms: dict[str, float] = msgspec.field(default_factory=dict)
     """Where the mean latency of the measured operation went: out, wait, schedule, process, transmit."""

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
-from penstock.control.adaptation import settled_pins
+from penstock.control.pins import first_pins
 from penstock.errors import InvalidOption, SessionRefused
 from penstock.operators import Form
 from penstock.pipeline.options import Forms
@@ -143,7 +143,7 @@ def cores_needed(plan: Plan) -> int:
 
 
 def _wants_batch(plan: Plan) -> bool:
-    return Form.BATCH in settled_pins(plan).values()
+    return Form.BATCH in first_pins(plan).values()
 
 
 def check_master(plan: Plan) -> None:

@@ -7,12 +7,12 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from penstock.control.changes import Advice, ChangeReport
 from penstock.control.monitor import OperationFigures, Status, WorkerFigures
 from penstock.control.replicas import ReplicasView
 from penstock.control.rescaling import MoveReport
 from penstock.control.shifting import ShiftReport
 from penstock.control.staffing import StaffingView
-from penstock.control.switches import SwitchReport
 from penstock.dashboard.history import History
 from penstock.dashboard.summary import progress
 from penstock.dashboard.view import Frame
@@ -115,7 +115,17 @@ def test_many_workers_are_cut() -> None:
     assert "and 12 more" in " ".join(drawn(status(operation("a"), workers=many)))
 
 
-SWITCH = SwitchReport(4.26, ["events", "score"], "batch", 20.8, 27.2, 386_739, "queue 369,513 > L_up 8,974", {"V": 1.0})
+SWITCH = ChangeReport(
+    at_s=4.26,
+    operations=["events", "score"],
+    to="batch",
+    pause_ms=20.8,
+    total_ms=27.2,
+    carried_records=386_739,
+    reason="queue 369,513 > L_up 8,974",
+    inputs={"V": 1.0},
+)
+ADVICE = Advice(at_s=4.26, operations=["events", "score"], to="batch", reason="queue 369,513 > L_up 8,974", inputs={})
 
 
 def test_a_switch_is_shown_with_its_cost_and_its_reason() -> None:
@@ -126,14 +136,26 @@ def test_a_switch_is_shown_with_its_cost_and_its_reason() -> None:
 
 
 def test_the_newest_switches_come_first_and_the_others_are_counted() -> None:
-    made = [SwitchReport(float(at), ["a"], "record", 1.0, 1.0, 1, f"reason {at}", {}) for at in range(5)]
+    made = [
+        ChangeReport(
+            at_s=float(at),
+            operations=["a"],
+            to="record",
+            pause_ms=1.0,
+            total_ms=1.0,
+            carried_records=1,
+            reason=f"reason {at}",
+            inputs={},
+        )
+        for at in range(5)
+    ]
     lines = drawn(status(operation("a"), switches=made, switches_total=9))
     assert [line.strip() for line in lines if "reason" in line] == ["reason 4", "reason 3", "reason 2"]
     assert lines[-1].strip() == "and 6 before"
 
 
 def test_advice_is_not_shown_as_done() -> None:
-    lines = drawn(status(operation("a"), switches=[SWITCH], switches_total=1, advise=True))
+    lines = drawn(status(operation("a"), advice=[ADVICE], switches_total=1, advise=True))
     assert any(line.endswith("advised, not done") for line in lines)
     assert "pause" not in "".join(lines)
 

@@ -18,11 +18,10 @@ from penstock.control.adaptation import (
     Command,
     ControlLoop,
     View,
-    checked_operations,
-    settled_pins,
 )
 from penstock.control.events import Send
 from penstock.control.groups import FAILURES_MAX, Submit, TellSlot
+from penstock.control.pins import checked_operations, first_pins
 from penstock.errors import InvalidOption, WorkerFailed
 from penstock.operators import Form
 from penstock.pipeline.options import Options
@@ -101,10 +100,10 @@ class Play:
 
     def switched(self, order: m.Switch) -> None:
         for worker in range(2):
-            message = m.Switched(
+            message = m.Changed(
                 worker=worker,
                 incarnation=70 + worker,
-                switch=order.switch,
+                number=order.number,
                 unit=order.unit,
                 instance=worker,
                 pause_us=0,
@@ -366,7 +365,7 @@ def test_groups_make_way_for_a_replaced_worker() -> None:
 
 def test_pins_are_by_the_names_that_users_know() -> None:
     plan = plan_of(forms="batch", pin={"count": "record", "filter": "batch"})
-    pins = settled_pins(plan)
+    pins = first_pins(plan)
     assert pins == {
         "in": Form.BATCH,
         "filter": Form.BATCH,
@@ -374,7 +373,7 @@ def test_pins_are_by_the_names_that_users_know() -> None:
         "count.combine": Form.RECORD,
         "out": Form.BATCH,
     }
-    assert settled_pins(plan_of()) == {}
+    assert first_pins(plan_of()) == {}
 
 
 def test_names_that_cannot_be_meant_are_refused() -> None:

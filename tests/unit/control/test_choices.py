@@ -10,12 +10,12 @@ import pytest
 import penstock as ps
 from penstock.control.adaptation import ControlLoop
 from penstock.control.candidates import OpMeasure, UnitMeasure
+from penstock.control.changes import ChangeReport
 from penstock.control.choices import HOLD_US, Chooser, WantedUse
 from penstock.control.events import Send, Used
 from penstock.control.laws.alternatives import Candidate, Judgement, Load, above, below, expected_us, judge
 from penstock.control.laws.breaker import PAUSE_US_MAX, PAUSE_US_MIN, PROVEN_US, Breaker, State
 from penstock.control.monitor import OperationFigures
-from penstock.control.switches import SwitchReport
 from penstock.control.uses import Standing, Uses
 from penstock.operators import Form
 from penstock.pipeline.graph import Graph
@@ -106,7 +106,7 @@ class Play:
             latency=latency,
         )
         plan = Plan.of(stream.to(ps.memory()).graph(), Options.of(parallelism=1))
-        self.reports: list[SwitchReport] = []
+        self.reports: list[ChangeReport] = []
         self.uses = Uses(plan, count(1), self.reports)
         self.chooser = Chooser(cores=2)
         self.now_us = 0
@@ -145,10 +145,10 @@ class Play:
                     self.uses.order(each.operation, each.alternative, each.reason, each.inputs, 0.0, self.now_us)
                 self.uses.tick(lambda unit: True)
                 number = self.standing.number
-                switched = m.Switched(
-                    worker=0, incarnation=1, switch=number, unit=0, instance=0, pause_us=0, carried_records=0
+                switched = m.Changed(
+                    worker=0, incarnation=1, number=number, unit=0, instance=0, pause_us=0, carried_records=0
                 )
-                self.uses.on_switched(switched, self.now_us)
+                self.uses.on_changed(switched, self.now_us)
                 return found
         return []
 

@@ -67,11 +67,11 @@ class Play:
         orders, _ = self.switches.tick(False, 50_000, self.now_us)
         for order in orders:
             for instance in range(self.plan.units[order.unit].instances):
-                done = m.Switched(
-                    worker=instance, incarnation=70 + instance, switch=order.switch, unit=order.unit,
+                done = m.Changed(
+                    worker=instance, incarnation=70 + instance, number=order.number, unit=order.unit,
                     instance=instance, pause_us=0, carried_records=0,
                 )  # fmt: skip
-                self.switches.on_switched(done, self.now_us)
+                self.switches.on_changed(done, self.now_us)
         return [(order.first, order.last, order.replicas) for order in orders]
 
 
@@ -149,8 +149,8 @@ def test_the_degree_goes_up_and_down_and_one_is_here() -> None:
     play.of.want(0, Range(0, 1), 1, "calm")
     assert play.orders() == [(0, -1, [])]
     assert play.of.degree(0) == 0
-    assert [each.to for each in play.switches.switches] == ["2 replicas", "4 replicas", "3 replicas", "record"]
-    assert play.switches.switches[-1].reason == "calm", "the worker itself needs no replica that could be missing"
+    assert [each.to for each in play.switches.reports] == ["2 replicas", "4 replicas", "3 replicas", "record"]
+    assert play.switches.reports[-1].reason == "calm", "the worker itself needs no replica that could be missing"
 
 
 def test_ranges_share_the_pool_as_little_as_they_can() -> None:
@@ -214,10 +214,10 @@ def test_a_range_in_slots_goes_to_its_replicas_on_the_way_back() -> None:
     play.switches.order(play.plan.units[0], -1, 1, "a burst", {}, 0.0, T0)
     play.switches.tick(True, 50_000, T0)
     for instance in (0, 1):
-        done = m.Switched(
-            worker=instance, incarnation=1, switch=1, unit=0, instance=instance, pause_us=0, carried_records=0
+        done = m.Changed(
+            worker=instance, incarnation=1, number=1, unit=0, instance=instance, pause_us=0, carried_records=0
         )
-        play.switches.on_switched(done, T0)
+        play.switches.on_changed(done, T0)
     assert play.orders() == [], "batch form is left alone"
     assert play.of.instead_of_here(0, play.now_us) == (1, 1, (0, 1))
     assert not Play(plan_of(2)).of.instead_of_here(0, T0)[2]

@@ -163,8 +163,8 @@ class Play:
         self.active = order.replicas
         self.away = self.away if order.replicas else 0.0
         self.orders.append(order.replicas)
-        switched = m.Switched(
-            worker=0, incarnation=70, switch=order.switch, unit=0, instance=0, pause_us=0, carried_records=0
+        switched = m.Changed(
+            worker=0, incarnation=70, number=order.number, unit=0, instance=0, pause_us=0, carried_records=0
         )
         self.loop.on_worker(switched, self.now_us)
 

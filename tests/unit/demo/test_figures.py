@@ -9,18 +9,34 @@ from pathlib import Path
 
 import pytest
 
-from penstock.control.switches import SwitchReport
+from penstock.control.changes import ChangeReport
 from penstock.demo import burst, burst_png, burst_svg, page
 from penstock.demo.series import BurstFigures, Course, Sample, Scene
 
 SCENE = Scene.of(100.0, 1_000.0, 12.0)
-TO_BATCH = SwitchReport(
-    4.5, ["events", "score"], "batch", 20.0, 500.0, 7, "queue 9 > L_up <8>", {"V": 1000.0, "K": 0.5}
+TO_BATCH = ChangeReport(
+    at_s=4.5,
+    operations=["events", "score"],
+    to="batch",
+    pause_ms=20.0,
+    total_ms=500.0,
+    carried_records=7,
+    reason="queue 9 > L_up <8>",
+    inputs={"V": 1000.0, "K": 0.5},
 )
-TO_RECORD = SwitchReport(8.0, ["events", "score"], "record", 1.0, 0.0, 7, "backlog 0 < L_down 5", {})
+TO_RECORD = ChangeReport(
+    at_s=8.0,
+    operations=["events", "score"],
+    to="record",
+    pause_ms=1.0,
+    total_ms=0.0,
+    carried_records=7,
+    reason="backlog 0 < L_down 5",
+    inputs={},
+)
 
 
-def course(forms: str, *switches: SwitchReport, seconds: int = 12) -> Course:
+def course(forms: str, *switches: ChangeReport, seconds: int = 12) -> Course:
     operations = dict.fromkeys(("events", "score", "sink"), "record")
     samples = [
         Sample(at_s, 100.0, 90.0 * at_s, 10 * at_s, 0, 1.0, 0.0 if at_s == 3 else 5.0 * at_s, operations, {})
@@ -46,7 +62,16 @@ def test_forms_over_time_follow_the_switches() -> None:
 
 
 def test_a_run_that_begins_in_batch_form_has_no_record_form_before_it() -> None:
-    pinned = SwitchReport(-0.1, ["events", "score", "sink"], "batch", 0.0, 50.0, 0, "pinned", {})
+    pinned = ChangeReport(
+        at_s=-0.1,
+        operations=["events", "score", "sink"],
+        to="batch",
+        pause_ms=0.0,
+        total_ms=50.0,
+        carried_records=0,
+        reason="pinned",
+        inputs={},
+    )
     assert [[each.form for each in lane] for lane in burst.stretches(course("batch", pinned))] == [["batch"]] * 3
 
 

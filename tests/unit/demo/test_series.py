@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from penstock.control.changes import ChangeReport
 from penstock.control.monitor import OperationFigures, Status
-from penstock.control.switches import SwitchReport
 from penstock.demo.series import Sampler, Scene
 from penstock.demo.story import Demo
 from penstock.errors import InvalidOption
@@ -58,7 +58,7 @@ def job(tmp_path: Any) -> Played:
     return Played(Demo(SCENE, tmp_path).plan(Forms.RECORD, parallelism=2))
 
 
-def report(*switches: SwitchReport) -> Any:
+def report(*switches: ChangeReport) -> Any:
     return SimpleNamespace(latency_ms=Latency(1.0, 2.0, 3.0, 4.0, 5.0), switches=list(switches))
 
 
@@ -104,7 +104,21 @@ def test_figures_of_a_run(job: Played) -> None:
         (11.0, 3_800, 4.0),
     ]:
         sampler(job.beat(at_s, done, latency_ms))  # type: ignore[arg-type]
-    found = sampler.figures("adaptive", report(SwitchReport(5.0, ["score"], "batch", 12.5, 20.0, 3, "queue", {})))
+    found = sampler.figures(
+        "adaptive",
+        report(
+            ChangeReport(
+                at_s=5.0,
+                operations=["score"],
+                to="batch",
+                pause_ms=12.5,
+                total_ms=20.0,
+                carried_records=3,
+                reason="queue",
+                inputs={},
+            )
+        ),
+    )
     assert found.calm_p99_ms == pytest.approx(4.0, rel=0.04)
     assert found.burst_p99_ms == pytest.approx(900.0, rel=0.04)
     assert found.backlog_max == 1_500

@@ -31,8 +31,8 @@ class Listening(Cluster):
     def _deliver(self, to: str, frames: Sequence[bytes]) -> None:
         if frames[0] == Kind.WORKER.value and len(frames) > 2:
             message = m.decode_from_worker(frames[2])
-            if isinstance(message, m.Switched):
-                self.switched.append((message.switch, message.unit, message.instance))
+            if isinstance(message, m.Changed):
+                self.switched.append((message.number, message.unit, message.instance))
         super()._deliver(to, frames)
 
     def freeze(self, name: str) -> SlotMachine:

@@ -17,12 +17,12 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import penstock as ps
+from penstock.control.changes import Advice, ChangeReport
 from penstock.control.monitor import OperationFigures, Status, WorkerFigures
 from penstock.control.replicas import ReplicasView
 from penstock.control.rescaling import MoveReport
 from penstock.control.shifting import ShiftReport
 from penstock.control.staffing import StaffingView
-from penstock.control.switches import SwitchReport
 from penstock.errors import InvalidOption
 from penstock.metrics import Histogram
 from penstock.pipeline.outlets import FileOutlet, InfluxOutlet, PrometheusOutlet, read_outlets
@@ -132,7 +132,16 @@ def test_every_sample_of_an_operation_has_operation_unit_and_form() -> None:
 
 
 def test_only_metrics_of_the_catalogue_are_there_and_all_can_be() -> None:
-    switch = SwitchReport(1.0, ["score"], "batch", 4.0, 90.0, 12, "queue", {})
+    switch = ChangeReport(
+        at_s=1.0,
+        operations=["score"],
+        to="batch",
+        pause_ms=4.0,
+        total_ms=90.0,
+        carried_records=12,
+        reason="queue",
+        inputs={},
+    )
     one = sampler()
     processes, outlets = [ProcessFigures("driver", 1.0, 1.0)], [OutletFigures("file:x")]
     replicas = [ReplicasView(["score"], 2, 2, 1, 4, [0, 1], activations=3)]
@@ -177,7 +186,19 @@ def test_an_operation_that_got_nothing_has_no_latency_rather_than_none_at_all() 
 
 
 def test_switches_are_told_once() -> None:
-    switches = [SwitchReport(float(i), ["score"], "batch", 4.0, 90.0, 12, "queue", {}) for i in range(3)]
+    switches = [
+        ChangeReport(
+            at_s=float(i),
+            operations=["score"],
+            to="batch",
+            pause_ms=4.0,
+            total_ms=90.0,
+            carried_records=12,
+            reason="queue",
+            inputs={},
+        )
+        for i in range(3)
+    ]
     one = sampler()
     told = [
         one.take(status(switches=switches[max(0, n - 2) : n], switches_total=n), Histogram()).switches
@@ -214,6 +235,16 @@ def test_owners_replicas_and_what_they_save() -> None:
     assert (job["replicas"], job["replicas_active"]) == (3.0, 2.0)
     assert (job["replicas_saved_ratio"], job["replica_seconds_total"]) == (0.58, 12.5)
     assert "replicas_saved_ratio" not in fields(snapshot(), "job"), "without a pool there is nothing to save"
+
+
+def test_advice_is_told_as_advice_and_has_no_pause() -> None:
+    advice = Advice(at_s=2.5, operations=["score"], to="batch", reason="queue", inputs={})
+    taken = snapshot(advise=True, advice=[advice], switches_total=1)
+    assert (taken.switches, taken.advice) == ([], [advice])
+    assert msgspec.json.decode(line_of(taken), type=Line).advice == [advice]
+    (line,) = [each for each in lines_of(taken).decode().splitlines() if each.startswith("penstock_switch,")]
+    assert line.startswith("penstock_switch,advised=true,")
+    assert "pause_seconds" not in line
 
 
 def test_values_that_are_no_numbers_are_left_out() -> None:
@@ -302,7 +333,16 @@ def test_buckets_are_cumulative() -> None:
 
 
 def test_line_protocol_escapes_tags_and_texts() -> None:
-    switch = SwitchReport(2.5, ["a", "b"], "batch", 4.0, 90.0, 12, 'say "x" \\ now', {})
+    switch = ChangeReport(
+        at_s=2.5,
+        operations=["a", "b"],
+        to="batch",
+        pause_ms=4.0,
+        total_ms=90.0,
+        carried_records=12,
+        reason='say "x" \\ now',
+        inputs={},
+    )
     text = lines_of(snapshot(operations=[operation("a b,c=d")], switches=[switch], switches_total=1)).decode()
     assert "operation=a\\ b\\,c\\=d," in text
     (line,) = [each for each in text.splitlines() if each.startswith("penstock_switch,")]

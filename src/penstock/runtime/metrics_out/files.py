@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.control.changes import Advice, ChangeReport
 from penstock.control.rescaling import MoveReport
 from penstock.control.shifting import ShiftReport
-from penstock.control.switches import SwitchReport
 from penstock.errors import InvalidOption
 from penstock.pipeline.outlets import FileOutlet
 from penstock.runtime.metrics_out.feeder import OutletFailed
@@ -30,10 +30,12 @@ class Line(msgspec.Struct):
     version: str
     points: list[Point]
     """The samples: a measurement, what it is of, and its fields; docs/metrics.md lists them."""
-    switches: list[SwitchReport]
+    switches: list[ChangeReport]
     """Switches of form since the line before."""
     advised: bool
-    """Whether the switches are advice only."""
+    """Whether the job only advises."""
+    advice: list[Advice] = []
+    """What it would have done since the line before."""
     moves: list[MoveReport] = []
     """Moves of instances between workers since the line before."""
     shifts: list[ShiftReport] = []
@@ -54,6 +56,7 @@ def line_of(snapshot: Snapshot) -> bytes:
         advised=snapshot.advised,
         moves=snapshot.moves,
         shifts=snapshot.shifts,
+        advice=snapshot.advice,
     )
     return msgspec.json.encode(line) + b"\n"
 

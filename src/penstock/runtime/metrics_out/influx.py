@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Mapping
 from urllib.parse import urlencode
 
+from penstock.control.changes import Advice, ChangeReport
 from penstock.control.rescaling import MoveReport
 from penstock.control.shifting import ShiftReport
 from penstock.errors import InvalidOption
@@ -39,15 +40,17 @@ def lines_of(snapshot: Snapshot) -> bytes:
         if point.fields:
             fields = {name: repr(float(value)) for name, value in point.fields.items()}
             lines.append(_line(point.measurement, {**common, **point.tags}, fields, snapshot.at_us))
-    for each in snapshot.switches:
-        fields = {
-            "pause_seconds": repr(each.pause_ms / 1e3),
-            "total_seconds": repr(each.total_ms / 1e3),
-            "carried_records": repr(float(each.carried_records)),
-            "operations": _text(", ".join(each.operations)),
-            "reason": _text(each.reason),
-        }
-        switched = {**common, "to": each.to, "advised": str(snapshot.advised).lower()}
+    told: list[ChangeReport | Advice] = [*snapshot.switches, *snapshot.advice]
+    for each in told:
+        fields = {}
+        if isinstance(each, ChangeReport):
+            fields = {
+                "pause_seconds": repr(each.pause_ms / 1e3),
+                "total_seconds": repr(each.total_ms / 1e3),
+                "carried_records": repr(float(each.carried_records)),
+            }
+        fields |= {"operations": _text(", ".join(each.operations)), "reason": _text(each.reason)}
+        switched = {**common, "to": each.to, "advised": str(isinstance(each, Advice)).lower()}
         lines.append(_line(SWITCH, switched, fields, snapshot.began_us + int(each.at_s * 1e6)))
     for move in snapshot.moves:
         fields = {"number": repr(float(move.column)), **_transferred(move)}

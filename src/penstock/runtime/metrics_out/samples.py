@@ -9,11 +9,11 @@ from typing import TypeVar
 
 import msgspec
 
+from penstock.control.changes import Advice, ChangeReport
 from penstock.control.monitor import OperationFigures, Status
 from penstock.control.replicas import ReplicasView
 from penstock.control.rescaling import MoveReport
 from penstock.control.shifting import ShiftReport
-from penstock.control.switches import SwitchReport
 from penstock.metrics import Histogram
 from penstock.metrics.histogram import bucket_bound
 from penstock.operators import DEAD_LETTERS, Form
@@ -85,12 +85,14 @@ class Snapshot(msgspec.Struct):
     at_us: int
     tags: Tags
     points: list[Point]
-    switches: list[SwitchReport]
+    switches: list[ChangeReport]
     """Those since the last snapshot."""
+    advice: list[Advice]
+    """What would have been done since then, with ``advise``."""
     began_us: int
-    """What the times of switches, moves and shifts count from."""
+    """What the times of switches, advice, moves and shifts count from."""
     advised: bool
-    """Whether the switches are advice only."""
+    """Whether the job only advises."""
     latency: Buckets
     moves: list[MoveReport] = []
     """Those since the last snapshot."""
@@ -191,7 +193,8 @@ class Sampler:
             at_us=status.at_us,
             tags=self.tags,
             points=points,
-            switches=status.switches[-new:] if new > 0 else [],
+            switches=status.switches[-new:] if new > 0 and not status.advise else [],
+            advice=status.advice[-new:] if new > 0 and status.advise else [],
             began_us=status.began_us,
             advised=status.advise,
             latency=_buckets(self._latency_told),

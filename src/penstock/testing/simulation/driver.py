@@ -298,7 +298,7 @@ class DriverProcess:
             and (scheduler.inspect() != before)
         ):
             raise Violation(f"the scheduler listens to a {type(message).__name__} of a worker that was replaced")
-        if frames[0] == Kind.SLOT.value or isinstance(message, m.Switched | m.Pulse):
+        if frames[0] == Kind.SLOT.value or isinstance(message, m.Changed | m.Pulse):
             self._tick()  # the control loop looks at once
         else:
             self._exchange()

@@ -247,7 +247,7 @@ class Process:
             self._simulation.send(self, self.driver.name, Kind.WORKER, frames)
             if len(frames) > 1:
                 message = m.decode_from_worker(frames[1])
-                if isinstance(message, m.Switched) and message.case:
+                if isinstance(message, m.Changed) and message.case:
                     self._reach(Moment.USED)
                 else:
                     self._reach(_SENT.get(type(message).__name__))
@@ -348,7 +348,7 @@ _SENT = {
     "RolledBack": Moment.ROLLED_BACK,
     "Finished": Moment.FINISHED,
     "Stopped": Moment.STOPPED,
-    "Switched": Moment.RETURNED,
+    "Changed": Moment.RETURNED,
     "Prepared": Moment.LOADED,
     "Holding": Moment.HOLDING,
     "Released": Moment.RELEASED,
