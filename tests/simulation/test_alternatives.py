@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from planting import Change, Mutation, Nursery, Patch, find
 
+from penstock.control.exchanges import Exchanges
 from penstock.control.scheduler import START_DELAY_US
-from penstock.control.uses import Uses
 from penstock.engine.inputs import Taken
 from penstock.engine.line import Line
 from penstock.engine.passed import Passed
@@ -25,7 +25,7 @@ from penstock.operators.keyed.process.table import Table
 from penstock.operators.keyed.reduce import ReduceOperator
 from penstock.testing.simulation import Outcome, simulate
 from penstock.testing.simulation.draws import Wanted
-from penstock.testing.simulation.faults import USE_MOMENTS, Action, Fault, Moment
+from penstock.testing.simulation.faults import EXCHANGE_MOMENTS, Action, Fault, Moment
 from penstock.testing.simulation.oracle import Shape
 from penstock.testing.simulation.scenario import ALTERNATING, Scenario
 from penstock.testing.simulation.world import START_US
@@ -45,7 +45,7 @@ def test_the_seeds_have_tested_something() -> None:
     struck: Counter[Moment] = Counter()
     for outcome in outcomes.values():
         struck += outcome.moments
-    assert {moment: struck[moment] for moment in USE_MOMENTS if struck[moment] < 6} == {}
+    assert {moment: struck[moment] for moment in EXCHANGE_MOMENTS if struck[moment] < 6} == {}
     assert sum(outcome.exchanges for outcome in outcomes.values()) > 2 * len(SEEDS)
     assert sum(outcome.warm_ups for outcome in outcomes.values()) > 10
     assert sum(outcome.recoveries for outcome in outcomes.values()) > len(SEEDS) / 2
@@ -72,7 +72,7 @@ def once(*faults: Fault, at_us: int = 50_000, shape: Shape | None = None) -> Cha
         return replace(
             scenario,
             faults=list(faults),
-            uses=[Wanted(START_DELAY_US + at_us, "two")],
+            exchanges=[Wanted(START_DELAY_US + at_us, "two")],
             partitions=[[*rows[0], *late], *rows[1:]],
             options=replace(scenario.options, epoch_us=100_000),
             delivered=False,
@@ -233,8 +233,8 @@ class Kept(set[str]):
 @planted_where(lambda scenario: called(scenario) and scenario.has_slots)
 def an_order_to_call_does_not_wait_for_the_record_form(patch: Patch) -> None:
     patch.setattr("penstock.engine.exchange._calls", lambda operator, name: False)
-    original = Uses.tick
-    patch.setattr(Uses, "tick", lambda self, here: original(self, lambda unit: True))
+    original = Exchanges.tick
+    patch.setattr(Exchanges, "tick", lambda self, here: original(self, lambda unit: True))
 
 
 @planted_where(lambda scenario: scenario.shape in (Shape.WINDOWING, Shape.BUFFERING))
@@ -280,19 +280,19 @@ def timers_that_have_fired_are_not_put_back(patch: Patch) -> None:
     patch.setattr(ProcessOperator, "undo", undo)
 
 
-@nursery.planted_with(once(Fault(Action.KILL_IT, Moment.USED, 1, 0, 0)))
+@nursery.planted_with(once(Fault(Action.KILL_IT, Moment.EXCHANGED, 1, 0, 0)))
 def rebuilt_instances_are_not_told_what_to_use(patch: Patch) -> None:
-    patch.setattr(Uses, "repeat", lambda self: [])
+    patch.setattr(Exchanges, "repeat", lambda self: [])
 
 
 @nursery.planted_with(once(Fault(Action.KILL_DRIVER, None, 1, 1_500_000, 0)))
 def a_resumed_job_forgets_what_was_wanted(patch: Patch) -> None:
-    original = Uses.__init__
+    original = Exchanges.__init__
 
-    def init(self: Uses, plan: Any, numbers: Any, reports: Any, used: Any = None) -> None:
+    def init(self: Exchanges, plan: Any, numbers: Any, reports: Any, used: Any = None) -> None:
         original(self, plan, numbers, reports)
 
-    patch.setattr(Uses, "__init__", init)
+    patch.setattr(Exchanges, "__init__", init)
 
 
 @nursery.parameters

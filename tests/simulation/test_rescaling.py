@@ -38,7 +38,7 @@ bugs = Nursery()
 
 def with_state(scenario: Scenario) -> Scenario | None:
     """A pipeline with state, which is written in pieces."""
-    if scenario.uses is not None or scenario.shape not in (Shape.RUNNING, Shape.WINDOW, Shape.DEEP):
+    if scenario.exchanges is not None or scenario.shape not in (Shape.RUNNING, Shape.WINDOW, Shape.DEEP):
         return None
     return replace(scenario, options=replace(scenario.options, state_slice=1))
 

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.dataset import Log
 from penstock.testing.simulation import Outcome, Violation, simulate
-from penstock.testing.simulation.faults import MOVE_MOMENTS, SWITCH_MOMENTS, USE_MOMENTS, Action, Moment
+from penstock.testing.simulation.faults import EXCHANGE_MOMENTS, MOVE_MOMENTS, SWITCH_MOMENTS, Action, Moment
 from penstock.testing.simulation.oracle import Shape
 from penstock.testing.simulation.scenario import CAPACITY, DECIDING, FUNCTIONS, HEAVY, POISON, SWITCHING
 
@@ -63,7 +63,7 @@ def test_the_seeds_have_tested_something() -> None:
         struck += outcome.moments
         actions += Counter(fault.action for fault in outcome.injected)
     few = len(ended) // 120
-    elsewhere = (*USE_MOMENTS, *MOVE_MOMENTS)
+    elsewhere = (*EXCHANGE_MOMENTS, *MOVE_MOMENTS)
     assert {moment: struck[moment] for moment in Moment if moment not in elsewhere and struck[moment] < few} == {}
     assert {action: actions[action] for action in Action if actions[action] < few} == {}
     assert {outcome.scenario.shape for outcome in ended} == set(Shape)

@@ -33,7 +33,7 @@ bugs = Nursery()
 
 def with_state(scenario: Scenario) -> Scenario | None:
     """A pipeline with state, which is written in pieces, on workers that stay."""
-    if scenario.uses is not None or scenario.shape not in (Shape.RUNNING, Shape.WINDOW, Shape.DEEP):
+    if scenario.exchanges is not None or scenario.shape not in (Shape.RUNNING, Shape.WINDOW, Shape.DEEP):
         return None
     return replace(scenario, options=replace(scenario.options, state_slice=1), scales=[])
 

@@ -14,9 +14,10 @@ from itertools import count
 import msgspec
 
 from penstock.control.changes import Advice, ChangeReport
-from penstock.control.choices import Chooser, WantedUse
+from penstock.control.choices import Chooser, WantedExchange
 from penstock.control.elastic import Elastic, ElasticReport
-from penstock.control.events import Send, Used
+from penstock.control.events import Send, WantedAlternative
+from penstock.control.exchanges import AlternativesView, Exchanges
 from penstock.control.forms import Switcher, UnitMeasure, WantedSwitch
 from penstock.control.groups import GroupCommand, GroupFigures, Groups
 from penstock.control.laws.group_size import IntervalBounds, interval_us
@@ -26,7 +27,6 @@ from penstock.control.pins import first_pins
 from penstock.control.replicas import ReplicasView, Replication
 from penstock.control.staffing import StaffingView
 from penstock.control.switches import FormView, SwitchEnded, Switches
-from penstock.control.uses import AlternativesView, Uses
 from penstock.errors import WorkerFailed
 from penstock.operators import Form
 from penstock.pipeline.plan import Plan
@@ -99,7 +99,7 @@ class Adaptation(msgspec.Struct):
 class ControlLoop:
     """Decides which operations change form, and has them do so."""
 
-    def __init__(self, plan: Plan, cores: int, used: Mapping[str, Used] | None = None) -> None:
+    def __init__(self, plan: Plan, cores: int, alternatives: Mapping[str, WantedAlternative] | None = None) -> None:
         options = plan.options
         self._plan = plan
         self._options = options
@@ -111,7 +111,7 @@ class ControlLoop:
         self._chooser = Chooser(cores)
         numbers = count(1)
         self._switches = Switches(plan, numbers)
-        self._uses = Uses(plan, numbers, self._switches.reports, used)
+        self._exchanges = Exchanges(plan, numbers, self._switches.reports, alternatives)
         self.replication = Replication(plan, self._switches)
         self._elastic = Elastic(plan, cores, self._switches, self.replication)
         self._groups = Groups(options.slots or plan.workers, options.group_size or None, options.calm_us)
@@ -194,10 +194,10 @@ class ControlLoop:
             case m.Pulse():
                 self._measures.on_pulse(message)
                 self.replication.on_pulse(message)
-                self._uses.on_pulse(message)
+                self._exchanges.on_pulse(message)
             case m.Changed():
                 self._settle(self._switches.on_changed(message, now_us), now_us)
-                if (done := self._uses.on_changed(message, now_us)) is not None:
+                if (done := self._exchanges.on_changed(message, now_us)) is not None:
                     self._measures.exchanged(*done)
             case m.Register(worker=worker):
                 self._measures.forget_worker(worker)
@@ -239,7 +239,7 @@ class ControlLoop:
     def on_resumed(self, peers: Sequence[m.Peer]) -> list[Command]:
         """The workers begin, or a recovery or a move is over: rebuilt instances are told what the others know."""
         self._peers = list(peers)  # the first time, no look was taken yet
-        orders: list[m.ToWorker] = [*self._switches.repeat(), *self._uses.repeat()]
+        orders: list[m.ToWorker] = [*self._switches.repeat(), *self._exchanges.repeat()]
         return [Send(peer.worker, order) for order in orders for peer in self._peers]
 
     def pin(self, operations: Sequence[str], form: Form | None) -> None:
@@ -250,27 +250,27 @@ class ControlLoop:
             else:
                 self._pins[name] = form
 
-    def use(self, operation: str, alternative: str | None, by: str, now_us: int) -> None:
+    def pin_alternative(self, operation: str, alternative: str | None, by: str, now_us: int) -> None:
         """Have an operation use an alternative for good, or leave it to the loop again (None)."""
-        standing = self._uses.operations[operation]
+        standing = self._exchanges.operations[operation]
         standing.pin = alternative
         if alternative is not None:
             reason = f"wanted by {by}" if by else "wanted by the user"
-            self._uses.order(operation, alternative, reason, {}, (now_us - self._began_us) / 1e6, now_us)
+            self._exchanges.order(operation, alternative, reason, {}, (now_us - self._began_us) / 1e6, now_us)
 
     def may_call(self, unit: int) -> bool:
         """Whether a unit has an alternative that calls a function, and uses it now or soon."""
-        return any(each.may_call for each in self._uses.operations.values() if each.unit == unit)
+        return any(each.may_call for each in self._exchanges.operations.values() if each.unit == unit)
 
-    def used(self) -> dict[str, Used]:
+    def wanted_alternatives(self) -> dict[str, WantedAlternative]:
         """Which alternative each operation is to use, for the commit record."""
-        return self._uses.used()
+        return self._exchanges.wanted()
 
     def alternatives(self) -> dict[str, AlternativesView]:
         """The alternatives of each operation that has some."""
-        found = self._uses.view()
+        found = self._exchanges.view()
         for name, view in found.items():
-            view.out = self._chooser.out(self._uses.operations[name])
+            view.out = self._chooser.out(self._exchanges.operations[name])
         return found
 
     # --- the loop -----------------------------------------------------------------------------------------------------
@@ -316,13 +316,13 @@ class ControlLoop:
         self._control_us = now_us
         self._measures.widths = self._elastic.widths()
         self._calling.clear()
-        self._calling.update({name: Form.RECORD for name, each in self._uses.operations.items() if each.may_call})
+        self._calling.update({name: Form.RECORD for name, each in self._exchanges.operations.items() if each.may_call})
         units = self._measures.units(self._groups.offered or self._groups.slots, self._options.interval_us, now_us)
         for decision in self._switcher.decide(now_us, units):
             self._take(decision, now_us)
-        standings, known = list(self._uses.operations.values()), self._measures.figures
-        for choice in self._chooser.decide(standings, units, known, self._groups.offered, now_us):
-            self._take_use(choice, now_us)
+        standings, known = list(self._exchanges.operations.values()), self._measures.figures
+        for exchange in self._chooser.decide(standings, units, known, self._groups.offered, now_us):
+            self._take_exchange(exchange, now_us)
         costs_ns, at_s = self._measures.calibrated(Form.RECORD), (now_us - self._began_us) / 1e6
         self._elastic.tick(units, costs_ns, known, at_s, now_us)
         self._watch_slots(now_us)
@@ -379,7 +379,7 @@ class ControlLoop:
             first, last, replicas = self.replication.instead_of_here(decision.unit, now_us)
         self._switches.order(unit, first, last, decision.reason, decision.inputs, at_s, now_us, replicas)
 
-    def _take_use(self, wanted: WantedUse, now_us: int) -> None:
+    def _take_exchange(self, wanted: WantedExchange, now_us: int) -> None:
         at_s = (now_us - self._began_us) / 1e6
         if self._options.advise:
             names, reason = [wanted.operation], wanted.reason
@@ -389,7 +389,7 @@ class ControlLoop:
                 )
             )
             return
-        self._uses.order(wanted.operation, wanted.alternative, wanted.reason, wanted.inputs, at_s, now_us)
+        self._exchanges.order(wanted.operation, wanted.alternative, wanted.reason, wanted.inputs, at_s, now_us)
 
     def _watch_slots(self, now_us: int) -> None:
         """Call ranges back that stand still because no slots are left, however their forms were settled."""
@@ -408,7 +408,7 @@ class ControlLoop:
         self._advice += self.replication.order(at_s, now_us, advise=self._options.advise)
         switches, failed = self._switches.tick(everywhere, self._options.interval_us, now_us)
         self._settle(failed, now_us)
-        orders: list[m.ToWorker] = [*switches, *self._uses.tick(self._switches.is_here)]
+        orders: list[m.ToWorker] = [*switches, *self._exchanges.tick(self._switches.is_here)]
         return [Send(peer.worker, order) for order in orders for peer in self._peers]
 
     def _settle(self, settled: Sequence[SwitchEnded], now_us: int) -> None:

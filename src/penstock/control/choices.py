@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from penstock.control.candidates import UnitMeasure, capacity_eps
+from penstock.control.exchanges import Standing
 from penstock.control.laws.alternatives import Candidate, Load, above, below
 from penstock.control.laws.breaker import Breaker
 from penstock.control.monitor import OperationFigures
-from penstock.control.uses import Standing
 from penstock.durations import format_us
 from penstock.operators import BatchKind
 
@@ -25,7 +25,7 @@ ASSUMED_GAIN = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class WantedUse:
+class WantedExchange:
     """What an operation should use, and why."""
 
     operation: str
@@ -73,7 +73,7 @@ class Chooser:
         figures: Mapping[str, OperationFigures],
         slots: int,
         now_us: int,
-    ) -> list[WantedUse]:
+    ) -> list[WantedExchange]:
         """Return what should change now; call it at every control interval."""
         found = []
         for each in standings:
@@ -93,7 +93,7 @@ class Chooser:
 
     # --- failures -----------------------------------------------------------------------------------------------------
 
-    def _failing(self, standing: Standing, memory: _Memory, now_us: int) -> WantedUse | None:
+    def _failing(self, standing: Standing, memory: _Memory, now_us: int) -> WantedExchange | None:
         present = standing.wanted
         for name, breaker in memory.breakers.items():
             given_up = name in standing.given_up.values()
@@ -106,12 +106,12 @@ class Chooser:
             pause_us = memory.breakers[present].pause_us
             memory.fell = True
             reason = f"{present} has failed ({standing.error}); it is tried again in {format_us(pause_us)}"
-            return WantedUse(standing.name, best or usable[0], reason)
+            return WantedExchange(standing.name, best or usable[0], reason)
         back = best or (usable[0] if standing.pin is None and standing.of.latency_us is None else None)
         if standing.of.latency_us is not None and standing.pin is None and memory.fell:
             memory.fell, back = False, usable[0]
         if back is not None and back != present:
-            return WantedUse(standing.name, back, f"{back} is better, and is tried again")
+            return WantedExchange(standing.name, back, f"{back} is better, and is tried again")
         return None
 
     # --- latency ------------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class Chooser:
         figures: OperationFigures | None,
         slots: int,
         now_us: int,
-    ) -> WantedUse | None:
+    ) -> WantedExchange | None:
         target_us = standing.of.latency_us
         assert target_us is not None
         if unit is None or figures is None or not figures.in_eps:
@@ -153,7 +153,7 @@ class Chooser:
             reason = (
                 f"p99 {figures.p99_ms:.1f} ms > {format_us(target_us)} with {present}: {load.arrival_eps:,.0f}/s arrive"
             )
-            return WantedUse(standing.name, name, reason, inputs)
+            return WantedExchange(standing.name, name, reason, inputs)
         memory.pressed = 0
         if memory.calm_since_us is None:
             memory.calm_since_us = now_us
@@ -164,7 +164,7 @@ class Chooser:
             return None
         memory.rose_us = now_us
         reason = f"{name} is better and would hold {format_us(target_us)}: {load.arrival_eps:,.0f}/s arrive"
-        return WantedUse(standing.name, name, reason, inputs)
+        return WantedExchange(standing.name, name, reason, inputs)
 
     def _candidate(self, standing: Standing, name: str, unit: UnitMeasure, slots: int) -> Candidate:
         """What the unit would carry with an alternative in record form, and with it in batch form."""

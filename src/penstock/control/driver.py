@@ -27,7 +27,7 @@ from penstock.control.adaptation import Action, Adaptation, ControlLoop, View
 from penstock.control.adaptation import Command as LoopCommand
 from penstock.control.changes import Advice
 from penstock.control.events import (
-    AlternativeChosen,
+    AlternativePinned,
     CoresSeen,
     Dismiss,
     DrainRequested,
@@ -181,8 +181,8 @@ class DriverMachine:
                 self._slots = {link: far for link, far in self._slots.items() if far.group != group}
             case FormsPinned(operations=operations, form=form):
                 self.loop.pin(operations, form)
-            case AlternativeChosen(operation=operation, alternative=alternative, by=by):
-                self.loop.use(operation, alternative, by, now_us)
+            case AlternativePinned(operation=operation, alternative=alternative, by=by):
+                self.loop.pin_alternative(operation, alternative, by, now_us)
             case CoresSeen(cores=cores):
                 self._schedule(event, now_us)
                 if self._cores is not None and cores < self._cores:
@@ -200,7 +200,7 @@ class DriverMachine:
         match event:
             case FormsPinned(operations=operations, form=form):
                 what = f"{', '.join(operations)}: form {form.value if form is not None else 'auto'}"
-            case AlternativeChosen(operation=operation, alternative=alternative):
+            case AlternativePinned(operation=operation, alternative=alternative):
                 what = f"{operation}: use {alternative or 'auto'}"
             case ScaleRequested(workers=workers):
                 what = f"{workers} workers" if workers else "as many workers as the job chooses"
@@ -357,7 +357,7 @@ class DriverMachine:
                     self._send(worker, message)
                     resumed = resumed or isinstance(message, m.Resume)
                 case RecordCommit():
-                    self._chores.append(replace(command, alternatives=self.loop.used()))
+                    self._chores.append(replace(command, alternatives=self.loop.wanted_alternatives()))
                 case Withdraw():
                     self._chores.append(command)
                 case Dismiss(incarnation=incarnation):

@@ -84,7 +84,7 @@ class GroupJobEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class AlternativeChosen:
+class AlternativePinned:
     """The user has an operation use an alternative, or leaves it to the control loop again (None)."""
 
     operation: str
@@ -112,7 +112,7 @@ class ScaleRequested:
     """Why the job itself wants it."""
 
 
-Wish = FormsPinned | AlternativeChosen
+Wish = FormsPinned | AlternativePinned
 """What a user wants of a running job, for the control loop."""
 
 Event = (
@@ -145,7 +145,7 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class WantedAlternative:
     """Which alternative an operation is to use, in a commit record."""
 
     alternative: str
@@ -162,7 +162,7 @@ class RecordCommit:
     start_us: int
     final: bool
     snapshots: list[m.Stored]
-    alternatives: Mapping[str, Used] = field(default_factory=dict)
+    alternatives: Mapping[str, WantedAlternative] = field(default_factory=dict)
     """By operation, where there are any; the driver's machine fills it in."""
     routes: list[Shift] = field(default_factory=list)
 

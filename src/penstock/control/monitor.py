@@ -9,10 +9,10 @@ import msgspec
 
 from penstock.control.changes import Advice, ChangeReport
 from penstock.control.course import Course
+from penstock.control.exchanges import AlternativesView
 from penstock.control.replicas import ReplicasView
 from penstock.control.rescaling import MoveReport
 from penstock.control.staffing import StaffingView
-from penstock.control.uses import AlternativesView
 from penstock.metrics import Histogram
 from penstock.metrics.message import StatsMessage
 from penstock.pipeline.plan import Plan

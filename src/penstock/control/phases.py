@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from penstock.control.events import Used
+from penstock.control.events import WantedAlternative
 from penstock.pipeline.routes import Shift
 from penstock.protocol import messages as m
 
@@ -35,7 +35,7 @@ class Resumption:
     start_us: int
     generation: int
     snapshots: list[m.Stored] = field(default_factory=list)
-    alternatives: Mapping[str, Used] = field(default_factory=dict)
+    alternatives: Mapping[str, WantedAlternative] = field(default_factory=dict)
     """Which alternative each operation was to use."""
     routes: list[Shift] = field(default_factory=list)
     """Key groups that go to another instance than they would at first."""

@@ -11,13 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.control.changes import Advice, ChangeReport
+from penstock.control.exchanges import AlternativesView
 from penstock.control.monitor import OperationFigures, Status
 from penstock.control.replicas import ReplicasView
 from penstock.control.rescaling import MoveReport
 from penstock.control.scheduler import Phase
 from penstock.control.shifting import ShiftReport
 from penstock.control.staffing import StaffingView
-from penstock.control.uses import AlternativesView
 from penstock.dashboard.history import History, blocks
 from penstock.dashboard.numbers import human, measure, span
 from penstock.operators import Form

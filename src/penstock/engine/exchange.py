@@ -8,15 +8,15 @@ and the line lets both out in order.
 =========  =================================================  ======================================================
 operation  event                                              effect
 =========  =================================================  ======================================================
-SETTLED    Use, no state                                      what comes next is for the new one; micro-batches that
+SETTLED    Exchange, no state                                 what comes next is for the new one; micro-batches that
                                                               no slot has go to it too
-SETTLED    Use, it calls a function, and slots compute        waits until the operation is in record form
-SETTLED    Use, state that can be given                       it is given, at this place
-SETTLED    Use, state that has to be built                    WARMING; see `operators/keyed/exchange.py`
+SETTLED    Exchange, it calls a function, slots compute       waits until the operation is in record form
+SETTLED    Exchange, state that can be given                  it is given, at this place
+SETTLED    Exchange, state that has to be built               WARMING; see `operators/keyed/exchange.py`
 WARMING    a turn                                             the new one does some of what it is behind by
 WARMING    it is warm                                         it does the rest, takes over: SETTLED
-any        Use of another number                              replaces the order before
-any        Use that was heard before (a recovery is over)     nothing to do: answered again
+any        Exchange of another number                         replaces the order before
+any        Exchange that was heard before (a recovery)         nothing to do: answered again
 any        the end                                            answered: whoever has ended computes nothing
 any        the instance is built anew                         the one of its snapshot; the driver repeats its order
 =========  =================================================  ======================================================
@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.engine.chain import ClockNs
@@ -35,6 +34,7 @@ from penstock.engine.stage import Stage
 from penstock.engine.ways import Calls, Slots
 from penstock.operators.alternatives import AlternativesOperator
 from penstock.operators.keyed.exchange import Case, KeyedOperator
+from penstock.protocol import messages as m
 from penstock.protocol.pulses import AlternativePulse
 
 if TYPE_CHECKING:
@@ -50,16 +50,7 @@ TRIAL_US = 1_000_000
 """How often, at the most, another alternative is tried on copies."""
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
-    """Have an alternative of the operation at ``index`` compute what comes next."""
-
-    number: int
-    index: int
-    name: str
-
-
-class Exchanges:
+class UnitExchanges:
     """The alternatives of one unit instance."""
 
     def __init__(self, unit: Unit, clock_ns: ClockNs) -> None:
@@ -70,7 +61,7 @@ class Exchanges:
             for index, stage in enumerate(unit.chain.stages)
             if isinstance(stage.operator, AlternativesOperator | KeyedOperator)
         }
-        self.wanted: dict[int, Use] = {}
+        self.wanted: dict[int, m.Exchange] = {}
         """By operation: what was ordered and is not done."""
         self._warming_us: dict[int, tuple[int, int]] = {}
         """By operation: number of the order, and since when its alternative is warmed up."""
@@ -81,32 +72,33 @@ class Exchanges:
 
     # --- orders -------------------------------------------------------------------------------------------------------
 
-    def want(self, use: Use) -> None:
+    def want(self, exchange: m.Exchange) -> None:
         """Take an order; it is carried out between two portions."""
         self._unit.bell.rung = True
-        self.wanted[use.index] = use
+        self.wanted[exchange.index] = exchange
         if self._unit.finished:
             self.end()
 
     def step(self, now_us: int) -> bool:
         """Carry out what can be now; say whether an alternative whose cost may be another one has taken over."""
         changed = False
-        for use in list(self.wanted.values()):
-            changed |= self._carry_out(use, now_us)
+        for exchange in list(self.wanted.values()):
+            changed |= self._carry_out(exchange, now_us)
         return changed
 
-    def _carry_out(self, use: Use, now_us: int) -> bool:
-        unit, (stage, operator) = self._unit, self._stages[use.index]
-        if isinstance(unit.way, Slots) and use.index in unit.way.range and _calls(operator, use.name):
+    def _carry_out(self, exchange: m.Exchange, now_us: int) -> bool:
+        unit, (stage, operator) = self._unit, self._stages[exchange.index]
+        if isinstance(unit.way, Slots) and exchange.index in unit.way.range and _calls(operator, exchange.alternative):
             return False  # which slots cannot: it waits for the record form, that the driver orders too
         left_us, before, case, moved, warm_us = self._clock_ns() // 1000, operator.active, Case.EQUAL, 0, 0
         if isinstance(operator, KeyedOperator):
-            number, since_us = self._warming_us.get(use.index, (0, now_us))
-            if number != use.number or (use.name not in (operator.active, operator.target) and not operator.given_up):
-                if operator.target != use.name or operator.active == use.name:
-                    operator.use(use.name)
+            number, since_us = self._warming_us.get(exchange.index, (0, now_us))
+            known = exchange.alternative in (operator.active, operator.target)
+            if number != exchange.number or not (known or operator.given_up):
+                if operator.target != exchange.alternative or operator.active == exchange.alternative:
+                    operator.use(exchange.alternative)
                     since_us = now_us
-                self._warming_us[use.index] = use.number, since_us
+                self._warming_us[exchange.index] = exchange.number, since_us
             if operator.target is not None:
                 warm_us = now_us - since_us
                 if not operator.is_warm(warm_us):
@@ -114,24 +106,24 @@ class Exchanges:
                     return False
                 case = operator.hand_over()
         else:
-            operator.use(use.name)
+            operator.use(exchange.alternative)
             stage.process = operator.process
-            if operator.active != before and isinstance(unit.way, Slots) and use.index in unit.way.range:
+            if operator.active != before and isinstance(unit.way, Slots) and exchange.index in unit.way.range:
                 case = Case.AHEAD if unit.line else Case.EQUAL
                 moved = unit.way.hand_on(FIRST_ITEM_RECORDS)
             elif operator.active != before and isinstance(unit.way, Calls):
                 case = Case.AHEAD if unit.line else Case.EQUAL
                 moved = unit.way.hand_on()
-        del self.wanted[use.index]
-        self._warming_us.pop(use.index, None)
+        del self.wanted[exchange.index]
+        self._warming_us.pop(exchange.index, None)
         waiting = unit.input.waiting_records(now_us)
-        unit.changes.made(use.number, left_us, waiting, case=case.value, moved_records=moved, warm_us=warm_us)
+        unit.changes.made(exchange.number, left_us, waiting, case=case.value, moved_records=moved, warm_us=warm_us)
         return operator.active != before
 
     def end(self) -> None:
         """Whoever has ended computes nothing, in the old way or the new: every order is carried out."""
-        for use in self.wanted.values():
-            self._unit.changes.made(use.number, 0, 0)
+        for exchange in self.wanted.values():
+            self._unit.changes.made(exchange.number, 0, 0)
         self.wanted.clear()
         self._unit.changes.end()
 

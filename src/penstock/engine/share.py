@@ -10,7 +10,6 @@ from penstock.engine.chain import ClockNs
 from penstock.engine.channels import Channels, PeerFrames
 from penstock.engine.delivering import deliveries
 from penstock.engine.edges import EdgeOutput
-from penstock.engine.exchange import Use
 from penstock.engine.figures import edge_figures
 from penstock.engine.guard import Guard
 from penstock.engine.inputs import Readers
@@ -245,10 +244,10 @@ class Share:
                 for unit in self.units:
                     if unit.spec.id == message.unit:
                         unit.switch(switch)
-            case m.Use(number=number, unit=unit_id, index=index, alternative=name):
+            case m.Exchange():
                 for unit in self.units:
-                    if unit.spec.id == unit_id:
-                        unit.exchanges.want(Use(number, index, name))
+                    if unit.spec.id == message.unit:
+                        unit.exchanges.want(message)
             case m.Calibrate(unit=unit_id, instance=instance, records=records):
                 found = self._units.get((unit_id, instance))
                 if found is not None:

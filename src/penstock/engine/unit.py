@@ -26,7 +26,7 @@ from penstock.engine.again import run_again
 from penstock.engine.chain import Chain, ClockNs
 from penstock.engine.edges import EdgeInput, EdgeOutput, Span
 from penstock.engine.event_time import Origin
-from penstock.engine.exchange import Exchanges
+from penstock.engine.exchange import UnitExchanges
 from penstock.engine.figures import Stopwatch, count_away, show_forms
 from penstock.engine.inputs import Input, Logs, Readers, Taken
 from penstock.engine.inputs.base import BLOCK_RECORDS_MAX, fit_records
@@ -106,7 +106,7 @@ class Unit:
             self._base = Calls(spec, chain, self.times, self.line, desk or Desk(), self.bell, self._leave)
         self.way: Way = self._base
         self.changes = Changes()
-        self.exchanges = Exchanges(self, clock_ns)
+        self.exchanges = UnitExchanges(self, clock_ns)
         self._pool = pool
         self._span, self._shedding = Span(), Shedding.of(spec, plan)
         stateful = chain.stateful

@@ -377,7 +377,7 @@ class Switch(_Message, kw_only=True):
     """Numbers of the replicas that compute them; their count is the degree. None: slots do."""
 
 
-class Use(_Message, kw_only=True):
+class Exchange(_Message, kw_only=True):
     """Have another alternative of an operation compute what comes next."""
 
     number: int
@@ -417,7 +417,7 @@ ToWorker = (
     | Commit
     | Drain
     | Switch
-    | Use
+    | Exchange
     | Calibrate
     | GroupEnded
     | Prepare

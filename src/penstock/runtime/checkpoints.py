@@ -12,7 +12,7 @@ from zlib import crc32
 
 import msgspec
 
-from penstock.control.events import Used
+from penstock.control.events import WantedAlternative
 from penstock.control.resume import Anchor, Output
 from penstock.errors import CheckpointDamaged
 from penstock.pipeline.routes import Shift
@@ -43,7 +43,7 @@ class CommitRecord(msgspec.Struct):
     snapshots: list[m.Stored]
     outputs: list[Output]
     """Where each sink was: what it had prepared may be wanted elsewhere."""
-    alternatives: dict[str, Used] = {}
+    alternatives: dict[str, WantedAlternative] = {}
     """Which alternative each operation that has some was to use."""
     routes: list[Shift] = []
     """Key groups that go to another instance than they would at first; those of this epoch are about to."""
@@ -153,7 +153,7 @@ def new_record(
     sinks: dict[str, dict[str, object]],
     snapshots: list[m.Stored],
     outputs: list[Output],
-    alternatives: Mapping[str, Used] | None = None,
+    alternatives: Mapping[str, WantedAlternative] | None = None,
     routes: Sequence[Shift] = (),
 ) -> CommitRecord:
     """Make a record in the present format."""

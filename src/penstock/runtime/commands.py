@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.control.events import (
-    AlternativeChosen,
+    AlternativePinned,
     DrainRequested,
     Event,
     FormsPinned,
@@ -27,8 +27,8 @@ from penstock.control.events import (
     StopRequested,
     Wish,
 )
+from penstock.control.exchanges import AUTO, checked_alternative
 from penstock.control.pins import checked_operations
-from penstock.control.uses import AUTO, checked_alternative
 from penstock.errors import InvalidOption, JobNotFound, PenstockError, nearest, rebuilt
 from penstock.operators import Form
 from penstock.pipeline.plan import Plan
@@ -60,8 +60,8 @@ def checked(plan: Plan, command: c.Command, by: str = "") -> tuple[Event | Wish,
         case c.UseAlternative(operation=operation, alternative=alternative):
             checked_alternative(plan, operation, alternative)
             if alternative == AUTO:
-                return AlternativeChosen(operation, None, by), f"'{operation}' uses what the job chooses"
-            return AlternativeChosen(operation, alternative, by), f"'{operation}' uses '{alternative}' from here on"
+                return AlternativePinned(operation, None, by), f"'{operation}' uses what the job chooses"
+            return AlternativePinned(operation, alternative, by), f"'{operation}' uses '{alternative}' from here on"
         case c.SwitchForm(operations=operations, to=to):
             allowed = [*(form.value for form in Form), AUTO]
             if to not in allowed:

@@ -14,7 +14,7 @@ from penstock.control.deliveries import Deliveries
 from penstock.control.driver import Chore as DriverChore
 from penstock.control.driver import DriverMachine, Hand
 from penstock.control.events import (
-    AlternativeChosen,
+    AlternativePinned,
     CommitRecorded,
     DrainRequested,
     RecordCommit,
@@ -146,7 +146,7 @@ class Cluster:
 
     def use(self, operation: str, alternative: str | None) -> None:
         """Have an operation use an alternative, as the user would; None: the job chooses."""
-        self._driver.handle(AlternativeChosen(operation, alternative), self.now_us)
+        self._driver.handle(AlternativePinned(operation, alternative), self.now_us)
         self._driver.tick(self.now_us)
         self._settle()
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from penstock.checks import OneOf
 from penstock.connectors import memory, records
 from penstock.connectors.base import End, Source
-from penstock.control.uses import AUTO, checked_alternative
+from penstock.control.exchanges import AUTO, checked_alternative
 from penstock.durations import parse_us
 from penstock.errors import InvalidGraph, InvalidOption, PenstockError, TypeMismatch
 from penstock.operators import Form, Transform

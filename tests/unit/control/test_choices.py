@@ -11,12 +11,12 @@ import penstock as ps
 from penstock.control.adaptation import ControlLoop
 from penstock.control.candidates import OpMeasure, UnitMeasure
 from penstock.control.changes import ChangeReport
-from penstock.control.choices import HOLD_US, Chooser, WantedUse
-from penstock.control.events import Send, Used
+from penstock.control.choices import HOLD_US, Chooser, WantedExchange
+from penstock.control.events import Send, WantedAlternative
+from penstock.control.exchanges import Exchanges, Standing
 from penstock.control.laws.alternatives import Candidate, Judgement, Load, above, below, expected_us, judge
 from penstock.control.laws.breaker import PAUSE_US_MAX, PAUSE_US_MIN, PROVEN_US, Breaker, State
 from penstock.control.monitor import OperationFigures
-from penstock.control.uses import Standing, Uses
 from penstock.operators import Form
 from penstock.pipeline.graph import Graph
 from penstock.pipeline.options import Options
@@ -107,13 +107,13 @@ class Play:
         )
         plan = Plan.of(stream.to(ps.memory()).graph(), Options.of(parallelism=1))
         self.reports: list[ChangeReport] = []
-        self.uses = Uses(plan, count(1), self.reports)
+        self.exchanges = Exchanges(plan, count(1), self.reports)
         self.chooser = Chooser(cores=2)
         self.now_us = 0
 
     @property
     def standing(self) -> Standing:
-        return self.uses.operations["score"]
+        return self.exchanges.operations["score"]
 
     def pulse(self, costs_us: dict[str, float], failures: dict[str, int] | None = None, *, given_up: str = "") -> None:
         told = AlternativePulse(
@@ -125,9 +125,9 @@ class Play:
             given_up=given_up,
         )
         unit = UnitPulse(unit=0, instance=0, arrived=0, waiting=0, alternatives=[told])
-        self.uses.on_pulse(m.Pulse(worker=0, incarnation=1, at_us=0, units=[unit], slots=0))
+        self.exchanges.on_pulse(m.Pulse(worker=0, incarnation=1, at_us=0, units=[unit], slots=0))
 
-    def look(self, arrival_eps: float, p99_ms: float, queue: float = 0, times: int = 1) -> list[WantedUse]:
+    def look(self, arrival_eps: float, p99_ms: float, queue: float = 0, times: int = 1) -> list[WantedExchange]:
         op = OpMeasure("score", 0, 0, Form.RECORD, False, Form.RECORD, arrival_eps, 1e6, None, 1.0, queue)
         unit = UnitMeasure(
             unit=0, operations=(op,), interval_us=50_000, schedule_us=5_000, batch_transmit_us=0,
@@ -142,13 +142,13 @@ class Play:
             found = self.chooser.decide([self.standing], [unit], {"score": figures}, 0, self.now_us)
             if found:
                 for each in found:
-                    self.uses.order(each.operation, each.alternative, each.reason, each.inputs, 0.0, self.now_us)
-                self.uses.tick(lambda unit: True)
+                    self.exchanges.order(each.operation, each.alternative, each.reason, each.inputs, 0.0, self.now_us)
+                self.exchanges.tick(lambda unit: True)
                 number = self.standing.number
                 switched = m.Changed(
                     worker=0, incarnation=1, number=number, unit=0, instance=0, pause_us=0, carried_records=0
                 )
-                self.uses.on_changed(switched, self.now_us)
+                self.exchanges.on_changed(switched, self.now_us)
                 return found
         return []
 
@@ -226,7 +226,7 @@ def test_a_settled_one_that_fails_gives_way_too_and_comes_back() -> None:
     play.pulse({}, {"exact": 5})
     assert [each.alternative for each in play.look(1_000, 1.0)] == ["fast"]
     assert [each.alternative for each in play.look(1_000, 1.0, times=30)] == ["exact"]
-    assert play.uses.used()["score"].pin == "exact"
+    assert play.exchanges.wanted()["score"].pin == "exact"
 
 
 def test_where_all_fail_nothing_is_changed() -> None:
@@ -246,21 +246,21 @@ def test_an_order_to_call_waits_until_the_unit_is_in_record_form() -> None:
         remote=lambda s: s.map_async(ask, schema="i bigint"),
     )
     plan = Plan.of(Graph.check(stream.to(ps.memory()).nodes()), Options.of())
-    uses = Uses(plan, count(1), [])
-    uses.order("score", "remote", "wanted", {}, 0.0, 0)
-    assert uses.tick(lambda unit: False) == []
-    (order,) = uses.tick(lambda unit: True)
+    exchanges = Exchanges(plan, count(1), [])
+    exchanges.order("score", "remote", "wanted", {}, 0.0, 0)
+    assert exchanges.tick(lambda unit: False) == []
+    (order,) = exchanges.tick(lambda unit: True)
     assert order.alternative == "remote"
-    uses.order("score", "local", "wanted", {}, 0.0, 0)
-    assert len(uses.tick(lambda unit: False)) == 1
+    exchanges.order("score", "local", "wanted", {}, 0.0, 0)
+    assert len(exchanges.tick(lambda unit: False)) == 1
 
 
 def test_a_resumed_job_repeats_its_orders_before_the_first_look() -> None:
     events = ps.stream("in", ps.records([], schema="i bigint"))
     stream = events.alternatives("score", one=lambda s: s.filter("i > 0"), two=lambda s: s.filter("i >= 1"))
     plan = Plan.of(Graph.check(stream.to(ps.memory()).nodes()), Options.of())
-    loop = ControlLoop(plan, 2, {"score": Used("two", None)})
+    loop = ControlLoop(plan, 2, {"score": WantedAlternative("two", None)})
     (command,) = loop.on_resumed([m.Peer(worker=0, incarnation=1, endpoint="w0")])
     assert isinstance(command, Send)
-    assert isinstance(command.message, m.Use)
+    assert isinstance(command.message, m.Exchange)
     assert (command.worker, command.message.alternative) == (0, "two")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.control.events import AlternativeChosen, DrainRequested, FormsPinned, ScaleRequested, StopRequested
+from penstock.control.events import AlternativePinned, DrainRequested, FormsPinned, ScaleRequested, StopRequested
 from penstock.errors import InvalidOption, JobNotFound
 from penstock.operators import Form
 from penstock.pipeline.options import Options
@@ -113,7 +113,7 @@ def test_a_long_path_is_no_obstacle(plan: Plan, tmp_path: Path) -> None:
 
 
 def test_commands_become_events(plan: Plan) -> None:
-    assert checked(plan, c.UseAlternative("score", "auto"), "me")[0] == AlternativeChosen("score", None, "me")
+    assert checked(plan, c.UseAlternative("score", "auto"), "me")[0] == AlternativePinned("score", None, "me")
     assert checked(plan, c.SwitchForm(["score"], "batch"), "me")[0] == FormsPinned(("score",), Form.BATCH, "me")
     assert checked(plan, c.StopJob(), "me")[0] == DrainRequested("me")
     assert checked(plan, c.StopJob(at_once=True), "me")[0] == StopRequested("me")

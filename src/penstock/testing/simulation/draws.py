@@ -9,10 +9,10 @@ from random import Random
 
 from penstock.control.scheduler import START_DELAY_US
 from penstock.testing.simulation.faults import (
+    EXCHANGE_MOMENTS,
     MOVE_MOMENTS,
     SLOT_ACTIONS,
     SWITCH_MOMENTS,
-    USE_MOMENTS,
     Action,
     Fault,
     Moment,
@@ -22,7 +22,7 @@ from penstock.testing.simulation.oracle import WINDOW_US, Row
 from penstock.testing.simulation.world import START_US
 
 SILENCE_US = 2_500_000
-_MOMENTS = [moment for moment in Moment if moment not in (*SWITCH_MOMENTS, *USE_MOMENTS, *MOVE_MOMENTS)]
+_MOMENTS = [moment for moment in Moment if moment not in (*SWITCH_MOMENTS, *EXCHANGE_MOMENTS, *MOVE_MOMENTS)]
 _OFTEN = [Moment.MARKER, Moment.STORING, Moment.STORED, Moment.EPOCH_DONE, Moment.RECORDED, Moment.COMMIT]
 _RECOVERY = [Moment.REGISTERED, Moment.RESTART, Moment.ROLLBACK, Moment.ROLLED_BACK, Moment.RESUME]
 _AT_ONE = [Action.KILL_IT, Action.KILL_IT, Action.KILL_IT, Action.KILL_OTHER, Action.KILL_TWO, Action.FREEZE]
@@ -188,20 +188,20 @@ class Wanted:
     operation: str = "either"
 
 
-def draw_uses(random: Random, length_us: int, names: Sequence[str]) -> list[Wanted]:
+def draw_exchanges(random: Random, length_us: int, names: Sequence[str]) -> list[Wanted]:
     """When the user wants another alternative, and which one: often the next one while the last is warmed up."""
     between_us = random.choice([20_000, 100_000, 300_000])
-    uses, at_us = [], START_DELAY_US + random.randrange(between_us)
+    exchanges, at_us = [], START_DELAY_US + random.randrange(between_us)
     while at_us < START_DELAY_US + length_us:
-        uses.append(Wanted(at_us, random.choice(names)))
+        exchanges.append(Wanted(at_us, random.choice(names)))
         at_us += random.randrange(between_us // 4, between_us * 2)
-    return uses
+    return exchanges
 
 
-def draw_use_faults(seed: int, random: Random, driver_dies: bool, length_us: int) -> list[Fault]:
+def draw_exchange_faults(seed: int, random: Random, driver_dies: bool, length_us: int) -> list[Fault]:
     """As `draw_faults`; the first one's step goes through the steps of an exchange."""
-    moments: list[Moment | None] = [USE_MOMENTS[seed % len(USE_MOMENTS)]]
-    moments += random.choices([*USE_MOMENTS, *_OFTEN, None], k=random.choice([0, 1, 1, 2]))
+    moments: list[Moment | None] = [EXCHANGE_MOMENTS[seed % len(EXCHANGE_MOMENTS)]]
+    moments += random.choices([*EXCHANGE_MOMENTS, *_OFTEN, None], k=random.choice([0, 1, 1, 2]))
     faults = []
     for n, moment in enumerate(moments):
         action = random.choice(_AT_ONE if moment else _AT_ANY_TIME)

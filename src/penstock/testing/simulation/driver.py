@@ -126,8 +126,8 @@ class DriverProcess:
                 match m.decode_to_worker(frames[1]):
                     case m.Switch():
                         self._simulation.reach(Moment.PREPARED, None)
-                    case m.Use():
-                        self._simulation.reach(Moment.USE_ORDERED, None)
+                    case m.Exchange():
+                        self._simulation.reach(Moment.EXCHANGE_ORDERED, None)
                     case _:
                         pass
                 if self.dead:

@@ -39,10 +39,10 @@ class Moment(Enum):
     SLOT_UP = "a slot has come up, nobody knows"
     SLOT_LEAVES = "a slot has done its share and said so"
     GROUP_ENDED = "Spark has told the driver of a group's end, no worker knows"
-    USE_ORDERED = "the order to use another alternative is about to go out"
-    USE = "a worker has got the order to use another alternative and not followed it"
+    EXCHANGE_ORDERED = "the order to use another alternative is about to go out"
+    EXCHANGE = "a worker has got the order to use another alternative and not followed it"
     WARMING = "an alternative is being warmed up"
-    USED = "a worker has reported that another alternative computes"
+    EXCHANGED = "a worker has reported that another alternative computes"
     LOAD = "a worker has been told to load what is to move to it"
     LOADED = "a worker has reported that it has loaded what is to move to it"
     HOLD = "a worker has been told to hold behind the next marker"
@@ -90,7 +90,7 @@ SWITCH_MOMENTS = (
     Moment.GROUP_ENDED,
 )
 """Steps of the batch path; the others are there without it too."""
-USE_MOMENTS = (Moment.USE_ORDERED, Moment.USE, Moment.WARMING, Moment.USED)
+EXCHANGE_MOMENTS = (Moment.EXCHANGE_ORDERED, Moment.EXCHANGE, Moment.WARMING, Moment.EXCHANGED)
 """Steps of an exchange of alternatives."""
 MOVE_MOMENTS = (Moment.LOAD, Moment.LOADED, Moment.HOLD, Moment.HOLDING, Moment.RELEASE, Moment.RELEASED)
 """Steps of a move between two workers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from penstock.control.events import Used
+from penstock.control.events import WantedAlternative
 from penstock.control.scheduler import Phase
 from penstock.control.switches import FormView
 from penstock.engine.inspect import UnitView
@@ -32,7 +32,7 @@ class FormAudit:
         """Raise Violation if an order is not followed, or a switch does not end."""
         now_us, scheduler = self._simulation.world.now_us, driver.machine.scheduler
         running = scheduler.phase in (Phase.RUNNING, Phase.DRAINING) and not scheduler.recovering
-        wanted, used = driver.machine.loop.inspect(), driver.machine.loop.used()
+        wanted, alternatives = driver.machine.loop.inspect(), driver.machine.loop.wanted_alternatives()
         astray: dict[tuple[str, int, int], int] = {}
         for process in self._simulation.processes.values():
             worker = process.worker
@@ -47,7 +47,7 @@ class FormAudit:
                 continue  # the order may be on its way, or lost and not repeated yet
             for unit in worker.inspect().units:
                 key = process.name, *unit.key
-                other = _uses_another(unit, used)
+                other = _other_alternative(unit, alternatives)
                 if _is_astray(unit, wanted[unit.key[0]]) or other:
                     astray[key] = self._astray_us.get(key, now_us)
                     if now_us - astray[key] > ASTRAY_US_MAX:
@@ -59,11 +59,12 @@ class FormAudit:
                 raise Violation(f"switch {form.pending} of unit {number} waits for {form.waiting}")
 
 
-def _uses_another(unit: UnitView, used: Mapping[str, Used]) -> str | None:
+def _other_alternative(unit: UnitView, wanted: Mapping[str, WantedAlternative]) -> str | None:
     """The alternative that an instance should use, if it uses another one and does nothing about it."""
     if unit.finished or unit.is_exchanging:
         return None
-    return next((used[name].alternative for name, each in unit.using.items() if each != used[name].alternative), None)
+    found = ((wanted[name].alternative, each) for name, each in unit.using.items())
+    return next((alternative for alternative, each in found if each != alternative), None)
 
 
 def _is_astray(unit: UnitView, wanted: FormView) -> bool:

@@ -15,7 +15,7 @@ from penstock.pipeline.graph import Graph, Node
 from penstock.pipeline.plan import Plan
 from penstock.testing.rows import Row, difference
 from penstock.testing.simulation.disk import Disk, Ledger
-from penstock.testing.simulation.draws import draw_faults, draw_pins, draw_switch_faults, draw_uses
+from penstock.testing.simulation.draws import draw_exchanges, draw_faults, draw_pins, draw_switch_faults
 from penstock.testing.simulation.oracle import Output
 from penstock.testing.simulation.scenario import HOUR_US, SWITCHING, Scenario
 from penstock.testing.simulation.world import Violation, World
@@ -143,10 +143,10 @@ def scenario_of(
     if switching and any(len(unit.movable) for unit in plan.units):
         scenario = replace(scenario, pins=draw_pins(random, length_us, often=False))
     if exchanges:
-        uses = []
+        found: list[Wanted] = []
         for node in made:
             if isinstance(node.body, Alternatives):
-                drawn = draw_uses(random, length_us, node.body.names)
-                uses += [replace(use, operation=node.name) for use in drawn]
-        scenario = replace(scenario, uses=uses)
+                drawn = draw_exchanges(random, length_us, node.body.names)
+                found += [replace(each, operation=node.name) for each in drawn]
+        scenario = replace(scenario, exchanges=found)
     return scenario

@@ -248,7 +248,7 @@ class Process:
             if len(frames) > 1:
                 message = m.decode_from_worker(frames[1])
                 if isinstance(message, m.Changed) and message.case:
-                    self._reach(Moment.USED)
+                    self._reach(Moment.EXCHANGED)
                 else:
                     self._reach(_SENT.get(type(message).__name__))
 
@@ -359,7 +359,7 @@ _RECEIVED = {
     "Commit": Moment.COMMIT,
     "BeginEpoch": Moment.BEGIN,
     "Switch": Moment.SWITCH,
-    "Use": Moment.USE,
+    "Exchange": Moment.EXCHANGE,
     "Prepare": Moment.LOAD,
     "Hold": Moment.HOLD,
     "BeginShift": Moment.HOLD,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from penstock.control.events import AlternativeChosen, ScaleRequested
+from penstock.control.events import AlternativePinned, ScaleRequested
 from penstock.errors import PenstockError, SparkFailed
 from penstock.protocol.link import Kind
 from penstock.testing.simulation.alternatives import NAMES
@@ -113,8 +113,8 @@ class Simulation:
         for fault in scenario.faults:
             if fault.moment is None:
                 self.world.after(fault.at_us, f"fault {fault.action.name}", partial(self._strike, fault, None))
-        for use in scenario.uses or ():
-            self.world.after(use.at_us, "use", partial(self._use, use))
+        for wanted in scenario.exchanges or ():
+            self.world.after(wanted.at_us, "exchange", partial(self._exchange, wanted))
         for scale in scenario.scales or ():
             self.world.after(scale.at_us, "scale", partial(self._scale, scale.workers))
         for regroup in scenario.regroups or ():
@@ -137,8 +137,8 @@ class Simulation:
     def _want(self, degree: Degree) -> None:
         self.driver.want(degree)
 
-    def _use(self, use: Wanted) -> None:
-        self.driver.handle(AlternativeChosen(use.operation, use.alternative))
+    def _exchange(self, wanted: Wanted) -> None:
+        self.driver.handle(AlternativePinned(wanted.operation, wanted.alternative))
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
@@ -289,7 +289,7 @@ class Simulation:
         self.exchanges += sum(each.to in NAMES for each in switches)
         self.warm_ups += sum(each.warm_ms > 0 for each in switches)
         self.decisions += sum("queue" in each.reason or "backlog" in each.reason for each in switches)
-        theirs = {use.alternative for use in self.scenario.uses or ()}.difference(NAMES)
+        theirs = {each.alternative for each in self.scenario.exchanges or ()}.difference(NAMES)
         self.exchanges += sum(each.to in theirs for each in switches)
 
     # --- the run ------------------------------------------------------------------------------------------------------

@@ -24,6 +24,8 @@ from penstock.testing.simulation.draws import (
     Wanted,
     draw_bursts,
     draw_degrees,
+    draw_exchange_faults,
+    draw_exchanges,
     draw_faults,
     draw_move_faults,
     draw_partitions,
@@ -33,8 +35,6 @@ from penstock.testing.simulation.draws import (
     draw_steady,
     draw_swell,
     draw_switch_faults,
-    draw_use_faults,
-    draw_uses,
     draw_weather,
     first_moment,
 )
@@ -100,7 +100,7 @@ class Scenario:
     """What becomes of them."""
     start_us_last: int = 0
     """How long Spark takes to start the last one of the first processes; 0: as long as any other."""
-    uses: list[Wanted] | None = None
+    exchanges: list[Wanted] | None = None
     """Which alternative the user wants when, if there are some."""
     scales: list[Scale] | None = None
     """How many workers the user wants when, if that changes."""
@@ -174,7 +174,7 @@ class Scenario:
             return Plan.of(Graph.check(slow.to(sink("out"), name="out").nodes()), self.options), sinks
         if self.poison:
             records = records.map(Poison(self.poison), schema=SCHEMA, name="poison", on_error=self.on_error)
-        if self.uses is not None:
+        if self.exchanges is not None:
             pipeline = with_alternatives(self.shape, records).to(sink("out"), name="out")
         else:
             pipeline = made(self.shape, records, sink("out"), sink("late"), sink("counts"))
@@ -406,10 +406,10 @@ def _alternating(seed: int) -> Scenario:
         shape=SHAPES[seed // 4 % len(SHAPES)],
         partitions=draw_partitions(random, length_us, late=False),
         options=replace(base.options, idle_us=HOUR_US, parallelism=random.choice([1, 2, 2, 3])),
-        faults=draw_use_faults(seed, random, driver_dies, length_us),
+        faults=draw_exchange_faults(seed, random, driver_dies, length_us),
         delivered=not driver_dies and random.random() < 0.5,
         pins=base.pins[:5] if base.pins is not None else None,
-        uses=draw_uses(random, length_us, NAMES),
+        exchanges=draw_exchanges(random, length_us, NAMES),
     )
 
 
@@ -419,7 +419,7 @@ def _rescaling(seed: int) -> Scenario:
     base = random.choices([_of_records, _with_functions, _switching, _alternating], [6, 2, 1, 1])[0](seed)
     length_us = random.choice([300_000, 1_000_000, 2_000_000])
     driver_dies = random.random() < 0.2
-    if base.shape in _STATELESS and base.uses is None and random.random() < 0.7:
+    if base.shape in _STATELESS and base.exchanges is None and random.random() < 0.7:
         base = replace(base, shape=random.choice([Shape.RUNNING, Shape.WINDOW, Shape.LATE, Shape.DEEP]))
     most = random.choice([2, 3, 3, 4])
     faults = draw_move_faults(seed, random, driver_dies, length_us)
@@ -483,7 +483,7 @@ def _elastic(seed: int) -> Scenario:
         work_ns_max=20_000,
         restart_us_last=random.choice([10_000, 300_000]),
         pins=None,
-        uses=None,
+        exchanges=None,
         scales=[],
     )
 

@@ -1,15 +1,15 @@
-"""Which alternative of each operation is to be used, from order to effect. Pure; the control loop asks.
+"""Exchanges of alternatives: which one each operation is to use, from order to effect. Pure; the control loop asks.
 
 =========  ========================================  =============================================  =========
 operation  event                                     effect                                         next
 =========  ========================================  =============================================  =========
-SETTLED    ordered: another alternative              Use to all; to one that calls a function when  EXCHANGING
-                                                     the unit is in record form, which is seen to
-EXCHANGING ordered: a third one, or back             Use to all, under a new number                 EXCHANGING
-EXCHANGING Changed by  every instance                the exchange is done, and measured             SETTLED
+SETTLED    ordered: another alternative              Exchange to all; to one that calls a function  EXCHANGING
+                                                     when the unit is in record form, seen to
+EXCHANGING ordered: a third one, or back             Exchange to all, under a new number            EXCHANGING
+EXCHANGING Changed by every instance                 the exchange is done, and measured             SETTLED
 any        ordered: the one that was ordered last    nothing                                        same
-any        a recovery is over                        Use to all again: rebuilt instances have the   same
-                                                     alternative of their snapshot
+any        a recovery is over                        Exchange to all again: rebuilt instances have  same
+                                                     the alternative of their snapshot
 any        a commit is recorded                      it names what was ordered last, and whether    same
                                                      the user has
 =========  ========================================  =============================================  =========
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from penstock.control.changes import CHANGES_MAX, ChangeReport
-from penstock.control.events import Used
+from penstock.control.events import WantedAlternative
 from penstock.errors import InvalidOption, nearest
 from penstock.operators.alternatives import Alternatives
 from penstock.operators.keyed.exchange import KeyedAlternatives
@@ -68,7 +68,7 @@ class Standing:
     of: Alternatives
     instances: int
     active: str
-    """Used by every instance."""
+    """WantedAlternative by every instance."""
     wanted: str
     number: int = 0
     """Of the last order; 0: there was none, every instance has begun with it."""
@@ -104,7 +104,7 @@ class Standing:
         return sum(each.get(name, 0) for each in self.failures.values())
 
 
-class Uses:
+class Exchanges:
     """Carries exchanges of alternatives out.
 
     Parameters
@@ -116,7 +116,11 @@ class Uses:
     """
 
     def __init__(
-        self, plan: Plan, numbers: Iterator[int], reports: list[ChangeReport], used: Mapping[str, Used] | None = None
+        self,
+        plan: Plan,
+        numbers: Iterator[int],
+        reports: list[ChangeReport],
+        wanted: Mapping[str, WantedAlternative] | None = None,
     ) -> None:
         self._numbers = numbers
         self._reports = reports
@@ -127,15 +131,15 @@ class Uses:
                 if isinstance(of, Alternatives):
                     made = Standing(spec.name, unit.id, index, of, unit.instances, of.active, of.active)
                     self.operations[spec.name] = made
-                    before = (used or {}).get(spec.name)
+                    before = (wanted or {}).get(spec.name)
                     if before is not None and before.alternative in of.names:
                         made.active = made.wanted = before.alternative
                         made.pin = before.pin if before.pin in of.names else None
                         made.number = next(numbers)
 
-    def used(self) -> dict[str, Used]:
+    def wanted(self) -> dict[str, WantedAlternative]:
         """What a commit record names."""
-        return {name: Used(each.wanted, each.pin) for name, each in self.operations.items()}
+        return {name: WantedAlternative(each.wanted, each.pin) for name, each in self.operations.items()}
 
     def order(
         self, name: str, alternative: str, reason: str, inputs: dict[str, float], at_s: float, now_us: int
@@ -149,7 +153,7 @@ class Uses:
         standing.pending = _Pending(now_us, record, set(range(standing.instances)), standing.active)
         return True
 
-    def tick(self, here: Callable[[int], bool]) -> list[m.Use]:
+    def tick(self, here: Callable[[int], bool]) -> list[m.Exchange]:
         """Return the orders to be sent to all workers now.
 
         One to call a function waits until its unit computes everything ``here``: slots cannot call.
@@ -159,13 +163,13 @@ class Uses:
             each.due = False
         return [self._message(each) for each in due]
 
-    def repeat(self) -> list[m.Use]:
+    def repeat(self) -> list[m.Exchange]:
         """The standing orders, for instances that were built anew."""
         return [self._message(each) for each in self.operations.values() if each.number]
 
     @staticmethod
-    def _message(standing: Standing) -> m.Use:
-        return m.Use(number=standing.number, unit=standing.unit, index=standing.index, alternative=standing.wanted)
+    def _message(standing: Standing) -> m.Exchange:
+        return m.Exchange(number=standing.number, unit=standing.unit, index=standing.index, alternative=standing.wanted)
 
     def on_changed(self, message: m.Changed, now_us: int) -> tuple[str, str, str] | None:
         """An instance uses what it was told to; when all do, the exchange is done: return operation, before, after."""
@@ -216,7 +220,7 @@ class Uses:
 
 def checked_alternative(plan: Plan, operation: str, alternative: str) -> None:
     """Refuse an operation that has no alternatives, or not this one."""
-    known = Uses(plan, iter(()), []).operations
+    known = Exchanges(plan, iter(()), []).operations
     if operation not in known:
         raise InvalidOption(
             option="operation",
