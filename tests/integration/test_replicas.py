@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.control.replicas import Range
+from penstock.pipeline.ranges import Range
 from waiting import kill_one
 
 pytestmark = pytest.mark.spark

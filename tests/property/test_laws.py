@@ -128,7 +128,7 @@ def test_candidates_can_be_run_and_raise_what_the_unit_carries(unit: UnitMeasure
 def check(decision: WantedSwitch, unit: UnitMeasure, before: set[int]) -> set[int]:
     """What is in batch form after a decision that can be carried out."""
     ops = {op.index: op for op in unit.operations}
-    after = set(range(decision.first, decision.last + 1))
+    after = set(decision.chosen)
     assert after <= set(ops)
     assert all(ops[index].batchable for index in after)
     assert after != before
@@ -161,7 +161,7 @@ def test_whatever_is_measured_decisions_can_be_carried_out_and_are_the_same_twic
                 after = check(decision, unit, batch[unit.unit])
                 log.append(decision)
                 if outcome == "done":
-                    switcher.switched(unit.unit, decision.first, decision.last, now_us)
+                    switcher.switched(unit.unit, decision.chosen, now_us)
                     batch[unit.unit] = after
                 elif outcome == "failed":
                     switcher.failed(unit.unit, now_us)

@@ -11,10 +11,10 @@ from penstock.control.replicas import Replication
 from penstock.engine.line import Item
 from penstock.engine.sections import Section
 from penstock.engine.slot import SlotMachine
-from penstock.engine.switch import Switch
 from penstock.engine.ways import Replicas
 from penstock.engine.ways import pool as pool_module
 from penstock.engine.ways.pool import SlotPool, Work
+from penstock.protocol.messages import Switch
 from penstock.testing.simulation import Outcome, simulate
 from penstock.testing.simulation.oracle import Shape
 from penstock.testing.simulation.scenario import REPLICATED, Scenario

@@ -1,7 +1,7 @@
 """The control loop of a job: monitor, analyse, plan, execute. The driver feeds it and carries its commands out. Pure.
 
 `measures` monitors, `forms` analyses and plans, `switches` and `groups` execute; here they meet. Everything that
-settles a form goes through one door: an operation is pinned to record form, pinned to batch form, or free.
+pins a form goes through one door: an operation is pinned to record form, pinned to batch form, or free.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Command = Send | GroupCommand
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class JobView:
     """What the loop has to know of the scheduler."""
 
     running: bool
@@ -105,7 +105,7 @@ class ControlLoop:
         self._options = options
         self._pins = first_pins(plan)
         self._calling: dict[str, Form] = {}
-        """Operations that are in record form whatever is settled, because their alternative calls a function."""
+        """Operations that are in record form whatever is pinned, because their alternative calls a function."""
         self._measures = Measures(plan, cores, ChainMap(self._calling, self._pins))
         self._switcher = Switcher()
         self._chooser = Chooser(cores)
@@ -196,7 +196,7 @@ class ControlLoop:
                 self.replication.on_pulse(message)
                 self._exchanges.on_pulse(message)
             case m.Changed():
-                self._settle(self._switches.on_changed(message, now_us), now_us)
+                self._note_ended(self._switches.on_changed(message, now_us), now_us)
                 if (done := self._exchanges.on_changed(message, now_us)) is not None:
                     self._measures.exchanged(*done)
             case m.Register(worker=worker):
@@ -243,7 +243,7 @@ class ControlLoop:
         return [Send(peer.worker, order) for order in orders for peer in self._peers]
 
     def pin(self, operations: Sequence[str], form: Form | None) -> None:
-        """Settle the form of operations, or leave it to the loop again (None)."""
+        """Pin the form of operations, or leave it to the loop again (None)."""
         for name in operations:
             if form is None:
                 self._pins.pop(name, None)
@@ -256,7 +256,7 @@ class ControlLoop:
         standing.pin = alternative
         if alternative is not None:
             reason = f"wanted by {by}" if by else "wanted by the user"
-            self._exchanges.order(operation, alternative, reason, {}, (now_us - self._began_us) / 1e6, now_us)
+            self._exchanges.begin(operation, alternative, reason, {}, (now_us - self._began_us) / 1e6, now_us)
 
     def may_call(self, unit: int) -> bool:
         """Whether a unit has an alternative that calls a function, and uses it now or soon."""
@@ -275,13 +275,13 @@ class ControlLoop:
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
-    def tick(self, view: View, figures: list[OperationFigures] | None, now_us: int) -> list[Command]:
+    def tick(self, view: JobView, figures: list[OperationFigures] | None, now_us: int) -> list[Command]:
         """Look, decide, and act; ``figures`` are new heartbeats' worth, if there are.
 
         Raises
         ------
         WorkerFailed
-            When the batch form, which the user has settled, is not to be had.
+            When the batch form, which the user has pinned, is unavailable.
         """
         commands: list[Command] = []
         if figures is not None:
@@ -293,9 +293,9 @@ class ControlLoop:
             commands += self._groups.know(view.peers, view.start_us)
             commands += self.replication.know(view.peers, view.start_us)
         busy = self._switches.wants_slots
-        settled = not self._options.advise and Form.BATCH in self._pins.values()
+        pinned = not self._options.advise and Form.BATCH in self._pins.values()
         at_work = 2 if self._may_stand_by else 1
-        self._groups.want(at_work if busy else 1 if self._may_switch else 0, all_slots=settled, is_work=busy)
+        self._groups.want(at_work if busy else 1 if self._may_switch else 0, all_slots=pinned, is_work=busy)
         commands += self._groups.tick(now_us)
         commands += self.replication.tick(self._options.silence_us, now_us)
         if now_us - self._alive_us >= ALIVE_US:
@@ -304,7 +304,7 @@ class ControlLoop:
         if not view.running:
             self._slotless_us = None
             return commands  # while workers start the first slots do so too; in a recovery nothing changes form
-        wanted = settled or (busy and not self._options.advise)
+        wanted = pinned or (busy and not self._options.advise)
         if not wanted or self._groups.up or self._groups.given_up is not None:
             self._unserved_us = None
         elif self._unserved_us is None:
@@ -318,8 +318,8 @@ class ControlLoop:
         self._calling.clear()
         self._calling.update({name: Form.RECORD for name, each in self._exchanges.operations.items() if each.may_call})
         units = self._measures.units(self._groups.offered or self._groups.slots, self._options.interval_us, now_us)
-        for decision in self._switcher.decide(now_us, units):
-            self._take(decision, now_us)
+        for switch in self._switcher.decide(now_us, units):
+            self._take_switch(switch, now_us)
         standings, known = list(self._exchanges.operations.values()), self._measures.figures
         for exchange in self._chooser.decide(standings, units, known, self._groups.offered, now_us):
             self._take_exchange(exchange, now_us)
@@ -331,7 +331,7 @@ class ControlLoop:
         return commands + self._calibrate(now_us)
 
     def _do_without(self, why: str, now_us: int) -> None:
-        """No slot can begin: fail if the user has settled the batch form from the start, else go on without it."""
+        """No slot can begin: fail if the user has pinned the batch form from the start, else go on without it."""
         for unit in self._plan.units:
             for index in unit.movable:
                 self._pins[unit.name_at(index)] = Form.RECORD
@@ -359,25 +359,25 @@ class ControlLoop:
         movable = [unit.name_at(index) for unit in self._plan.units for index in unit.movable]
         return any(self._pins.get(name) is not Form.RECORD for name in movable)
 
-    def _take(self, decision: WantedSwitch, now_us: int) -> None:
+    def _take_switch(self, wanted: WantedSwitch, now_us: int) -> None:
         at_s = (now_us - self._began_us) / 1e6
         if self._options.advise:
-            names = list(decision.operations)
+            names = list(wanted.operations)
             self.advise(
                 Advice(
                     at_s=round(at_s, 3),
                     operations=names,
-                    to=decision.to.value,
-                    reason=decision.reason,
-                    inputs=decision.inputs,
+                    to=wanted.to.value,
+                    reason=wanted.reason,
+                    inputs=wanted.inputs,
                 )
             )
             return
-        unit, first, last = self._plan.units[decision.unit], decision.first, decision.last
+        unit, chosen = self._plan.units[wanted.unit], wanted.chosen
         replicas: tuple[int, ...] = ()
-        if first > last:
-            first, last, replicas = self.replication.instead_of_here(decision.unit, now_us)
-        self._switches.order(unit, first, last, decision.reason, decision.inputs, at_s, now_us, replicas)
+        if not chosen:
+            chosen, replicas = self.replication.instead_of_here(wanted.unit, now_us)
+        self._switches.begin(unit, chosen, wanted.reason, wanted.inputs, at_s, now_us, replicas)
 
     def _take_exchange(self, wanted: WantedExchange, now_us: int) -> None:
         at_s = (now_us - self._began_us) / 1e6
@@ -389,10 +389,10 @@ class ControlLoop:
                 )
             )
             return
-        self._exchanges.order(wanted.operation, wanted.alternative, wanted.reason, wanted.inputs, at_s, now_us)
+        self._exchanges.begin(wanted.operation, wanted.alternative, wanted.reason, wanted.inputs, at_s, now_us)
 
     def _watch_slots(self, now_us: int) -> None:
-        """Call ranges back that stand still because no slots are left, however their forms were settled."""
+        """Call ranges back that stand still because no slots are left, however their forms were pinned."""
         if not self._switches.is_away or self._measures.slots_everywhere(len(self._peers)):
             self._slotless_us = None
         elif self._slotless_us is None:
@@ -405,31 +405,29 @@ class ControlLoop:
     def _carry_out(self, now_us: int) -> list[Command]:
         everywhere = self._measures.slots_everywhere(len(self._peers))
         at_s = (now_us - self._began_us) / 1e6
-        self._advice += self.replication.order(at_s, now_us, advise=self._options.advise)
+        self._advice += self.replication.begin(at_s, now_us, advise=self._options.advise)
         switches, failed = self._switches.tick(everywhere, self._options.interval_us, now_us)
-        self._settle(failed, now_us)
+        self._note_ended(failed, now_us)
         orders: list[m.ToWorker] = [*switches, *self._exchanges.tick(self._switches.is_here)]
         return [Send(peer.worker, order) for order in orders for peer in self._peers]
 
-    def _settle(self, settled: Sequence[SwitchEnded], now_us: int) -> None:
-        for each in settled:
+    def _note_ended(self, ended: Sequence[SwitchEnded], now_us: int) -> None:
+        for each in ended:
             if each.failed:
                 self._switcher.failed(each.unit, now_us)
             else:
-                self._switcher.switched(each.unit, each.first, each.last, now_us)
+                self._switcher.switched(each.unit, each.range, now_us)
 
     def _pace(self, units: list[UnitMeasure]) -> list[Command]:
         """Adapt how long micro-batches gather to what the load needs."""
         commands: list[Command] = []
         bounds = IntervalBounds(self._options.interval_us, max(self._options.interval_us, 1_000_000))
         for unit in units:
-            first, last = self._switches.range(unit.unit)
-            if first > last or self._plan.units[unit.unit].is_whole(first, last):
+            away = self._switches.range(unit.unit)
+            if not away or self._plan.units[unit.unit].is_whole(away.first, away.last):
                 continue  # what a micro-batch costs there hardly depends on its size: it gathers until a slot is free
             service_us = sum(
-                1e6 * self._groups.slots / op.batch_eps
-                for op in unit.operations
-                if first <= op.index <= last and op.batch_eps
+                1e6 * self._groups.slots / op.batch_eps for op in unit.operations if op.index in away and op.batch_eps
             )
             wanted = interval_us(unit.arrival_eps, service_us, self._groups.slots, BATCH_OVERHEAD_US, bounds)
             for order in self._switches.pace(unit.unit, wanted):

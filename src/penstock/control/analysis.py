@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from penstock.control.candidates import UnitMeasure, capacity_eps, reaches
 from penstock.control.laws.switch_point import US_PER_S, SwitchInputs, SwitchPoint, switch_point
 from penstock.operators import Form
+from penstock.pipeline.ranges import NONE, Range
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +18,8 @@ class WantedSwitch:
     ----------
     operations : tuple of str
         The operations that change, in chain order.
-    first, last : int
-        Chain indexes, both included, of all that shall be in batch form afterwards; nothing if ``first > last``.
+    chosen : Range
+        All that shall be in batch form afterwards.
     to : Form
         The form that ``operations`` change to.
     reason : str
@@ -29,8 +30,7 @@ class WantedSwitch:
 
     unit: int
     operations: tuple[str, ...]
-    first: int
-    last: int
+    chosen: Range
     to: Form
     reason: str
     inputs: dict[str, float]
@@ -42,14 +42,14 @@ class WantedSwitch:
     ) -> WantedSwitch:
         """Name the change from one set of positions in batch form to another, one of which contains the other."""
         offset = unit.operations[0].index
-        first, last = (after.start + offset, after.stop - 1 + offset) if after else (0, -1)
+        chosen = Range(after.start + offset, after.stop - 1 + offset) if after else NONE
         names = tuple(unit.operations[position].name for position in sorted(set(before) ^ set(after)))
         to = Form.BATCH if len(after) > len(before) else Form.RECORD
-        return WantedSwitch(unit.unit, names, first, last, to, reason, inputs, at_us)
+        return WantedSwitch(unit.unit, names, chosen, to, reason, inputs, at_us)
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class AppliedLaw:
     """A unit with the law applied to it, at one operation: V, PD, PO and L are what they are there."""
 
     law: SwitchPoint
@@ -60,7 +60,7 @@ class View:
     queue_records: float
 
     @staticmethod
-    def of(unit: UnitMeasure, span: range, delta: float) -> View | None:
+    def of(unit: UnitMeasure, span: range, delta: float) -> AppliedLaw | None:
         """Apply the law at the first of the positions ``span``; None if there are none, or rates are unknown."""
         record_eps, batch_eps = capacity_eps(unit.operations), capacity_eps(unit.operations, span)
         if not span or record_eps is None or batch_eps is None:
@@ -79,7 +79,7 @@ class View:
         # Inside a chain no queue is real but the one before a range in batch form.
         queue_records = max(unit.queue_records * reach, unit.operations[span.start].queue_records)
         law = switch_point(here, delta)
-        return View(law, unit, here.arrival_eps, here.record_eps, here.batch_eps, queue_records)
+        return AppliedLaw(law, unit, here.arrival_eps, here.record_eps, here.batch_eps, queue_records)
 
     @property
     def backlog_records(self) -> float:
@@ -91,7 +91,7 @@ class View:
         return self.queue_records - max(0.0, self.record_eps - self.arrival_eps) * after_s
 
     def inputs(self) -> dict[str, float]:
-        """The figures of a decision."""
+        """The figures that a switch is decided on."""
         unit, law = self.unit, self.law
         rates = {"V": self.arrival_eps, "PD": self.record_eps, "PO": self.batch_eps}
         times = {"T_ms": unit.interval_us, "t_s_ms": unit.schedule_us, "t_ot_ms": unit.batch_transmit_us}

@@ -12,7 +12,7 @@ from penstock.operators import Form
 SOURCE_INDEX = -1
 """Chain index of a unit's source."""
 WIDER_GAIN_MIN = 1.05
-"""A range grows only if its unit then carries at least this much more; a hand-over is a pause, too."""
+"""A range grows only if its unit then carries at least this much more; a switch is a pause, too."""
 NOWHERE = range(0)
 
 
@@ -27,7 +27,7 @@ class OpMeasure:
     switchable : bool
         Stateless, and has a batch form.
     pinned : Form or None
-        The form that the user has settled. BATCH was checked before the start and counts as switchable.
+        The form that the user has pinned it to. BATCH was checked before the start and counts as switchable.
     arrival_eps : float
         Records that the operation has taken in; under load that is what got through, not what arrived at the unit.
     record_eps, batch_eps : float or None
@@ -161,7 +161,7 @@ def candidate(operations: Sequence[OpMeasure], needed_eps: float, gain_min: floa
 
     The switch point is the first operation that gains, the range that of DO-5 as far as operations can change. If what
     is then left in record form keeps the unit from carrying ``needed_eps``, the range is widened at once: the same
-    would follow one hand-over later. If the unit does not carry ``gain_min`` times as much by all that, the next
+    would follow one switch later. If the unit does not carry ``gain_min`` times as much by all that, the next
     operation that gains and is not in the range is tried.
     """
     record_eps = capacity_eps(operations)
@@ -207,7 +207,7 @@ def _preceding(operations: Sequence[OpMeasure], span: range, gain_min: float) ->
 
 
 def _best(operations: Sequence[OpMeasure], span: range, spans: Sequence[range]) -> range:
-    """The range that carries most, the smallest of equals, if that is worth a hand-over."""
+    """The range that carries most, the smallest of equals, if that is worth a switch."""
     present_eps = capacity_eps(operations, span)
     if present_eps is None:
         return NOWHERE

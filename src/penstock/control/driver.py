@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
-from penstock.control.adaptation import Action, Adaptation, ControlLoop, View
+from penstock.control.adaptation import Action, Adaptation, ControlLoop, JobView
 from penstock.control.adaptation import Command as LoopCommand
 from penstock.control.changes import Advice
 from penstock.control.events import (
@@ -225,7 +225,7 @@ class DriverMachine:
         running = scheduler.phase in (Phase.RUNNING, Phase.DRAINING) and not scheduler.recovering
         ending = scheduler.phase is Phase.ENDING or scheduler.phase.is_over
         peers = [scheduler.peers[worker] for worker in sorted(scheduler.peers)]
-        view = View(running, ending, peers, scheduler.start_us, scheduler.began_us)
+        view = JobView(running, ending, peers, scheduler.start_us, scheduler.began_us)
         figures = self.monitor.operations() if self._beaten else None
         self._beaten = False
         try:

@@ -16,11 +16,12 @@ from penstock.control.candidates import reaches
 from penstock.control.forms import OpMeasure, UnitMeasure
 from penstock.control.laws.replicas import INPUT, Operator
 from penstock.control.monitor import OperationFigures
-from penstock.control.replicas import Range, Replication, bounds
+from penstock.control.replicas import Replication, bounds
 from penstock.control.replicating import RangeMeasure, Replicator
 from penstock.control.switches import Switches
 from penstock.engine.ways.pool import DEPTH
 from penstock.pipeline.plan import Plan, UnitSpec
+from penstock.pipeline.ranges import Range
 from penstock.protocol import messages as m
 from penstock.protocol.pulses import ReplicaPulse, UnitPulse
 
@@ -168,17 +169,16 @@ class Elastic:
         """
         found = {}
         for unit, chosen in self._ranges.items():
-            first, last, active = self._switches.replicas(unit)
+            present, active = self._switches.replicas(unit)
             width = len(active)
             if not active:
-                first, last = chosen.first, chosen.last
-                away = self._switches.range(unit)
+                present, away = chosen, self._switches.range(unit)
                 need = self._replicator.needs.get(str(unit))
-                width = need.replicas if need is not None and away[0] <= away[1] else 0
+                width = need.replicas if need is not None and away else 0
             if width and not self._waits.get(unit, False):
                 width = min(width, self._cores)
             if width > self._plan.units[unit].instances:
-                found.update({(unit, index): width for index in range(first, last + 1)})
+                found.update({(unit, index): width for index in present})
         return found
 
     # --- the loop -----------------------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ class Elastic:
 
     def _under_way(self, unit: UnitSpec) -> float:
         """Records with replicas that are more than these have at work, and ready to go on with."""
-        active = len(self._switches.replicas(unit.id)[2])
+        active = len(self._switches.replicas(unit.id)[1])
         if not active:
             return 0.0
         pulses = [pulse.replicas for (number, _), pulse in self._pulses.items() if number == unit.id]
@@ -298,17 +298,16 @@ class Elastic:
             return None
         self._ranges[unit.id] = chosen
         least, most = self._replication.bounds(unit.id, chosen)
-        first, last = self._switches.range(unit.id)
         return RangeMeasure(
             unit=unit.id,
-            names=tuple(unit.display_at(index) for index in range(chosen.first, chosen.last + 1)),
+            names=tuple(unit.display_at(index) for index in chosen),
             first=chosen.first,
             last=chosen.last,
             instances=unit.instances,
             degree=self._replication.degree(unit.id),
             least=least,
             most=most,
-            in_batch=first <= last or self._switches.busy(unit.id),
+            in_batch=bool(self._switches.range(unit.id)) or self._switches.busy(unit.id),
             cores=self._cores if self._waits.get(unit.id) is False else None,
         )
 
@@ -318,9 +317,9 @@ class Elastic:
             return asked
         if not self._plan.options.replicas or not len(unit.replicable):
             return None
-        first, last, active = self._switches.replicas(unit.id)
+        present, active = self._switches.replicas(unit.id)
         if active:
-            return Range(first, last)
+            return present
         works = {index: each.reach * each.record_us for index, each in costs.items() if index in unit.replicable}
         slow = [index for index, work in works.items() if work >= SLOW_SHARE * sum(works.values()) > 0]
         return Range(min(slow), max(slow)) if slow else None

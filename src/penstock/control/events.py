@@ -95,7 +95,7 @@ class AlternativePinned:
 
 @dataclass(frozen=True, slots=True)
 class FormsPinned:
-    """The user settles the form of operations, or leaves it to the control loop again (None)."""
+    """The user pins the form of operations, or leaves it to the control loop again (None)."""
 
     operations: tuple[str, ...]
     form: Form | None
@@ -150,7 +150,7 @@ class WantedAlternative:
 
     alternative: str
     pin: str | None = None
-    """What the user has settled; None: the job chooses. They differ while that one has failed."""
+    """What the user has pinned; None: the job chooses. They differ while that one has failed."""
 
 
 @dataclass(frozen=True, slots=True)

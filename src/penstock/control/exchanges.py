@@ -3,14 +3,14 @@
 =========  ========================================  =============================================  =========
 operation  event                                     effect                                         next
 =========  ========================================  =============================================  =========
-SETTLED    ordered: another alternative              Exchange to all; to one that calls a function  EXCHANGING
+STEADY     wanted: another  alternative              Exchange to all; to one that calls a function  EXCHANGING
                                                      when the unit is in record form, seen to
-EXCHANGING ordered: a third one, or back             Exchange to all, under a new number            EXCHANGING
-EXCHANGING Changed by every instance                 the exchange is done, and measured             SETTLED
-any        ordered: the one that was ordered last    nothing                                        same
+EXCHANGING wanted: a third  one, or back             Exchange to all, under a new number            EXCHANGING
+EXCHANGING Changed by every instance                 the exchange is done, and measured             STEADY
+any        wanted: the one that was wanted last      nothing                                        same
 any        a recovery is over                        Exchange to all again: rebuilt instances have  same
                                                      the alternative of their snapshot
-any        a commit is recorded                      it names what was ordered last, and whether    same
+any        a commit is recorded                      it names what was wanted last , and whether    same
                                                      the user has
 =========  ========================================  =============================================  =========
 
@@ -41,7 +41,7 @@ class AlternativesView(msgspec.Struct):
 
     names: list[str]
     active: str
-    """The one that computes now; in a hand-over, still the one before."""
+    """The one that computes now; in an exchange, still the one before."""
     wanted: str
     pinned: bool
     costs_us: dict[str, float] = msgspec.field(default_factory=dict)
@@ -52,7 +52,7 @@ class AlternativesView(msgspec.Struct):
 
 @dataclass(slots=True)
 class _Pending:
-    ordered_us: int
+    since_us: int
     record: ChangeReport
     waiting: set[int]
     before: str
@@ -71,12 +71,12 @@ class Standing:
     """WantedAlternative by every instance."""
     wanted: str
     number: int = 0
-    """Of the last order; 0: there was none, every instance has begun with it."""
+    """Of the last exchange; 0: there was none, every instance has begun with it."""
     pin: str | None = None
-    """What the user has settled."""
+    """What the user has pinned."""
     pending: _Pending | None = None
     due: bool = False
-    """An order waits to be sent."""
+    """An exchange waits to be sent."""
     costs_ns: dict[int, dict[str, float]] = field(default_factory=dict)
     """By instance."""
     failures: dict[int, dict[str, int]] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class Exchanges:
     Parameters
     ----------
     numbers : iterator of int
-        Numbers of orders, shared with those of switches of form: answers tell them apart.
+        Numbers of exchanges, shared with those of switches of form: answers tell them apart.
     reports : list of ChangeReport
         Takes the exchanges that are done.
     """
@@ -141,7 +141,7 @@ class Exchanges:
         """What a commit record names."""
         return {name: WantedAlternative(each.wanted, each.pin) for name, each in self.operations.items()}
 
-    def order(
+    def begin(
         self, name: str, alternative: str, reason: str, inputs: dict[str, float], at_s: float, now_us: int
     ) -> bool:
         """Have an operation use another alternative; say whether that is news."""
@@ -154,7 +154,7 @@ class Exchanges:
         return True
 
     def tick(self, here: Callable[[int], bool]) -> list[m.Exchange]:
-        """Return the orders to be sent to all workers now.
+        """Return the exchanges to be sent to all workers now.
 
         One to call a function waits until its unit computes everything ``here``: slots cannot call.
         """
@@ -164,7 +164,7 @@ class Exchanges:
         return [self._message(each) for each in due]
 
     def repeat(self) -> list[m.Exchange]:
-        """The standing orders, for instances that were built anew."""
+        """The standing exchanges, for instances that were built anew."""
         return [self._message(each) for each in self.operations.values() if each.number]
 
     @staticmethod
@@ -186,7 +186,7 @@ class Exchanges:
                 record.case = record.case or message.case
             pending.waiting.discard(message.instance)
             if not pending.waiting:
-                record.total_ms = (now_us - pending.ordered_us) / 1000
+                record.total_ms = (now_us - pending.since_us) / 1000
                 self._reports.append(record)
                 del self._reports[:-CHANGES_MAX]
                 standing.active, standing.pending = standing.wanted, None

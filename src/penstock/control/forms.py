@@ -9,11 +9,12 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from penstock.control.analysis import View, WantedSwitch
+from penstock.control.analysis import AppliedLaw, WantedSwitch
 from penstock.control.candidates import NOWHERE, OpMeasure, UnitMeasure, candidate, capacity_eps, wider
 from penstock.control.laws.switch_point import US_PER_S
 from penstock.errors import InvalidOption
 from penstock.operators import Form
+from penstock.pipeline.ranges import NONE, Range
 
 __all__ = ["OpMeasure", "Switcher", "UnitMeasure", "WantedSwitch"]
 
@@ -24,7 +25,7 @@ HOLD_US_MAX = 60_000_000
 BACKOFF_US_MIN = 1_000_000
 BACKOFF_US_MAX = 60_000_000
 PENDING_US_MAX = 10_000_000
-"""A decision of which nothing was heard for this long is taken again."""
+"""A switch of which nothing was heard for this long is wanted again."""
 NOTES_MAX = 1_000
 PRESSED_MIN = 2
 """Consecutive measurements of a long backlog that does not go down, after which a range in batch form is widened."""
@@ -37,8 +38,7 @@ class _UnitState:
     """What is remembered of a unit between two looks at it."""
 
     hold_us: int
-    first: int = 0
-    last: int = -1
+    range: Range = NONE
     since_us: int | None = None
     eased_us: int = 0
     up: bool = False
@@ -59,7 +59,7 @@ class _UnitState:
 class Switcher:
     """Decides which operations change form, from what is measured of them at every control interval.
 
-    The caller carries decisions out and says what has become of them: `switched` or `failed`. Until then nothing more
+    The caller carries switches out and says what has become of them: `switched` or `failed`. Until then nothing more
     is decided for the unit.
 
     Parameters
@@ -75,9 +75,9 @@ class Switcher:
     calm_us : int
         How long the conditions of the way back must hold.
     lead_us : int
-        How long a switch takes from decision to effect. A queue that is gone by then is no reason for one.
+        How long a switch takes until it has an effect. A queue that is gone by then is no reason for one.
     pause_us : int
-        How long a range stands still in a hand-over; what arrives meanwhile waits for the form that takes over.
+        How long a range stands still in a switch; what arrives meanwhile waits for the form that takes over.
 
     Attributes
     ----------
@@ -113,24 +113,24 @@ class Switcher:
 
     def decide(self, now_us: int, units: Sequence[UnitMeasure]) -> list[WantedSwitch]:
         """Return what should change now; call it at every control interval with fresh figures."""
-        decisions = []
+        wanted = []
         for unit in units:
             state = self._state(unit.unit)
             self._ease(state, now_us)
             if not unit.operations or now_us < max(state.blocked_until_us, state.pending_until_us):
                 continue
-            decision = self._decide(now_us, self._relieved(now_us, unit, state), state)
-            if decision is not None:
+            switch = self._decide(now_us, self._relieved(now_us, unit, state), state)
+            if switch is not None:
                 state.pending_until_us = now_us + PENDING_US_MAX
                 state.noted = ""
-                decisions.append(decision)
-        return decisions
+                wanted.append(switch)
+        return wanted
 
-    def switched(self, unit: int, first: int, last: int, now_us: int) -> None:
-        """Take note of what really is in batch form from now on; nothing if ``first > last``."""
+    def switched(self, unit: int, chosen: Range, now_us: int) -> None:
+        """Take note of what really is in batch form from now on."""
         state = self._state(unit)
-        before, after = max(0, state.last - state.first + 1), max(0, last - first + 1)
-        state.first, state.last = (first, last) if after else (0, -1)
+        before, after = len(state.range), len(chosen)
+        state.range = chosen
         state.since_us = now_us
         state.pending_until_us = state.blocked_until_us = state.backoff_us = 0
         state.calm_since_us, state.pressed, state.backlog_records = None, 0, float("inf")
@@ -158,7 +158,7 @@ class Switcher:
     def _decide(self, now_us: int, unit: UnitMeasure, state: _UnitState) -> WantedSwitch | None:
         operations = unit.operations
         offset = operations[0].index
-        span = range(state.first - offset, state.last - offset + 1) if state.first <= state.last else NOWHERE
+        span = range(state.range.first - offset, state.range.last - offset + 1) if state.range else NOWHERE
         span = range(max(span.start, 0), min(span.stop, len(operations))) or NOWHERE
         pinned = _pinned(operations)
         if not set(pinned) <= set(span):
@@ -181,7 +181,7 @@ class Switcher:
 
     def _in_record_form(self, now_us: int, unit: UnitMeasure, state: _UnitState) -> WantedSwitch | None:
         span = candidate(unit.operations, unit.arrival_eps / (1 - self._delta / 2), self._gain_min)
-        view = View.of(unit, span, self._delta)
+        view = AppliedLaw.of(unit, span, self._delta)
         if view is None:
             if _strained(unit) and any(op.batchable for op in unit.operations):
                 known = capacity_eps(unit.operations) is not None and any(op.batch_eps for op in unit.operations)
@@ -200,7 +200,7 @@ class Switcher:
     def _in_batch_form(
         self, now_us: int, unit: UnitMeasure, state: _UnitState, span: range, pinned: range
     ) -> WantedSwitch | None:
-        view = View.of(unit, span, self._delta)
+        view = AppliedLaw.of(unit, span, self._delta)
         if view is None:
             self._note(state, now_us, f"unit {unit.unit} stays in batch form: rates are not known")
             return None
@@ -234,7 +234,7 @@ class Switcher:
 
     # --- conditions ---------------------------------------------------------------------------------------------------
 
-    def _calm(self, view: View) -> bool:
+    def _calm(self, view: AppliedLaw) -> bool:
         """Whether the record form would carry the load again, in every instance, although it takes a queue over."""
         carries = view.arrival_eps * view.unit.spread <= (1 - self._delta / 2) * view.record_eps
         left_records = view.left_records(self._lead_s) + view.arrival_eps * self._pause_s
@@ -246,7 +246,7 @@ class Switcher:
         return state.since_us is None or now_us - state.since_us >= state.hold_us
 
     @staticmethod
-    def _watch(state: _UnitState, view: View) -> None:
+    def _watch(state: _UnitState, view: AppliedLaw) -> None:
         """Count how often in a row the backlog was too long and hardly shorter than before; no change is no news."""
         backlog_records = view.backlog_records
         if backlog_records <= view.law.up_records or backlog_records < SHRINKING * state.backlog_records:

@@ -18,7 +18,7 @@ range      event                                           effect
 =========  ==============================================  =======================================================
 here       a degree of 2 or more is wanted, and so many,   Switch to as many replicas as are known to all workers,
            or at least 2, are known to all workers         those with the fewest ranges first
-replicas   another degree is wanted                        the same Switch with other replicas: no hand-over
+replicas   another degree is wanted                        the same Switch with other replicas
 replicas   a degree of 1 is wanted, or fewer than 2        Switch: here
            replicas have been known for a while
 slots      any                                             nothing; what is wanted takes effect on the way back
@@ -41,6 +41,7 @@ from penstock.control.groups import GroupCommand, Submit, TellSlot
 from penstock.control.switches import Switches
 from penstock.errors import InvalidOption
 from penstock.pipeline.plan import Plan, UnitSpec
+from penstock.pipeline.ranges import NONE, Range
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 from penstock.protocol.pulses import ReplicaPulse, UnitPulse
@@ -111,14 +112,6 @@ class ReplicasView(msgspec.Struct):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Operations of a unit, both ends included."""
-
-    first: int
-    last: int
-
-
 @dataclass(slots=True)
 class _Want:
     """What a unit is to have."""
@@ -175,7 +168,7 @@ class Replication:
         for unit in plan.units:
             for chosen, (least, _) in bounds(unit).items():
                 if least >= DEGREE_MIN:
-                    names = ", ".join(unit.display_at(i) for i in range(chosen.first, chosen.last + 1))
+                    names = ", ".join(unit.display_at(i) for i in chosen)
                     self.want(unit.id, chosen, least, f"at least {least} replicas are asked for {names}")
 
     # --- what is wanted -----------------------------------------------------------------------------------------------
@@ -193,8 +186,8 @@ class Replication:
             If replicas cannot run the range.
         """
         spec = self._plan.units[unit]
-        if not all(index in spec.replicable for index in range(chosen.first, chosen.last + 1)):
-            names = ", ".join(spec.display_at(index) for index in range(chosen.first, chosen.last + 1))
+        if not all(index in spec.replicable for index in chosen):
+            names = ", ".join(spec.display_at(index) for index in chosen)
             allowed = ", ".join(spec.display_at(index) for index in spec.replicable) or "none of this chain"
             raise InvalidOption(option="operations in replicas", given=names, allowed=allowed)
         least, most = self.bounds(unit, chosen)
@@ -216,36 +209,35 @@ class Replication:
     @property
     def is_left(self) -> bool:
         """Whether some replicas of the pool compute nothing."""
-        active = {number for unit in self._plan.units for number in self._switches.replicas(unit.id)[2]}
+        active = {number for unit in self._plan.units for number in self._switches.replicas(unit.id)[1]}
         return self.given_up is None and len(active) < self.size
 
     def degree(self, unit: int) -> int:
         """How many replicas compute the unit's range now; 0: the worker does."""
-        return len(self._switches.replicas(unit)[2])
+        return len(self._switches.replicas(unit)[1])
 
-    def instead_of_here(self, unit: int, now_us: int) -> tuple[int, int, tuple[int, ...]]:
-        """Where a unit goes that has no reason for slots any more: first and last operation, and the replicas."""
+    def instead_of_here(self, unit: int, now_us: int) -> tuple[Range, tuple[int, ...]]:
+        """Where a unit goes that has no reason for slots any more: a range, and the replicas."""
         want = self._wants.get(unit)
         chosen = self._chosen(unit, want, now_us) if want is not None else ()
-        return (want.range.first, want.range.last, chosen) if want is not None and chosen else (0, -1, ())
+        return (want.range, chosen) if want is not None and chosen else (NONE, ())
 
-    def order(self, at_s: float, now_us: int, *, advise: bool = False) -> list[Advice]:
-        """Order the switches that lead to what is wanted; with ``advise`` only return what they would be."""
+    def begin(self, at_s: float, now_us: int, *, advise: bool = False) -> list[Advice]:
+        """Begin the switches that lead to what is wanted; with ``advise`` only return what they would be."""
         advice: list[Advice] = []
         self._look(now_us)
         for unit, want in self._wants.items():
-            first, last = self._switches.range(unit)
-            if first <= last or self._switches.busy(unit):
+            if self._switches.range(unit) or self._switches.busy(unit):
                 continue  # in batch form, or on the way somewhere
             spec, chosen = self._plan.units[unit], self._chosen(unit, want, now_us)
-            target = (want.range.first, want.range.last) if chosen else (0, -1)
-            present_first, present_last, present = self._switches.replicas(unit)
-            if (present_first, present_last, present) == (*target, chosen):
+            target = want.range if chosen else NONE
+            present_range, present = self._switches.replicas(unit)
+            if (present_range, present) == (target, chosen):
                 continue
             if advise:
                 if want.advised != want.degree:
                     want.advised = want.degree
-                    names = [spec.name_at(i) for i in range(want.range.first, want.range.last + 1)]
+                    names = [spec.name_at(i) for i in want.range]
                     told = f"{want.degree} replicas"
                     advice.append(
                         Advice(at_s=round(at_s, 3), operations=names, to=told, reason=want.reason, inputs=want.inputs)
@@ -256,7 +248,7 @@ class Replication:
                 reason += f" ({len(chosen)} of {want.degree} replicas are up)"
             self._activations[unit] += len(set(chosen) - set(present))
             self._given[unit] = chosen
-            self._switches.order(spec, *target, reason, want.inputs, at_s, now_us, chosen)
+            self._switches.begin(spec, target, reason, want.inputs, at_s, now_us, chosen)
         return advice
 
     def _chosen(self, unit: int, want: _Want, now_us: int) -> tuple[int, ...]:
@@ -264,7 +256,7 @@ class Replication:
         known = [each for each in self._known_us if now_us - self._known_us[each] <= KNOWN_US]
         if want.degree < DEGREE_MIN or len(known) < DEGREE_MIN:
             return ()
-        present = self._switches.replicas(unit)[2]
+        present = self._switches.replicas(unit)[1]
         taken = Counter(each for other, numbers in self._given.items() if other != unit for each in numbers)
         known.sort(key=lambda each: (each not in present, taken[each], each))
         return tuple(sorted(known[: want.degree]))
@@ -384,10 +376,10 @@ class Replication:
         return [self._view(self._plan.units[unit], want) for unit, want in sorted((bounded | self._wants).items())]
 
     def _view(self, unit: UnitSpec, want: _Want) -> ReplicasView:
-        chosen, present = want.range, self._switches.replicas(unit.id)[2]
+        chosen, present = want.range, self._switches.replicas(unit.id)[1]
         least, most = self.bounds(unit.id, chosen)
         found = ReplicasView(
-            [unit.display_at(index) for index in range(chosen.first, chosen.last + 1)],
+            [unit.display_at(index) for index in chosen],
             len(present), want.degree, least, most, list(present),
             activations=self._activations[unit.id], reason=want.reason,
         )  # fmt: skip

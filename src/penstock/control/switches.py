@@ -1,14 +1,14 @@
-"""Switches of form from order to effect, one at a time for each unit: prepare, switch, run. Pure.
+"""Switches of form from wish to effect, one at a time for each unit: prepare, switch, run. Pure.
 
 =========  =======================================  ===========================================  =========
 unit       event                                    effect                                       next
 =========  =======================================  ===========================================  =========
-SETTLED    ordered: a range                         slots are wanted                             PREPARING
-SETTLED    ordered: none (back), or replicas, of    Switch to all                               SWITCHING
+STEADY     wanted: a range                          slots are wanted                             PREPARING
+STEADY     wanted: none (back), or replicas, of     Switch to all                               SWITCHING
            which only those that are up are taken
 PREPARING  slots are up, everywhere                 Switch to all                               SWITCHING
-PREPARING  too long                                 the switch has failed                        SETTLED
-SWITCHING  Changed by every instance                the switch is done, and measured             SETTLED
+PREPARING  too long                                 the switch has failed                        STEADY
+SWITCHING  Changed by every instance                the switch is done, and measured             STEADY
 any        no slots are left for its range          Switch to all: back                         SWITCHING
 any        a recovery is over                       Switch to all again: rebuilt instances run  same
                                                     their chain in record form
@@ -24,6 +24,7 @@ from itertools import count
 from penstock.control.changes import CHANGES_MAX, ChangeReport
 from penstock.operators import Form
 from penstock.pipeline.plan import Plan, UnitSpec
+from penstock.pipeline.ranges import NONE, Range
 from penstock.protocol import messages as m
 
 PREPARE_US_MAX = 10_000_000
@@ -32,9 +33,8 @@ PREPARE_US_MAX = 10_000_000
 @dataclass(slots=True)
 class _Pending:
     number: int
-    first: int
-    last: int
-    ordered_us: int
+    range: Range
+    since_us: int
     record: ChangeReport
     replicas: tuple[int, ...] = ()
     sent_us: int | None = None
@@ -42,13 +42,12 @@ class _Pending:
 
     @property
     def needs_slots(self) -> bool:
-        return self.first <= self.last and not self.replicas
+        return bool(self.range) and not self.replicas
 
 
 @dataclass(slots=True)
 class _UnitState:
-    first: int = 0
-    last: int = -1
+    range: Range = NONE
     replicas: tuple[int, ...] = ()
     """Those that compute the range; none: slots do."""
     number: int = 0
@@ -56,28 +55,26 @@ class _UnitState:
     pending: _Pending | None = None
 
     @property
-    def batch(self) -> tuple[int, int]:
+    def batch(self) -> Range:
         """What is in batch form."""
-        return (0, -1) if self.replicas else (self.first, self.last)
+        return NONE if self.replicas else self.range
 
-    def order(self, unit: int) -> m.Switch:
+    def message(self, unit: int) -> m.Switch:
         return m.Switch(
             number=self.number,
             unit=unit,
-            first=self.first,
-            last=self.last,
+            range=self.range,
             interval_us=self.interval_us,
-            replicas=list(self.replicas),
+            replicas=self.replicas,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchEnded:
-    """A unit runs as it was ordered to, or does not (``failed``): what is in batch form now."""
+    """A unit runs as it was to, or does not (``failed``): what is in batch form now."""
 
     unit: int
-    first: int
-    last: int
+    range: Range
     failed: bool
 
 
@@ -85,8 +82,7 @@ class SwitchEnded:
 class FormView:
     """The form of a unit as the driver wants it, to be looked at."""
 
-    first: int
-    last: int
+    range: Range
     pending: int | None
     """Number of the switch that is under way."""
     sent_us: int | None
@@ -115,28 +111,27 @@ class Switches:
     @property
     def is_away(self) -> bool:
         """Whether some range is in batch form, or on its way there."""
-        return any(first <= last for first, last in (state.batch for state in self._units.values()))
+        return any(state.batch for state in self._units.values())
 
     @property
     def is_busy(self) -> bool:
         """Whether a switch of any unit is under way."""
         return any(state.pending is not None for state in self._units.values())
 
-    def range(self, unit: int) -> tuple[int, int]:
-        """What is in batch form now: first and last operation, both included."""
+    def range(self, unit: int) -> Range:
+        """What is in batch form now."""
         return self._units[unit].batch
 
-    def replicas(self, unit: int) -> tuple[int, int, tuple[int, ...]]:
-        """What is in replicas now: first and last operation, both included, and the numbers of the replicas."""
+    def replicas(self, unit: int) -> tuple[Range, tuple[int, ...]]:
+        """What is in replicas now, and their numbers."""
         state = self._units[unit]
-        return (state.first, state.last, state.replicas) if state.replicas else (0, -1, ())
+        return (state.range, state.replicas) if state.replicas else (NONE, ())
 
     def inspect(self) -> dict[int, FormView]:
         """A read-only view by unit."""
         return {
             unit: FormView(
-                state.first,
-                state.last,
+                state.range,
                 state.pending.number if state.pending is not None else None,
                 state.pending.sent_us if state.pending is not None else None,
                 frozenset(state.pending.waiting) if state.pending is not None else frozenset(),
@@ -146,19 +141,17 @@ class Switches:
         }
 
     def is_here(self, unit: int) -> bool:
-        """Whether all of a unit is computed by its own instances, and no order says otherwise."""
-        first, last = self.range(unit)
-        return first > last and not self.busy(unit)
+        """Whether all of a unit is computed by its own instances, and no switch says otherwise."""
+        return not self.range(unit) and not self.busy(unit)
 
     def busy(self, unit: int) -> bool:
         """Whether a switch of the unit is under way."""
         return self._units[unit].pending is not None
 
-    def order(
+    def begin(
         self,
         unit: UnitSpec,
-        first: int,
-        last: int,
+        chosen: Range,
         reason: str,
         inputs: dict[str, float],
         at_s: float,
@@ -167,62 +160,59 @@ class Switches:
     ) -> None:
         """Begin a switch, to these replicas or to slots; a unit that is busy finishes the one before first."""
         state = self._units[unit.id]
-        if state.pending is not None or (first, last, replicas) == (state.first, state.last, state.replicas):
+        if state.pending is not None or (chosen, replicas) == (state.range, state.replicas):
             return
-        before = set(range(state.first, state.last + 1))
-        after = set(range(first, last + 1))
+        before, after = set(state.range), set(chosen)
         changed = before ^ after if not replicas and not state.replicas else before | after
         names = [_name(unit, index) for index in sorted(changed)]
         to = Form.BATCH if len(after) >= len(before) or (after and state.replicas) else Form.RECORD
         told = f"{len(replicas)} replicas" if replicas else to.value
         record = ChangeReport(at_s=round(at_s, 3), operations=names, to=told, reason=reason, inputs=inputs)
-        state.pending = _Pending(next(self._numbers), first, last, now_us, record, replicas)
+        state.pending = _Pending(next(self._numbers), chosen, now_us, record, replicas)
 
     def call_back(self, reason: str, at_s: float, now_us: int) -> None:
         """Bring every range back, also those whose switch is not over: without slots it never would be."""
         for unit in self._plan.units:
             state = self._units[unit.id]
-            first, last = state.batch
-            if first <= last:
+            if state.batch:
                 state.pending = None
-                self.order(unit, 0, -1, reason, {}, at_s, now_us)
+                self.begin(unit, NONE, reason, {}, at_s, now_us)
 
     def tick(self, slots_everywhere: bool, interval_us: int, now_us: int) -> tuple[list[m.Switch], list[SwitchEnded]]:
-        """Return the orders to be sent to all workers now, and switches that have failed."""
-        orders: list[m.Switch] = []
-        settled: list[SwitchEnded] = []
+        """Return the switches to be sent to all workers now, and switches that have failed."""
+        due: list[m.Switch] = []
+        failed: list[SwitchEnded] = []
         for unit, state in self._units.items():
             pending = state.pending
             if pending is None or pending.sent_us is not None:
                 continue
             if pending.needs_slots and not slots_everywhere:
-                if now_us - pending.ordered_us > PREPARE_US_MAX:
+                if now_us - pending.since_us > PREPARE_US_MAX:
                     state.pending = None
-                    settled.append(SwitchEnded(unit, *state.batch, True))
+                    failed.append(SwitchEnded(unit, state.batch, failed=True))
                 continue
             pending.sent_us = now_us
-            pending.record.prepare_ms = (now_us - pending.ordered_us) / 1000
+            pending.record.prepare_ms = (now_us - pending.since_us) / 1000
             pending.waiting = set(range(self._plan.units[unit].instances))
-            state.first, state.last, state.number = pending.first, pending.last, pending.number
-            state.interval_us, state.replicas = interval_us, pending.replicas
-            orders.append(state.order(unit))
-        return orders, settled
+            state.range, state.replicas, state.number = pending.range, pending.replicas, pending.number
+            state.interval_us = interval_us
+            due.append(state.message(unit))
+        return due, failed
 
     def repeat(self) -> list[m.Switch]:
-        """The standing orders, for instances that were built anew."""
-        return [state.order(unit) for unit, state in self._units.items() if state.number]
+        """The standing switches, for instances that were built anew."""
+        return [state.message(unit) for unit, state in self._units.items() if state.number]
 
     def pace(self, unit: int, interval_us: int) -> list[m.Switch]:
         """Change how long the unit's micro-batches gather."""
         state = self._units[unit]
-        first, last = state.batch
-        if state.pending is not None or first > last or state.interval_us == interval_us:
+        if state.pending is not None or not state.batch or state.interval_us == interval_us:
             return []
         state.interval_us = interval_us
-        return [state.order(unit)]
+        return [state.message(unit)]
 
     def on_changed(self, message: m.Changed, now_us: int) -> list[SwitchEnded]:
-        """An instance runs as ordered; when all do, the switch is done."""
+        """An instance runs as it was to; when all do, the switch is done."""
         state = self._units[message.unit]
         pending = state.pending
         if pending is None or pending.number != message.number:
@@ -234,11 +224,11 @@ class Switches:
         pending.waiting.discard(message.instance)
         if pending.waiting:
             return []
-        record.total_ms = (now_us - pending.ordered_us) / 1000
+        record.total_ms = (now_us - pending.since_us) / 1000
         self.reports.append(record)
         del self.reports[:-CHANGES_MAX]
         state.pending = None
-        return [SwitchEnded(message.unit, *state.batch, False)]
+        return [SwitchEnded(message.unit, state.batch, failed=False)]
 
 
 def _name(unit: UnitSpec, index: int) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.base import SinkWriter, WriterContext
 from penstock.engine.guard import Guard
-from penstock.engine.line import Range
 from penstock.engine.lineage import Lineage, Place, Reread
 from penstock.engine.passed import Passed
 from penstock.engine.snapshot import OpCounters, UnitSnapshot
@@ -20,6 +19,7 @@ from penstock.operators import DEAD_LETTERS, Operator, Result, StatefulOperator
 from penstock.operators.base import result_of
 from penstock.operators.errors import ErrorCounts, describe_error, placed, user_traceback
 from penstock.pipeline.plan import OpSpec, Plan, UnitSpec
+from penstock.pipeline.ranges import Range
 from penstock.types import Record, Schema
 
 if TYPE_CHECKING:

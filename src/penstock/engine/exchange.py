@@ -8,13 +8,13 @@ and the line lets both out in order.
 =========  =================================================  ======================================================
 operation  event                                              effect
 =========  =================================================  ======================================================
-SETTLED    Exchange, no state                                 what comes next is for the new one; micro-batches that
+STEADY     Exchange, no state                                 what comes next is for the new one; micro-batches that
                                                               no slot has go to it too
-SETTLED    Exchange, it calls a function, slots compute       waits until the operation is in record form
-SETTLED    Exchange, state that can be given                  it is given, at this place
-SETTLED    Exchange, state that has to be built               WARMING; see `operators/keyed/exchange.py`
+STEADY     Exchange, it calls a function, slots compute       waits until the operation is in record form
+STEADY     Exchange, state that can be given                  it is given, at this place
+STEADY     Exchange, state that has to be built               WARMING; see `operators/keyed/exchange.py`
 WARMING    a turn                                             the new one does some of what it is behind by
-WARMING    it is warm                                         it does the rest, takes over: SETTLED
+WARMING    it is warm                                         it does the rest, takes over: STEADY
 any        Exchange of another number                         replaces the order before
 any        Exchange that was heard before (a recovery)         nothing to do: answered again
 any        the end                                            answered: whoever has ended computes nothing
@@ -29,11 +29,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.engine.chain import ClockNs
-from penstock.engine.line import Range
 from penstock.engine.stage import Stage
 from penstock.engine.ways import Calls, Slots
 from penstock.operators.alternatives import AlternativesOperator
 from penstock.operators.keyed.exchange import Case, KeyedOperator
+from penstock.pipeline.ranges import Range
 from penstock.protocol import messages as m
 from penstock.protocol.pulses import AlternativePulse
 

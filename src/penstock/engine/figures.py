@@ -10,10 +10,11 @@ from penstock.engine.chain import Chain, ClockNs, SinkOperator
 from penstock.engine.edges import EdgeOutput, RemoteInput
 from penstock.engine.heat import together
 from penstock.engine.inputs import Input, Logs, Readers
-from penstock.engine.line import Item, Range
+from penstock.engine.line import Item
 from penstock.operators import Form
 from penstock.operators.alternatives import AlternativesOperator
 from penstock.pipeline.plan import Plan
+from penstock.pipeline.ranges import Range
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from penstock.dataset import ChannelId, LogView, ReceiverView, SenderView
 from penstock.engine.inputs import Logs
-from penstock.engine.line import Item, Marker, Range
+from penstock.engine.line import Item, Marker
 from penstock.engine.snapshot import InputState, InstanceId
+from penstock.pipeline.ranges import Range
 
 if TYPE_CHECKING:
     from penstock.engine.channels import Channels

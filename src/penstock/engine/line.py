@@ -32,6 +32,7 @@ from penstock.dataset import Mark
 from penstock.engine.event_time import Origin
 from penstock.engine.lineage import Place
 from penstock.engine.snapshot import Capture
+from penstock.pipeline.ranges import Range
 from penstock.protocol import slots as s
 from penstock.types import Record
 
@@ -44,22 +45,8 @@ Parts = dict[int, dict[int, list[tuple[int, bytes]]]]
 """Packed records, and how many they are, by edge and consumer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Operations ``first`` to ``last`` of a chain, both included; -1 is the source. Empty where first is larger."""
-
-    first: int
-    last: int
-
-    def __bool__(self) -> bool:
-        return self.first <= self.last
-
-    def __contains__(self, index: int) -> bool:
-        return self.first <= index <= self.last
-
-
 @dataclass(slots=True)
-class Result:
+class ItemResult:
     """What another process has made of an item."""
 
     done: s.Done
@@ -106,7 +93,7 @@ class Item:
     """What its columns weigh, or, once it has one, its result."""
     number: int = 0
     """Under which it was sent out; 0: it was not."""
-    result: Result | None = None
+    result: ItemResult | None = None
     passed: Passed | None = None
     """What calls from this process have made of it, once all of them are over."""
     given_back: bool = False

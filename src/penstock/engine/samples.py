@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from penstock.dataset import Scale, cut_columns
 from penstock.engine.inputs import Readers
-from penstock.engine.line import Range
 from penstock.engine.ways.pool import SlotPool
+from penstock.pipeline.ranges import Range
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 from penstock.types import Record

@@ -15,7 +15,6 @@ from penstock.engine.guard import Guard
 from penstock.engine.inputs import Readers
 from penstock.engine.inputs.rhythm import Rhythm
 from penstock.engine.inspect import WorkerView
-from penstock.engine.line import Range
 from penstock.engine.samples import calibrate
 from penstock.engine.snapshot import (
     InstanceId,
@@ -26,7 +25,6 @@ from penstock.engine.snapshot import (
     renumbered,
 )
 from penstock.engine.state.moving import Moves
-from penstock.engine.switch import Switch
 from penstock.engine.unit import Unit
 from penstock.engine.ways.desk import Desk
 from penstock.engine.ways.pool import SlotFrames, SlotPool
@@ -239,11 +237,9 @@ class Share:
                 for source in self._sources:
                     source.pause() if keep else source.drain()
             case m.Switch():
-                chosen, numbers = Range(message.first, message.last), tuple(message.replicas)
-                switch = Switch(message.number, chosen, message.interval_us, numbers)
                 for unit in self.units:
                     if unit.spec.id == message.unit:
-                        unit.switch(switch)
+                        unit.switch(message)
             case m.Exchange():
                 for unit in self.units:
                     if unit.spec.id == message.unit:

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 from penstock.engine.inputs.base import Taken
 from penstock.engine.inputs.dropped import Cause
 from penstock.engine.inputs.readers import Readers
-from penstock.engine.line import Item, Range
+from penstock.engine.line import Item
 from penstock.engine.passed import Passed
 from penstock.engine.ways.here import Here
 from penstock.operators import DEAD_LETTER_SCHEMA, DEAD_LETTERS, ErrorPolicy
 from penstock.operators.errors import placed, record_text
 from penstock.pipeline.plan import Plan, UnitSpec
+from penstock.pipeline.ranges import Range
 from penstock.types import Record
 
 if TYPE_CHECKING:

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.engine.line import Range
+from penstock.pipeline.plan import Plan, UnitSpec
+from penstock.pipeline.ranges import Range
 from penstock.protocol import messages as m
 
 READY_US_MAX = 1_000_000
 """So long a switch waits at the most for slots to build the operations that they are to run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Switch:
-    """Compute a range of operations in slots, or replicas, from the next item on; an empty range: everything here."""
-
-    number: int
-    range: Range
-    interval_us: int = 50_000
-    """How long a micro-batch gathers at the most."""
-    replicas: tuple[int, ...] = ()
-    """The replicas that compute it; none: slots do."""
 
 
 @dataclass(slots=True)
@@ -54,14 +43,23 @@ class Change:
         )
 
 
+def at_first(plan: Plan, spec: UnitSpec) -> m.Switch | None:
+    """The switch that every instance of a unit begins with: part of the unit runs nowhere but in slots."""
+    whole = plan.whole(spec)
+    if not whole:
+        return None
+    away = Range(whole[0], whole[-1])
+    return m.Switch(number=0, unit=spec.id, range=away, interval_us=plan.options.interval_us)
+
+
 class Changes:
     """The changes of one unit instance: one switch is wanted at the most, some changes have not given an output yet."""
 
     def __init__(self) -> None:
-        self.pending: Switch | None = None
+        self.pending: m.Switch | None = None
         """One that slots get ready for, while the way before goes on."""
         self._pending_us: int | None = None
-        self.wanted: Switch | None = None
+        self.wanted: m.Switch | None = None
         self.over: list[Change] = []
         """Those that nobody was told of yet."""
         self.measured: list[Change] = []
@@ -77,7 +75,7 @@ class Changes:
         """Whether another form has not been taken up."""
         return self.pending is not None or self.wanted is not None
 
-    def prepare(self, switch: Switch) -> None:
+    def prepare(self, switch: m.Switch) -> None:
         """Have slots get ready for a switch."""
         self.pending, self._pending_us = switch, None
 
@@ -87,7 +85,7 @@ class Changes:
             self._pending_us = now_us
         return now_us - self._pending_us >= READY_US_MAX
 
-    def begin(self, switch: Switch, now_us: int, waiting_records: int) -> None:
+    def begin(self, switch: m.Switch, now_us: int, waiting_records: int) -> None:
         """The new way has taken over."""
         self.wanted = None
         self.made(switch.number, now_us, waiting_records)

@@ -39,11 +39,11 @@ from penstock.engine.chain import Chain
 from penstock.engine.edges import Span
 from penstock.engine.event_time import Lanes, Origin, Reading, reading_in
 from penstock.engine.inputs import Input, Logs, Taken
-from penstock.engine.line import Range
 from penstock.engine.lineage import Place
 from penstock.engine.passed import Passed
 from penstock.engine.snapshot import LaneState, UnitSnapshot
 from penstock.pipeline.plan import Plan, UnitSpec
+from penstock.pipeline.ranges import Range
 from penstock.protocol.slots import TimesRead
 
 if TYPE_CHECKING:

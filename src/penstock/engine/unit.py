@@ -30,14 +30,14 @@ from penstock.engine.exchange import UnitExchanges
 from penstock.engine.figures import Stopwatch, count_away, show_forms
 from penstock.engine.inputs import Input, Logs, Readers, Taken
 from penstock.engine.inputs.base import BLOCK_RECORDS_MAX, fit_records
-from penstock.engine.line import Item, Line, Marker, Parts, Range
+from penstock.engine.line import Item, Line, Marker, Parts
 from penstock.engine.passed import Passed
 from penstock.engine.samples import Tap
 from penstock.engine.shedding import Shedding, shed_unread
 from penstock.engine.snapshot import Capture, OpCounters, UnitSnapshot
 from penstock.engine.state import Copier
 from penstock.engine.state.moving import Ahead
-from penstock.engine.switch import Changes, Switch
+from penstock.engine.switch import Changes, at_first
 from penstock.engine.times import Times
 from penstock.engine.ways import Calls, Here, Replicas, Slots, Way
 from penstock.engine.ways.desk import Desk
@@ -46,6 +46,8 @@ from penstock.metrics.message import StatsMessage
 from penstock.metrics.times import sooner
 from penstock.operators import MAIN
 from penstock.pipeline.plan import Plan, UnitSpec
+from penstock.pipeline.ranges import NONE
+from penstock.protocol import messages as m
 from penstock.types import Record
 
 _FIRST_READ_RECORDS = 64
@@ -122,10 +124,8 @@ class Unit:
         """How long it has waited for room in its outputs: back-pressure, not its own load."""
         self._holds, self.held_us, self._ending = False, 0, False  # since when it holds; the end is in the line
         self.tap: Tap | None = None  # keeps some of what comes to the unit, while a sample of it is wanted
-        if whole := plan.whole(spec):
-            self.way = Slots.of(
-                self, Switch(0, Range(whole[0], whole[-1]), plan.options.interval_us), pool, self._block_bytes
-            )
+        if (first := at_first(plan, spec)) is not None:
+            self.way = Slots.of(self, first, pool, self._block_bytes)
 
     # --- work ---------------------------------------------------------------------------------------------------------
 
@@ -372,14 +372,14 @@ class Unit:
 
     # --- switches -----------------------------------------------------------------------------------------------------
 
-    def switch(self, switch: Switch) -> None:
+    def switch(self, switch: m.Switch) -> None:
         """Want another form; it is taken up between two portions."""
         self.bell.rung = True
         self.changes.prepare(switch)
         if self.finished:
             self.changes.end()
 
-    def _get_ready(self, switch: Switch, now_us: int) -> None:
+    def _get_ready(self, switch: m.Switch, now_us: int) -> None:
         """Go on as before until the slots are ready, so that nobody waits while they build the operations."""
         chosen = switch.range
         what, using = (self.spec.id, self.instance, chosen), self.exchanges.using(chosen)
@@ -388,7 +388,7 @@ class Unit:
         if ready or self.changes.has_waited(now_us):
             self.changes.pending, self.changes.wanted = None, switch
 
-    def _switch(self, switch: Switch, now_us: int) -> None:
+    def _switch(self, switch: m.Switch, now_us: int) -> None:
         """Have the new way take over, if it can now; in careful mode everything stays here."""
         if self.chain.guard is not None or self.exchanges.calls_in(switch.range):
             return
@@ -403,7 +403,7 @@ class Unit:
                 self.way = Replicas(self, switch, self._pool, self._leave, self._let_item_out)
             elif switch.range:
                 self.way = Slots.of(self, switch, self._pool, self._block_bytes)
-            away = self.way.range if isinstance(self.way, Slots) else Range(0, -1)
+            away = self.way.range if isinstance(self.way, Slots) else NONE
             show_forms(self.input, self.chain, away)
         self.changes.begin(switch, now_us, self.input.waiting_records(now_us))
 

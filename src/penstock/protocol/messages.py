@@ -6,6 +6,7 @@ import msgspec
 
 from penstock.errors import LimitExceeded
 from penstock.metrics.message import StatsMessage
+from penstock.pipeline.ranges import Range
 from penstock.pipeline.routes import Shift
 from penstock.protocol.pulses import GroupHeat, UnitPulse
 
@@ -363,18 +364,18 @@ class Drain(_Message, kw_only=True):
 
 
 class Switch(_Message, kw_only=True):
-    """Run operations ``first`` to ``last`` of a unit in slots or replicas from the next block on.
+    """Compute a range of a unit's operations in slots or replicas from the next item on; empty: everything here.
 
-    None, if ``first`` is larger. Where only the replicas are others, nothing is handed over.
+    Where only the replicas are others, what is under way stays as it is.
     """
 
     number: int
     unit: int
-    first: int
-    last: int
+    range: Range
     interval_us: int
-    replicas: list[int] = []
-    """Numbers of the replicas that compute them; their count is the degree. None: slots do."""
+    """How long a micro-batch gathers at the most."""
+    replicas: tuple[int, ...] = ()
+    """Numbers of the replicas that compute it; their count is the degree. None: slots do."""
 
 
 class Exchange(_Message, kw_only=True):

@@ -22,18 +22,16 @@ from penstock.control.events import (
     ScaleRequested,
 )
 from penstock.control.groups import Submit
-from penstock.control.replicas import Range as ReplicaRange
 from penstock.control.rescaling import MoveReport
 from penstock.control.scheduler import Resumption
-from penstock.engine.line import Range
 from penstock.engine.share import Share
 from penstock.engine.slot import Identity, SlotMachine
 from penstock.engine.snapshot import InstanceId, Persist
-from penstock.engine.switch import Switch
 from penstock.engine.ways.desk import Begin, Cancel
 from penstock.engine.worker import Chore, Fetch, ReadBack, WorkerIdentity, WorkerMachine
 from penstock.errors import PenstockError
 from penstock.pipeline.plan import Plan
+from penstock.pipeline.ranges import Range
 from penstock.protocol import messages as m
 from penstock.protocol.link import Kind
 from penstock.testing.calling import MadeUpCalls
@@ -110,7 +108,7 @@ class Cluster:
 
     def want(self, unit: int, first: int, last: int, degree: int) -> None:
         """Have so many processes compute a range of a unit, as a law would."""
-        self._driver.loop.replication.want(unit, ReplicaRange(first, last), degree, "wanted")
+        self._driver.loop.replication.want(unit, Range(first, last), degree, "wanted")
         self._driver.tick(self.now_us)
         self._settle()
 
@@ -123,7 +121,7 @@ class Cluster:
         """Have operations ``first`` to ``last`` of a unit computed in slots, or here where ``first`` is larger."""
         self._rest_us.clear()
         self._switches += 1
-        switch = Switch(self._switches, Range(first, last), interval_us)
+        switch = m.Switch(number=self._switches, unit=unit, range=Range(first, last), interval_us=interval_us)
         for worker in self.workers:
             for each in worker.units:
                 if each.spec.id == unit:

@@ -17,7 +17,7 @@ from penstock.control.adaptation import (
     SLOTLESS_US,
     Command,
     ControlLoop,
-    View,
+    JobView,
 )
 from penstock.control.events import Send
 from penstock.control.groups import FAILURES_MAX, Submit, TellSlot
@@ -83,7 +83,7 @@ class Play:
             self.tick()
 
     def tick(self, *, peers: bool = True, ending: bool = False) -> None:
-        view = View(self.running, ending, PEERS if peers else [], START_US, START_US)
+        view = JobView(self.running, ending, PEERS if peers else [], START_US, START_US)
         self.take(self.loop.tick(view, None, self.now_us))
 
     def up(self, group: int) -> None:
@@ -117,7 +117,7 @@ class Play:
         self.sent = [each for each in self.sent if not isinstance(each, m.Switch)]
         for each in found:
             self.switched(each)
-        return [(each.unit, each.first, each.last) for each in found]
+        return [(each.unit, each.range.first, each.range.last) for each in found]
 
 
 def test_what_is_pinned_to_batch_form_goes_there_when_slots_are_up() -> None:
@@ -337,7 +337,7 @@ def test_samples_are_asked_of_every_instance_until_each_has_given_enough() -> No
 
     def look() -> set[tuple[int, int, int]]:
         play.now_us += CALIBRATE_US_MAX
-        view = View(True, False, PEERS, START_US, START_US)
+        view = JobView(True, False, PEERS, START_US, START_US)
         return {
             (each.worker, each.message.unit, each.message.instance)
             for each in play.loop.tick(view, None, play.now_us)

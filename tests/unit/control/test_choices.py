@@ -142,7 +142,7 @@ class Play:
             found = self.chooser.decide([self.standing], [unit], {"score": figures}, 0, self.now_us)
             if found:
                 for each in found:
-                    self.exchanges.order(each.operation, each.alternative, each.reason, each.inputs, 0.0, self.now_us)
+                    self.exchanges.begin(each.operation, each.alternative, each.reason, each.inputs, 0.0, self.now_us)
                 self.exchanges.tick(lambda unit: True)
                 number = self.standing.number
                 switched = m.Changed(
@@ -247,11 +247,11 @@ def test_an_order_to_call_waits_until_the_unit_is_in_record_form() -> None:
     )
     plan = Plan.of(Graph.check(stream.to(ps.memory()).nodes()), Options.of())
     exchanges = Exchanges(plan, count(1), [])
-    exchanges.order("score", "remote", "wanted", {}, 0.0, 0)
+    exchanges.begin("score", "remote", "wanted", {}, 0.0, 0)
     assert exchanges.tick(lambda unit: False) == []
     (order,) = exchanges.tick(lambda unit: True)
     assert order.alternative == "remote"
-    exchanges.order("score", "local", "wanted", {}, 0.0, 0)
+    exchanges.begin("score", "local", "wanted", {}, 0.0, 0)
     assert len(exchanges.tick(lambda unit: False)) == 1
 
 

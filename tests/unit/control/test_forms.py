@@ -10,6 +10,7 @@ from penstock.control.candidates import capacity_eps
 from penstock.control.forms import OpMeasure, Switcher, UnitMeasure, WantedSwitch
 from penstock.errors import InvalidOption
 from penstock.operators import Form
+from penstock.pipeline.ranges import Range
 
 S = 1_000_000
 TICK_US = 100_000
@@ -42,7 +43,7 @@ def names(decisions: list[WantedSwitch]) -> list[tuple[str, ...]]:
 
 
 def do(switcher: Switcher, decision: WantedSwitch, now_us: int) -> None:
-    switcher.switched(decision.unit, decision.first, decision.last, now_us)
+    switcher.switched(decision.unit, decision.chosen, now_us)
 
 
 # --- what a chain carries ---------------------------------------------------------------------------------------------
@@ -65,7 +66,7 @@ def test_what_no_record_reaches_costs_nothing_and_need_not_be_known() -> None:
 
 def test_a_queue_above_L_up_switches_and_the_decision_tells_all() -> None:
     (found,) = Switcher().decide(7 * S, [unit(op("parse", 0, 74_000, 900_000), queue_records=5_000)])
-    assert (found.unit, found.operations, found.first, found.last) == (0, ("parse",), 0, 0)
+    assert (found.unit, found.operations, found.chosen.first, found.chosen.last) == (0, ("parse",), 0, 0)
     assert (found.to, found.at_us) == (Form.BATCH, 7 * S)
     assert found.inputs == {
         "V": 300_000.0,
@@ -109,7 +110,7 @@ def test_the_range_is_that_of_figure_7() -> None:
     ]
     (found,) = Switcher().decide(0, [unit(*chain, arrival_eps=12_000)])
     assert found.operations == ("two", "three", "four")
-    assert (found.first, found.last) == (1, 3)
+    assert (found.chosen.first, found.chosen.last) == (1, 3)
     # The law's terms are those at the switch point: eight records for each that enters the unit.
     assert found.inputs["V"] == 96_000
     assert found.inputs["L"] == 8e6
@@ -118,10 +119,10 @@ def test_the_range_is_that_of_figure_7() -> None:
 def test_a_source_that_can_change_begins_the_range() -> None:
     chain = [op("events", -1, 2e6, 2e6), op("parse", 0), op("keep", 1, selectivity=0.3), op("write", 2, 1e8, 1e8)]
     (found,) = Switcher().decide(0, [unit(*chain)])
-    assert (found.operations, found.first, found.last) == (("events", "parse", "keep"), -1, 1)
+    assert (found.operations, found.chosen.first, found.chosen.last) == (("events", "parse", "keep"), -1, 1)
     fixed = replace(chain[0], switchable=False)
     (found,) = Switcher().decide(0, [unit(fixed, *chain[1:])])
-    assert (found.operations, found.first, found.last) == (("parse", "keep"), 0, 1)
+    assert (found.operations, found.chosen.first, found.chosen.last) == (("parse", "keep"), 0, 1)
 
 
 def test_the_range_ends_before_what_cannot_change() -> None:
@@ -148,7 +149,7 @@ def test_a_range_that_raises_nothing_is_not_switched_and_that_is_said_once() -> 
 def test_behind_a_range_that_raises_nothing_the_next_one_is_found() -> None:
     chain = [op("events", -1, 2e6, 2e6), op("fixed", 0, 1e6, None, switchable=False), op("model", 1, 5_000, 100_000)]
     (found,) = Switcher().decide(0, [unit(*chain)])
-    assert (found.operations, found.first, found.last) == (("model",), 1, 1)
+    assert (found.operations, found.chosen.first, found.chosen.last) == (("model",), 1, 1)
 
 
 def test_unknown_rates_switch_nothing() -> None:
@@ -180,7 +181,7 @@ def test_units_are_decided_each_for_itself() -> None:
 
 def in_batch_form(first: int = 0, last: int = 0, **options: int) -> Switcher:
     switcher = Switcher(**options)  # type: ignore[arg-type]
-    switcher.switched(0, first, last, 0)
+    switcher.switched(0, Range(first, last), 0)
     return switcher
 
 
@@ -190,12 +191,12 @@ def test_a_backlog_that_grows_twice_widens_the_range_forwards_then_backwards() -
     looks = [switcher.decide(t * TICK_US, [unit(*chain, queue_records=q)]) for t, q in enumerate([50e3, 60e3, 60e3])]
     assert looks == [[], [], []]
     (found,) = switcher.decide(3 * TICK_US, [unit(*chain, queue_records=70e3)])
-    assert (found.operations, found.first, found.last, found.to) == (("c",), 1, 2, Form.BATCH)
+    assert (found.operations, found.chosen.first, found.chosen.last, found.to) == (("c",), 1, 2, Form.BATCH)
     do(switcher, found, 4 * TICK_US)
     looks = [switcher.decide((5 + t) * TICK_US, [unit(*chain, queue_records=q)]) for t, q in enumerate([80e3, 90e3])]
     assert looks == [[], []]
     (found,) = switcher.decide(7 * TICK_US, [unit(*chain, queue_records=100e3)])
-    assert (found.operations, found.first, found.last) == (("a",), 0, 2)
+    assert (found.operations, found.chosen.first, found.chosen.last) == (("a",), 0, 2)
 
 
 def test_a_micro_batch_that_is_being_collected_is_no_backlog() -> None:
@@ -215,7 +216,7 @@ def test_the_way_back_needs_a_while_of_calm() -> None:
     assert switcher.decide(10 * S, [calm()]) == []
     assert switcher.decide(10 * S + 400_000, [calm()]) == []
     (found,) = switcher.decide(10 * S + 500_000, [calm()])
-    assert (found.operations, found.first, found.last, found.to) == (("parse",), 0, -1, Form.RECORD)
+    assert (found.operations, found.chosen.first, found.chosen.last, found.to) == (("parse",), 0, -1, Form.RECORD)
     assert "20,000/s arrive" in found.reason
 
 
@@ -284,8 +285,8 @@ def test_a_failed_switch_is_tried_again_later_and_later() -> None:
             switcher.failed(0, now)
     assert tries == [0, 1, 3, 7, 15]
     assert "next try is in 16 s" in switcher.notes[-1]
-    switcher.switched(0, 0, 0, now)
-    switcher.switched(0, 0, -1, now)
+    switcher.switched(0, Range(0, 0), now)
+    switcher.switched(0, Range(0, -1), now)
     assert len(switcher.decide(now, [unit(op("a", 0))])) == 1
 
 
@@ -299,9 +300,9 @@ def test_what_has_been_decided_is_not_decided_again_until_it_is_done() -> None:
 def stay_s(switcher: Switcher, up_s: float) -> float:
     """Go up, and count how long the way back takes although it is calm."""
     up_us = int(up_s * S)
-    switcher.switched(0, 0, 0, up_us)
+    switcher.switched(0, Range(0, 0), up_us)
     back_us = next(t for t in range(up_us, up_us + 100 * S, TICK_US) if switcher.decide(t, [calm()]))
-    switcher.switched(0, 0, -1, back_us)
+    switcher.switched(0, Range(0, -1), back_us)
     return (back_us - up_us) / S
 
 
@@ -338,7 +339,7 @@ def test_pinned_to_batch_form_goes_there_at_once_and_stays() -> None:
     switcher = Switcher()
     chain = [op("a", 0), op("b", 1, None, None, pinned=Form.BATCH), op("c", 2)]
     (found,) = switcher.decide(0, [unit(*chain, queue_records=0, arrival_eps=0)])
-    assert (found.operations, found.first, found.last, found.to) == (("b",), 1, 1, Form.BATCH)
+    assert (found.operations, found.chosen.first, found.chosen.last, found.to) == (("b",), 1, 1, Form.BATCH)
     do(switcher, found, 1)
     quiet = unit(op("a", 0), op("b", 1, pinned=Form.BATCH), op("c", 2), queue_records=0, arrival_eps=10)
     assert not any(switcher.decide(t * TICK_US, [quiet]) for t in range(100))
@@ -350,7 +351,7 @@ def test_what_joined_a_pinned_range_goes_back_without_it() -> None:
     found = [
         d for t in range(40) for d in switcher.decide(t * TICK_US, [unit(*chain, queue_records=0, arrival_eps=10)])
     ]
-    assert [(d.operations, d.first, d.last, d.to) for d in found] == [(("a", "c"), 1, 1, Form.RECORD)]
+    assert [(d.operations, d.chosen.first, d.chosen.last, d.to) for d in found] == [(("a", "c"), 1, 1, Form.RECORD)]
 
 
 def test_pinned_to_record_form_is_never_switched_and_leaves_a_range_at_once() -> None:

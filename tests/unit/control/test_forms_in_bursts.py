@@ -13,6 +13,7 @@ from test_forms import TICK_US, S
 
 from penstock.control.forms import OpMeasure, Switcher, UnitMeasure
 from penstock.operators import Form
+from penstock.pipeline.ranges import NONE, Range
 
 STEP_US = 5_000
 PREPARE_US = 100_000
@@ -52,7 +53,7 @@ class Fluid:
                 cut_us = now_us + self.interval_us
                 self.switches.append((now_us / S, self.form))
                 assert self.switcher is not None
-                self.switcher.switched(0, *((0, 0) if self.form is Form.BATCH else (0, -1)), now_us)
+                self.switcher.switched(0, Range(0, 0) if self.form is Form.BATCH else NONE, now_us)
             if now_us and now_us % TICK_US == 0 and self.switcher is not None:
                 decisions = self.switcher.decide(now_us, [self.measure(waiting, arrived * S / TICK_US)])
                 arrived = 0.0

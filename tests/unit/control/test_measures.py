@@ -14,6 +14,7 @@ from penstock.control.monitor import OperationFigures
 from penstock.operators import Form
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
+from penstock.pipeline.ranges import Range
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 from penstock.protocol.pulses import UnitPulse
@@ -252,7 +253,7 @@ def play(
         pulse(measures, at_us, *[(arrived, waiting, int(blocked * tenth * S / 10))] * 2)
         for wanted in switcher.decide(at_us, measures.units(2, 50_000, at_us)):
             found.append(wanted.to.value)
-            switcher.switched(wanted.unit, wanted.first, wanted.last, at_us)
+            switcher.switched(wanted.unit, wanted.chosen, at_us)
     return found
 
 
@@ -271,13 +272,13 @@ def test_the_same_backlog_without_back_pressure_is_a_reason() -> None:
 @pytest.mark.parametrize("arrive_eps", [20_000, 300_000])
 def test_a_unit_in_batch_form_that_is_held_up_comes_back(arrive_eps: float) -> None:
     switcher = Switcher()
-    switcher.switched(0, -1, 1, S)
+    switcher.switched(0, Range(-1, 1), S)
     assert play(calibrated(), switcher, arrive_eps, 15_000, 0.99, 60) == ["record"]
 
 
 def test_a_unit_that_could_not_carry_in_record_form_what_gets_through_stays_in_batch_form() -> None:
     switcher = Switcher()
-    switcher.switched(0, -1, 1, S)
+    switcher.switched(0, Range(-1, 1), S)
     assert play(calibrated(), switcher, 300_000, 200_000, 0.5, 60) == []
 
 

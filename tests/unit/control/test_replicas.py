@@ -8,11 +8,12 @@ import pytest
 
 import penstock as ps
 from penstock.control.groups import Submit, TellSlot
-from penstock.control.replicas import FAILURES_MAX, KNOWN_US, RETRY_US_MIN, Range, Replication, bounds
+from penstock.control.replicas import FAILURES_MAX, KNOWN_US, RETRY_US_MIN, Replication, bounds
 from penstock.control.switches import Switches
 from penstock.errors import InvalidOption
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
+from penstock.pipeline.ranges import Range
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 from penstock.protocol.pulses import ReplicaPulse, UnitPulse
@@ -63,7 +64,7 @@ class Play:
     def orders(self, after_us: int = 0) -> list[tuple[int, int, list[int]]]:
         """The switches that are sent now; both instances follow at once."""
         self.now_us += after_us
-        self.of.order(0.0, self.now_us)
+        self.of.begin(0.0, self.now_us)
         orders, _ = self.switches.tick(False, 50_000, self.now_us)
         for order in orders:
             for instance in range(self.plan.units[order.unit].instances):
@@ -72,7 +73,7 @@ class Play:
                     instance=instance, pause_us=0, carried_records=0,
                 )  # fmt: skip
                 self.switches.on_changed(done, self.now_us)
-        return [(order.first, order.last, order.replicas) for order in orders]
+        return [(order.range.first, order.range.last, list(order.replicas)) for order in orders]
 
 
 def test_the_pool_is_as_large_as_it_is_given_or_as_operations_may_use() -> None:
@@ -160,7 +161,7 @@ def test_ranges_share_the_pool_as_little_as_they_can() -> None:
     play.up(0, 1, 2, 3)
     play.orders()
     assert play.orders() == []
-    used = [play.switches.replicas(unit.id)[2] for unit in play.plan.units if bounds(unit)]
+    used = [play.switches.replicas(unit.id)[1] for unit in play.plan.units if bounds(unit)]
     assert sorted(number for numbers in used for number in numbers) == [0, 1, 2, 3]
 
 
@@ -211,7 +212,7 @@ def test_a_range_in_slots_goes_to_its_replicas_on_the_way_back() -> None:
     play = Play(plan_of(2))
     play.of.tick(SILENCE_US, T0)
     play.up(0, 1)
-    play.switches.order(play.plan.units[0], -1, 1, "a burst", {}, 0.0, T0)
+    play.switches.begin(play.plan.units[0], Range(-1, 1), "a burst", {}, 0.0, T0)
     play.switches.tick(True, 50_000, T0)
     for instance in (0, 1):
         done = m.Changed(
@@ -219,8 +220,8 @@ def test_a_range_in_slots_goes_to_its_replicas_on_the_way_back() -> None:
         )
         play.switches.on_changed(done, T0)
     assert play.orders() == [], "batch form is left alone"
-    assert play.of.instead_of_here(0, play.now_us) == (1, 1, (0, 1))
-    assert not Play(plan_of(2)).of.instead_of_here(0, T0)[2]
+    assert play.of.instead_of_here(0, play.now_us) == (Range(1, 1), (0, 1))
+    assert not Play(plan_of(2)).of.instead_of_here(0, T0)[1]
 
 
 def test_what_replicas_report_is_put_together() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.control.adaptation import CONTROL_US, ControlLoop, View
+from penstock.control.adaptation import CONTROL_US, ControlLoop, JobView
 from penstock.control.elastic import MOMENTS_MAX
 from penstock.control.events import Send
 from penstock.control.laws.replicas import INPUT, Operator
@@ -17,6 +17,7 @@ from penstock.control.replicating import HERE, RangeMeasure, Replicator, WantedR
 from penstock.errors import InvalidOption
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
+from penstock.pipeline.ranges import Range
 from penstock.protocol import messages as m
 from penstock.protocol.pulses import ReplicaPulse, UnitPulse
 
@@ -130,7 +131,7 @@ class Play:
             self.queue_max = max(self.queue_max, self.arrived - self.done)
             self._tell()
             figures = self._figures(rate) if self.now_us % (5 * CONTROL_US) == 0 else None
-            view = View(True, False, self._peers, 100 * S, 100 * S)
+            view = JobView(True, False, self._peers, 100 * S, 100 * S)
             for command in self.loop.tick(view, figures, self.now_us):
                 if isinstance(command, Send) and isinstance(command.message, m.Switch):
                     self._switch(command.message)
@@ -160,7 +161,7 @@ class Play:
         return [figures("in", 1.0), figures("slow", self.execution_us), figures("out", 1.0)]
 
     def _switch(self, order: m.Switch) -> None:
-        self.active = order.replicas
+        self.active = list(order.replicas)
         self.away = self.away if order.replicas else 0.0
         self.orders.append(order.replicas)
         switched = m.Changed(
@@ -264,7 +265,7 @@ def test_a_range_in_batch_form_gets_no_replicas_and_comes_back_to_them() -> None
     play = Play()
     play.run(3, 20)
     loop, unit_of = play.loop, play.plan.units[0]
-    loop._switches.order(unit_of, 0, 0, "a burst", {}, 0.0, play.now_us)
+    loop._switches.begin(unit_of, Range(0, 0), "a burst", {}, 0.0, play.now_us)
     (order,) = loop._switches.tick(True, 50_000, play.now_us)[0]
     play._switch(order)
     play.run(1.5, 150)

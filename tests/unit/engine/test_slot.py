@@ -7,12 +7,13 @@ from typing import Any
 import penstock as ps
 from penstock.dataset import pack
 from penstock.engine.event_time import Origin
-from penstock.engine.line import Item, Line, Range
+from penstock.engine.line import Item, Line
 from penstock.engine.slot import LEAVE_US, READY_US, Identity, SlotMachine, State
 from penstock.engine.ways.pool import LOST_US, SlotPool, Work
 from penstock.engine.ways.slots import Slots
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
+from penstock.pipeline.ranges import Range
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 from penstock.protocol.link import Header, decode_header

@@ -6,14 +6,15 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from penstock.engine.inputs.base import BLOCK_RECORDS_MAX
-from penstock.engine.line import Item, Range
+from penstock.engine.line import Item
+from penstock.pipeline.ranges import Range
 
 if TYPE_CHECKING:
     from penstock.engine.inputs import Input, Taken
-    from penstock.engine.line import Result
+    from penstock.engine.line import ItemResult
     from penstock.engine.passed import Passed
-    from penstock.engine.switch import Switch
     from penstock.engine.ways.pool import Known
+    from penstock.protocol.messages import Switch
     from penstock.protocol.pulses import ReplicaPulse
 
 
@@ -115,7 +116,7 @@ class Way(ABC):
         """Who of those that the pool knows gets an item that was submitted there; None: it has to wait."""
         raise NotImplementedError(f"{type(self).__name__} sends nothing away")
 
-    def on_result(self, item: Item, result: Result, number: int = 0) -> None:
+    def on_result(self, item: Item, result: ItemResult, number: int = 0) -> None:
         """Whoever had the item has computed it."""
         raise NotImplementedError(f"{type(self).__name__} sends nothing away")
 

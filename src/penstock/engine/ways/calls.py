@@ -46,7 +46,7 @@ from penstock.dataset import Bell
 from penstock.engine.chain import Chain
 from penstock.engine.event_time import Origin
 from penstock.engine.inputs.base import Taken
-from penstock.engine.line import Item, Line, Range
+from penstock.engine.line import Item, Line
 from penstock.engine.passed import Passed
 from penstock.engine.ways.base import Way
 from penstock.engine.ways.callee import KINDS_PER_UNIT, Call, Callee, One, Portion, as_error
@@ -56,6 +56,7 @@ from penstock.metrics.times import sooner
 from penstock.operators import DEAD_LETTERS, MapAsync
 from penstock.operators.alternatives import AlternativesOperator
 from penstock.pipeline.plan import UnitSpec
+from penstock.pipeline.ranges import Range
 from penstock.types import Record, attribute
 
 if TYPE_CHECKING:
@@ -84,8 +85,7 @@ class Calls(Way):
     def __init__(
         self, spec: UnitSpec, chain: Chain, times: Times, line: Line, desk: Desk, bell: Bell, leave: Leave
     ) -> None:
-        self.range = Range(0, 0)
-        self.until = 0
+        self.range, self.until = Range(0, 0), 0
         self._schema = spec.schema
         self._times = times
         self._leave = leave

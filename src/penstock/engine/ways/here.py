@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.engine.line import Range
 from penstock.engine.ways.base import Way
+from penstock.pipeline.ranges import Range
 
 if TYPE_CHECKING:
     from penstock.engine.inputs import Taken

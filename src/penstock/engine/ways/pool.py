@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.engine.inspect import SlotView
-from penstock.engine.line import Item, Range, Result
+from penstock.engine.line import Item, ItemResult
 from penstock.errors import rebuilt
+from penstock.pipeline.ranges import Range
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 
@@ -210,7 +211,7 @@ class SlotPool:
             case s.Done(incarnation=incarnation, item=item, attempt=attempt):
                 work = self.take(incarnation, item, attempt)
                 if work is not None:
-                    work.way.on_result(work.item, Result(message, payloads), work.number)
+                    work.way.on_result(work.item, ItemResult(message, payloads), work.number)
             case s.NotDone(incarnation=incarnation, item=item, attempt=attempt):
                 if self.take(incarnation, item, attempt) is not None:
                     raise rebuilt(message.code, message.what, message.operation, message.hint, message.user_traceback)

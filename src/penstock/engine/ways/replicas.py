@@ -15,7 +15,7 @@ any       none of the active ones is there            items wait; when another w
                                                       back and the unit runs them
 ========  ==========================================  =============================================================
 
-So a change of the degree is no hand-over: neither what is queued nor what is in line is touched.
+So a change of the degree takes nothing over: neither what is queued nor what is in line is touched.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from penstock.engine.event_time import Origin
 from penstock.engine.figures import count_away
 from penstock.engine.inputs.base import Taken
-from penstock.engine.line import Item, Result, Sides
+from penstock.engine.line import Item, ItemResult, Sides
 from penstock.engine.passed import Passed
 from penstock.engine.sections import pack_rows, rows_opener
 from penstock.engine.ways.base import Way
@@ -39,9 +39,9 @@ from penstock.protocol.pulses import ReplicaPulse
 from penstock.types import Record
 
 if TYPE_CHECKING:
-    from penstock.engine.switch import Switch
     from penstock.engine.unit import Unit
     from penstock.engine.ways.here import Leave
+    from penstock.protocol.messages import Switch
 
 ITEM_WORK_US = 5_000
 """An item is about this much work at the most, so that results keep coming and a change takes effect soon."""
@@ -186,7 +186,7 @@ class Replicas(Way):
 
     # --- results ------------------------------------------------------------------------------------------------------
 
-    def on_result(self, item: Item, result: Result, number: int = 0) -> None:
+    def on_result(self, item: Item, result: ItemResult, number: int = 0) -> None:
         done = result.done
         at = len(done.carried)
         rows: list[Record] = []

@@ -10,10 +10,11 @@ from penstock.dataset import Block, Scale, join_columns, pack
 from penstock.dataset.sizes import BLOCK_BYTES
 from penstock.engine.event_time import Origin
 from penstock.engine.inputs.readers import Readers
-from penstock.engine.line import Item, Line, Range, Result, Sides
+from penstock.engine.line import Item, ItemResult, Line, Sides
 from penstock.engine.ways.base import Way
 from penstock.engine.ways.pool import Known, SlotPool, Work
 from penstock.metrics.times import later
+from penstock.pipeline.ranges import Range
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 from penstock.types import Schema
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from penstock.engine.inputs import Input, Stretch, Taken
     from penstock.engine.lineage import Place
     from penstock.engine.passed import Passed
-    from penstock.engine.switch import Switch
     from penstock.engine.unit import Unit
+    from penstock.protocol.messages import Switch
 
 ITEM_RECORDS_MAX = 65_536
 _FIRST_ITEM_RECORDS = 2_048
@@ -303,7 +304,7 @@ class Slots(Way):
         free = [each for each in self._pool.used() if each.has_room_for(self)]
         return min(free, key=lambda each: (len(each.work), each.ready.slot)) if free else None
 
-    def on_result(self, item: Item, result: Result, number: int = 0) -> None:
+    def on_result(self, item: Item, result: ItemResult, number: int = 0) -> None:
         """A slot has computed an item: learn how many records are about the work, and the weight, of one."""
         del number
         item.result = result

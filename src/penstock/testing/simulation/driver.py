@@ -20,11 +20,11 @@ from penstock.control.events import (
     Withdraw,
 )
 from penstock.control.groups import Submit
-from penstock.control.replicas import Range
 from penstock.control.resume import anchors, match, moved
 from penstock.control.scheduler import Phase, Resumption
 from penstock.errors import PenstockError
 from penstock.operators import Form
+from penstock.pipeline.ranges import Range
 from penstock.protocol import messages as m
 from penstock.protocol.link import Kind
 from penstock.testing.simulation.draws import Degree, Pin, Regroup

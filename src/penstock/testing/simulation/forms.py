@@ -70,7 +70,6 @@ def _other_alternative(unit: UnitView, wanted: Mapping[str, WantedAlternative]) 
 def _is_astray(unit: UnitView, wanted: FormView) -> bool:
     if unit.finished or unit.is_to_switch or unit.is_careful:
         return False
-    present = (unit.range.first, unit.range.last) if unit.range else None
     if unit.range and unit.replicas != wanted.replicas:
         return True
-    return ((wanted.first, wanted.last) if wanted.first <= wanted.last else None) != present
+    return (wanted.range or None) != (unit.range or None)

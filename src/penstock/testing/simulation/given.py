@@ -143,10 +143,10 @@ def scenario_of(
     if switching and any(len(unit.movable) for unit in plan.units):
         scenario = replace(scenario, pins=draw_pins(random, length_us, often=False))
     if exchanges:
-        found: list[Wanted] = []
+        wishes = []
         for node in made:
             if isinstance(node.body, Alternatives):
                 drawn = draw_exchanges(random, length_us, node.body.names)
-                found += [replace(each, operation=node.name) for each in drawn]
-        scenario = replace(scenario, exchanges=found)
+                wishes += [replace(each, operation=node.name) for each in drawn]
+        scenario = replace(scenario, exchanges=wishes)
     return scenario

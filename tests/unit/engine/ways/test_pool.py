@@ -7,9 +7,10 @@ from collections import deque
 import pytest
 
 from penstock.engine.event_time import Origin
-from penstock.engine.line import Item, Line, Range
+from penstock.engine.line import Item, Line
 from penstock.engine.ways.pool import DEPTH, LOST_US, MISSED_US, SlotPool, Work
 from penstock.engine.ways.slots import Slots
+from penstock.pipeline.ranges import Range
 from penstock.protocol import slots as s
 from penstock.types import Schema
 

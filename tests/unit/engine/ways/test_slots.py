@@ -11,7 +11,7 @@ from penstock.dataset import Block
 from penstock.dataset.sizes import BLOCK_BYTES
 from penstock.engine.event_time import Origin
 from penstock.engine.inputs import Stretch, Taken
-from penstock.engine.line import Item, Line, Range, Result
+from penstock.engine.line import Item, ItemResult, Line
 from penstock.engine.lineage import Place
 from penstock.engine.passed import Passed
 from penstock.engine.ways.pool import SlotPool
@@ -23,6 +23,7 @@ from penstock.engine.ways.slots import (
     WHOLE_INTERVAL_US,
     Slots,
 )
+from penstock.pipeline.ranges import Range
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 from penstock.types import Schema
@@ -135,9 +136,9 @@ def test_no_more_is_cut_while_what_is_in_line_is_heavy() -> None:
     assert way.room == 2
     way.flush(0)
     (item,) = line.items
-    way.on_result(item, Result(done(item.number), [bytes(40_000), bytes(23_999)]))
+    way.on_result(item, ItemResult(done(item.number), [bytes(40_000), bytes(23_999)]))
     assert way.room == 1
-    way.on_result(item, Result(done(item.number), [bytes(40_000), bytes(24_000)]))
+    way.on_result(item, ItemResult(done(item.number), [bytes(40_000), bytes(24_000)]))
     assert way.room == 0
     line.pop()
     assert way.room == 1
@@ -252,7 +253,7 @@ def test_room_is_what_slots_take_and_the_line_holds() -> None:
     play.way.take_stretch(Stretch(Place(0, [Run(5, 5)]), 0), Origin(0, 0), 0)
     assert play.way.room == 0
     for item in play.items:
-        item.result = Result(done(item.number), ())
+        item.result = ItemResult(done(item.number), ())
     assert play.way.room <= 0, "results that wait for their turn count"
 
 
