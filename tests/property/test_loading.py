@@ -186,7 +186,22 @@ def test_key_groups_that_go_to_another_instance_work_on_as_where_they_were(
         stay.mark()
     old_log, new_log = stay.logs
     shift = Shift(unit=0, old=0, new=1, groups=[key_group(key) for key in moved], epoch=0)
-    lent = [UnitSnapshot(0, 0, False, 0, [], [], {}, [], {}, each, []) for each in old_log]
+    lent = [
+        UnitSnapshot(
+            epoch=0,
+            depth=0,
+            finished=False,
+            next_id=0,
+            inputs=[],
+            written=[],
+            positions={},
+            operations=[],
+            sinks={},
+            state=each,
+            lanes=[],
+        )
+        for each in old_log
+    ]
     made: list[Ahead] = [Regrouped(spec, shift.groups, None), Regrouped(spec, shift.groups, lent)]
     rests = [old_log, new_log]
     ahead = Loaded(spec, 1, shift)

@@ -207,12 +207,12 @@ def with_a_slice(
     counters = chain.counters()
     for index, figures in enumerate(outcome.stages, start=first):
         counters[index] = OpCounters(
-            counters[index].name,
-            figures.records_in,
-            figures.records_out,
-            figures.skipped,
-            figures.retried,
-            figures.dead_letters,
+            name=counters[index].name,
+            records_in=figures.records_in,
+            records_out=figures.records_out,
+            skipped=figures.skipped,
+            retried=figures.retried,
+            dead_letters=figures.dead_letters,
         )
     return _seen(chain, outputs, counters)
 
@@ -305,7 +305,7 @@ def test_event_time_is_that_of_all_pieces() -> None:
     run = work.run(schema.to_batch([schema.record_type("a", n) for n in times]), DUE_US, Place(0, [Run(0, len(times))]))
     assert next(run) is None, "more than one piece"
     outcome = _last(run)
-    assert outcome.times == TimesRead(PIECE_RECORDS_FIRST, 1_000_000, False)
+    assert outcome.times == TimesRead(newest_us=PIECE_RECORDS_FIRST, late_at_us=1_000_000, straggles=False)
     assert [each.records_in for each in outcome.stages] == [len(times)]
 
 
@@ -353,7 +353,7 @@ def with_a_section(
     passed, came = Passed([]), Passed([])
     passed.add(chain.push(rows, DUE_US, 0, first, place))
     entered, passed.rows = passed.rows, []
-    counted = [OpCounters(op.name, 0, 0, 0, 0, 0) for op in unit.ops[first : last + 1]]
+    counted = [OpCounters(name=op.name) for op in unit.ops[first : last + 1]]
     for skip in range(0, len(entered), each):
         outcome = _last(work.run(work.open(pack_rows(entered[skip : skip + each])), DUE_US, place, skip))
         after = rows_opener(unit.schema_at(last + 1))

@@ -345,12 +345,12 @@ class Chain:
         """Counters of every operation."""
         return [
             OpCounters(
-                stage.stats.name,
-                stage.stats.records_in,
-                stage.stats.records_out,
-                stage.counts.skipped,
-                stage.counts.retried,
-                stage.counts.dead_letters,
+                name=stage.stats.name,
+                records_in=stage.stats.records_in,
+                records_out=stage.stats.records_out,
+                skipped=stage.counts.skipped,
+                retried=stage.counts.retried,
+                dead_letters=stage.counts.dead_letters,
             )
             for stage in self.stages
         ]

@@ -254,7 +254,13 @@ class EdgeInput(ABC):
     def state(self) -> InputState:
         """Where this input stands."""
         idle = sorted(self.idle_lanes)
-        return InputState(self._next_id, self.event_time_us, idle, self.ended, self.records_read)
+        return InputState(
+            next_id=self._next_id,
+            event_time_us=self.event_time_us,
+            idle_lanes=idle,
+            ended=self.ended,
+            records_read=self.records_read,
+        )
 
     def audit(self, block: Block) -> None:
         """Count what is read here, independently of what the log or the channel believes."""

@@ -147,7 +147,7 @@ class Reading:
         late_at = self._late_at_all(times)
         reached = np.maximum.accumulate(times)
         straggles = bool((late_at[1:] <= reached[:-1]).any())
-        return TimesRead(int(reached[-1]), int(late_at.min()), straggles)
+        return TimesRead(newest_us=int(reached[-1]), late_at_us=int(late_at.min()), straggles=straggles)
 
     def _first_late_at(self, time_us: int) -> int:
         late_at: int = min(reader.late_at(time_us) for reader in self._readers)
@@ -265,7 +265,7 @@ class Lanes:
 
     def state(self) -> list[LaneState]:
         """Where the lanes stand, at a marker that leaves the unit."""
-        return [LaneState(*each, lane.left_us) for each, lane in self._lanes.items()]
+        return [LaneState(input=each[0], lane=each[1], newest_us=lane.left_us) for each, lane in self._lanes.items()]
 
     def restore(self, states: Iterable[LaneState], idle: Collection[LaneId]) -> list[Origin]:
         """Go on from a snapshot; return what is to be told of the lanes that are ``idle``."""

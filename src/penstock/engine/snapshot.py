@@ -29,7 +29,7 @@ class Persist:
     """To be called before, in any thread: what sinks have prepared and is not yet where it survives."""
 
 
-class InputState(msgspec.Struct, array_like=True):
+class InputState(msgspec.Struct, array_like=True, kw_only=True):
     """Where an input stands."""
 
     next_id: int
@@ -39,7 +39,7 @@ class InputState(msgspec.Struct, array_like=True):
     records_read: int
 
 
-class LaneState(msgspec.Struct, array_like=True):
+class LaneState(msgspec.Struct, array_like=True, kw_only=True):
     """Where a lane stands, in a snapshot."""
 
     input: int
@@ -47,15 +47,15 @@ class LaneState(msgspec.Struct, array_like=True):
     newest_us: int | None
 
 
-class OpCounters(msgspec.Struct, array_like=True):
+class OpCounters(msgspec.Struct, array_like=True, kw_only=True):
     """Counters of one operation, so that a report counts a record that was replayed once."""
 
     name: str
-    records_in: int
-    records_out: int
-    skipped: int
-    retried: int
-    dead_letters: int
+    records_in: int = 0
+    records_out: int = 0
+    skipped: int = 0
+    retried: int = 0
+    dead_letters: int = 0
     timed_out: int = 0
     over_bound: int = 0
 
@@ -86,12 +86,22 @@ class Capture:
         """The snapshot, with what the instance is when the marker leaves it."""
         counted = self.operations[: self.before] + operations[self.before :]
         return UnitSnapshot(
-            epoch, self.depth, finished, next_id, self.inputs, written, self.positions, counted, sinks, self.state,
-            lanes, alternatives,
-        )  # fmt: skip
+            epoch=epoch,
+            depth=self.depth,
+            finished=finished,
+            next_id=next_id,
+            inputs=self.inputs,
+            written=written,
+            positions=self.positions,
+            operations=counted,
+            sinks=sinks,
+            state=self.state,
+            lanes=lanes,
+            alternatives=alternatives,
+        )
 
 
-class UnitSnapshot(msgspec.Struct, array_like=True):
+class UnitSnapshot(msgspec.Struct, array_like=True, kw_only=True):
     """An instance at the marker of ``epoch``."""
 
     epoch: int

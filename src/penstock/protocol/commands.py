@@ -40,7 +40,7 @@ class ScaleJob(msgspec.Struct, tag="scale", frozen=True, forbid_unknown_fields=T
 Command = UseAlternative | SwitchForm | StopJob | ScaleJob
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The job's answer: what it does now, or why it does not."""
 
     done: str = ""

@@ -74,7 +74,7 @@ class Side(msgspec.Struct, array_like=True, kw_only=True):
     count: int
 
 
-class TimesRead(msgspec.Struct, array_like=True):
+class TimesRead(msgspec.Struct, array_like=True, kw_only=True):
     """What the times of a micro-batch are, as the lane that it belongs to needs to know.
 
     Attributes

@@ -205,7 +205,7 @@ def empty_snapshot(
     unit: UnitSpec, *, state: StateSnapshot | None = None, positions: dict[int, Any] | None = None, records: int = 0
 ) -> UnitSnapshot:
     """An instance at a marker behind which nothing is under way."""
-    source = [OpCounters(unit.name, records, records, 0, 0, 0)] if unit.source is not None else []
+    source = [OpCounters(name=unit.name, records_in=records, records_out=records)] if unit.source is not None else []
     return UnitSnapshot(
         epoch=EPOCH,
         depth=0,
@@ -214,7 +214,10 @@ def empty_snapshot(
         inputs=[],
         written=[],
         positions=positions or {},
-        operations=[*source, *(OpCounters(op.name, 0, 0, 0, 0, 0) for op in unit.ops)],
+        operations=[
+            *source,
+            *(OpCounters(name=op.name) for op in unit.ops),
+        ],
         sinks={},
         state=state,
         lanes=[],

@@ -192,7 +192,9 @@ def test_a_restored_input_goes_on_where_it_stood() -> None:
     log = play.output.logs[0]
     log.read(READER)
     log.consume(READER, 0)
-    source = LocalInput(log, frozenset([0, 1]), 5, InputState(1, 30, [0], False, 1))
+    source = LocalInput(
+        log, frozenset([0, 1]), 5, InputState(next_id=1, event_time_us=30, idle_lanes=[0], ended=False, records_read=1)
+    )
     assert (source.event_time_us, source.is_idle, source.records_read) == (30, False, 1)
     source.hear(Origin(0, 1, 20, idle=True))
     assert (source.event_time_us, source.is_idle, source.state().idle_lanes) == (30, True, [0, 1])

@@ -330,9 +330,16 @@ class Readers(Input):
 
     def counters(self) -> list[OpCounters]:
         stats, dropped = self.stats, self.dropped
-        counted = OpCounters(stats.name, stats.records_in, stats.records_out, 0, 0, dropped.dead_letters)
-        counted.timed_out, counted.over_bound = dropped.timed_out, dropped.over_bound
-        return [counted]
+        return [
+            OpCounters(
+                name=stats.name,
+                records_in=stats.records_in,
+                records_out=stats.records_out,
+                dead_letters=dropped.dead_letters,
+                timed_out=dropped.timed_out,
+                over_bound=dropped.over_bound,
+            )
+        ]
 
     def figures(self, now_us: int) -> list[StatsMessage]:
         stats = self.stats

@@ -41,7 +41,7 @@ def dealt(spec: UnitSpec, chains: Sequence[Sequence[UnitSnapshot]]) -> list[Unit
             inputs=[],
             written=[],
             positions={p: at for p, at in positions.items() if p % spec.instances == instance},
-            operations=counted if not instance else [OpCounters(each.name, 0, 0, 0, 0, 0) for each in counted],
+            operations=counted if not instance else [OpCounters(name=each.name) for each in counted],
             sinks={},
             state=_state(spec, instance, chains) if spec.is_stateful else None,
             lanes=_lanes(spec, newest),
@@ -63,7 +63,7 @@ def _state(spec: UnitSpec, instance: int, chains: Sequence[Sequence[UnitSnapshot
 def _summed(counters: Iterable[Sequence[OpCounters]]) -> list[OpCounters]:
     summed: dict[str, OpCounters] = {}
     for each in (one for instance in counters for one in instance):
-        total = summed.setdefault(each.name, OpCounters(each.name, 0, 0, 0, 0, 0))
+        total = summed.setdefault(each.name, OpCounters(name=each.name))
         total.records_in += each.records_in
         total.records_out += each.records_out
         total.skipped += each.skipped
@@ -80,4 +80,4 @@ def _lanes(spec: UnitSpec, newest: Sequence[UnitSnapshot]) -> list[LaneState]:
     if spec.source is None or len(lanes) != spec.partitions:
         return []
     first = min(lane.lane for lane in lanes)
-    return [LaneState(lane.input, lane.lane - first + spec.lane, lane.newest_us) for lane in lanes]
+    return [LaneState(input=lane.input, lane=lane.lane - first + spec.lane, newest_us=lane.newest_us) for lane in lanes]
