@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.control.events import ReplicasWanted
 from penstock.pipeline.ranges import Range
 from waiting import kill_one
 
@@ -38,7 +39,7 @@ def test_replicas_are_killed_activated_and_deactivated_under_load(eventually: Ev
         (unit,) = (unit.id for unit in job.plan.units if unit.name == "in")
         for degree in (3, 2):
             epoch, victim = job.status().epoch, kill_one(lambda: job.status().replica_pids)
-            job._driver._machine.loop.replication.want(unit, Range(1, 1), degree, "by hand")
+            job._driver.post(ReplicasWanted(unit, Range(1, 1), degree, "by hand"))
             eventually(lambda victim=victim: victim not in job.status().replica_pids)
             eventually(lambda degree=degree: job.adaptation().replicas[0].degree == degree)
             if degree == 3:

@@ -38,9 +38,11 @@ from penstock.control.events import (
     GroupJobEnded,
     RecordCommit,
     Replace,
+    ReplicasWanted,
     Retire,
     ScaleRequested,
     Send,
+    ShiftWanted,
     StopRequested,
     Tick,
     Wish,
@@ -183,6 +185,10 @@ class DriverMachine:
                 self.loop.pin(operations, form)
             case AlternativePinned(operation=operation, alternative=alternative, by=by):
                 self.loop.pin_alternative(operation, alternative, by, now_us)
+            case ReplicasWanted():
+                self.loop.replication.want(event.unit, event.range, event.degree, event.reason)
+            case ShiftWanted():
+                self.scheduler.rescaling.shifting.want(event.unit, event.old, event.new, event.groups, event.reason)
             case CoresSeen(cores=cores):
                 self._schedule(event, now_us)
                 if self._cores is not None and cores < self._cores:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from penstock.errors import PenstockError
 from penstock.operators import Form
+from penstock.pipeline.ranges import Range
 from penstock.pipeline.routes import Shift
 from penstock.protocol import messages as m
 
@@ -112,8 +113,29 @@ class ScaleRequested:
     """Why the job itself wants it."""
 
 
-Wish = FormsPinned | AlternativePinned
-"""What a user wants of a running job, for the control loop."""
+@dataclass(frozen=True, slots=True)
+class ReplicasWanted:
+    """Somebody wants so many processes to compute a range of a unit's operations; 1: the worker itself."""
+
+    unit: int
+    range: Range
+    degree: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftWanted:
+    """Somebody wants key groups of a unit to go from one instance to another."""
+
+    unit: int
+    old: int
+    new: int
+    groups: tuple[int, ...]
+    reason: str
+
+
+Wish = FormsPinned | AlternativePinned | ReplicasWanted | ShiftWanted
+"""What is wanted of a running job, for the driver's machine alone."""
 
 Event = (
     FromWorker

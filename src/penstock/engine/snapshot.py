@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import msgspec
 
 from penstock.connectors.base import Position
 from penstock.engine.state import StateSnapshot
+from penstock.protocol import messages as m
 
 InstanceId = tuple[int, int]
 """Unit and index."""
@@ -27,6 +28,20 @@ class Persist:
     data: bytes
     uploads: tuple[Callable[[], None], ...] = ()
     """To be called before, in any thread: what sinks have prepared and is not yet where it survives."""
+
+    def stored(self, crc: int) -> m.Stored:
+        """The answer, once it is on disk."""
+        return m.Stored(
+            unit=self.unit, instance=self.instance, epoch=self.epoch, depth=self.depth, name=self.name, crc=crc
+        )
+
+
+def by_instance(snapshots: Iterable[tuple[m.Stored, bytes]]) -> dict[InstanceId, list[bytes]]:
+    """What was read back for `WorkerMachine.on_restored`: by instance, in the order that was asked for."""
+    found: dict[InstanceId, list[bytes]] = {}
+    for stored, data in snapshots:
+        found.setdefault((stored.unit, stored.instance), []).append(data)
+    return found
 
 
 class InputState(msgspec.Struct, array_like=True, kw_only=True):

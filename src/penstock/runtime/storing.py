@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from typing import NamedTuple, Protocol
 
 from penstock.connectors.store import OUTAGE_S
-from penstock.engine.snapshot import InstanceId, Persist
+from penstock.engine.snapshot import InstanceId, Persist, by_instance
 from penstock.errors import PenstockError
 from penstock.protocol import messages as m
 
@@ -74,14 +74,14 @@ class SnapshotWriter:
 
     def read(self, snapshots: Sequence[m.Stored]) -> None:
         """Have snapshots read back, all of them for one answer."""
-        found: list[bytes | None] = [None] * len(snapshots)
+        found = [b""] * len(snapshots)
         left, lock = [len(snapshots)], threading.Lock()
 
         def read_one(at: int) -> Restored | None:
             found[at] = self._store.read_snapshot(snapshots[at])
             with lock:
                 left[0] -= 1
-                return None if left[0] else _by_instance(snapshots, found)
+                return None if left[0] else by_instance(zip(snapshots, found, strict=True))
 
         if not snapshots:
             self._todo[0].put(dict)
@@ -118,14 +118,7 @@ class SnapshotWriter:
     def _write(self, persist: Persist) -> m.Stored:
         for upload in persist.uploads:
             upload()
-        return m.Stored(
-            unit=persist.unit,
-            instance=persist.instance,
-            epoch=persist.epoch,
-            depth=persist.depth,
-            name=persist.name,
-            crc=self._store.write_snapshot(persist.name, persist.data),
-        )
+        return persist.stored(self._store.write_snapshot(persist.name, persist.data))
 
     def _run(self, todo: SimpleQueue[_Work | None]) -> None:
         while (work := todo.get()) is not None:
@@ -149,11 +142,3 @@ class SnapshotWriter:
         if not any(thread.is_alive() for thread in self._threads):
             os.close(self._read_end)
             os.close(self._write_end)
-
-
-def _by_instance(snapshots: Sequence[m.Stored], found: Sequence[bytes | None]) -> Restored:
-    by_instance: Restored = {}
-    for stored, data in zip(snapshots, found, strict=True):
-        assert data is not None
-        by_instance.setdefault((stored.unit, stored.instance), []).append(data)
-    return by_instance

@@ -19,6 +19,7 @@ from penstock.control.events import (
     DrainRequested,
     RecordCommit,
     Replace,
+    ReplicasWanted,
     ScaleRequested,
 )
 from penstock.control.groups import Submit
@@ -26,7 +27,7 @@ from penstock.control.rescaling import MoveReport
 from penstock.control.scheduler import Resumption
 from penstock.engine.share import Share
 from penstock.engine.slot import Identity, SlotMachine
-from penstock.engine.snapshot import InstanceId, Persist
+from penstock.engine.snapshot import Persist, by_instance
 from penstock.engine.ways.desk import Begin, Cancel
 from penstock.engine.worker import Chore, Fetch, ReadBack, WorkerIdentity, WorkerMachine
 from penstock.errors import PenstockError
@@ -108,7 +109,7 @@ class Cluster:
 
     def want(self, unit: int, first: int, last: int, degree: int) -> None:
         """Have so many processes compute a range of a unit, as a law would."""
-        self._driver.loop.replication.want(unit, Range(first, last), degree, "wanted")
+        self._driver.handle(ReplicasWanted(unit, Range(first, last), degree, "wanted"), self.now_us)
         self._driver.tick(self.now_us)
         self._settle()
 
@@ -289,22 +290,11 @@ class Cluster:
                 for upload in chore.uploads:
                     upload()
                 self.disk[chore.name] = chore.data
-                machine.on_stored(
-                    m.Stored(
-                        unit=chore.unit,
-                        instance=chore.instance,
-                        epoch=chore.epoch,
-                        depth=chore.depth,
-                        name=chore.name,
-                        crc=crc32(chore.data),
-                    )
-                )
+                machine.on_stored(chore.stored(crc32(chore.data)))
             case Fetch(snapshot=stored):
                 machine.on_fetched(stored, self.disk.get(stored.name))
             case ReadBack(snapshots=snapshots):
-                found: dict[InstanceId, list[bytes]] = {}
-                for stored in snapshots:
-                    found.setdefault((stored.unit, stored.instance), []).append(self.disk[stored.name])
+                found = by_instance((stored, self.disk[stored.name]) for stored in snapshots)
                 machine.on_restored(found, None, self.now_us)
             case _:
                 pass

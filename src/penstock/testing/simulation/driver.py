@@ -16,6 +16,8 @@ from penstock.control.events import (
     HostEnded,
     RecordCommit,
     Replace,
+    ReplicasWanted,
+    ShiftWanted,
     Wish,
     Withdraw,
 )
@@ -251,7 +253,8 @@ class DriverProcess:
         old, new = (int(share * unit.instances) for share in (wanted.old, wanted.new))
         groups = shifting.owned(unit.id, old)
         step = max(1, round(1 / wanted.share))
-        shifting.want(unit.id, old, new, groups[::step], "drawn")
+        shift = ShiftWanted(unit.id, old, new, tuple(groups[::step]), "drawn")
+        self.machine.handle(shift, self._world.now_us)
 
     def want(self, degree: Degree) -> None:
         """Somebody wants another number of replicas."""
@@ -261,7 +264,8 @@ class DriverProcess:
         unit = units[int(degree.unit * len(units))]
         indexes = list(unit.replicable)
         first, last = (indexes[int(share * len(indexes))] for share in (degree.first, degree.last))
-        self.machine.loop.replication.want(unit.id, Range(first, last), degree.degree, "drawn")
+        replicas = ReplicasWanted(unit.id, Range(first, last), degree.degree, "drawn")
+        self.machine.handle(replicas, self._world.now_us)
         self._tick()
 
     def _on_register(self, message: m.Register) -> None:

@@ -9,7 +9,7 @@ from zlib import crc32
 from penstock.dataset import ChannelId
 from penstock.engine.inspect import WorkerView
 from penstock.engine.share import Share
-from penstock.engine.snapshot import InstanceId, Persist
+from penstock.engine.snapshot import Persist, by_instance
 from penstock.engine.ways.desk import Begin, Cancel
 from penstock.engine.worker import Chore, Fetch, ReadBack, WorkerIdentity, WorkerMachine
 from penstock.errors import OperationFailed
@@ -194,11 +194,8 @@ class Process:
         return bool(chores)
 
     def _read_back(self, chore: ReadBack, now_us: int) -> None:
-        found: dict[InstanceId, list[bytes]] = {}
         try:
-            for stored in chore.snapshots:
-                data = self._simulation.disk.read(stored)
-                found.setdefault((stored.unit, stored.instance), []).append(data)
+            found = by_instance((stored, self._simulation.disk.read(stored)) for stored in chore.snapshots)
         except Violation as error:
             if self._counts:
                 raise
@@ -217,14 +214,7 @@ class Process:
         self._world.after(self._world.between(10, self._simulation.scenario.write_us_max), f"{self.name} reads", read)
 
     def _store(self, persist: Persist) -> None:
-        stored = m.Stored(
-            unit=persist.unit,
-            instance=persist.instance,
-            epoch=persist.epoch,
-            depth=persist.depth,
-            name=persist.name,
-            crc=crc32(persist.data),
-        )
+        stored = persist.stored(crc32(persist.data))
 
         def done() -> None:
             for upload in persist.uploads:
