@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from penstock.connectors.base import Sink
-from penstock.errors import PenstockError, ProtocolError, SinkFailed
+from penstock.errors import PenstockError, ProtocolError, SinkFailed, naming
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.types import Schema
@@ -53,6 +53,12 @@ class Deliveries:
         except Exception as error:
             kind = self._sinks[message.sink][0].kind
             raise SinkFailed(sink=kind, cause=error, operation=message.sink) from error
+
+    def finish(self) -> None:
+        """The job has ended well: wait until the sinks' part of it here is done."""
+        for name, (sink, *_) in self._sinks.items():
+            with naming(name):
+                sink.finish()
 
     def _rows(self, message: m.Deliver) -> int:
         key, part = (message.sink, message.instance), (message.epoch, message.part)

@@ -13,7 +13,8 @@ any word of a slot     control loop
 Replace (a command)    the shell; the control loop, which makes place in the cluster
 CoresSeen              scheduler; the control loop, which makes place in the cluster where cores are lost
 Resume (a command)     the control loop, which tells rebuilt instances what form they have
-the end                slots are told to end; whoever comes later is told to stop
+the end                slots are told to end; the shell, which finishes sinks, if there was no error; whoever comes
+                       later is told to stop
 =====================  ==============================================================================================
 """
 
@@ -91,7 +92,12 @@ class Hand:
     message: m.Deliver | m.Delivered
 
 
-Chore = Connect | Disconnect | Hand | RecordCommit | Replace | Withdraw | Submit
+@dataclass(frozen=True, slots=True)
+class FinishSinks:
+    """The job has ended well: have the driver's part of every sink finish; what fails there fails the job."""
+
+
+Chore = Connect | Disconnect | Hand | FinishSinks | RecordCommit | Replace | Withdraw | Submit
 _SLOTS_LAST = 1 << 40
 _place = attrgetter("place")
 _UNNUMBERED = (m.Alive, s.StillThere)
@@ -119,11 +125,15 @@ class DriverMachine:
     ----------
     cores : int
         Processor cores that slots share with workers.
+    hasty : bool
+        Whether the first epochs begin sooner than the others, so that first results are seen soon.
     """
 
-    def __init__(self, plan: Plan, now_us: int, cores: int, resumption: Resumption | None = None) -> None:
+    def __init__(
+        self, plan: Plan, now_us: int, cores: int, resumption: Resumption | None = None, *, hasty: bool = False
+    ) -> None:
         plan = plan.placed()
-        self.scheduler = Scheduler(plan, now_us, resumption)
+        self.scheduler = Scheduler(plan, now_us, resumption, hasty=hasty)
         self.monitor = Monitor(plan, resumed=resumption is not None)
         self.loop = ControlLoop(plan, cores, resumption.alternatives if resumption is not None else None)
         self.staffing = Staffing(plan, cores, self.scheduler.rescaling.loads)
@@ -421,6 +431,8 @@ class DriverMachine:
     def _finish(self, error: PenstockError | None) -> None:
         self.ended = True
         self.error = self.error or error
+        if self.error is None:
+            self._chores.append(FinishSinks())
         for far in self._slots.values():
             self._tell(far, s.End(at_once=True))
 

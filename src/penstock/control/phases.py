@@ -10,6 +10,16 @@ from penstock.control.events import WantedAlternative
 from penstock.pipeline.routes import Shift
 from penstock.protocol import messages as m
 
+FIRST_EPOCH_US = 100_000
+"""Where first results are to be seen soon, the first epoch begins after so long, and the next after twice that,"""
+HASTY_EPOCH_US = 10_000_000
+"""if epochs are not longer than this: who wants long ones wants few commits."""
+
+
+def first_interval_us(epoch_us: int, *, hasty: bool) -> int:
+    """After what time the first epoch begins; from there on it doubles, up to what was asked for."""
+    return min(FIRST_EPOCH_US, epoch_us) if hasty and epoch_us <= HASTY_EPOCH_US else epoch_us
+
 
 class Phase(Enum):
     """Where a job is in its life."""

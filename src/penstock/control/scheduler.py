@@ -56,7 +56,7 @@ from penstock.control.events import (
     TasksFailed,
     Tick,
 )
-from penstock.control.phases import Phase, Resumption, SchedulerView
+from penstock.control.phases import Phase, Resumption, SchedulerView, first_interval_us
 from penstock.control.presence import LOSSES_US, Presence
 from penstock.control.recovery import InstanceId, SnapshotChains, downstream, everything, hosted
 from penstock.control.rescaling import Rescaling
@@ -78,7 +78,7 @@ START_FAILURES_MAX = 4
 class Scheduler:
     """Decides for one job; knows nothing of sockets, disks, threads or Spark."""
 
-    def __init__(self, plan: Plan, now_us: int, resumption: Resumption | None = None) -> None:
+    def __init__(self, plan: Plan, now_us: int, resumption: Resumption | None = None, *, hasty: bool = False) -> None:
         self.phase = Phase.STARTING
         self.committed_epoch = self.begun_epoch = resumption.epoch if resumption else 0
         self.refused_messages = 0
@@ -102,7 +102,7 @@ class Scheduler:
         self._cores_most = 0
         self._alive_us = now_us
         self._epoch_us = now_us
-        self._interval_us = min(self._options.first_epoch_us or self._options.epoch_us, self._options.epoch_us)
+        self._interval_us = first_interval_us(self._options.epoch_us, hasty=hasty)
         """Time until the next epoch: it doubles from one to the next, up to what is asked for."""
         self._epoch_soon = False
         self._waiting_epoch: set[int] = set()

@@ -105,7 +105,7 @@ class WorkerMachine:
         self._driver = driver
         self._clock_ns = clock_ns
         self._usage = usage
-        self._link = Link(identity.incarnation)
+        self._link, self._beside = Link(identity.incarnation), Link(identity.incarnation)
         self._endpoints: dict[int, str] = {}
         self._chores: list[Chore] = []
         self._restoring: m.Start | m.Rollback | None = None
@@ -146,8 +146,7 @@ class WorkerMachine:
                 left = self._work(self.share, now_us)
             elif self._leaving_us is None and now_us - self._present_us >= HEARTBEAT_US:
                 self._present_us = now_us
-                who = self.identity
-                self._link.tell(m.encode(m.Present(worker=who.worker, incarnation=who.incarnation)))
+                self._link.tell(self._present())
         except _FAILURES as error:
             self.fail(error, now_us)
         if self._silence.is_over(now_us):
@@ -294,6 +293,18 @@ class WorkerMachine:
         for frames in self._link.frames(now_us):
             yield self._driver, Kind.WORKER, frames
 
+    def sends_beside(self, now_us: int) -> Iterator[Outgoing]:
+        """Yield word that the worker is there, for another thread to send while `on_restored` builds for long.
+
+        It touches nothing that the thread in `on_restored` does.
+        """
+        self._beside.tell(self._present())
+        for frames in self._beside.frames(now_us):
+            yield self._driver, Kind.WORKER, frames
+
+    def _present(self) -> bytes:
+        return m.encode(m.Present(worker=self.identity.worker, incarnation=self.identity.incarnation))
+
     def _post(self, message: m.FromWorker) -> None:
         self._link.post(m.encode(message))
 
@@ -363,6 +374,14 @@ class WorkerMachine:
         """Free sinks and sources."""
         if self.share is not None:
             self.share.close()
+
+
+def last_words(worker: int, incarnation: int, driver: str, error: BaseException, now_us: int) -> Iterator[Outgoing]:
+    """Yield what a process sends that cannot begin as a worker: why it cannot."""
+    link = Link(incarnation)
+    link.post(m.encode(_failed(WorkerIdentity(worker, incarnation, ""), error)))
+    for frames in link.frames(now_us):
+        yield driver, Kind.WORKER, frames
 
 
 def _failed(identity: WorkerIdentity, error: BaseException) -> m.Failed:

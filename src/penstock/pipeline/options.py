@@ -101,9 +101,6 @@ class Options:
     """How often it is decided how many workers there are to be, where that is left to the job."""
     master: Annotated[str, _MASTER] = "local"
     epoch_us: Annotated[int, Duration(10_000)] = 1_000_000
-    first_epoch_us: int = 0
-    """The first epoch begins so long after the sources do, each of the next after twice that, so that first results are
-    seen soon; 0: as others do."""
     idle_us: Annotated[int, Duration()] = 2_000_000
     linger_us: int = 500
     block_work_us: int = 2_000

@@ -6,19 +6,18 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from queue import Empty, SimpleQueue
 
 from penstock.control.adaptation import Action, Adaptation
 from penstock.control.deliveries import Deliveries
-from penstock.control.driver import Chore, Connect, Disconnect, DriverMachine, Hand
+from penstock.control.driver import Chore, Connect, Disconnect, DriverMachine, FinishSinks, Hand
 from penstock.control.events import CommitRecorded, Event, GroupJobEnded, RecordCommit, Replace, Wish, Withdraw
 from penstock.control.groups import Submit
 from penstock.control.monitor import Monitor, Status
 from penstock.control.rescaling import MoveReport
 from penstock.control.resume import anchors, outputs
 from penstock.control.scheduler import Phase, Resumption
-from penstock.errors import PenstockError, naming
+from penstock.errors import PenstockError
 from penstock.metrics import Histogram
 from penstock.protocol.commands import Command
 from penstock.runtime.attempts import Attempt
@@ -38,10 +37,6 @@ SWITCHES_SHOWN = 5
 ACTIONS_SHOWN = 3
 MOVES_SHOWN = 16
 """More than there can be between two samples of metrics."""
-FIRST_EPOCH_US = 100_000
-"""After so long the first epoch begins, and the next after twice that, for first results to be seen soon;"""
-HASTY_EPOCH_US = 10_000_000
-"""where epochs are not longer than this: who wants long ones wants few commits."""
 NOTE_S = 5.0
 """What the switcher notes is news for so long."""
 
@@ -65,15 +60,14 @@ class Driver:
         self._connections = Connections(node, (plan.options.slots or plan.workers) + plan.replicas)
         self._anchors, self._outputs = anchors(plan), outputs(plan)
         cores = (os.cpu_count() or 1) if plan.options.master.startswith("local") else 1 << 20
-        if plan.options.epoch_us <= HASTY_EPOCH_US:
-            plan = replace(plan, options=replace(plan.options, first_epoch_us=FIRST_EPOCH_US))
-        self._machine = DriverMachine(plan, now_us(), cores, resumption)
+        self._machine = DriverMachine(plan, now_us(), cores, resumption, hasty=True)
         self._measured = measured_operations(plan)
         self._committed_us = 0
         self._events: SimpleQueue[Event | GroupJobEnded | Wish] = SimpleQueue()
         self._status = StatusFile(plan.options.name)
         self._channel: Channel | None = None
         self._status_us = 0
+        self._to_finish = False
         self._started_us = now_us()
         self._lock = threading.Lock()
         self._deliveries = Deliveries(plan)
@@ -213,10 +207,8 @@ class Driver:
         try:
             while not self._machine.ended:
                 self._turn()
-            if self._machine.error is None:
-                for name, sink in self._plan.sinks.items():
-                    with naming(name):
-                        sink.finish()
+            if self._to_finish:
+                self._deliveries.finish()
         except Exception as error:
             failed = error if isinstance(error, PenstockError) else PenstockError(f"the driver failed: {error!r}.")
             with self._lock:
@@ -272,6 +264,8 @@ class Driver:
             case Hand(message=message):
                 if self._deliveries.take(message):
                     self.first_result_us = self.first_result_us or now_us()
+            case FinishSinks():
+                self._to_finish = True  # once everyone has heard that the job is over: it may take a while
             case RecordCommit():
                 self._record(chore)
             case Replace() | Withdraw() | Submit():

@@ -18,13 +18,21 @@ from pyspark import cloudpickle
 
 from penstock.engine.snapshot import Persist
 from penstock.engine.ways.desk import Begin, Cancel
-from penstock.engine.worker import HEARTBEAT_US, Chore, Connect, Fetch, ReadBack, WorkerIdentity, WorkerMachine
+from penstock.engine.worker import (
+    HEARTBEAT_US,
+    Chore,
+    Connect,
+    Fetch,
+    ReadBack,
+    WorkerIdentity,
+    WorkerMachine,
+    last_words,
+)
 from penstock.errors import LimitExceeded, PenstockError, WorkerFailed
 from penstock.operators.errors import describe_error
 from penstock.pipeline.options import Forms
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
-from penstock.protocol.link import Kind, Link
 from penstock.runtime.addresses import Address
 from penstock.runtime.calling import Caller
 from penstock.runtime.checkpoints import CheckpointStore
@@ -122,22 +130,8 @@ def _tell_why(assignment: Assignment, worker: int, incarnation: int, error: Pens
     """The worker cannot begin: tell the driver what is missing, and end in order."""
     node = Node(assignment.keys, own_place(assignment))
     node.connect(assignment.driver)
-    link = Link(incarnation)
-    link.post(
-        m.encode(
-            m.Failed(
-                worker=worker,
-                incarnation=incarnation,
-                code=error.code,
-                operation=None,
-                what=error.what,
-                hint=error.hint,
-                user_traceback="",
-            )
-        )
-    )
-    for frames in link.frames(now_us()):
-        node.send(assignment.driver, Kind.WORKER, frames)
+    for endpoint, kind, frames in last_words(worker, incarnation, assignment.driver, error, now_us()):
+        node.send(endpoint, kind, frames)
     node.close()
 
 
@@ -146,8 +140,6 @@ class _Host:
         self, plan: Plan, worker: int, incarnation: int, assignment: Assignment, order: int, store: SnapshotStore
     ) -> None:
         self._worker = worker
-        self._incarnation = incarnation
-        self._driver = assignment.driver
         self._checkpoint = plan.options.checkpoint
         self._node = Node(assignment.keys, own_place(assignment))
         self._node.connect(assignment.driver)
@@ -244,14 +236,12 @@ class _Host:
 
         The loop sends and receives nothing meanwhile, so the sockets are the thread's alone.
         """
-        over, link = threading.Event(), Link(self._incarnation)
-        present = m.encode(m.Present(worker=self._worker, incarnation=self._incarnation))
+        over = threading.Event()
 
         def speak() -> None:
             while not over.wait(HEARTBEAT_US / 1e6):
-                link.tell(present)
-                for frames in link.frames(now_us()):
-                    self._connections.send(self._driver, Kind.WORKER, frames)
+                for endpoint, kind, frames in self._machine.sends_beside(now_us()):
+                    self._connections.send(endpoint, kind, frames)
 
         thread = threading.Thread(target=speak, name="penstock-present", daemon=True)
         thread.start()

@@ -12,7 +12,7 @@ from zlib import crc32
 from penstock.control.adaptation import Adaptation
 from penstock.control.deliveries import Deliveries
 from penstock.control.driver import Chore as DriverChore
-from penstock.control.driver import DriverMachine, Hand
+from penstock.control.driver import DriverMachine, FinishSinks, Hand
 from penstock.control.events import (
     AlternativePinned,
     CommitRecorded,
@@ -306,6 +306,8 @@ class Cluster:
                 self._driver.handle(CommitRecorded(chore.epoch), self.now_us)
             case Hand(message=message):
                 self._deliveries.take(message)
+            case FinishSinks():
+                self._deliveries.finish()
             case Submit(group=group, slots=slots) if group < 0:
                 for number in range(slots):
                     self.add_slot(number, group, 0)

@@ -45,10 +45,12 @@ def all_stored(epoch: int, instance: int) -> list[m.Stored]:
 class Driver:
     """A scheduler with its clock; commands in short form."""
 
-    def __init__(self, workers: int = 2, resumption: Resumption | None = None, plan: Plan | None = None) -> None:
+    def __init__(
+        self, workers: int = 2, resumption: Resumption | None = None, plan: Plan | None = None, *, hasty: bool = False
+    ) -> None:
         self.now_us = 5_000_000
         self.plan = plan or PLANS[workers]
-        self.scheduler = Scheduler(self.plan, self.now_us, resumption)
+        self.scheduler = Scheduler(self.plan, self.now_us, resumption, hasty=hasty)
 
     def hear(self, event: Any, after_us: int = 0) -> list[Any]:
         self.now_us += after_us
@@ -71,8 +73,8 @@ class Driver:
         return self.worker(register, after_us)
 
     @classmethod
-    def running(cls, workers: int = 2, plan: Plan | None = None) -> Driver:
-        driver = cls(workers, plan=plan)
+    def running(cls, workers: int = 2, plan: Plan | None = None, *, hasty: bool = False) -> Driver:
+        driver = cls(workers, plan=plan, hasty=hasty)
         for worker in range(workers):
             driver.register(worker)
         assert driver.scheduler.phase is Phase.RUNNING

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import penstock as ps
-from penstock.control.driver import Connect, DriverMachine, Hand
+from penstock.control.driver import Connect, DriverMachine, FinishSinks, Hand
 from penstock.control.events import CoresSeen, GroupJobEnded, RecordCommit, Replace, StopRequested
 from penstock.control.groups import Submit
 from penstock.control.scheduler import Resumption
@@ -217,3 +217,14 @@ def test_what_a_worker_begins_with_reaches_the_monitor() -> None:
         play.say(10 + worker, m.RolledBack(worker=worker, incarnation=10 + worker, generation=1, before=before))
     play.say(10, play.heartbeat(10, 1_001 * S, 7))
     assert play.machine.monitor.offsets() == {"in": [7]}
+
+
+def test_sinks_finish_where_the_job_has_ended_well_and_nowhere_else() -> None:
+    well, badly = Play(), Play()
+    for play in (well, badly):
+        play.register(0, 10)
+        play.register(1, 11)
+    well.machine.handle(StopRequested(), well.now_us)
+    assert well.machine.chores().count(FinishSinks()) == 1
+    badly.machine.fail(SparkFailed("gone."))
+    assert FinishSinks() not in badly.machine.chores()

@@ -28,6 +28,7 @@ from penstock.control.events import (
     TasksFailed,
     Tick,
 )
+from penstock.control.phases import FIRST_EPOCH_US, HASTY_EPOCH_US, first_interval_us
 from penstock.control.recovery import everything
 from penstock.control.scheduler import ALIVE_US, START_DELAY_US, START_FAILURES_MAX, Phase, Resumption
 from penstock.errors import SparkFailed
@@ -191,15 +192,22 @@ def test_epochs_begin_at_their_interval_and_one_at_a_time() -> None:
 
 def test_the_first_epochs_may_begin_sooner_than_the_others() -> None:
     plan = PLANS[2]
-    first_us = OPTIONS.epoch_us // 3
-    driver = Driver.running(plan=replace(plan, options=replace(plan.options, first_epoch_us=first_us)))
+    epoch_us = 3 * FIRST_EPOCH_US
+    driver = Driver.running(plan=replace(plan, options=replace(plan.options, epoch_us=epoch_us)), hasty=True)
     driver.now_us += START_DELAY_US
-    for epoch, time_us in enumerate((first_us, 2 * first_us, OPTIONS.epoch_us, OPTIONS.epoch_us), start=1):
+    for epoch, time_us in enumerate((FIRST_EPOCH_US, 2 * FIRST_EPOCH_US, epoch_us, epoch_us), start=1):
         assert without_alive(driver.hear(Tick(), time_us - 1)) == []
         assert without_alive(driver.hear(Tick(), 1)) == to_all(m.BeginEpoch(epoch=epoch))
         for worker in (0, 1):
             driver.worker(m.EpochDone(worker=worker, incarnation=1, epoch=epoch, stored=all_stored(epoch, worker)))
         driver.hear(CommitRecorded(epoch))
+
+
+def test_who_wants_long_epochs_or_is_in_no_haste_gets_all_of_them_alike() -> None:
+    assert first_interval_us(HASTY_EPOCH_US, hasty=True) == FIRST_EPOCH_US
+    assert first_interval_us(HASTY_EPOCH_US + 1, hasty=True) == HASTY_EPOCH_US + 1
+    assert first_interval_us(10_000, hasty=True) == 10_000
+    assert first_interval_us(HASTY_EPOCH_US, hasty=False) == HASTY_EPOCH_US
 
 
 def test_the_next_epoch_begins_when_the_last_one_is_recorded_and_its_time_has_come() -> None:

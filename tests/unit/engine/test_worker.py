@@ -9,7 +9,15 @@ import pytest
 import penstock as ps
 from penstock.engine import worker as worker_module
 from penstock.engine.snapshot import Persist
-from penstock.engine.worker import HEARTBEAT_US, LAST_WORD_US, Connect, ReadBack, WorkerIdentity, WorkerMachine
+from penstock.engine.worker import (
+    HEARTBEAT_US,
+    LAST_WORD_US,
+    Connect,
+    ReadBack,
+    WorkerIdentity,
+    WorkerMachine,
+    last_words,
+)
 from penstock.errors import CheckpointDamaged
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
@@ -230,3 +238,22 @@ def test_what_waits_wakes_it_up_in_time() -> None:
     play.machine.step(play.now_us)
     play.said()
     assert play.now_us < play.machine.wake_us(play.now_us) <= play.now_us + HEARTBEAT_US
+
+
+def test_a_worker_that_builds_for_long_has_another_thread_say_that_it_is_there() -> None:
+    play = Play()
+    told = []
+    for endpoint, kind, frames in play.machine.sends_beside(play.now_us):
+        assert (endpoint, kind) == ("tcp://driver", Kind.WORKER)
+        told += Link(OWN).receive(decode_header(frames[0]), frames[1], play.now_us)
+    assert [m.decode_from_worker(each) for each in told] == [m.Present(worker=0, incarnation=OWN)]
+
+
+def test_a_process_that_cannot_begin_says_why_in_a_message_that_fits() -> None:
+    error = CheckpointDamaged(path="x" * (2 * m.TEXT_MAX), cause="torn")
+    ((endpoint, kind, frames),) = last_words(3, OWN, "tcp://driver", error, T0)
+    assert (endpoint, kind) == ("tcp://driver", Kind.WORKER)
+    ((packed),) = Link(OWN).receive(decode_header(frames[0]), frames[1], T0)
+    told = m.decode_from_worker(packed)
+    assert isinstance(told, m.Failed)
+    assert (told.worker, told.incarnation, told.code, len(told.what)) == (3, OWN, error.code, m.TEXT_MAX)

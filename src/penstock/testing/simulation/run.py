@@ -350,6 +350,8 @@ class Simulation:
                 raise Violation(f"a record killed its process, and the job ends with {error}")
         elif error is not None:
             raise Violation(f"the job failed: {error}")
+        elif not self.driver.sinks_finished:
+            raise Violation("the job has ended well, and nobody has its sinks finish")
         if scenario.held_up:
             moved = [each for each in self.driver.machine.loop.switches if "labour" in each.operations]
             if moved:
