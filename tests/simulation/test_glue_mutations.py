@@ -1,4 +1,7 @@
-"""Bugs planted into the glue: who hears of what in the machines of driver, worker and slot, and the links between."""
+"""Bugs planted into the glue: who hears of what in the machines of driver, worker and slot, and the links between.
+
+What no seed misses, because it shows in figures only, is deleted in `tests/unit/control/test_driver_glue.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ from typing import Any
 
 from planting import Change, Mutation, Nursery, Patch, find
 
+from deleting import without
 from penstock.control import driver as driver_module
 from penstock.control.adaptation import ControlLoop
 from penstock.control.driver import DriverMachine
+from penstock.engine.slot import SlotMachine
 from penstock.engine.worker import WorkerMachine
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
@@ -112,7 +117,7 @@ def struck_for_good(scenario: Scenario) -> Scenario | None:
 
 @of_switches.planted_with(struck_for_good)
 def slots_make_no_place_for_a_replacement(patch: Patch) -> None:
-    patch.setattr(ControlLoop, "on_replaced", lambda self, now_us: [])
+    patch.setattr(ControlLoop, "on_replaced", lambda self, now_us, cores=None: [])
 
 
 @of_switches.planted
@@ -170,6 +175,39 @@ def what_the_driver_says_while_snapshots_are_read_back_is_forgotten(patch: Patch
 @of_records.planted
 def the_driver_does_not_hear_that_snapshots_are_stored(patch: Patch) -> None:
     patch.setattr(WorkerMachine, "on_stored", lambda self, stored: None)
+
+
+# --- the slot's glue --------------------------------------------------------------------------------------------------
+
+
+@of_switches.planted
+def a_slot_takes_no_note_of_who_the_workers_are(patch: Patch) -> None:
+    without(patch, SlotMachine, "on_message", "self.on_workers(peers, start_us)")
+
+
+@of_switches.planted
+def a_slot_does_not_tell_workers_that_it_is_ready(patch: Patch) -> None:
+    without(patch, SlotMachine, "on_workers", "self._tell(peer.worker, self._ready(peer.worker))")
+
+
+@of_switches.planted
+def a_slot_says_nothing_again_that_was_lost(patch: Patch) -> None:
+    without(patch, SlotMachine, "step", "self._say_again(now_us)")
+
+
+@of_switches.planted
+def a_slot_goes_on_that_is_told_to_end(patch: Patch) -> None:
+    without(patch, SlotMachine, "on_message", "self._leave()")
+
+
+@of_switches.planted
+def a_slot_that_everyone_has_answered_does_not_end(patch: Patch) -> None:
+    without(patch, SlotMachine, "step", "self._end()")
+
+
+@of_records.planted
+def nobody_has_sinks_finish(patch: Patch) -> None:
+    without(patch, DriverMachine, "_finish", "self._chores.append(FinishSinks())")
 
 
 @of_records.parameters

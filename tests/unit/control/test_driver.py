@@ -228,3 +228,16 @@ def test_sinks_finish_where_the_job_has_ended_well_and_nowhere_else() -> None:
     assert well.machine.chores().count(FinishSinks()) == 1
     badly.machine.fail(SparkFailed("gone."))
     assert FinishSinks() not in badly.machine.chores()
+
+
+def test_slots_hear_of_the_end() -> None:
+    play = Play()
+    play.register(0, 10)
+    play.register(1, 11)
+    play.machine.tick(play.now_us)
+    play.chores += play.machine.chores()
+    (submit,) = [chore for chore in play.chores if isinstance(chore, Submit)]
+    play.say(500, s.SlotUp(group=submit.group, slot=0, incarnation=500, endpoint="tcp://500", pid=1), Kind.SLOT)
+    play.heard(500)
+    play.machine.handle(StopRequested(), play.now_us)
+    assert s.End(at_once=True) in play.heard(500)
