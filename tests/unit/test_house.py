@@ -7,6 +7,7 @@ import importlib.util
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,12 +147,25 @@ def test_modules_are_of_a_readable_size() -> None:
         assert len(path.read_text().splitlines()) <= 500, path
 
 
-def test_the_page_of_functions_is_that_of_the_table() -> None:
-    spec = importlib.util.spec_from_file_location("functions_page", ROOT / "scripts" / "functions_page.py")
+def script(name: str) -> Any:
+    """A script of the repository, as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
+    return made
+
+
+def test_the_page_of_planted_bugs_names_every_bug_and_the_seed_of_today() -> None:
+    made = script("planted_bugs")
+    assert made.PAGE.read_text() == made.page(), "run python scripts/planted_bugs.py"
+    planted = (ROOT / "tests" / "simulation" / "test_glue_mutations.py").read_text()
+    assert set(made.LINES) == set(re.findall(r"^def (\w+)\(patch: Patch\)", planted, re.MULTILINE))
+
+
+def test_the_page_of_functions_is_that_of_the_table() -> None:
+    made = script("functions_page")
     assert made.PAGE.read_text() == made.page(), "run python scripts/functions_page.py"
     assert len(made.MOST_USED) >= 200
     assert sum(name in dir(ps.functions) for name in made.MOST_USED) >= 150
