@@ -151,11 +151,11 @@ def workers_are_not_told_that_a_group_has_ended(patch: Patch) -> None:
 def slots_are_not_told_who_the_workers_are(patch: Patch) -> None:
     original = DriverMachine._tell
 
-    def tell(far: Any, message: Any) -> None:
+    def tell(self: DriverMachine, far: Any, message: Any) -> None:
         if not isinstance(message, s.Workers):
-            original(far, message)
+            original(self, far, message)
 
-    patch.setattr(DriverMachine, "_tell", staticmethod(tell))
+    patch.setattr(DriverMachine, "_tell", tell)
 
 
 # --- the worker's glue ------------------------------------------------------------------------------------------------

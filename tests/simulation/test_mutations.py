@@ -400,8 +400,8 @@ def deliveries_are_taken_again(patch: Patch) -> None:
 def a_job_resumes_from_the_wrong_epoch(patch: Patch) -> None:
     original = Scheduler.__init__
 
-    def init(self: Scheduler, plan: Any, now_us: int, resumption: Any = None) -> None:
-        original(self, plan, now_us, resumption)
+    def init(self: Scheduler, plan: Any, now_us: int, resumption: Any = None, *, hasty: bool = False) -> None:
+        original(self, plan, now_us, resumption, hasty=hasty)
         if resumption is not None:
             self.committed_epoch = self.begun_epoch = resumption.epoch - 1
 

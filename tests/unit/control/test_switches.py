@@ -123,7 +123,7 @@ def test_one_at_a_time_and_none_for_what_is() -> None:
     play.begin(-1, 1)
     play.begin(0, 0)
     (order,), _ = play.tick()
-    assert (order.first, order.last) == (-1, 1)
+    assert order.range == Range(-1, 1)
     for instance in (0, 1):
         play.switched(instance, 1)
     play.begin(-1, 1)
@@ -183,7 +183,7 @@ def test_what_is_only_being_prepared_is_not_called_back() -> None:
     play.begin(-1, 1)
     play.switches.call_back("no slots", 0.0, play.now_us)
     (order,), _ = play.tick()
-    assert (order.first, order.last) == (-1, 1)
+    assert order.range == Range(-1, 1)
 
 
 def test_the_interval_is_changed_between_switches_only() -> None:
