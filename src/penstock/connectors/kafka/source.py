@@ -146,10 +146,11 @@ class KafkaSource(Source):
         def owned(each: int) -> bool:
             return self._kept.get(each, each % partitions) == partition
 
+        def fresh(each: int) -> bool:
+            return each not in self._kept and (self._start == EARLIEST or each in self._added)
+
         tracks = [
-            Track(each, offset, self._end.get(each), self._start == EARLIEST or each in self._added)
-            for each, offset in self._begin.items()
-            if owned(each)
+            Track(each, offset, self._end.get(each), fresh(each)) for each, offset in self._begin.items() if owned(each)
         ]
         return self._reader(tracks, None if self._stop is not None else owned, start_us)
 
