@@ -77,8 +77,8 @@ def kafka(
         Reading: the consumer group that the offsets of every committed epoch are written back to, for those who watch
         it. The job itself goes on from its checkpoint.
     columns : sequence of str
-        Reading: of ``key``, ``value`` (binary), ``timestamp``, ``partition``, ``offset``, and ``headers`` (JSON text,
-        ``[["name", "value"], …]``).
+        Reading: of ``key``, ``value`` (binary), ``timestamp``, ``partition``, ``offset``, and ``headers``
+        (``array<struct<key: string, value: binary>>``, null where a record has none).
     uncommitted : bool
         Reading: also what transactions have written that are still open, or were aborted.
     text : bool
@@ -90,8 +90,11 @@ def kafka(
         Writing: the column of the value, text or binary; without it all columns, as a JSON object or by ``format``.
     format : ps.avro(…) or ps.protobuf(…), optional
         Writing: how the value is written, where it is not JSON.
-    headers, partition : str, optional
-        Writing: a column with headers (JSON text as above), and one with the number of the partition.
+    headers : str, optional
+        Writing: the column of the headers, of the type that they are read with, or JSON text
+        (``[["key", "value"], …]``).
+    partition : str, optional
+        Writing: the column with the number of the partition.
     delivery : {"exactly-once", "immediate"}
         Writing: ``"exactly-once"`` makes each epoch visible by one transaction, for readers of committed records
         (``isolation.level=read_committed``). ``"immediate"`` sends every record at once; after a failure some come
