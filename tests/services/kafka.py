@@ -8,12 +8,29 @@ from collections.abc import Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 
-from penstock.testing.kafka_broker import KafkaBroker, missing
+from penstock.testing.kafka_broker import PASSWORD, USER, KafkaBroker, login, missing
 from waiting import WAIT_S
 
 __all__ = ["Kafka", "missing"]
+
+
+GUEST = "guest"
+"""Who may log in with `PASSWORD` too, and may do nothing but what `Kafka.allow` allows."""
+_SETTINGS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": f"User:ANONYMOUS;User:{USER}",
+    "listener.name.secured.plain.sasl.jaas.config": login({USER: PASSWORD, GUEST: PASSWORD}),
+}
 
 
 class Kafka(KafkaBroker):
@@ -24,6 +41,9 @@ class Kafka(KafkaBroker):
     address : str
         Where it is.
     """
+
+    def __init__(self) -> None:
+        super().__init__(settings=_SETTINGS)
 
     @property
     def address(self) -> str:
@@ -37,6 +57,30 @@ class Kafka(KafkaBroker):
         for each in made.values():
             each.result(WAIT_S)
         return name
+
+    def allow(self, kind: ResourceType, name: str, *operations: AclOperation) -> None:
+        """Allow the guest something; a name that ends with a star is the beginning of one."""
+        pattern = ResourcePatternType.PREFIXED if name.endswith("*") else ResourcePatternType.LITERAL
+        rules = [
+            AclBinding(kind, name.rstrip("*"), pattern, f"User:{GUEST}", "*", each, AclPermissionType.ALLOW)
+            for each in operations
+        ]
+        for made in self.admin.create_acls(rules).values():
+            made.result(WAIT_S)
+
+    def forbid(self) -> None:
+        """Take back everything that the guest was allowed."""
+        anything = AclBindingFilter(
+            ResourceType.ANY,
+            None,
+            ResourcePatternType.ANY,
+            f"User:{GUEST}",
+            None,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        for answer in self.admin.delete_acls([anything]).values():
+            answer.result(WAIT_S)
 
     def fill(self, topic: str, records: Sequence[tuple[int, str | None, Any]], *, step: int = 0) -> None:
         """Write records: partition, key, and a value that becomes JSON.

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -49,7 +50,7 @@ def _format(place: Path) -> None:
     template = place / "store"
     shutil.rmtree(template, ignore_errors=True)
     properties = place / "format.properties"
-    properties.write_text(_properties(template, 1, 2, 3))
+    properties.write_text(_text(_properties(template, 1, 2, 3)))
     command = [*_command(place), "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(properties)]
     found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     if found.returncode:
@@ -65,9 +66,12 @@ def _command(place: Path, *, lasting: bool = False) -> list[str]:
     return [jars.java(), *flags, *logging, "-cp", f"{place}/lib/*"]
 
 
-def _properties(store: Path, port: int, controller: int, secured: int) -> str:
-    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-    settings = {
+def _text(settings: Mapping[str, Any]) -> str:
+    return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def _properties(store: Path, port: int, controller: int, secured: int) -> dict[str, Any]:
+    return {
         "process.roles": "broker,controller",
         "node.id": 1,
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
@@ -75,7 +79,7 @@ def _properties(store: Path, port: int, controller: int, secured: int) -> str:
         "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},SECURED://127.0.0.1:{secured}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_PLAINTEXT",
         "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.secured.plain.sasl.jaas.config": f'{login} user_{USER}="{PASSWORD}";',
+        "listener.name.secured.plain.sasl.jaas.config": login({USER: PASSWORD}),
         "log.dirs": store,
         "auto.create.topics.enable": "false",
         "offsets.topic.num.partitions": 1,
@@ -93,7 +97,12 @@ def _properties(store: Path, port: int, controller: int, secured: int) -> str:
         "num.network.threads": 2,
         "num.io.threads": 3,
     }
-    return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def login(passwords: Mapping[str, str]) -> str:
+    """What a broker has to be told of users and their passwords."""
+    users = " ".join(f'user_{user}="{password}"' for user, password in passwords.items())
+    return f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
 
 
 class KafkaBroker:
@@ -103,6 +112,8 @@ class KafkaBroker:
     ----------
     lasting : bool
         Run as brokers in production do: it starts as quickly, and carries more once it is warm.
+    settings : dict, optional
+        Settings of the broker that shall be other than they are here.
 
     Attributes
     ----------
@@ -112,7 +123,7 @@ class KafkaBroker:
         Where it listens too, for those with a password (SASL/PLAIN).
     """
 
-    def __init__(self, *, lasting: bool = False) -> None:
+    def __init__(self, *, lasting: bool = False, settings: Mapping[str, Any] | None = None) -> None:
         self._place = fetch()
         self._lasting = lasting
         self._directory = Path(tempfile.mkdtemp(prefix="penstock-kafka-"))
@@ -121,7 +132,8 @@ class KafkaBroker:
         self.servers = f"127.0.0.1:{port}"
         self.secured_servers = f"127.0.0.1:{secured}"
         self._settings = self._directory / "server.properties"
-        self._settings.write_text(_properties(self._directory / "store", port, controller, secured))
+        own = _properties(self._directory / "store", port, controller, secured)
+        self._settings.write_text(_text({**own, **(settings or {})}))
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 

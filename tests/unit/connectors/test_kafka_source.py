@@ -24,6 +24,7 @@ from penstock.connectors.kafka.reader import (
     progress_in,
 )
 from penstock.errors import InvalidOption, KafkaFailed
+from penstock.pipeline.graph import Graph
 from penstock.testing.kafka_broker import PASSWORD, USER
 from penstock.types import Schema
 from waiting import WAIT_S
@@ -327,6 +328,37 @@ def test_offsets_and_partitions_that_are_not_there_are_refused(kafka_server: Any
         ps.kafka(kafka_server.servers, topic, start={1: 99}).source().check()
     with pytest.raises(InvalidOption, match="partitions 0 to 1"):
         ps.kafka(kafka_server.servers, topic, start={7: 0}).source().check()
+
+
+def test_a_beginning_that_was_deleted_is_refused_unless_the_job_goes_on_from_its_checkpoint(kafka_server: Any) -> None:
+    topic = kafka_server.topic("in", 1)
+    group = f"left-{topic}"
+    kafka_server.fill(topic, [(0, "k", n) for n in range(10)])
+
+    def check(resumed: dict[str, dict[str, object]] | None = None, **options: Any) -> None:
+        place = ps.kafka(kafka_server.servers, topic, group=group, **options)
+        Graph.check(ps.stream("in", place).to(ps.memory()).nodes(), resumed)
+
+    source = ps.kafka(kafka_server.servers, topic, group=group).source()
+    source.check()
+    reader = source.reader(0, 1, 0)
+    drain(reader, 3)
+    position = reader.position()
+    reader.close()
+    reader.committed(position)
+    offset = progress_in(position).offsets[0]
+    for each in kafka_server.admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+        each.result()
+    check(start="committed")
+    for each in kafka_server.admin.delete_records([TopicPartition(topic, 0, offset + 2)]).values():
+        each.result()
+    message = rf"group '{group}' has read partition 0 .* up to offset {offset}.*at {offset + 2} by now: 2 records were"
+    with pytest.raises(KafkaFailed, match=message):
+        check(start="committed")
+    with pytest.raises(InvalidOption, match=rf"offsets {offset + 2} to 10 of partition 0"):
+        check(start={0: 0})
+    for start in ("committed", {0: 0}):
+        check({}, start=start)  # where it begins is not looked at: its positions are
 
 
 def test_what_was_deleted_of_a_partition_found_while_running_is_not_passed_over(
