@@ -18,7 +18,7 @@ BENCH = ROOT / "bench" / "penstock_bench"
 PUBLIC = """
     Job PenstockError Pipeline Process Stream agg avro backfill bootstrap coalesce col console count_window
     csv_files delta expr fields files foreach from_iterator functions generator global_window http infer interval
-    json_files kafka lit memory op parquet parquet_files postgres protobuf rates read_state records redis
+    json json_files kafka lit memory op parquet parquet_files postgres protobuf rates read_state records redis
     redis_table register retry run session spark_sink spark_source sql sqlite sse start state stream table tcp_lines
     testing tumbling udp_lines webhook when
 """.split()

@@ -88,8 +88,8 @@ def kafka(
         choose.
     value : str, optional
         Writing: the column of the value, text or binary; without it all columns, as a JSON object or by ``format``.
-    format : ps.avro(…) or ps.protobuf(…), optional
-        Writing: how the value is written, where it is not JSON.
+    format : ps.avro(…), ps.protobuf(…) or ps.json(…), optional
+        Writing: how the value is written, where it is not JSON that no registry knows.
     headers : str, optional
         Writing: the column of the headers, of the type that they are read with, or JSON text
         (``[["key", "value"], …]``).
@@ -128,7 +128,8 @@ def kafka(
         if column is not None and not isinstance(column, str):
             raise InvalidOption(option=option, given=column, allowed="the name of a column")
     if format is not None and (not isinstance(format, Format) or value is not None):
-        raise InvalidOption(option="format", given=format, allowed="ps.avro(…) or ps.protobuf(…), without value=")
+        allowed = "ps.avro(…), ps.protobuf(…) or ps.json(…), without value="
+        raise InvalidOption(option="format", given=format, allowed=allowed)
     writing = {
         "layout": Layout(key, value, headers, partition, format),
         "delivery": OneOf(Delivery).read("delivery", delivery),
