@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 import shutil
 import signal
@@ -99,6 +100,20 @@ def _properties(store: Path, port: int, controller: int, secured: int) -> dict[s
     }
 
 
+def _joining(node: int, port: int, secured: int) -> dict[str, Any]:
+    """What is different where another node is the controller."""
+    listeners = f"PLAINTEXT://127.0.0.1:{port},SECURED://127.0.0.1:{secured}"
+    return {"process.roles": "broker", "node.id": node, "listeners": listeners}
+
+
+def _rename(store: Path, node: int) -> None:
+    """Make an empty store that of another node."""
+    (store / "bootstrap.checkpoint").unlink()
+    directory = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+    named = {"version": 1, "cluster.id": _CLUSTER, "node.id": node, "directory.id": directory}
+    (store / "meta.properties").write_text(_text(named))
+
+
 def login(passwords: Mapping[str, str]) -> str:
     """What a broker has to be told of users and their passwords."""
     users = " ".join(f'user_{user}="{password}"' for user, password in passwords.items())
@@ -114,6 +129,8 @@ class KafkaBroker:
         Run as brokers in production do: it starts as quickly, and carries more once it is warm.
     settings : dict, optional
         Settings of the broker that shall be other than they are here.
+    beside : KafkaBroker, optional
+        One that runs, whose cluster it joins; the other one stays the controller, and has to run as long.
 
     Attributes
     ----------
@@ -121,18 +138,32 @@ class KafkaBroker:
         Where it listens.
     secured_servers : str
         Where it listens too, for those with a password (SASL/PLAIN).
+    node : int
+        Its number in the cluster.
     """
 
-    def __init__(self, *, lasting: bool = False, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        lasting: bool = False,
+        settings: Mapping[str, Any] | None = None,
+        beside: KafkaBroker | None = None,
+    ) -> None:
         self._place = fetch()
         self._lasting = lasting
         self._directory = Path(tempfile.mkdtemp(prefix="penstock-kafka-"))
         shutil.copytree(self._place / "store", self._directory / "store")
-        port, controller, secured = _free_ports(3)
+        port, own_controller, secured = _free_ports(3)
+        self.node: int = 1 if beside is None else beside.node + 1
+        self._controller: int = own_controller if beside is None else beside._controller
         self.servers = f"127.0.0.1:{port}"
         self.secured_servers = f"127.0.0.1:{secured}"
         self._settings = self._directory / "server.properties"
-        own = _properties(self._directory / "store", port, controller, secured)
+        store = self._directory / "store"
+        own = _properties(store, port, self._controller, secured)
+        if beside is not None:
+            own |= _joining(self.node, port, secured)
+            _rename(store, self.node)
         self._settings.write_text(_text({**own, **(settings or {})}))
         self._process: subprocess.Popen[bytes] | None = None
         self.start()

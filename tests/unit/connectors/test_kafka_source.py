@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pickle
 import time
+import uuid
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import NewPartitions
+from confluent_kafka.admin import NewPartitions, NewTopic
 
 import penstock as ps
 from penstock.connectors.base import Run
@@ -213,6 +214,27 @@ def test_a_topic_that_has_no_leader_yet_is_asked_again() -> None:
         return "answered"
 
     assert place.ask("offsets", question, place.admin(troubles), troubles) == "answered"
+
+
+def test_a_topic_that_was_just_made_is_asked_for_again(kafka_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers hear of it one after the other: the next one that is asked may not know it yet."""
+    name, place, ask = f"late-{uuid.uuid4().hex}", access.Access.of(kafka_server.servers, {}), access.Access.ask
+
+    def late(self: Any, what: str, question: Any, *rest: Any) -> Any:
+        def noted(wait_s: float) -> Any:
+            try:
+                return question(wait_s)
+            except KafkaException:
+                for each in kafka_server.admin.create_topics([NewTopic(name, 2, 1)]).values():
+                    each.result()
+                raise
+
+        return ask(self, what, noted, *rest)
+
+    monkeypatch.setattr(access.Access, "ask", late)
+    identity, partitions = access.described(place, name, was_made=True)
+    assert identity
+    assert partitions == 2
 
 
 def test_a_name_that_is_not_known_is_waited_for_once_a_broker_has_answered(kafka_server: Any) -> None:

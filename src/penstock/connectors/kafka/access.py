@@ -231,10 +231,11 @@ def check_topic(topic: object, option: str = "topic") -> str:
     return topic
 
 
-def described(access: Access, topic: str, *rights: str) -> tuple[str, int]:
+def described(access: Access, topic: str, *rights: str, was_made: bool = False) -> tuple[str, int]:
     """Return the identity of a topic and its number of partitions, or say why it cannot be had.
 
-    ``rights`` are what is to be done with it, ``READ`` or ``WRITE``: refused here where the user may not.
+    ``rights`` are what is to be done with it, ``READ`` or ``WRITE``: refused here where the user may not. ``was_made``:
+    it is there, and brokers hear of it one after the other.
     """
     clients, troubles = client_library(), Troubles()
     admin = access.admin(troubles)
@@ -244,6 +245,8 @@ def described(access: Access, topic: str, *rights: str) -> tuple[str, int]:
         if found is None or (
             found.error is not None and found.error.code() == clients.KafkaError.UNKNOWN_TOPIC_OR_PART
         ):
+            if was_made:
+                raise clients.KafkaException(clients.KafkaError(clients.KafkaError.UNKNOWN_TOPIC_OR_PART))
             return None
         if found.error is not None:
             raise clients.KafkaException(found.error)
