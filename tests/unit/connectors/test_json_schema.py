@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 import penstock as ps
+from penstock.connectors.formats import registry
 from penstock.connectors.formats.json_schema import columns_of
 from penstock.connectors.formats.registry import head
 from penstock.connectors.kafka.encoding import Layout
@@ -58,7 +60,16 @@ def test_what_a_sink_writes_by_a_registry_is_read_by_the_schema_that_it_has_regi
         assert read(value) == [getattr(record, name) for name in COLUMNS.names]
 
 
-def test_columns_that_are_named_ask_the_registry_for_nothing() -> None:
+def test_decimals_are_numbers_that_named_columns_read_exactly(server: RegistryServer) -> None:
+    columns = Schema.parse("cost decimal(38,2)")
+    (value,) = written(ps.json(registry=server.url), columns, {"cost": Decimal("123456789012345678901234567890.10")})
+    assert value[5:] == b'{"cost":123456789012345678901234567890.10}'
+    assert columns_of(server.schemas[server.subjects["ads-value"][-1] - 1]["schema"]) == Schema.parse("cost double")
+    assert ps.json(columns, registry=server.url).reader()(value) == [Decimal("123456789012345678901234567890.10")]
+
+
+def test_columns_that_are_named_ask_the_registry_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "RETRY_S", 0.2)
     format = ps.json("id bigint, at timestamp", registry="http://127.0.0.1:1", timestamp_unit="s").resolved()
     rows = [{"value": head(5) + b'{"more": 1, "at": 2, "id": 3}'}, {"value": b'{"id": 4}'}, {"value": head(5) + b"[]"}]
     stream = ps.stream("s", ps.records(rows, schema="value binary"))

@@ -47,7 +47,7 @@ _WRITTEN: dict[TypeKind, dict[str, str]] = {
     TypeKind.FLOAT: {"type": "number"},
     TypeKind.DOUBLE: {"type": "number"},
     TypeKind.STRING: {"type": "string"},
-    TypeKind.DECIMAL: {"type": "string"},
+    TypeKind.DECIMAL: {"type": "number"},
     TypeKind.BINARY: {"type": "string", "contentEncoding": "base64"},
     TypeKind.TIMESTAMP: {"type": "string", "format": "date-time"},
     TypeKind.DATE: {"type": "string", "format": "date"},
@@ -124,7 +124,8 @@ class _JsonEncoding(Encoding):
     schema: Schema
 
     def encoder(self) -> Write:
-        dicts, encode, begin = plain_dicts(self.schema), msgspec.json.Encoder().encode, self.begin
+        dicts, encode = plain_dicts(self.schema), msgspec.json.Encoder(decimal_format="number").encode
+        begin = self.begin
         return lambda rows: [begin + encode(each) for each in dicts(rows)]
 
 
