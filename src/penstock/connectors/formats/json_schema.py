@@ -13,7 +13,7 @@ import msgspec
 from penstock.checks import OneOf
 from penstock.connectors.formats.base import Encoding, Format, Read, Write
 from penstock.connectors.formats.registry import HEAD_BYTES, Registry, head, number_of
-from penstock.connectors.plain import plain_dicts
+from penstock.connectors.plain import check_json, json_encoder, plain_dicts
 from penstock.errors import BadRecord, InvalidOption, TypeMismatch
 from penstock.operators.stateless.parse import TimeUnit
 from penstock.types import (
@@ -107,6 +107,7 @@ class Json(Format):
         }:
             what = f"the stream has the columns {schema.ddl}, and the format {self.schema.ddl}."
             raise TypeMismatch(what=what, hint="Use select(), or leave the columns of the format out.")
+        check_json(schema)
         begin = b""
         if self.registry is not None:
             text = dumps(_object(schema.fields, {"$schema": _DRAFT, "title": "Record"}))
@@ -124,7 +125,7 @@ class _JsonEncoding(Encoding):
     schema: Schema
 
     def encoder(self) -> Write:
-        dicts, encode = plain_dicts(self.schema), msgspec.json.Encoder(decimal_format="number").encode
+        dicts, encode = plain_dicts(self.schema), json_encoder().encode
         begin = self.begin
         return lambda rows: [begin + encode(each) for each in dicts(rows)]
 
