@@ -205,7 +205,7 @@ class Source(ABC):
         """One word for explain and errors, such as ``generator``."""
 
     def ports(self, schemas: Sequence[Schema], resumed: dict[str, object] | None) -> dict[str, Schema]:
-        """Check the source and return the schema of its only port."""
+        """Check the source and return the schema of its only port; ``resumed`` is None where the job begins anew."""
         del schemas, resumed
         self.check()
         return {MAIN: self.schema}

@@ -166,7 +166,8 @@ def _bind(node: Node, ports: dict[tuple[str, str], Schema], sinks: Mapping[str, 
     if node.body is None:
         found = {MAIN: _united(node, schemas)}
     else:
-        found = node.body.ports(schemas, sinks.get(node.name) if sinks is not None else None)
+        unknown: dict[str, object] | None = {} if node.source is not None else None
+        found = node.body.ports(schemas, sinks.get(node.name, unknown) if sinks is not None else None)
     ports.update({(node.name, port): schema for port, schema in found.items()})
 
 

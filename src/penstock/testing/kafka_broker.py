@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 import shutil
 import signal
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -49,7 +51,7 @@ def _format(place: Path) -> None:
     template = place / "store"
     shutil.rmtree(template, ignore_errors=True)
     properties = place / "format.properties"
-    properties.write_text(_properties(template, 1, 2, 3))
+    properties.write_text(_text(_properties(template, 1, 2, 3)))
     command = [*_command(place), "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(properties)]
     found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     if found.returncode:
@@ -65,9 +67,12 @@ def _command(place: Path, *, lasting: bool = False) -> list[str]:
     return [jars.java(), *flags, *logging, "-cp", f"{place}/lib/*"]
 
 
-def _properties(store: Path, port: int, controller: int, secured: int) -> str:
-    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-    settings = {
+def _text(settings: Mapping[str, Any]) -> str:
+    return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def _properties(store: Path, port: int, controller: int, secured: int) -> dict[str, Any]:
+    return {
         "process.roles": "broker,controller",
         "node.id": 1,
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
@@ -75,7 +80,7 @@ def _properties(store: Path, port: int, controller: int, secured: int) -> str:
         "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},SECURED://127.0.0.1:{secured}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_PLAINTEXT",
         "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.secured.plain.sasl.jaas.config": f'{login} user_{USER}="{PASSWORD}";',
+        "listener.name.secured.plain.sasl.jaas.config": login({USER: PASSWORD}),
         "log.dirs": store,
         "auto.create.topics.enable": "false",
         "offsets.topic.num.partitions": 1,
@@ -93,7 +98,26 @@ def _properties(store: Path, port: int, controller: int, secured: int) -> str:
         "num.network.threads": 2,
         "num.io.threads": 3,
     }
-    return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def _joining(node: int, port: int, secured: int) -> dict[str, Any]:
+    """What is different where another node is the controller."""
+    listeners = f"PLAINTEXT://127.0.0.1:{port},SECURED://127.0.0.1:{secured}"
+    return {"process.roles": "broker", "node.id": node, "listeners": listeners}
+
+
+def _rename(store: Path, node: int) -> None:
+    """Make an empty store that of another node."""
+    (store / "bootstrap.checkpoint").unlink()
+    directory = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+    named = {"version": 1, "cluster.id": _CLUSTER, "node.id": node, "directory.id": directory}
+    (store / "meta.properties").write_text(_text(named))
+
+
+def login(passwords: Mapping[str, str]) -> str:
+    """What a broker has to be told of users and their passwords."""
+    users = " ".join(f'user_{user}="{password}"' for user, password in passwords.items())
+    return f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
 
 
 class KafkaBroker:
@@ -103,6 +127,10 @@ class KafkaBroker:
     ----------
     lasting : bool
         Run as brokers in production do: it starts as quickly, and carries more once it is warm.
+    settings : dict, optional
+        Settings of the broker that shall be other than they are here.
+    beside : KafkaBroker, optional
+        One that runs, whose cluster it joins; the other one stays the controller, and has to run as long.
 
     Attributes
     ----------
@@ -110,18 +138,33 @@ class KafkaBroker:
         Where it listens.
     secured_servers : str
         Where it listens too, for those with a password (SASL/PLAIN).
+    node : int
+        Its number in the cluster.
     """
 
-    def __init__(self, *, lasting: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        lasting: bool = False,
+        settings: Mapping[str, Any] | None = None,
+        beside: KafkaBroker | None = None,
+    ) -> None:
         self._place = fetch()
         self._lasting = lasting
         self._directory = Path(tempfile.mkdtemp(prefix="penstock-kafka-"))
         shutil.copytree(self._place / "store", self._directory / "store")
-        port, controller, secured = _free_ports(3)
+        port, own_controller, secured = _free_ports(3)
+        self.node: int = 1 if beside is None else beside.node + 1
+        self._controller: int = own_controller if beside is None else beside._controller
         self.servers = f"127.0.0.1:{port}"
         self.secured_servers = f"127.0.0.1:{secured}"
         self._settings = self._directory / "server.properties"
-        self._settings.write_text(_properties(self._directory / "store", port, controller, secured))
+        store = self._directory / "store"
+        own = _properties(store, port, self._controller, secured)
+        if beside is not None:
+            own |= _joining(self.node, port, secured)
+            _rename(store, self.node)
+        self._settings.write_text(_text({**own, **(settings or {})}))
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
