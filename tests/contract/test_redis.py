@@ -36,9 +36,12 @@ FULL = ROW("a", 1, 0.5, True, 1_700_000_000_000_000, 19_000, ["x", "y"])
 
 def opened(server: Any, schema: Schema = SCHEMA, job_id: str = "", instance: int = 0, **options: Any):
     job_id = job_id or str(sorted(options.items()))
-    sink = ps.redis(server.url, **options).sink()
-    sink.check(schema)
-    return sink.writer(schema, WriterContext("job", "store", instance, 2, job_id))
+    ps.redis(server.url, **options).sink().check(schema)
+    return opened_unchecked(server, schema, job_id, instance, **options)
+
+
+def opened_unchecked(server: Any, schema: Schema = SCHEMA, job_id: str = "", instance: int = 0, **options: Any):
+    return ps.redis(server.url, **options).sink().writer(schema, WriterContext("job", "store", instance, 2, job_id))
 
 
 def committed(writer: Any, epoch: int, rows: list[Any]) -> bytes:
@@ -151,16 +154,16 @@ def test_a_resumed_run_adds_nothing_twice_and_an_older_checkpoint_is_refused(red
         ps.redis(redis_server.url, stream="other").sink().resume(state)
 
 
-def test_a_commit_waits_for_a_server_that_restarts(redis_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_waits_for_a_server_that_restarts(redis_server: Any) -> None:
     writer = opened(redis_server, key="k", prefix="restart")
     committed(writer, 1, [FULL])
     redis_server.restart()
     committed(writer, 2, [FULL])
     assert redis_server.client.hget("restart:a", "n") == "1"
-    monkeypatch.setattr(link, "RETRY_S", 0.1)
     redis_server.stop()
+    hasty = opened_unchecked(redis_server, key="k", prefix="restart", retry="100ms")
     with pytest.raises(SinkFailed, match="can be resumed") as caught:
-        committed(writer, 3, [FULL])
+        committed(hasty, 3, [FULL])
     assert PASSWORD not in str(caught.value)
     redis_server.restart()
 
@@ -278,7 +281,7 @@ def test_a_batch_costs_one_round_trip_and_so_do_records_that_came_together(redis
     assert [row.campaign for row in one.rows] == found.columns.column("campaign").to_pylist()[:50]
 
 
-def test_what_does_not_fit_is_a_bad_record_in_both_forms(redis_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_is_a_bad_record_in_both_forms(redis_server: Any) -> None:
     redis_server.client.set("bad:1", "seven")
     table = ps.redis_table(redis_server.url, schema="id int, n int", key="id", prefix="bad", layout="string")
     schema = Schema.parse("id int")
@@ -294,8 +297,7 @@ def test_what_does_not_fit_is_a_bad_record_in_both_forms(redis_server: Any, monk
     assert [(row.id, row.n) for row in result.rows] == [(2, 8), (2, 8)]
     assert result.failures is not None
     assert result.failures.counts.skipped == 1
-    monkeypatch.setattr(link, "RETRY_S", 0.0)
-    table._place = link.Place("redis://127.0.0.1:9/0", "a table")
+    table._place = link.Place("redis://127.0.0.1:9/0", "a table", 0.0)
     with pytest.raises(OperationFailed, match=r"127\.0\.0\.1:9"):
         Lookup(table, "id").build(schema, Errors("lookup")).process([schema.record_type(each) for each in (1, 2)])
 

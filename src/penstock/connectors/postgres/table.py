@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
+from typing import Any
 
 from penstock.connectors.postgres.link import Place, quoted, schema_of
-from penstock.connectors.postgres.values import DECODERS
 from penstock.connectors.refreshed import Refreshed
-from penstock.errors import InvalidOption
+from penstock.errors import BadRecord, InvalidOption
 from penstock.operators import Finder, LookupTable, check_keys
 from penstock.operators.stateless.lookup import TABLE_ROWS_MAX
 from penstock.types import Record
@@ -49,7 +50,7 @@ class PostgresTable(LookupTable):
 
     def _load(self) -> list[Record]:
         names = ", ".join(f'"{name}"' for name in self.schema.names)
-        columns = [(at, DECODERS[self._table.columns[name].oid]) for at, name in enumerate(self.schema.names)]
+        columns = [(name, self._table.columns[name].made_of.reader()) for name in self.schema.names]
         make, rows = self.schema.record_type, list[Record]()
         with self._place.opened() as connection, connection.transaction():
             connection.execute(f"DECLARE penstock_table CURSOR FOR SELECT {names} FROM {quoted(self._place.table)}")
@@ -59,9 +60,15 @@ class PostgresTable(LookupTable):
                 result = cursor.execute(f"FETCH {_FETCH_ROWS} FROM penstock_table").pgresult
                 assert result is not None
                 for row in range(result.ntuples):
-                    raw = [(decode, result.get_value(row, at)) for at, decode in columns]
-                    rows.append(make(*(None if data is None else decode(data) for decode, data in raw)))
+                    rows.append(make(*[self._read(each, result.get_value(row, at)) for at, each in enumerate(columns)]))
                 if len(rows) > TABLE_ROWS_MAX:
                     raise self._place.source_error(f"it has more than {TABLE_ROWS_MAX} rows", "Look up in Redis.")
                 if result.ntuples < _FETCH_ROWS:
                     return rows
+
+    def _read(self, column: tuple[str, Callable[[bytes], Any]], data: bytes | None) -> Any:
+        name, decode = column
+        try:
+            return None if data is None else decode(data)
+        except BadRecord as error:
+            raise self._place.source_error(f"column '{name}': {error.what.rstrip('.')}") from None
