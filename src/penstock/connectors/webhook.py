@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import socket
 from collections.abc import Mapping
 from typing import Any
@@ -13,12 +14,13 @@ from penstock.connectors.background import BackgroundWriter, Epochs
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
 from penstock.connectors.patience import RETRY, Patience, retry_s
 from penstock.connectors.plain import check_json
-from penstock.connectors.secrets import redacted
+from penstock.connectors.secrets import Secret, redacted
 from penstock.connectors.texts import json_writer
 from penstock.durations import parse_us
 from penstock.errors import InvalidOption, SinkFailed, TypeMismatch
 from penstock.types import Schema, TypeKind
 
+_IS_SECRET = re.compile(r"auth|token|secret|key|password|cookie|signature", re.IGNORECASE)
 _AGAIN = frozenset((408, 425, 429, 500, 502, 503, 504))
 
 
@@ -176,5 +178,6 @@ def webhook(
     for name, value in more.items():
         if not isinstance(name, str) or not isinstance(value, str) or any(c in name + value for c in "\r\n"):
             raise InvalidOption(option="headers", given=str(name), allowed="names and values that are text on one line")
+    more = {name: Secret(value) if _IS_SECRET.search(name) else value for name, value in more.items()}
     timeout_s = parse_us(timeout, option="timeout") / 1e6
     return Webhook(url, more, Whole(1, 100_000).read("rows", rows), timeout_s, retry_s(retry))

@@ -26,6 +26,7 @@ from penstock.pipeline.options import Forms
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol.link import Kind, Link
+from penstock.redaction import redacted
 from penstock.runtime.addresses import Address
 from penstock.runtime.calling import Caller
 from penstock.runtime.checkpoints import CheckpointStore
@@ -132,8 +133,8 @@ def _tell_why(assignment: Assignment, worker: int, incarnation: int, error: Pens
                 incarnation=incarnation,
                 code=error.code,
                 operation=None,
-                what=error.what,
-                hint=error.hint,
+                what=redacted(error.what),
+                hint=redacted(error.hint),
                 user_traceback="",
             )
         )

@@ -9,8 +9,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.extras import installed
+from penstock.connectors.patience import Patience, sleep
 from penstock.connectors.postgres.types import PgType, TypeRow, type_of
-from penstock.connectors.secrets import one_line
+from penstock.connectors.secrets import Secret, one_line
 from penstock.errors import InvalidOption, PenstockError, SinkFailed, SourceFailed
 from penstock.types import Field, Schema
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 CONNECT_S = 10
 IDENTIFIER_MAX = 63
+_SECRETS = ("password", "sslpassword")
 
 
 def driver() -> Any:
@@ -38,13 +40,14 @@ class Place:
         """The parts of the address."""
         psycopg = driver()
         try:
-            return dict(psycopg.conninfo.conninfo_to_dict(self.dsn))
+            parts = dict(psycopg.conninfo.conninfo_to_dict(self.dsn))
         except psycopg.Error as error:
             raise InvalidOption(
                 option="dsn",
                 given="***",
                 allowed=f"such as 'postgresql://user:password@host:5432/database' ({self.shown_error(error)})",
             ) from None
+        return {name: Secret(str(part)) if name in _SECRETS else part for name, part in parts.items()}
 
     @property
     def address(self) -> str:
@@ -85,13 +88,22 @@ class Place:
         return connection
 
     @contextmanager
-    def opened(self, *, writes: bool = False) -> Iterator[psycopg.Connection[Any]]:
-        """Open a connection for some statements; what the server refuses is a clear error."""
+    def opened(self, *, writes: bool = False, retry_s: float = 0.0) -> Iterator[psycopg.Connection[Any]]:
+        """Open a connection for some statements; what the server refuses is a clear error.
+
+        With ``retry_s`` a server that is away is waited for: a worker may begin while it is, in place of a lost one.
+        """
         psycopg, fail = driver(), self.sink_error if writes else self.source_error
-        try:
-            connection = self.connect()
-        except psycopg.OperationalError as error:
-            raise fail(f"cannot connect: {self.shown_error(error)}", _hint(str(error))) from None
+        patience = Patience(retry_s)
+        while True:
+            try:
+                connection = self.connect()
+                break
+            except psycopg.OperationalError as error:
+                pause_s = patience.pause_s()
+                if pause_s is None:
+                    raise fail(f"cannot connect: {self.shown_error(error)}", _hint(str(error))) from None
+            sleep(pause_s)
         try:
             with connection:
                 yield connection

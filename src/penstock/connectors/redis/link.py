@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from penstock.connectors.extras import installed
 from penstock.connectors.patience import Patience, sleep
-from penstock.connectors.secrets import one_line
+from penstock.connectors.secrets import Secret, one_line
 from penstock.errors import InvalidOption, PenstockError, SinkFailed, SourceFailed
 
 CONNECT_S = 5.0
@@ -42,13 +42,14 @@ class Place:
         if scheme not in _SCHEMES:
             given = self.url.partition("://")[0] + "://…" if isinstance(self.url, str) and "://" in self.url else "…"
             raise InvalidOption(option="url", given=given, allowed="such as 'redis://:password@host:6379/0'")
+        _ = self._secrets  # known from here on, also in the processes that it is sent to
 
     @cached_property
     def _secrets(self) -> tuple[str, ...]:
         parts = urlsplit(self.url)
         asked = parse_qs(parts.query).get("password", [])
         found = [parts.password or "", unquote(parts.password or ""), *asked]
-        return tuple(each for each in found if each)
+        return tuple(Secret(each) for each in found if each)
 
     @property
     def address(self) -> str:
