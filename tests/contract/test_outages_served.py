@@ -101,6 +101,29 @@ def test_a_server_that_is_away_for_minutes_is_waited_for_and_then_gets_everythin
     writer.close()
 
 
+def test_a_worker_that_begins_while_its_tables_are_away_waits_for_them(
+    postgres_server: Any, minutes: Callable[[float], Minutes]
+) -> None:
+    postgres_server.execute("CREATE TABLE begins (k text PRIMARY KEY, n bigint)", "INSERT INTO begins VALUES ('a', 1)")
+    place = ps.postgres(postgres_server.dsn, "begins", key="k")
+    sink, table = place.sink(), ps.table(place, key="k")
+    clock, done = minutes(280.0), list[Any]()
+
+    def begin() -> None:
+        done.append(table.finder().get("a"))
+        done.append(sink.writer(SCHEMA, WriterContext("job", "store", 0, 1, "begins")))
+
+    postgres_server.stop()
+    thread = threading.Thread(target=begin)
+    thread.start()
+    wait_for(lambda: clock.now_s >= clock.stop_s, "minutes have passed")
+    assert not done
+    postgres_server.restart()
+    thread.join()
+    assert done[0].n == 1
+    done[1].close()
+
+
 def test_after_its_time_the_job_fails_and_can_be_resumed(served: Any, minutes: Callable[[float], Minutes]) -> None:
     server, make, found = served
     writer = make(retry="40s").writer(SCHEMA, WriterContext("job", "store", 0, 1, "over"))

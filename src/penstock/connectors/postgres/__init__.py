@@ -54,7 +54,7 @@ class Postgres(End, TablePlace):
 
     def table(self, key: str, refresh: str | float | None) -> PostgresTable:
         refresh_us = None if refresh is None else parse_us(refresh, option="refresh")
-        return PostgresTable(self._place, self._columns, key, refresh_us)
+        return PostgresTable(self._place, self._columns, key, refresh_us, self._retry_s)
 
 
 def postgres(

@@ -131,7 +131,8 @@ class PostgresSink(Sink):
         key = ", ".join(f'"{name}"' for name in self._key)
         primary = f", PRIMARY KEY ({key})" if key else ""
         try:
-            with self._place.opened(writes=True) as connection, connection.transaction():
+            opened = self._place.opened(writes=True, retry_s=self._retry_s)
+            with opened as connection, connection.transaction():
                 # Two that make the same table at once would trip over each other.
                 connection.execute("SELECT pg_advisory_xact_lock(hashtext('penstock'))")
                 connection.execute(f"CREATE TABLE IF NOT EXISTS {quoted(self._place.table)} ({columns}{primary})")

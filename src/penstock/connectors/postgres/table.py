@@ -21,9 +21,12 @@ _open: weakref.WeakValueDictionary[tuple[object, ...], Refreshed] = weakref.Weak
 class PostgresTable(LookupTable):
     """A table or view; ``ps.table(ps.postgres(…), key=…)`` makes it."""
 
-    def __init__(self, place: Place, columns: tuple[str, ...] | None, key: str, refresh_us: int | None) -> None:
+    def __init__(
+        self, place: Place, columns: tuple[str, ...] | None, key: str, refresh_us: int | None, retry_s: float
+    ) -> None:
         self._place = place
         self._refresh_us = refresh_us
+        self._retry_s = retry_s
         self._table, self.schema = schema_of(place, columns)
         (self.key,) = check_keys(self.schema, (key,), decimals=False)
         if (key,) not in self._table.keys:
@@ -45,14 +48,17 @@ class PostgresTable(LookupTable):
         found = _open.get(name)
         if found is None:
             refresh_s = None if self._refresh_us is None else self._refresh_us / 1e6
-            found = _open[name] = Refreshed(self._place.table, self._load, self.schema, self.key, refresh_s)
+            patience = iter((self._retry_s,))  # later on the rows that are here serve
+            found = _open[name] = Refreshed(
+                self._place.table, lambda: self._load(next(patience, 0.0)), self.schema, self.key, refresh_s
+            )
         return found.finder()
 
-    def _load(self) -> list[Record]:
+    def _load(self, retry_s: float) -> list[Record]:
         names = ", ".join(f'"{name}"' for name in self.schema.names)
         columns = [(name, self._table.columns[name].made_of.reader()) for name in self.schema.names]
         make, rows = self.schema.record_type, list[Record]()
-        with self._place.opened() as connection, connection.transaction():
+        with self._place.opened(retry_s=retry_s) as connection, connection.transaction():
             connection.execute(f"DECLARE penstock_table CURSOR FOR SELECT {names} FROM {quoted(self._place.table)}")
             cursor = connection.cursor(binary=True)
             while True:
