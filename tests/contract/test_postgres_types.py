@@ -20,7 +20,8 @@ WRITTEN = Schema.parse(
     "id bigint, price decimal(10,2), wide decimal(38,18), whole decimal(38,0), tiny decimal(5,5), small tinyint, "
     "ratio float, tags array<string>, prices array<decimal(6,3)>, days array<date>, times array<timestamp>, "
     "raws array<binary>, flags array<boolean>, who struct<name: string, at: timestamp, cost: decimal(9,4)>, "
-    "counts map<string, bigint>, by_day map<date, double>, parts array<struct<n: int>>, grid array<array<int>>"
+    "counts map<string, bigint>, by_day map<date, double>, parts array<struct<n: int>>, grid array<array<int>>, "
+    "blobs map<decimal(3,1), binary>"
 )
 ROW = WRITTEN.record_type
 D = Decimal
@@ -30,10 +31,10 @@ FULL = WRITTEN.coerce(
         0.10000000149011612, ["a", None, 'q"\\,{}', ""], [D("1.000"), None, D("-999.999")], [-1, 19_000],
         [1_700_000_000_123_456], [b"\x00\xff"], [True, None],
         {"name": 'x"\\u0000é', "at": 1_700_000_000_000_000, "cost": D("1.2300")}, {"k": 1 << 62, "": None},
-        {19_000: 0.1}, [{"n": 1}, None, {"n": None}], [[1, 2], [], [3, None]],
+        {19_000: 0.1}, [{"n": 1}, None, {"n": None}], [[1, 2], [], [3, None]], {D("1.5"): b"\xff"},
     )
 )  # fmt: skip
-JSON = ("who", "counts", "by_day", "parts", "grid")
+JSON = ("who", "counts", "by_day", "parts", "grid", "blobs")
 
 
 def written(server: Any, table: str, schema: Schema, rows: list[Any]) -> None:
@@ -106,6 +107,7 @@ def test_what_a_sink_writes_is_what_tables_and_changes_give_back(postgres_server
             "by_day": {"2022-01-08": 0.1},
             "parts": [{"n": 1}, None, {"n": None}],
             "grid": [[1, 2], [], [3, None]],
+            "blobs": {"1.5": "/w=="},
         }
         assert '"cost": 1.2300' in values["who"], "numbers of jsonb keep their digits"
     for row in (found[1], rows[1], rows[3]):
@@ -217,20 +219,12 @@ def test_a_value_that_does_not_fit_is_told_with_its_column(postgres_server: Any)
         numeric(10, 2, rounds=False)(bytes.fromhex("0002000000000003" + "0001" + "04d2"))
 
 
-@pytest.mark.parametrize(
-    ("ddl", "words"),
-    [
-        ("m map<struct<a: int>, int>", "keys are texts, and not struct"),
-        ("m map<double, int>", "keys are texts, and not double"),
-        ("m struct<raw: binary>", "cannot hold binary"),
-        ("m array<map<string, array<binary>>>", "cannot hold binary"),
-    ],
-)
-def test_a_type_that_does_not_map_is_refused_before_anything_starts(postgres_server: Any, ddl: str, words: str) -> None:
+@pytest.mark.parametrize("ddl", ["m map<struct<a: int>, int>", "m array<struct<a: map<array<int>, int>>>"])
+def test_a_type_that_does_not_map_is_refused_before_anything_starts(postgres_server: Any, ddl: str) -> None:
     postgres_server.execute("CREATE TABLE IF NOT EXISTS refusing (id bigint, m jsonb)")
     schema = Schema.parse(f"id bigint, {ddl}")
     for table in ("refusing", "not_there"):
-        with pytest.raises(TypeMismatch, match=f"column 'm' is .*{words}"):
+        with pytest.raises(TypeMismatch, match=r"column 'm' is .* cannot be nested"):
             ps.postgres(postgres_server.dsn, table).sink().check(schema)
     assert postgres_server.execute("SELECT to_regclass('not_there')") == [(None,)]
 

@@ -14,13 +14,13 @@ from penstock.connectors.background import Epochs
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
 from penstock.connectors.ledger import LEDGER, Execute, LedgerWriter
 from penstock.connectors.patience import Patience
-from penstock.connectors.plain import date_text, plain_value, timestamp_text
+from penstock.connectors.plain import check_json, date_text, json_encoder, plain_value, timestamp_text
 from penstock.connectors.postgres.link import PgTable, Place, driver, find_table, quoted
-from penstock.connectors.postgres.types import check_maps, fits, is_json, made
+from penstock.connectors.postgres.types import fits, is_json, made
 from penstock.errors import BadRecord, PenstockError, SinkFailed, TypeMismatch
 from penstock.types import DataType, Record, Schema, TypeKind, attribute
 
-_json = msgspec.json.Encoder(decimal_format="number").encode
+_json = json_encoder().encode
 _ZERO = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 """A zero byte as JSON writes it, and not a backslash that such letters follow."""
 
@@ -70,12 +70,11 @@ class PostgresSink(Sink):
             ddl = schema.field(self._delete).type.ddl
             raise TypeMismatch(what=f"delete='{self._delete}' is {ddl}, not boolean.")
         stored = tuple(field for field in schema.fields if field.name != self._delete)
-        for field in stored:
-            check_maps(field.name, field.type)
         for name in self._key:
             if is_json(schema.field(name).type):
                 what = f"key column '{name}' is {schema.field(name).type.ddl}, which becomes jsonb."
                 raise TypeMismatch(what=what, hint="Give key= other columns.")
+        check_json(Schema(stored))
         return Schema(stored)
 
     def _check_table(self, found: PgTable, schema: Schema) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.connectors.postgres import values as v
-from penstock.errors import TypeMismatch
 from penstock.types import DataType, TypeKind, array_of, decimal_of
 from penstock.types.datatypes import DECIMAL_DIGITS_MAX
 
@@ -68,16 +67,6 @@ _WIDER = {
 }
 _WHOLE_DIGITS = {"smallint": 4, "integer": 9, "bigint": 18}
 _DIGITS = re.compile(r"\(([^)]*)\)")
-_KEYS = (
-    TypeKind.STRING,
-    TypeKind.TIMESTAMP,
-    TypeKind.DATE,
-    TypeKind.TINYINT,
-    TypeKind.SMALLINT,
-    TypeKind.INT,
-    TypeKind.BIGINT,
-)
-"""What a map's keys may be: those that are texts in JSON, and found again."""
 
 
 # --- from the server --------------------------------------------------------------------------------------------------
@@ -191,33 +180,6 @@ def made(data_type: DataType) -> str:
     if data_type.kind is TypeKind.DECIMAL:
         return f"numeric({data_type.precision},{data_type.scale})"
     return _MADE[data_type.kind]
-
-
-def check_maps(name: str, data_type: DataType) -> None:
-    """Refuse a column that no type of the server holds."""
-    problem = _problem_in_json(data_type) if is_json(data_type) else _problem(data_type)
-    if problem:
-        hint = "Leave it out, or make a text of it: with_columns(…=ps.col(…).cast('string'))."
-        raise TypeMismatch(what=f"column '{name}' is {data_type.ddl}: {problem}.", hint=hint)
-
-
-def _problem(data_type: DataType) -> str:
-    inner = data_type.element or data_type
-    is_held = inner.kind in _MADE or inner.kind is TypeKind.DECIMAL
-    return "" if is_held else f"PostgreSQL has no column for {inner.ddl}"
-
-
-def _problem_in_json(data_type: DataType) -> str:
-    if data_type.key is not None and data_type.key.kind not in _KEYS:
-        return f"it becomes jsonb, whose keys are texts, and not {data_type.key.ddl}"
-    for each in (data_type.element, *(field.type for field in data_type.fields)):
-        if each is None:
-            continue
-        if each.kind is TypeKind.BINARY:
-            return "it becomes jsonb, which cannot hold binary"
-        if problem := _problem_in_json(each) if each.is_nested else _problem(each):
-            return problem
-    return ""
 
 
 def fits(data_type: DataType, declared: str) -> bool:
