@@ -23,8 +23,8 @@ PUBLIC = """
     testing tumbling udp_lines webhook when
 """.split()
 # Lower rooms first; a module may import its own room and those above it in this list.
-ROOMS = ["compiled", "lazy", "errors", "durations", "checks", "types", "expr", "metrics", "dataset", "operators"]
-ROOMS += ["connectors", "pipeline", "sql", "protocol", "engine", "control", "spark", "runtime"]
+ROOMS = ["compiled", "lazy", "redaction", "errors", "durations", "checks", "types", "expr", "metrics", "dataset"]
+ROOMS += ["operators", "connectors", "pipeline", "sql", "protocol", "engine", "control", "spark", "runtime"]
 SHELLS = {"testing": [], "dashboard": [], "demo": ["dashboard"], "cli": ["dashboard", "demo"]}
 """What stands on the rooms; each may import them all, and of the other shells those named."""
 BENCH_ROOMS = ["foreign", "workloads", "meter", "files", "engines", "kafka", "report", "studies"]

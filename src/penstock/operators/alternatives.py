@@ -20,6 +20,7 @@ import pyarrow as pa
 from penstock.operators.base import BatchKind, BatchResult, Expansion, Lateness, Operation, Operator, Result
 from penstock.operators.errors import Errors, Passing
 from penstock.operators.members import Alternative, Member, Process
+from penstock.redaction import redacted
 from penstock.types import Record, Schema
 
 FAILURES_MAX = 3
@@ -248,7 +249,7 @@ class AlternativesOperator(Operator):
     def on_failure(self, name: str, error: BaseException) -> None:
         """Take note that an alternative has failed."""
         self.failures[name] += 1
-        self.last_error = f"{type(error).__name__}: {error}"[:200]
+        self.last_error = redacted(f"{type(error).__name__}: {error}")[:200]
         self._in_a_row += name == self.active
 
     def on_success(self, name: str) -> None:

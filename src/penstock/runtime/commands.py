@@ -33,6 +33,7 @@ from penstock.errors import InvalidOption, JobNotFound, PenstockError, nearest, 
 from penstock.operators import Form
 from penstock.pipeline.plan import Plan
 from penstock.protocol import commands as c
+from penstock.redaction import redacted
 
 READ_S = 2.0
 """How long a client may take to say what it wants."""
@@ -129,7 +130,8 @@ class Channel:
         except msgspec.DecodeError as error:
             return c.Answer(code="INVALID_COMMAND", what=f"the command cannot be read: {error}.")
         except PenstockError as error:
-            return c.Answer(code=error.code, what=error.what, operation=error.operation, hint=error.hint)
+            what, hint = redacted(error.what), redacted(error.hint)
+            return c.Answer(code=error.code, what=what, operation=error.operation, hint=hint)
 
     def close(self) -> None:
         """The job is over."""

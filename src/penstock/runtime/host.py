@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 from pyspark import cloudpickle
 
+from penstock.connectors.patience import signing
 from penstock.engine.snapshot import Persist
 from penstock.engine.ways.desk import Begin, Cancel
 from penstock.engine.worker import HEARTBEAT_US, Chore, Connect, Fetch, ReadBack, WorkerIdentity, WorkerMachine
@@ -25,6 +26,7 @@ from penstock.pipeline.options import Forms
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.protocol.link import Kind, Link
+from penstock.redaction import redacted
 from penstock.runtime.addresses import Address
 from penstock.runtime.calling import Caller
 from penstock.runtime.checkpoints import CheckpointStore
@@ -106,7 +108,8 @@ def run_worker(packed: bytes, worker: int, assignment: Assignment, order: int) -
     with entered:
         host = _Host(plan, worker, incarnation, assignment, order, store)
         try:
-            host.serve()
+            with signing(host._sign):
+                host.serve()
         finally:
             host.close()
 
@@ -130,8 +133,8 @@ def _tell_why(assignment: Assignment, worker: int, incarnation: int, error: Pens
                 incarnation=incarnation,
                 code=error.code,
                 operation=None,
-                what=error.what,
-                hint=error.hint,
+                what=redacted(error.what),
+                hint=redacted(error.hint),
                 user_traceback="",
             )
         )
@@ -165,6 +168,8 @@ class _Host:
             beside.start()
         identity = WorkerIdentity(worker, incarnation, self._node.endpoint, os.getpid(), order)
         self._began_ns, self._slept_ns = now_ns(), 0
+        self._present = m.encode(m.Present(worker=worker, incarnation=incarnation))
+        self._present_link, self._present_us = Link(incarnation), 0
         self._machine = WorkerMachine(plan, identity, assignment.driver, now_ns, self._usage, now_us())
 
     def serve(self) -> None:
@@ -244,14 +249,11 @@ class _Host:
 
         The loop sends and receives nothing meanwhile, so the sockets are the thread's alone.
         """
-        over, link = threading.Event(), Link(self._incarnation)
-        present = m.encode(m.Present(worker=self._worker, incarnation=self._incarnation))
+        over = threading.Event()
 
         def speak() -> None:
             while not over.wait(HEARTBEAT_US / 1e6):
-                link.tell(present)
-                for frames in link.frames(now_us()):
-                    self._connections.send(self._driver, Kind.WORKER, frames)
+                self._say_present(now_us())
 
         thread = threading.Thread(target=speak, name="penstock-present", daemon=True)
         thread.start()
@@ -260,6 +262,18 @@ class _Host:
         finally:
             over.set()
             thread.join()
+
+    def _say_present(self, now: int) -> None:
+        self._present_us = now
+        self._present_link.tell(self._present)
+        for frames in self._present_link.frames(now):
+            self._connections.send(self._driver, Kind.WORKER, frames)
+
+    def _sign(self) -> None:
+        """The loop waits for a server, within a turn: nothing of it is being sent."""
+        now = now_us()
+        if now - self._present_us >= HEARTBEAT_US:
+            self._say_present(now)
 
     def close(self) -> None:
         """Free sockets, sinks and sources."""

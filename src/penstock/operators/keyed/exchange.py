@@ -46,6 +46,7 @@ from penstock.operators.alternatives import Alternatives
 from penstock.operators.base import BatchKind, BatchResult, Operation, Operator, Result, StatefulOperator
 from penstock.operators.errors import Errors, Passing
 from penstock.operators.members import Member
+from penstock.redaction import redacted
 from penstock.types import Record, Schema, attribute
 
 BEHIND_RECORDS_MAX = 50_000
@@ -300,7 +301,7 @@ class KeyedOperator(StatefulOperator):
 
     def _on_failure(self, name: str, error: BaseException) -> None:
         self.failures[name] += 1
-        self.last_error = f"{type(error).__name__}: {error}"[:200]
+        self.last_error = redacted(f"{type(error).__name__}: {error}")[:200]
         self.given_up = name
         self._failed.add(name)
         self._forget_target()
