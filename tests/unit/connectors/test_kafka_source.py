@@ -26,6 +26,7 @@ from penstock.connectors.kafka.reader import (
 )
 from penstock.errors import InvalidOption, KafkaFailed
 from penstock.pipeline.graph import Graph
+from penstock.redaction import redacted
 from penstock.testing.kafka_broker import PASSWORD, USER
 from penstock.types import Schema
 from waiting import WAIT_S
@@ -292,6 +293,7 @@ def test_a_password_opens_the_door_and_a_wrong_one_is_refused_without_being_show
     shown = [str(caught.value), caught.value.hint, repr(wrong), repr(wrong.source()), repr(wrong.sink())]
     assert not any(secret in each for each in shown)
     assert "sasl.password" in repr(wrong)
+    assert secret not in redacted(f"a function of the user's says {secret}")
 
 
 @pytest.mark.parametrize(

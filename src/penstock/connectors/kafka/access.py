@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.connectors.secrets import HIDDEN, redacted
+from penstock.connectors.secrets import HIDDEN, Secret, redacted
 from penstock.errors import InvalidOption, KafkaFailed, nearest
 
 if TYPE_CHECKING:
@@ -62,7 +62,9 @@ class Access:
                 raise InvalidOption(
                     option="options", given=name, allowed=f"settings of librdkafka but this: {_OWN[name]}"
                 )
-        return Access(servers, dict(options or {}))
+        # Known as secret in every process that the plan comes to.
+        hidden = {name: Secret(v) for name, v in (options or {}).items() if _SECRET.search(name) and isinstance(v, str)}
+        return Access(servers, {**(options or {}), **hidden})
 
     def __repr__(self) -> str:
         shown = {name: HIDDEN if _SECRET.search(name) else value for name, value in self.options.items()}
