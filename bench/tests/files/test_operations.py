@@ -11,10 +11,10 @@ from pyspark import cloudpickle
 
 import penstock as ps
 from penstock_bench.files import loads, operations
-from penstock_bench.files.chance import combining, drawing, limit, relabelling
 from penstock_bench.files.loads import Burner, costs
 from penstock_bench.files.messages import MESSAGE
 from penstock_bench.files.model import Loads
+from penstock_bench.files.program import combining, drawing, limit, modify_step, relabelling
 from penstock_bench.foreign.programs import loads as plain
 from penstock_bench.foreign.programs.chance import PRIME, combine, draw
 
@@ -25,9 +25,9 @@ MESSAGES = [MESSAGE.record_type(f"key{id % 3}", "abcdefghij"[: id % 11], id, id)
 @pytest.mark.parametrize(
     ("operation", "flat"),
     [
-        (operations.Modify(1, "t", 1.5, 2.25), True),
-        (operations.Modify(1, "t", 1, 0.4), True),
-        (operations.Modify(1, "t", 0.5, 3), True),
+        (operations.Modify(modify_step(1, "t", 1.5, 2.25)), True),
+        (operations.Modify(modify_step(1, "t", 1, 0.4)), True),
+        (operations.Modify(modify_step(1, "t", 0.5, 3)), True),
         (Burner(**costs(Loads(cpu_load=0.01, mem_load=0.001, disk_load=0.001), 10_000)), False),
     ],
 )
@@ -39,7 +39,7 @@ def test_both_forms_agree(operation: Any, flat: bool) -> None:
 
 @pytest.mark.parametrize(("ratio", "expected"), [(0.5, "abc"), (1, "abcdefg"), (2.5, "abcdefgabcdefgabc"), (0.1, "")])
 def test_values_are_cut_or_repeated(ratio: float, expected: str) -> None:
-    assert operations.Modify(0, "t", ratio, 1).value("abcdefg") == expected
+    assert operations.Modify(modify_step(0, "t", ratio, 1)).value("abcdefg") == expected
     values = ps.stream("values", ps.records([{"value": "abcdefg"}], schema="value string not null"))
     assert ps.testing.collect(values.select(value=operations.resized(ratio))) == [{"value": expected}]
 
