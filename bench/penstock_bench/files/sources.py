@@ -178,23 +178,28 @@ def _lengths(source: Source, at: str, problems: list[Problem]) -> Discrete | Non
     if kind is None:
         return None
     given = Given(kind, source.msg_dist_params, f"{at}.msg_dist_params", problems)
-    match kind:
-        case Kind.CONSTANT:
-            if not given.are("value"):
-                return None
-            if given["value"] > LENGTH_MAX:
-                given.refuse("value", f"{given['value']} is not allowed. Allowed: at most {LENGTH_MAX}.")
-                return None
-            return distributions.uniform(given["value"], given["value"])
+    if kind is not Kind.CONSTANT:
+        return _whole(given, LENGTH_MAX)
+    if not given.are("value"):
+        return None
+    if given["value"] > LENGTH_MAX:
+        given.refuse("value", f"{given['value']} is not allowed. Allowed: at most {LENGTH_MAX}.")
+        return None
+    return distributions.uniform(given["value"], given["value"])
+
+
+def _whole(given: Given, most: int) -> Discrete | None:
+    """Return a distribution over the whole numbers up to so many, which has its own bounds where it needs some."""
+    match given.kind:
         case Kind.UNIFORM:
-            bounds = given.range(LENGTH_MAX) if given.are("lower", "upper") else None
+            bounds = given.range(most) if given.are("lower", "upper") else None
             return None if bounds is None else distributions.uniform(*bounds)
         case Kind.ZIPF:
             word = "num_keys" if "num_keys" in given else "num_elements"
-            if not given.are(word, "exponent"):
-                return None
-            return distributions.zipf(min(given[word], LENGTH_MAX), given["exponent"])
-    return _drawn(given, 0, LENGTH_MAX, LENGTH_MAX)
+            return (
+                distributions.zipf(min(given[word], most), given["exponent"]) if given.are(word, "exponent") else None
+            )
+    return _drawn(given, 0, most, most)
 
 
 def _drawn(given: Given, low: int, high: int, count: int, may: tuple[str, ...] = ()) -> Discrete | None:
@@ -271,14 +276,10 @@ def _drawn_rates(given: Given, label: str) -> list[float] | None:
             return None
         shape = NormalDist(given["mean"], given["sd"])
         return [max(round(shape.inv_cdf(u)), 0.0) for u in np.maximum(unit(words[0]), 2.0**-53).tolist()]
-    found: Discrete | None
-    if given.kind is Kind.UNIFORM:
-        bounds = given.range(RATE_MAX) if given.are("lower", "upper") else None
-        drawn = None if bounds is None else below(words[0], bounds[1] - bounds[0] + 1) + bounds[0]
-        return None if drawn is None else drawn.astype(float).tolist()
-    if given.kind is Kind.ZIPF:
-        word = "num_keys" if "num_keys" in given else "num_elements"
-        found = distributions.zipf(given[word], given["exponent"]) if given.are(word, "exponent") else None
-    else:
-        found = distributions.poisson(given["mean"], 0, RATE_MAX) if given.are("mean") else None
-    return None if found is None else (found.picker(words[0]) + found.low).astype(float).tolist()
+    found = _whole(given, RATE_MAX)
+    if found is None:
+        return None
+    # A picker has no room for as many places as there are rates.
+    drawn = below(words[0], found.count) if found.weights is None else found.picker(words[0])
+    rates: list[float] = (drawn + found.low).astype(float).tolist()
+    return rates

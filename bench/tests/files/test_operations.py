@@ -10,7 +10,7 @@ import pytest
 from pyspark import cloudpickle
 
 import penstock as ps
-from penstock_bench.files import loads, operations
+from penstock_bench.files import build, loads
 from penstock_bench.files.loads import Burner, costs
 from penstock_bench.files.messages import MESSAGE
 from penstock_bench.files.model import Loads
@@ -25,9 +25,9 @@ MESSAGES = [MESSAGE.record_type(f"key{id % 3}", "abcdefghij"[: id % 11], id, id)
 @pytest.mark.parametrize(
     ("operation", "flat"),
     [
-        (operations.Modify(modify_step(1, "t", 1.5, 2.25)), True),
-        (operations.Modify(modify_step(1, "t", 1, 0.4)), True),
-        (operations.Modify(modify_step(1, "t", 0.5, 3)), True),
+        (build.Modify(modify_step(1, "t", 1.5, 2.25)), True),
+        (build.Modify(modify_step(1, "t", 1, 0.4)), True),
+        (build.Modify(modify_step(1, "t", 0.5, 3)), True),
         (Burner(**costs(Loads(cpu_load=0.01, mem_load=0.001, disk_load=0.001), 10_000)), False),
     ],
 )
@@ -39,9 +39,9 @@ def test_both_forms_agree(operation: Any, flat: bool) -> None:
 
 @pytest.mark.parametrize(("ratio", "expected"), [(0.5, "abc"), (1, "abcdefg"), (2.5, "abcdefgabcdefgabc"), (0.1, "")])
 def test_values_are_cut_or_repeated(ratio: float, expected: str) -> None:
-    assert operations.Modify(modify_step(0, "t", ratio, 1)).value("abcdefg") == expected
+    assert build.Modify(modify_step(0, "t", ratio, 1)).value("abcdefg") == expected
     values = ps.stream("values", ps.records([{"value": "abcdefg"}], schema="value string not null"))
-    assert ps.testing.collect(values.select(value=operations.resized(ratio))) == [{"value": expected}]
+    assert ps.testing.collect(values.select(value=build.resized(ratio))) == [{"value": expected}]
 
 
 def test_draws_are_the_same_as_an_expression_and_never_overflow() -> None:
