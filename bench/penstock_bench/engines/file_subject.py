@@ -38,32 +38,15 @@ class FileSubject(Subject):
         self.name = self._workload.name
         sinks = list(self._description.layout.sinks)
         self.constants = {"sink": sinks[0]} if len(sinks) == 1 else {}
-        self._steps = specification(self._description)["steps"]
+        self._steps: list[dict[str, Any]] = specification(self._description)["steps"]
         self.stateful = tuple(dict.fromkeys(step["do"] for step in self._steps if step["do"] in STATEFUL))
         self.loads = tuple(step["name"] for step in self._steps if "load" in step)
 
-    @property
-    def nested(self) -> str:
-        """A transformation with state that reads what came out of another one; empty if there is none."""
-        behind: set[str] = set()
-        for step in self._steps:
-            keeps, before = step["do"] in STATEFUL, any(node in behind for node, _ in step["inputs"])
-            if keeps and before:
-                return str(step["name"])
-            if keeps or before:
-                behind.add(step["name"])
-        return ""
-
-    @property
-    def once(self) -> tuple[str, ...]:
-        """Joins in which every message pairs at most once."""
-        return tuple(step["name"] for step in self._steps if step.get("match") == "once")
-
-    @property
-    def branches(self) -> bool:
-        """Whether a source is read more than once, or there is more than one."""
+        once = next((step["name"] for step in self._steps if step.get("match") == "once"), None)
+        self.not_in_sql = None if once is None else f"'{once}' pairs every message once, which no join of SQL does"
+        self.nested = _nested(self._steps)
         several = any(step["do"] in ("split", "merge", "join") for step in self._steps)
-        return several or len(self._description.layout.sinks) > 1 or len(self._description.sources) > 1
+        self.branches = several or len(sinks) > 1 or len(self._description.sources) > 1
 
     def closing(self, end_us: int) -> bytes | None:
         return b"-%d\t%d\t\t" % (len(self._description.sources), end_us + CLOSING_US) if self.stateful else None
@@ -102,6 +85,18 @@ class FileSubject(Subject):
         due_us, seen_us = np.array(due, np.int64), np.array(seen, np.int64)
         order = np.argsort(due_us, kind="stable")
         return Timeline(due_us[order], seen_us[order]), found
+
+
+def _nested(steps: list[dict[str, Any]]) -> str:
+    """A step with state that reads what came out of another one."""
+    behind: set[str] = set()
+    for step in steps:
+        keeps, before = step["do"] in STATEFUL, any(node in behind for node, _ in step["inputs"])
+        if keeps and before:
+            return str(step["name"])
+        if keeps or before:
+            behind.add(step["name"])
+    return ""
 
 
 def _rate(rate: Rate) -> Any:

@@ -18,9 +18,8 @@ from penstock.pipeline.streams.stream import Stream
 from penstock.types import Record
 from penstock_bench.files.layout import output_names
 from penstock_bench.files.load import Description
-from penstock_bench.files.loads import Burner
 from penstock_bench.files.messages import MESSAGE
-from penstock_bench.files.program import specification
+from penstock_bench.files.program import Burner, specification
 from penstock_bench.foreign.programs.chance import PRIME, combine, draw, relabel
 
 _Message = MESSAGE.record_type

@@ -8,14 +8,13 @@ from penstock_bench.studies.elasticity import Elasticity
 from penstock_bench.studies.failure import Failure
 from penstock_bench.studies.groups import GroupsStudy
 from penstock_bench.studies.isolation import Isolation
-from penstock_bench.studies.latency_target import LatencyTarget
 from penstock_bench.studies.rates import Components, Operations, Rates
 from penstock_bench.studies.replicas import Replicas
 from penstock_bench.studies.scale import Scale
 from penstock_bench.studies.short import Short
 from penstock_bench.studies.state import State
 from penstock_bench.studies.switch_point import SwitchPoint
-from penstock_bench.studies.throughput import Throughput
+from penstock_bench.studies.throughput import LatencyTarget, Throughput
 
 STUDIES: dict[str, Study] = {
     study.name: study

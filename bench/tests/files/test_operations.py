@@ -10,11 +10,10 @@ import pytest
 from pyspark import cloudpickle
 
 import penstock as ps
-from penstock_bench.files import build, loads
-from penstock_bench.files.loads import Burner, costs
+from penstock_bench.files import build, program
 from penstock_bench.files.messages import MESSAGE
 from penstock_bench.files.model import Loads
-from penstock_bench.files.program import combining, drawing, limit, modify_step, relabelling
+from penstock_bench.files.program import Burner, combining, costs, drawing, limit, modify_step, relabelling
 from penstock_bench.foreign.programs import loads as plain
 from penstock_bench.foreign.programs.chance import PRIME, combine, draw
 
@@ -85,10 +84,10 @@ def test_memory_is_held_and_a_file_is_gone_round_in() -> None:
     burner = Burner(**costs(Loads(mem_load=0.5, disk_load=0.25), rate_eps=1000))
     assert not hasattr(burner, "held"), "made with the first message"
     burner.burn(10)
-    assert len(burner.held) == loads.MEMORY_HELD_BYTES // 2
-    assert os.fstat(burner.file.fileno()).st_size == 10 * loads.DISK_WRITTEN_BYTES // 4
-    burner.burn(loads.DISK_FILE_BYTES // loads.DISK_WRITTEN_BYTES)
-    assert os.fstat(burner.file.fileno()).st_size == loads.DISK_FILE_BYTES // 4
+    assert len(burner.held) == program.MEMORY_HELD_BYTES // 2
+    assert os.fstat(burner.file.fileno()).st_size == 10 * program.DISK_WRITTEN_BYTES // 4
+    burner.burn(program.DISK_FILE_BYTES // program.DISK_WRITTEN_BYTES)
+    assert os.fstat(burner.file.fileno()).st_size == program.DISK_FILE_BYTES // 4
     copy = cloudpickle.loads(cloudpickle.dumps(burner))
     assert isinstance(copy, Burner)
     assert not hasattr(copy, "held")
