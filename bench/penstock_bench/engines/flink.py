@@ -55,7 +55,7 @@ class Flink(InEnvironment):
         reason = no_java()
         if self.variant == "sql" and not reason:
             reason = subject.not_in_sql
-            if not reason and subject.nested:
+            if subject.nested:
                 reason = f"'{subject.nested}' has state behind state, whose times it cannot order"
         able = ("window", "join") if self.variant == "sql" else ("window", "session", "join")
         loads = "no function of SQL costs that much by itself" if self.variant == "sql" else None
