@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from penstock_bench.meter.standalone import LOOPBACK, Host, standalone
+from penstock.testing.servers import HOST
+from penstock_bench.meter.standalone import Host, standalone
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def hosts(count: int) -> Iterator[tuple[str, str, Sequence[Host]]]:
         alone = "this machine does not allow network namespaces"
     try:
         if alone:
-            yield LOOPBACK, alone, [Host(LOOPBACK)] * count
+            yield HOST, alone, [Host(HOST)] * count
             return
         _ip("addr", "add", f"{subnet}.1/24", "dev", bridge)
         _ip("link", "set", bridge, "up")
@@ -94,7 +95,7 @@ def hosts(count: int) -> Iterator[tuple[str, str, Sequence[Host]]]:
             _ip("-n", name, "link", "set", "lo", "up")
             found.append(Host(address, ("ip", "netns", "exec", name)))
         if not all(_reaches(one, other) for one, other in pairwise([Host(f"{subnet}.1"), *found])):
-            yield LOOPBACK, "network namespaces of this machine do not reach each other", [Host(LOOPBACK)] * count
+            yield HOST, "network namespaces of this machine do not reach each other", [Host(HOST)] * count
             return
         yield f"{subnet}.1", "", found
     finally:

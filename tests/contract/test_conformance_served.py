@@ -13,8 +13,8 @@ import penstock as ps
 from penstock.connectors import SourceReader
 from penstock.testing import check_sink, check_source, check_table
 from penstock.testing.conformance.report import now_us, until
+from penstock.testing.servers import free_port
 from services.postgres import PASSWORD as POSTGRES_PASSWORD
-from services.process import free_port
 from services.redis import PASSWORD as REDIS_PASSWORD
 from waiting import WAIT_S
 

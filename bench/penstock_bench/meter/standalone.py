@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import os
-import secrets
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
 
 from penstock.errors import SparkFailed
+from penstock.testing.servers import HOST, free_port
 
 WAIT_S = 120.0
 END_S = 30.0
 JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Half a dozen JVMs start, and do little afterwards: none should compile much."""
-LOOPBACK = "127.0.0.1"
-_PORTS = range(20_000, 32_000)
-"""Outside of those that the system gives to whoever asks for any: one of them may be taken before the master is up."""
 _DEPLOY = "org.apache.spark.deploy"
 
 
@@ -31,7 +27,7 @@ _DEPLOY = "org.apache.spark.deploy"
 class Host:
     """Where a process runs: an address, and what a command begins with there."""
 
-    address: str = LOOPBACK
+    address: str = HOST
     command: tuple[str, ...] = ()
 
 
@@ -55,8 +51,8 @@ class Standalone:
         Where executors work.
     """
 
-    def __init__(self, directory: Path, address: str = LOOPBACK) -> None:
-        port = _free_port(address)
+    def __init__(self, directory: Path, address: str = HOST) -> None:
+        port = free_port(address)
         self.master = f"spark://{address}:{port}"
         self.work = directory / "work"
         settings = [f"spark.{each}.extraJavaOptions {JVM}" for each in ("driver", "executor")]
@@ -113,17 +109,10 @@ class Standalone:
 
 
 @contextmanager
-def standalone(directory: Path, address: str = LOOPBACK) -> Iterator[Standalone]:
+def standalone(directory: Path, address: str = HOST) -> Iterator[Standalone]:
     """A cluster without machines, until the end of the block."""
     cluster = Standalone(directory, address)
     try:
         yield cluster
     finally:
         cluster.close()
-
-
-def _free_port(address: str) -> int:
-    while True:
-        port = secrets.choice(_PORTS)
-        with suppress(OSError), socket.create_server((address, port)):
-            return port

@@ -102,7 +102,7 @@ class Replicas(Study):
             yield at_least(f"{at}: saved", own.saved, "of r_over", SAVED_MIN, digits=4)
             yield at_most(f"{at}: p99 against over-provisioned", times, "times", P99_MAX)
             left = 1.0 - own.processed + (own.dropped > 0)
-            yield Check(f"{at}: not processed", left, "of the records", "0", left == 0)
+            yield at_most(f"{at}: not processed", left, "of the records", 0, digits=4)
             yield Claim(
                 f"PS, table VIII, {where}",
                 "0.5617 saved, 0.9987 processed, mean latency 2,099 ms against 154 ms with r = 8",

@@ -8,16 +8,14 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
-import time
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import SparkFailed
 from penstock.testing import jars
+from penstock.testing.servers import HOST, Server, free_ports
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
 VERSION = "4.1.0"
 USER, PASSWORD = "tester", "a-test-password"
 """Who may log in at `KafkaBroker.secured_servers`."""
-START_S = 120.0
-_PORTS = range(20_000, 32_000)
 _JARS = Path(__file__).with_name("kafka_jars.txt")
 _QUIET: dict[str, Any] = {"log_level": 0, "error_cb": lambda _: None}
 _CLUSTER = "cGVuc3RvY2stdGVzdC0xMg"
@@ -120,7 +116,7 @@ def login(passwords: Mapping[str, str]) -> str:
     return f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
 
 
-class KafkaBroker:
+class KafkaBroker(Server):
     """A running broker, which is also its own controller; with `close`, or as a context, it ends and leaves nothing.
 
     Parameters
@@ -149,40 +145,22 @@ class KafkaBroker:
         settings: Mapping[str, Any] | None = None,
         beside: KafkaBroker | None = None,
     ) -> None:
-        self._place = fetch()
-        self._lasting = lasting
-        self._directory = Path(tempfile.mkdtemp(prefix="penstock-kafka-"))
-        shutil.copytree(self._place / "store", self._directory / "store")
-        port, own_controller, secured = _free_ports(3)
+        place = fetch()
+        super().__init__("kafka")
+        store, told = self.directory / "store", self.directory / "server.properties"
+        shutil.copytree(place / "store", store)
+        port, own_controller, secured = free_ports(3)
         self.node: int = 1 if beside is None else beside.node + 1
         self._controller: int = own_controller if beside is None else beside._controller
-        self.servers = f"127.0.0.1:{port}"
-        self.secured_servers = f"127.0.0.1:{secured}"
-        self._settings = self._directory / "server.properties"
-        store = self._directory / "store"
+        self.servers, self.secured_servers = f"{HOST}:{port}", f"{HOST}:{secured}"
         own = _properties(store, port, self._controller, secured)
         if beside is not None:
             own |= _joining(self.node, port, secured)
             _rename(store, self.node)
-        self._settings.write_text(_text({**own, **(settings or {})}))
-        self._process: subprocess.Popen[bytes] | None = None
-        self.start()
-
-    def start(self) -> None:
-        """Start it, or start it again on the same ports with what it had; return when it answers."""
-        log = (self._directory / "log").open("ab")
-        with log:
-            self._process = subprocess.Popen(
-                [*_command(self._place, lasting=self._lasting), "kafka.Kafka", str(self._settings)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-        deadline = time.monotonic() + START_S
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                said = (self._directory / "log").read_text(errors="replace")[-600:]
-                self.close()
-                raise SparkFailed(f"the broker did not start: {said}")
-            time.sleep(0.05)
+        told.write_text(_text({**own, **(settings or {})}))
+        command = [*_command(place, lasting=lasting), "kafka.Kafka", str(told)]
+        # Killed, not asked to end: nobody needs what it would put in order.
+        self.run(command, self._answers, signal.SIGKILL)
 
     def _answers(self) -> bool:
         from confluent_kafka import KafkaException
@@ -204,38 +182,3 @@ class KafkaBroker:
         from confluent_kafka.admin import AdminClient
 
         return AdminClient({"bootstrap.servers": self.servers, **_QUIET})
-
-    @property
-    def pid(self) -> int:
-        """Its process."""
-        assert self._process is not None
-        return self._process.pid
-
-    def stop(self, *, kill: bool = True) -> None:
-        """End the process and keep what it has stored; `start` goes on from there."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
-            self._process.wait()
-            self._process = None
-
-    def close(self) -> None:
-        """End it and remove what it has stored."""
-        self.stop()
-        shutil.rmtree(self._directory, ignore_errors=True)
-
-    def __enter__(self) -> KafkaBroker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports outside of those that the system gives to whoever asks for any: they may be taken before the start."""
-    found: list[int] = []
-    while len(found) < count:
-        port = secrets.choice(_PORTS)
-        with socket.socket() as tried, suppress(OSError):
-            tried.bind(("127.0.0.1", port))
-            found += [port] if port not in found else []
-    return found
