@@ -13,12 +13,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from penstock.checks import Whole
 from penstock.connectors.base import Sink
 from penstock.connectors.store import is_url
 from penstock.control.adaptation import Adaptation, checked_operations
-from penstock.control.events import GroupJobEnded, Replace, Withdraw
+from penstock.control.events import DegreeWanted, GroupJobEnded, Replace, Withdraw
 from penstock.control.groups import Submit
 from penstock.control.monitor import Status
+from penstock.control.replicas import bounds as asked
 from penstock.control.rescaling import MoveReport
 from penstock.control.resume import check_name, check_renamed
 from penstock.control.scheduler import Phase
@@ -313,6 +315,25 @@ class Job:
         >>> job.scale(6)
         """
         self._driver.obey(ScaleJob(workers))
+
+    def replicate(self, operation: str, replicas: int) -> None:
+        """Have so many processes compute an operation that has ``replicas=``; returns at once, see :meth:`adaptation`.
+
+        Within the bounds that were given with it. Where the job chooses the number, it does so again when the load asks
+        for another one.
+
+        Parameters
+        ----------
+        operation : str
+            Its name, as ``penstock explain`` shows it.
+        replicas : int
+            How many; 1: the worker itself.
+        """
+        names = [unit.name_at(index) for unit in self._plan.units for at in asked(unit) for index in at.indices]
+        if operation not in names:
+            allowed = f"an operation with replicas=: {', '.join(names) or 'there is none'}"
+            raise InvalidOption(option="operation", given=operation, allowed=allowed, hint=nearest(operation, names))
+        self._driver.post(DegreeWanted(operation, Whole(1).read("replicas", replicas)))
 
     def moves(self) -> list[MoveReport]:
         """Every move of an instance between two workers, with its pause and what was loaded ahead."""
