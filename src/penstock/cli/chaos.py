@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,7 +78,7 @@ def chaos(
         Killer.check(plan, every_us["kills"])
         seed = secrets.randbits(32) if seed is None else seed
         campaign, gauge = Campaign(seed, every_us["kills"]), Gauge()
-        doing = [Killer(campaign), gauge]
+        doing: list[Callable[[Job], None]] = [Killer(campaign), gauge]
         switch = rescales = None
         if switch_every is not None:
             every_us["switches"] = parse_us(switch_every, option="--switch-every")

@@ -146,7 +146,8 @@ class Findings(msgspec.Struct):
             rows.append(("rescaled", str(self.arrived_s or "never")))
         if self.verdict is not None:
             told = ", ".join(f"{count:,} {name}" for name, count in self.verdict.wrong)
-            rows.append(("output", f"{self.verdict.records:,} records: {told}"))
+            exact = "exact" if self.verdict.is_exact else "wrong"
+            rows.append(("output", f"{self.verdict.records:,} records, {exact}: {told}"))
         for who, held in self.holdings.items():
             rows.append((who, "   ".join(f"{_NAMES[name]} {_shown(name, each)}" for name, each in held.items())))
         rows += [("growing", ", ".join(self.growing))] if self.growing else []

@@ -89,7 +89,14 @@ class Verdict(msgspec.Struct):
     @property
     def wrong(self) -> list[tuple[str, int]]:
         """The counts that must be zero, by name."""
-        return [(name, getattr(self, name)) for name in self.__struct_fields__ if name != "records"]
+        return [
+            ("lost", self.lost),
+            ("duplicated", self.duplicated),
+            ("reordered", self.reordered),
+            ("phantom", self.phantom),
+            ("corrupt", self.corrupt),
+            ("miscounted", self.miscounted),
+        ]
 
 
 def checksum(source: str, partition: int, seq: int, key: int, key_seq: int) -> int:

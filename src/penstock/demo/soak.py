@@ -180,6 +180,9 @@ class Rescales:
             for chosen, (least, most) in bounds(unit).items():
                 self._bounds[unit.name_at(chosen.first)] = max(1, least), min(most, plan.replicas)
         self._bounds = {what: each for what, each in self._bounds.items() if each[0] < each[1]}
+        others = [what for what in self._bounds if what != WORKERS]
+        # Every other change is one of workers, whatever else there is: their instances are what has most to lose.
+        self._drawn = [WORKERS] * max(1, len(others)) * (WORKERS in self._bounds) + others
         self._wanted = {what: plan.workers if what == WORKERS else least for what, (least, _) in self._bounds.items()}
 
     @property
@@ -187,10 +190,9 @@ class Rescales:
         """What can be changed."""
         return list(self._bounds)
 
-    @property
-    def arrived(self) -> int:
-        """Changes after which the job had as many as it was to have."""
-        return sum(each.arrived_s is not None for each in self.done)
+    def arrived(self, *what: str) -> int:
+        """Changes after which the job had as many as it was to have; of all, or of these."""
+        return sum(each.arrived_s is not None for each in self.done if not what or each.what in what)
 
     def choose(self, status: Status) -> Rescale | None:
         """Return the change to be made now, if it is time to."""
@@ -202,7 +204,7 @@ class Rescales:
         if status.at_us < self._next_us:
             return None
         self._next_us = status.at_us + self._interval_us()
-        what = self._random.choice(self.can)
+        what = self._random.choice(self._drawn)
         least, most = self._bounds[what]
         before = self._wanted[what]
         to = self._random.choice([each for each in range(least, most + 1) if each != before])

@@ -104,7 +104,7 @@ def changes(seed: int) -> list[tuple[int, str, int, int]]:
         if found is not None:
             rescales.made(found)
             present[found.what] = found.to
-    assert rescales.arrived >= len(rescales.done) - 1
+    assert rescales.arrived() >= len(rescales.done) - 1
     assert all(each.committed_s for each in rescales.done[:-1])
     return [(each.at_us, each.what, each.before, each.to) for each in rescales.done]
 
@@ -113,6 +113,7 @@ def test_numbers_are_changed_at_random_within_bounds_and_the_same_by_the_same_se
     first = changes(1)
     assert first == changes(1) != changes(2)
     assert 80 < len(first) < 120
+    assert 30 < sum(what == WORKERS for _, what, _, _ in first) < 70
     assert {to for _, what, _, to in first if what == WORKERS} == {1, 2, 3, 4}
     assert {to for _, what, _, to in first if what == "slow"} == {1, 2, 3}
     assert all(before != to for _, _, before, to in first)
