@@ -124,7 +124,7 @@ class Elastic:
         self._switches = switches
         self._replication = replication
         self._interval_us = plan.options.replica_interval_us
-        self._replicator = Replicator(replication.size, self._interval_us)
+        self._replicator = Replicator(replication.size, self._interval_us, law=plan.options.replica_law)
         self._pulses: dict[tuple[int, int], UnitPulse] = {}
         self._pulsed_us: dict[int, int] = {}
         """By worker: of which moment its last pulse is."""
