@@ -103,7 +103,7 @@ def chaos(
             switch.switches if switch is not None else 0,
             gauge.holdings.trends(),
             rescales=rescales.done if rescales is not None else (),
-            planned={kind: at_least(report.seconds, us) for kind, us in every_us.items()},
+            planned={kind: at_least(min(seconds, report.seconds), us) for kind, us in every_us.items()},
             verdict=judge(written, report.offsets) if written is not None else None,
         )
         out.write({**msgspec.to_builtins(report), "chaos": msgspec.to_builtins(found)})

@@ -29,6 +29,9 @@ KILL_EVERY_US_MIN = 1_000_000
 NOTICED_US = 1_000_000
 """A lost worker, whose successor is then the next to be killed, is noticed and replaced within this time."""
 
+RESCALES_MIN = 8
+"""Of so many changes of a number some must have come about; of fewer, the next one may have come first each time."""
+
 
 class Kill(msgspec.Struct):
     """One worker that was killed."""
@@ -123,7 +126,7 @@ class Findings(msgspec.Struct):
         found = [f"{name}: {count:,}" for name, count in counts if count]
         if self.verdict is not None and not self.verdict.records:
             found.append("nothing came to the sinks")
-        if self.rescales and self.arrived_s is None:
+        if len(self.rescales) >= RESCALES_MIN and self.arrived_s is None:
             found.append("no rescale has come about")
         found += [f"{count:,} {kind} fewer than planned" for kind, count in self.missing.items()]
         return found + [f"grows: {each}" for each in self.growing]

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from penstock.control.monitor import Status, WorkerFigures
-from penstock.demo.chaos import Campaign, Findings, Kill, Times, at_least, quantile
+from penstock.demo.chaos import RESCALES_MIN, Campaign, Findings, Kill, Times, at_least, quantile
 from penstock.demo.oracle import Verdict
 from penstock.demo.soak import Rescale
 
@@ -103,7 +103,8 @@ GOOD = Rescale(0, "workers", 1, 2, arrived_s=0.5, committed_s=0.7)
         ({"verdict": Verdict(5, phantom=1)}, "phantom: 1"),
         ({"verdict": Verdict(0)}, "nothing came to the sinks"),
         ({"rescales": [GOOD, Rescale(1, "workers", 2, 1)]}, "rescales without a commit after them: 1"),
-        ({"arrived_s": None}, "no rescale has come about"),
+        ({"arrived_s": None, "rescales": [GOOD] * RESCALES_MIN}, "no rescale has come about"),
+        ({"arrived_s": None, "rescales": [GOOD] * (RESCALES_MIN - 1)}, ""),
         ({"planned": {"kills": 1, "rescales": 2}}, "1 rescales fewer than planned"),
         ({"planned": {"switches": 3}}, "3 switches fewer than planned"),
     ],
