@@ -17,7 +17,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from penstock.testing.servers import HOST
-from penstock_bench.meter.standalone import Host, standalone
+from penstock_bench.meter.standalone import Host, Standalone, standalone
+
+CORES, MEMORY = 2, "1g"
+"""Of each machine."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class Cluster:
         Why its workers have no hosts of their own; empty: they have.
     work : path
         Where executors work.
+    made : Standalone
+        What the machines are added to.
     """
 
     master: str
@@ -39,6 +44,17 @@ class Cluster:
     address: str
     alone: str
     work: Path
+    made: Standalone
+    last: Host
+
+    @contextmanager
+    def without_the_last(self) -> Iterator[set[int]]:
+        """Lose the machine that came last, with the processes that are told; it is back afterwards."""
+        killed = self.made.lose()
+        try:
+            yield killed
+        finally:
+            self.made.add(CORES, MEMORY, self.last)
 
 
 def _ip(*arguments: str, check: bool = True) -> bool:
@@ -108,5 +124,5 @@ def hosts(count: int) -> Iterator[tuple[str, str, Sequence[Host]]]:
 def cluster_of_two(directory: Path) -> Iterator[Cluster]:
     """A master and two machines of two slots each."""
     with hosts(2) as (address, alone, machines), standalone(directory, address) as made:
-        made.add(2, "1g", *machines)
-        yield Cluster(made.master, made.environment, address, alone, made.work)
+        made.add(CORES, MEMORY, *machines)
+        yield Cluster(made.master, made.environment, address, alone, made.work, made, machines[-1])

@@ -7,10 +7,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pyspark
 
 from penstock.errors import SparkFailed
@@ -67,6 +68,7 @@ class Standalone:
         }
         self._log = directory / "cluster.log"
         self._machines: list[subprocess.Popen[bytes]] = []
+        self._added = 0
         self._master = self._launch(Host(address), f"{_DEPLOY}.master.Master", "--port", str(port))
         try:
             self._until(lambda log: "I have been elected leader" in log)
@@ -78,12 +80,23 @@ class Standalone:
         """Add a machine, or one at each host; Spark starts an executor on each for every application."""
         size = ["-d", str(self.work), "--cores", str(cores), "--memory", memory, self.master]
         self._machines += [self._launch(host, f"{_DEPLOY}.worker.Worker", *size) for host in hosts or [Host()]]
-        count = len(self._machines)
-        self._until(lambda log: log.count("Registering worker") >= count)
+        self._added += len(hosts or [Host()])
+        self._until(lambda log: log.count("Registering worker") >= self._added)
 
     def remove(self) -> None:
         """Take the machine away that came last, with its executors."""
         self._machines[-1].terminate()
+
+    def lose(self) -> set[int]:
+        """Kill the machine that came last, with all that runs on it; return the processes. Nobody is told."""
+        machine = self._machines.pop()
+        there = psutil.Process(machine.pid)
+        killed = [there, *there.children(recursive=True)]
+        for process in killed:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        machine.wait(END_S)
+        return {process.pid for process in killed}
 
     def close(self) -> None:
         """End all of it."""

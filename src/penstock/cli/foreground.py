@@ -20,8 +20,9 @@ from penstock.dashboard.summary import progress
 from penstock.dashboard.view import Frame, switch_line
 from penstock.operators import DEAD_LETTERS
 from penstock.pipeline.plan import Plan
+from penstock.runtime.attending import attend
 from penstock.runtime.interrupts import DRAINING_NOTE, STOPPING_NOTE
-from penstock.runtime.job import Job, attend
+from penstock.runtime.job import Job
 from penstock.runtime.report import Report, measured_operations
 from penstock.runtime.spark import close_session, open_session
 

@@ -28,6 +28,7 @@ from penstock.control.adaptation import Command as LoopCommand
 from penstock.control.events import (
     AlternativeChosen,
     CoresSeen,
+    DegreeWanted,
     Dismiss,
     DrainRequested,
     Event,
@@ -183,6 +184,8 @@ class DriverMachine:
                 self.loop.pin(operations, form)
             case AlternativeChosen(operation=operation, alternative=alternative, by=by):
                 self.loop.use(operation, alternative, by, now_us)
+            case DegreeWanted(operation=operation, degree=degree):
+                self.loop.replication.obey(operation, degree, now_us)
             case CoresSeen(cores=cores):
                 self._schedule(event, now_us)
                 if self._cores is not None and cores < self._cores:
@@ -202,6 +205,8 @@ class DriverMachine:
                 what = f"{', '.join(operations)}: form {form.value if form is not None else 'auto'}"
             case AlternativeChosen(operation=operation, alternative=alternative):
                 what = f"{operation}: use {alternative or 'auto'}"
+            case DegreeWanted(operation=operation, degree=degree):
+                what = f"{operation}: {degree} replicas"
             case ScaleRequested(workers=workers):
                 what = f"{workers} workers" if workers else "as many workers as the job chooses"
             case DrainRequested():

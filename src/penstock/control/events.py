@@ -103,6 +103,15 @@ class FormsPinned:
 
 
 @dataclass(frozen=True, slots=True)
+class DegreeWanted:
+    """The user wants so many processes to compute an operation that may have replicas, until the law says otherwise."""
+
+    operation: str
+    degree: int
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ScaleRequested:
     """The user, or the job itself, wants the job to have so many workers; 0: the job is to choose."""
 
@@ -112,7 +121,7 @@ class ScaleRequested:
     """Why the job itself wants it."""
 
 
-Wish = FormsPinned | AlternativeChosen
+Wish = FormsPinned | AlternativeChosen | DegreeWanted
 """What a user wants of a running job, for the control loop."""
 
 Event = (

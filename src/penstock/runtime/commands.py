@@ -18,9 +18,11 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.checks import Whole
 from penstock.control.adaptation import checked_operations
 from penstock.control.events import (
     AlternativeChosen,
+    DegreeWanted,
     DrainRequested,
     Event,
     FormsPinned,
@@ -28,6 +30,7 @@ from penstock.control.events import (
     StopRequested,
     Wish,
 )
+from penstock.control.replicas import bounds
 from penstock.control.uses import AUTO, checked_alternative
 from penstock.errors import InvalidOption, JobNotFound, PenstockError, nearest, rebuilt
 from penstock.operators import Form
@@ -75,6 +78,13 @@ def checked(plan: Plan, command: c.Command, by: str = "") -> tuple[Event | Wish,
             if at_once:
                 return StopRequested(by), "the job ends now"
             return DrainRequested(by), "the job finishes what is under way, and ends"
+        case c.ReplicateOperation(operation=operation, replicas=replicas):
+            names = [unit.name_at(i) for unit in plan.units for each in bounds(unit) for i in each.indices]
+            if operation not in names:
+                may = f"an operation with replicas=: {', '.join(names) or 'there is none'}"
+                raise InvalidOption(option="operation", given=operation, allowed=may, hint=nearest(operation, names))
+            degree = Whole(1).read("replicas", replicas)
+            return DegreeWanted(operation, degree, by), f"{degree} processes compute '{operation}', within its bounds"
         case c.ScaleJob(workers=workers):
             most = plan.options.parallelism
             if workers == AUTO:

@@ -110,7 +110,7 @@ class Cluster:
 
     def want(self, unit: int, first: int, last: int, degree: int) -> None:
         """Have so many processes compute a range of a unit, as a law would."""
-        self._driver.loop.replication.want(unit, ReplicaRange(first, last), degree, "wanted")
+        self._driver.loop.replication.want(unit, ReplicaRange(first, last), degree, "wanted", now_us=self.now_us)
         self._driver.tick(self.now_us)
         self._settle()
 
