@@ -141,6 +141,22 @@ def test_nothing_is_unpickled_but_by_spark() -> None:
         assert not re.search(r"pickle\.loads?\(|recv_pyobj|\bmarshal\b|shelve", text), path
 
 
+def test_nobody_asks_which_way_or_which_input_it_is() -> None:
+    kinds = {
+        node.name
+        for room in ("ways", "inputs")
+        for path in (SOURCE / "engine" / room).glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and {"Way", "Input"} & {getattr(base, "id", "") for base in node.bases}
+    }
+    assert kinds >= {"Calls", "Here", "Logs", "Readers", "Replicas", "Slots"}
+    for path in sorted((SOURCE / "engine").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+                asked = {each.id for each in ast.walk(node.args[1]) if isinstance(each, ast.Name)} & kinds
+                assert not asked, f"{path.name}:{node.lineno} asks for {asked}: give Way or Input a method that says it"
+
+
 def test_modules_are_of_a_readable_size() -> None:
     for path in [*SOURCE.rglob("*.py"), *BENCH.rglob("*.py")]:
         assert len(path.read_text().splitlines()) <= 500, path
