@@ -78,6 +78,10 @@ class Limited(Operation):
     def build(self, schema: Schema, errors: Errors) -> Operator:
         return LimitOperator(self.count, schema, errors)
 
+    @property
+    def passes_max(self) -> int:
+        return self.count
+
     def describe(self) -> str:
         return f"{self.count} records"
 
