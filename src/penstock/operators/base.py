@@ -176,7 +176,7 @@ class StatefulOperator(Operator):
     now_us: int = 0
 
     @abstractmethod
-    def advance(self, watermark_us: int) -> list[Record] | Result:
+    def advance(self, watermark_us: int) -> Result:
         """Take note that every input has reached ``watermark_us``; return what that completes.
 
         Where that is much, it may return a part of it; `go_on` is asked for the others as long as `behind_us` is set.
@@ -188,12 +188,12 @@ class StatefulOperator(Operator):
         """The watermark that was reached, if it has completed more than has been returned."""
         return None
 
-    def go_on(self) -> list[Record] | Result:
+    def go_on(self) -> Result:
         """Return the next part of what the watermark has completed."""
         raise NotImplementedError(f"{type(self).__name__} returns everything at once")
 
     @abstractmethod
-    def finish(self) -> list[Record] | Result:
+    def finish(self) -> Result:
         """The input has ended: return what is still open."""
 
     @property

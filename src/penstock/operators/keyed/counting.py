@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.checks import Whole
 from penstock.durations import format_us, parse_us
 from penstock.errors import InvalidOption
-from penstock.operators.base import RecordForm, StatefulOperator
+from penstock.operators.base import RecordForm, Result, StatefulOperator
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.aggregates import Custom
 from penstock.operators.keyed.match_once import order_source, watermark_source
@@ -248,12 +248,12 @@ class CountOperator(StatefulOperator):
         """How many records wait."""
         return len(self._ahead)
 
-    def advance(self, watermark_us: int) -> list[Record]:
+    def advance(self, watermark_us: int) -> Result:
         watermark_us -= self._counts.lateness_us
         if self._counts.on is None or watermark_us <= self.watermark_us:
-            return []
+            return Result([])
         self.watermark_us = watermark_us
-        return self._take_before(watermark_us)
+        return Result(self._take_before(watermark_us))
 
     def _take_before(self, time_us: int) -> list[Record]:
         out: list[Record] = []
@@ -268,7 +268,7 @@ class CountOperator(StatefulOperator):
             changed[key] = None
         return out
 
-    def finish(self) -> list[Record]:
+    def finish(self) -> Result:
         out = self._take_before(_HIGH)
         counts = self._counts
         for key, (seen, opened, _) in self._held.items():
@@ -279,7 +279,7 @@ class CountOperator(StatefulOperator):
                     out.append(self._row(key, each[0] // counts.slide, each))
         self._held.changed.update(dict.fromkeys(self._held))
         self._held.clear()
-        return out
+        return Result(out)
 
     def header(self) -> Any:
         return self.watermark_us, self.late_records

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.durations import format_us
-from penstock.operators.base import RecordForm, StatefulOperator
+from penstock.operators.base import RecordForm, Result, StatefulOperator
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.match_once import watermark_source
 from penstock.operators.keyed.panes import no_time
@@ -24,7 +24,7 @@ from penstock.operators.keyed.state import KeyedState, Name
 from penstock.operators.keyed.windows import Emit
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
-from penstock.types import Record, Schema, attribute
+from penstock.types import Schema, attribute
 
 if TYPE_CHECKING:
     from penstock.operators.keyed.aggregation import Aggregation
@@ -112,11 +112,11 @@ class ExpiringOperator(StatefulOperator):
         self._held.fresh.append(key)
         self._buckets.setdefault(time_us // self._bucket_us, []).append(key)
 
-    def advance(self, watermark_us: int) -> list[Record]:
+    def advance(self, watermark_us: int) -> Result:
         if watermark_us > self.watermark_us:
             self.watermark_us = watermark_us
             self._forget()
-        return []
+        return Result([])
 
     def _forget(self) -> None:
         """Look at some of the keys whose bucket is so old that they may be; those that are newer wait again."""
@@ -139,8 +139,8 @@ class ExpiringOperator(StatefulOperator):
                 else:
                     buckets.setdefault(newest_us // self._bucket_us, []).append(key)
 
-    def finish(self) -> list[Record]:
-        return []
+    def finish(self) -> Result:
+        return Result([])
 
     def header(self) -> Any:
         return self.watermark_us, self.late_records

@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from penstock.operators.base import RecordForm, StatefulOperator
+from penstock.operators.base import RecordForm, Result, StatefulOperator
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.aggregates import Opaque
 from penstock.operators.keyed.panes import no_time, pane_source
@@ -154,17 +154,17 @@ class FiringOperator(StatefulOperator):
             return window.starts(pane_us)
         return (pane_us - pane_us % window.size_us if self._ends else 0,)
 
-    def advance(self, watermark_us: int) -> list[Record]:
+    def advance(self, watermark_us: int) -> Result:
         watermark_us -= self._window.lateness_us
         if watermark_us <= self.passed_us:
-            return []
+            return Result([])
         self.passed_us = watermark_us
         self._find_due(watermark_us)
-        return self.go_on() if self._due else []
+        return self.go_on() if self._due else Result([])
 
-    def finish(self) -> list[Record]:
+    def finish(self) -> Result:
         self._find_due(_HIGH)
-        return self.go_on() if self._due else []
+        return self.go_on() if self._due else Result([])
 
     def _find_due(self, until_us: int) -> None:
         """Look which spaces hold something that is due."""
@@ -181,7 +181,7 @@ class FiringOperator(StatefulOperator):
     def behind_us(self) -> int | None:
         return self.passed_us + self._window.lateness_us if self._due else None
 
-    def go_on(self) -> list[Record]:
+    def go_on(self) -> Result:
         """Let a few key groups pass all moments until the watermark; all of them at once, if they hold few entries.
 
         Keys have nothing to do with each other, so one may be ahead. What is due is taken out of its spaces: what they
@@ -194,13 +194,13 @@ class FiringOperator(StatefulOperator):
             if rows_max is None or sum(map(len, spaces)) <= rows_max:
                 self._pass(out, None)
                 self._due = []
-                return out
+                return Result(out)
             self._groups = list({group: None for name in self._due for group in self.state.groups_in(name)})
         while self._groups and (rows_max is None or len(out) < rows_max):
             self._pass(out, self._groups.pop())
         if not self._groups:
             self._drop_passed()
-        return out
+        return Result(out)
 
     def _drop_passed(self) -> None:
         """All groups have passed: forget the spaces that held what was due."""

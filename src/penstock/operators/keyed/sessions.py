@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from penstock.operators.base import RecordForm, StatefulOperator
+from penstock.operators.base import RecordForm, Result, StatefulOperator
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.aggregates import Custom
 from penstock.operators.keyed.match_once import watermark_source
@@ -124,10 +124,10 @@ class SessionOperator(StatefulOperator):
         """How many accumulators are held."""
         return sum(map(len, self._sessions.values()))
 
-    def advance(self, watermark_us: int) -> list[Record]:
+    def advance(self, watermark_us: int) -> Result:
         watermark_us -= self._window.lateness_us
         if watermark_us <= self.watermark_us:
-            return []
+            return Result([])
         self.watermark_us = watermark_us
         return self.go_on()
 
@@ -136,10 +136,10 @@ class SessionOperator(StatefulOperator):
         is_behind = self._ends and (self._ending or self._ends[0][0] < self.watermark_us)
         return self.watermark_us + self._window.lateness_us if is_behind else None
 
-    def go_on(self) -> list[Record]:
-        return self._close(_HIGH if self._ending else self.watermark_us, self.rows_max)
+    def go_on(self) -> Result:
+        return Result(self._close(_HIGH if self._ending else self.watermark_us, self.rows_max))
 
-    def finish(self) -> list[Record]:
+    def finish(self) -> Result:
         self._ending = True
         return self.go_on()
 
