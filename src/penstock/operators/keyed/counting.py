@@ -187,7 +187,7 @@ class CountOperator(StatefulOperator):
         """Generate how a record begins a window, how a window takes it in, and how a result is made."""
         of = self._of
         places, others = of.slot_places(_SLOTS), of.slot_places(_SLOTS, "b")
-        merges = list(zip((each for _, each in of.aggregates), places, others, strict=True))
+        absorbing = list(zip((each for _, each in of.aggregates), places, others, strict=True))
         keys = ["k" if len(of.keys) == 1 else "*k"] if of.keys else []
         results = [each.result(slots) for (_, each), slots in zip(of.aggregates, places, strict=True)]
         made = f"T({', '.join([*keys, *(['w'] if self._counts.size is not None else []), *results])})"
@@ -198,8 +198,8 @@ class CountOperator(StatefulOperator):
         order = order_source([(f"r.{attribute(field.name)}", field.type) for field in schema.fields], scope)
         lines = [f"def row(k, w, a): return {made}", f"def single(n, r): return [n, {values}]"]
         lines += ["def absorb(a, b):", "    a = list(a)"]
-        lines += [f"    {line}" for each, slots, other in merges for line in each.before_merge(slots, other)]
-        lines += [f"    {line}" for each, slots, other in merges for line in each.merge(slots, other)]
+        lines += [f"    {line}" for each, slots, other in absorbing for line in each.before_absorb(slots, other)]
+        lines += [f"    {line}" for each, slots, other in absorbing for line in each.absorb(slots, other)]
         lines += ["    return a", f"def order(r): return ({order})", f"def key(r): return {self._key_source}"]
         exec(compile("\n".join(lines), f"<penstock {self._errors.operation}>", "exec"), scope)
         return scope

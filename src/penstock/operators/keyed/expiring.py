@@ -90,12 +90,12 @@ class ExpiringOperator(StatefulOperator):
         for group, expressions in zip(names, of.of_record(), strict=True):
             body += [f"{name} = {each}" for name, each in zip(group, expressions, strict=True)]
         flat = ", ".join(name for group in names for name in group)
-        merges = list(zip((each for _, each in of.aggregates), of.kept_places, names, strict=True))
+        absorbing = list(zip((each for _, each in of.aggregates), of.kept_places, names, strict=True))
         body += ["a = s.get(k)", f"if a is None or t > a.t + {ttl.us}:"]
         body += ["    if a is None: op.began(k, t)", f"    s[k] = a = A({flat}, t)", "else:"]
-        body += [f"    {line}" for each, slots, other in merges for line in each.before_merge(slots, other)]
+        body += [f"    {line}" for each, slots, other in absorbing for line in each.before_absorb(slots, other)]
         body.append("    if t > a.t: a.t = t")
-        body += [f"    {line}" for each, slots, other in merges for line in each.merge(slots, other)]
+        body += [f"    {line}" for each, slots, other in absorbing for line in each.absorb(slots, other)]
         body.append("touched[k] = a")
         before, after = [*watermark_source(0), "touched = {}"], ["s.changed.update(touched)"]
         if of.emit is Emit.EVERY:
