@@ -19,7 +19,6 @@ from penstock.engine.share import Share
 from penstock.engine.unit import Unit
 from penstock.engine.ways import Slots
 from penstock.engine.ways import pool as pool_module
-from penstock.engine.ways import slots as slots_module
 from penstock.engine.ways.pool import SlotPool, Work
 from penstock.protocol import messages as m
 from penstock.testing.simulation.faults import Action, Fault, Moment
@@ -240,7 +239,6 @@ def lost_words_are_not_made_up_for(patch: Patch) -> None:
 @planted
 def a_slot_gets_more_than_it_can_hold(patch: Patch) -> None:
     patch.setattr(pool_module, "DEPTH", 100)
-    patch.setattr(slots_module, "DEPTH", 100)
 
 
 @planted_where(lambda s: short(s) and any(fault.action is Action.HOST_ENDS for fault in s.faults))

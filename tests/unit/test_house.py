@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import re
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,38 @@ def test_nothing_is_unpickled_but_by_spark() -> None:
             assert text.count("pickle.loads(packed)") == 1
             text = text.replace("pickle.loads(packed)", "")
         assert not re.search(r"pickle\.loads?\(|recv_pyobj|\bmarshal\b|shelve", text), path
+
+
+def kinds_of(base: str, *rooms: str) -> set[str]:
+    nodes = (node for room in rooms for path in (SOURCE / room).rglob("*.py") for node in ast.walk(parsed(path)))
+    classes = (node for node in nodes if isinstance(node, ast.ClassDef))
+    return {node.name for node in classes if base in {getattr(each, "id", "") for each in node.bases}}
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def asks_for(kinds: set[str], paths: Iterable[Path]) -> list[str]:
+    found = []
+    for path in paths:
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+                asked = {each.id for each in ast.walk(node.args[1]) if isinstance(each, ast.Name)} & kinds
+                found += [f"{path.relative_to(SOURCE)}:{node.lineno} asks for {name}" for name in sorted(asked)]
+    return found
+
+
+def test_ways_and_inputs_say_themselves_what_is_asked_of_them() -> None:
+    kinds = kinds_of("Way", "engine/ways") | kinds_of("Input", "engine/inputs")
+    assert kinds >= {"Calls", "Here", "Logs", "Readers", "Replicas", "Slots"}
+    assert not asks_for(kinds, (SOURCE / "engine").rglob("*.py"))
+
+
+def test_operations_say_themselves_what_a_plan_and_its_driver_ask_of_them() -> None:
+    kinds = kinds_of("Operation", "operators")
+    assert kinds >= {"Alternatives", "KeyedAlternatives", "Limited", "Watermark"}
+    assert not asks_for(kinds, [*(SOURCE / "pipeline").glob("*.py"), *(SOURCE / "control").rglob("*.py")])
 
 
 def test_modules_are_of_a_readable_size() -> None:

@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING
 from penstock.engine.chain import ClockNs
 from penstock.engine.line import Range
 from penstock.engine.stage import Stage
-from penstock.engine.ways import Calls, Slots
 from penstock.operators.alternatives import AlternativesOperator
 from penstock.operators.keyed.exchange import Case, KeyedOperator
 from penstock.protocol.pulses import AlternativePulse
@@ -97,8 +96,9 @@ class Exchanges:
 
     def _carry_out(self, use: Use, now_us: int) -> bool:
         unit, (stage, operator) = self._unit, self._stages[use.index]
-        if isinstance(unit.way, Slots) and use.index in unit.way.range and _calls(operator, use.name):
-            return False  # which slots cannot: it waits for the record form, that the driver orders too
+        way = unit.way
+        if use.index in way.range and not way.can_call and _calls(operator, use.name):
+            return False  # it waits for the record form, which the driver orders too
         left_us, before, case, moved, warm_us = self._clock_ns() // 1000, operator.active, Case.EQUAL, 0, 0
         if isinstance(operator, KeyedOperator):
             number, since_us = self._warming_us.get(use.index, (0, now_us))
@@ -116,12 +116,9 @@ class Exchanges:
         else:
             operator.use(use.name)
             stage.process = operator.process
-            if operator.active != before and isinstance(unit.way, Slots) and use.index in unit.way.range:
+            if operator.active != before and use.index in way.range:
                 case = Case.AHEAD if unit.line else Case.EQUAL
-                moved = unit.way.hand_on(FIRST_ITEM_RECORDS)
-            elif operator.active != before and isinstance(unit.way, Calls):
-                case = Case.AHEAD if unit.line else Case.EQUAL
-                moved = unit.way.hand_on()
+                moved = way.hand_on(FIRST_ITEM_RECORDS)
         del self.wanted[use.index]
         self._warming_us.pop(use.index, None)
         waiting = unit.input.waiting_records(now_us)
@@ -199,7 +196,7 @@ class Exchanges:
         name, records, busy_ns = self._seen.get(index, (active, stats.records_in, stats.busy_ns))
         self._seen[index] = active, stats.records_in, stats.busy_ns
         way = self._unit.way
-        if isinstance(way, Calls) and way.calls_in(active):
+        if index in way.range and way.calls(active):
             if (cost_ns := way.take_cost_ns(active)) is not None:
                 self._costs_ns[index, active] = cost_ns
             return

@@ -86,6 +86,14 @@ class Alternatives(Operation):
         return any(each.calls is not None for each in self.alternatives)
 
     @property
+    def is_replicable(self) -> bool:  # type: ignore[override]
+        return False
+
+    @property
+    def choice(self) -> Alternatives:
+        return self
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of the alternatives."""
         return tuple(each.name for each in self.alternatives)

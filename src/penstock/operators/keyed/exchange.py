@@ -99,6 +99,12 @@ class KeyedAlternatives(Operation):
     kind = "alternatives"
     stateful = True
     batch_kind = BatchKind.NONE
+    can_shift = False
+    """Its instances may use different alternatives for a while."""
+
+    @property
+    def choice(self) -> Alternatives:
+        return self.of
 
     def bind(self, schema: Schema) -> Schema:
         del schema
