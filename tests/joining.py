@@ -34,10 +34,10 @@ class Joining:
         self._keep(self.match.process(self.tags[side].process(records).rows).rows)
 
     def advance(self, event_time_us: int) -> None:
-        self._keep(self.match.advance(event_time_us))
+        self._keep(self.match.advance(event_time_us).rows)
 
     def finish(self) -> list[Row]:
-        self._keep(self.match.finish())
+        self._keep(self.match.finish().rows)
         assert self.match.held_records == 0
         return self.out
 

@@ -16,7 +16,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from penstock_bench.meter.standalone import LOOPBACK, Host, standalone
+from penstock.testing.servers import HOST
+from penstock_bench.meter.standalone import Host, Standalone, standalone
+
+CORES, MEMORY = 2, "1g"
+"""Of each machine."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,8 @@ class Cluster:
         Why its workers have no hosts of their own; empty: they have.
     work : path
         Where executors work.
+    made : Standalone
+        What the machines are added to.
     """
 
     master: str
@@ -38,6 +44,17 @@ class Cluster:
     address: str
     alone: str
     work: Path
+    made: Standalone
+    last: Host
+
+    @contextmanager
+    def without_the_last(self) -> Iterator[set[int]]:
+        """Lose the machine that came last, with the processes that are told; it is back afterwards."""
+        killed = self.made.lose()
+        try:
+            yield killed
+        finally:
+            self.made.add(CORES, MEMORY, self.last)
 
 
 def _ip(*arguments: str, check: bool = True) -> bool:
@@ -80,7 +97,7 @@ def hosts(count: int) -> Iterator[tuple[str, str, Sequence[Host]]]:
         alone = "this machine does not allow network namespaces"
     try:
         if alone:
-            yield LOOPBACK, alone, [Host(LOOPBACK)] * count
+            yield HOST, alone, [Host(HOST)] * count
             return
         _ip("addr", "add", f"{subnet}.1/24", "dev", bridge)
         _ip("link", "set", bridge, "up")
@@ -94,7 +111,7 @@ def hosts(count: int) -> Iterator[tuple[str, str, Sequence[Host]]]:
             _ip("-n", name, "link", "set", "lo", "up")
             found.append(Host(address, ("ip", "netns", "exec", name)))
         if not all(_reaches(one, other) for one, other in pairwise([Host(f"{subnet}.1"), *found])):
-            yield LOOPBACK, "network namespaces of this machine do not reach each other", [Host(LOOPBACK)] * count
+            yield HOST, "network namespaces of this machine do not reach each other", [Host(HOST)] * count
             return
         yield f"{subnet}.1", "", found
     finally:
@@ -107,5 +124,5 @@ def hosts(count: int) -> Iterator[tuple[str, str, Sequence[Host]]]:
 def cluster_of_two(directory: Path) -> Iterator[Cluster]:
     """A master and two machines of two slots each."""
     with hosts(2) as (address, alone, machines), standalone(directory, address) as made:
-        made.add(2, "1g", *machines)
-        yield Cluster(made.master, made.environment, address, alone, made.work)
+        made.add(CORES, MEMORY, *machines)
+        yield Cluster(made.master, made.environment, address, alone, made.work, made, machines[-1])

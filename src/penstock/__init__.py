@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         from_iterator,
         generator,
         http,
+        json,
         json_files,
         kafka,
         memory,
@@ -86,6 +87,7 @@ __all__ = [
     "http",
     "infer",
     "interval",
+    "json",
     "json_files",
     "kafka",
     "lit",
@@ -134,8 +136,8 @@ if not TYPE_CHECKING:
         __name__,
         {
             "penstock.connectors": """
-                avro console csv_files delta files foreach from_iterator generator http json_files kafka memory parquet
-                parquet_files postgres protobuf records redis redis_table sqlite sse tcp_lines udp_lines webhook
+                avro console csv_files delta files foreach from_iterator generator http json json_files kafka memory
+                parquet parquet_files postgres protobuf records redis redis_table sqlite sse tcp_lines udp_lines webhook
             """,
             "penstock.errors": "PenstockError",
             "penstock.expr": "coalesce col lit when",

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
+from penstock.redaction import redacted
+
 _FOREIGN = (f"{Path(__file__).parent}{os.sep}", f"{os.sep}IPython{os.sep}")
 """What is in the paths of code that is not the user's."""
 
@@ -40,7 +42,7 @@ class PenstockError(Exception):
     def __str__(self) -> str:
         where = f" operation '{self.operation}':" if self.operation else ""
         hint = f" {self.hint}" if self.hint else ""
-        return f"[{self.code}]{where} {self.what}{hint}"
+        return redacted(f"[{self.code}]{where} {self.what}{hint}")
 
     def __reduce__(self) -> tuple[object, ...]:
         # Subclasses have keyword-only constructors; rebuild from the state so that errors can cross processes.
@@ -261,7 +263,8 @@ class OperationFailed(PenstockError):
         self.what = f"{self.what.removesuffix('.')} (source '{source}', {where})."
 
     def __str__(self) -> str:
-        return f"{super().__str__()}\n{self.user_traceback.rstrip()}" if self.user_traceback else super().__str__()
+        text = super().__str__()
+        return f"{text}\n{redacted(self.user_traceback.rstrip())}" if self.user_traceback else text
 
 
 class SinkFailed(PenstockError):

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 import penstock as ps
@@ -73,13 +73,42 @@ def test_both_forms_read_every_record_once_in_the_order_of_its_partition(kafka_s
     run(cluster)
     found = defaultdict(list)
     for row in sink.rows:
-        found[row.partition].append((row.offset, json.loads(row.value)["n"], row.key, row.headers))
+        tops = [(each.key, each.value) for each in row.headers]
+        found[row.partition].append((row.offset, json.loads(row.value)["n"], row.key, tops))
     expected = defaultdict(list)
     for each in kafka_server.read(topic):
         n = json.loads(each.value())["n"]
-        expected[each.partition()].append((each.offset(), n, each.key(), '[["trace","t"]]'))
+        expected[each.partition()].append((each.offset(), n, each.key(), [("trace", b"t")]))
     assert sum(map(len, expected.values())) == 900
     assert found == expected
+
+
+@pytest.mark.parametrize("form", ["record", "batch"])
+def test_headers_go_from_topic_to_topic_as_they_are(kafka_server: Any, form: str) -> None:
+    """Bytes that are no UTF-8, none, several of one name, no headers at all, and Arrow's nulls in between."""
+    source, target, texts = kafka_server.topic("in", 1), kafka_server.topic("out", 1), kafka_server.topic("texts", 1)
+    given = [[("a", b"\xff\x00\xfe"), ("a", None), ("é", b"")], None, [("b", b"1")], [("b", None)]] * 10
+    producer = Producer({"bootstrap.servers": kafka_server.servers})
+    for n, each in enumerate(given):
+        producer.produce(source, b"%d" % n, headers=each)
+    producer.flush()
+    place = ps.kafka(kafka_server.servers, source, stop="latest", columns=("value", "headers", "offset"))
+    stream = ps.stream("in", place).filter(ps.col("offset") >= 0)
+    assert stream.schema.field("headers").type.ddl == "array<struct<key: string not null, value: binary>>"
+    shown = stream.filter(ps.col("headers").is_not_null()).explode("headers", "head").select("offset", "head.*")
+    options = {"value": "value", "headers": "headers"}
+    written = stream.to(ps.kafka(kafka_server.servers, target, **options))
+    as_text = stream.with_columns(headers=ps.lit('[["t","x"],["u",null]]'))
+    written += as_text.to(ps.kafka(kafka_server.servers, texts, **options))
+    cluster = Cluster(planned(written + shown.to(sink := ps.memory()), parallelism=1))
+    if form == "batch":
+        cluster.add_slot(0)
+        cluster.switch(0, -1, 0, interval_us=1_000)
+    run(cluster)
+    assert [each.headers() for each in kafka_server.read(target)] == given
+    assert [each.headers() for each in kafka_server.read(texts)] == [[("t", b"x"), ("u", None)]] * 40
+    expected = [(n, *pair) for n, pairs in enumerate(given) for pair in pairs or ()]
+    assert [(row.offset, row.key, row.value) for row in sink.rows] == expected
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -292,7 +292,7 @@ def test_a_table_that_cannot_be_read_is_refused_before_anything_starts(postgres_
     server, dsn = postgres_server, postgres_server.dsn
     server.execute(
         "CREATE TABLE d1 (id int, v text)",
-        "CREATE TABLE d2 (id int PRIMARY KEY, price numeric(10, 2))",
+        "CREATE TABLE d2 (id int PRIMARY KEY, price point)",
         "CREATE TABLE d3 (id int PRIMARY KEY, _op text)",
         "CREATE VIEW d4 AS SELECT id FROM d1",
         "CREATE ROLE plain_reader LOGIN PASSWORD 'plain-pass'",
@@ -309,7 +309,7 @@ def test_a_table_that_cannot_be_read_is_refused_before_anything_starts(postgres_
 
     assert "there is no table 'nothing'" in refused("nothing")
     assert "no primary key" in refused("d1")
-    assert "'price' is numeric(10,2), which maps to no type" in refused("d2")
+    assert "'price' is point, which maps to no type" in refused("d2")
     assert "columns=('id')" in refused("d2")
     assert "a column '_op' of its own" in refused("d3")
     assert "no table: it has no changes" in refused("d4")

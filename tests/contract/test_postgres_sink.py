@@ -13,7 +13,6 @@ from test_second_runs import numbers, run
 
 import penstock as ps
 from penstock.connectors.base import WriterContext
-from penstock.connectors.postgres import sink as module
 from penstock.errors import InvalidOption, PenstockError, SinkFailed, TypeMismatch, UnknownColumn
 from penstock.types import Schema
 from services.postgres import PASSWORD
@@ -104,9 +103,7 @@ def test_rows_are_deleted_where_a_column_says_so(postgres_server: Any) -> None:
     writer.close()
 
 
-def test_a_commit_waits_for_a_server_that_restarts_and_gives_up_in_time(
-    postgres_server: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_waits_for_a_server_that_restarts_and_gives_up_in_time(postgres_server: Any) -> None:
     writer = opened(postgres_server, "restarts")
     writer.write([ROW("a", 1)])
     writer.prepare(1)
@@ -118,7 +115,7 @@ def test_a_commit_waits_for_a_server_that_restarts_and_gives_up_in_time(
     writer.commit(2)
     writer.finish()
     assert rows(postgres_server, "restarts") == [("a", 1), ("b", 2)]
-    monkeypatch.setattr(module, "RETRY_S", 0.1)
+    writer.retry_s = 0.1
     writer.write([ROW("c", 3)])
     writer.prepare(3)
     snapshot = writer.snapshot(3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from decimal import Decimal
 from pathlib import Path
@@ -11,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark import cloudpickle
 from test_second_runs import run
 
 import penstock as ps
@@ -18,11 +21,22 @@ from penstock.connectors.base import WriterContext
 from penstock.connectors.redis import link
 from penstock.connectors.redis import sink as sink_module
 from penstock.connectors.redis.table import Cache
-from penstock.errors import InvalidOption, OperationFailed, PenstockError, SinkFailed, SourceFailed, TypeMismatch
+from penstock.errors import (
+    BadRecord,
+    InvalidOption,
+    OperationFailed,
+    PenstockError,
+    SinkFailed,
+    SourceFailed,
+    TypeMismatch,
+)
 from penstock.operators.errors import ErrorPolicy, Errors
 from penstock.operators.stateless.lookup import How, Lookup
 from penstock.pipeline.explain import explain_plan
 from penstock.runtime.job import plan_of
+from penstock.runtime.progress import Progress
+from penstock.testing import Harness
+from penstock.testing.cluster import Cluster
 from penstock.testing.conformance.report import until
 from penstock.types import Schema, record_dict
 from services.postgres import PASSWORD as POSTGRES_PASSWORD
@@ -36,9 +50,12 @@ FULL = ROW("a", 1, 0.5, True, 1_700_000_000_000_000, 19_000, ["x", "y"])
 
 def opened(server: Any, schema: Schema = SCHEMA, job_id: str = "", instance: int = 0, **options: Any):
     job_id = job_id or str(sorted(options.items()))
-    sink = ps.redis(server.url, **options).sink()
-    sink.check(schema)
-    return sink.writer(schema, WriterContext("job", "store", instance, 2, job_id))
+    ps.redis(server.url, **options).sink().check(schema)
+    return opened_unchecked(server, schema, job_id, instance, **options)
+
+
+def opened_unchecked(server: Any, schema: Schema = SCHEMA, job_id: str = "", instance: int = 0, **options: Any):
+    return ps.redis(server.url, **options).sink().writer(schema, WriterContext("job", "store", instance, 2, job_id))
 
 
 def committed(writer: Any, epoch: int, rows: list[Any]) -> bytes:
@@ -151,16 +168,16 @@ def test_a_resumed_run_adds_nothing_twice_and_an_older_checkpoint_is_refused(red
         ps.redis(redis_server.url, stream="other").sink().resume(state)
 
 
-def test_a_commit_waits_for_a_server_that_restarts(redis_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_waits_for_a_server_that_restarts(redis_server: Any) -> None:
     writer = opened(redis_server, key="k", prefix="restart")
     committed(writer, 1, [FULL])
     redis_server.restart()
     committed(writer, 2, [FULL])
     assert redis_server.client.hget("restart:a", "n") == "1"
-    monkeypatch.setattr(link, "RETRY_S", 0.1)
     redis_server.stop()
+    hasty = opened_unchecked(redis_server, key="k", prefix="restart", retry="100ms")
     with pytest.raises(SinkFailed, match="can be resumed") as caught:
-        committed(writer, 3, [FULL])
+        committed(hasty, 3, [FULL])
     assert PASSWORD not in str(caught.value)
     redis_server.restart()
 
@@ -278,7 +295,7 @@ def test_a_batch_costs_one_round_trip_and_so_do_records_that_came_together(redis
     assert [row.campaign for row in one.rows] == found.columns.column("campaign").to_pylist()[:50]
 
 
-def test_what_does_not_fit_is_a_bad_record_in_both_forms(redis_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_is_a_bad_record_in_both_forms(redis_server: Any) -> None:
     redis_server.client.set("bad:1", "seven")
     table = ps.redis_table(redis_server.url, schema="id int, n int", key="id", prefix="bad", layout="string")
     schema = Schema.parse("id int")
@@ -294,8 +311,7 @@ def test_what_does_not_fit_is_a_bad_record_in_both_forms(redis_server: Any, monk
     assert [(row.id, row.n) for row in result.rows] == [(2, 8), (2, 8)]
     assert result.failures is not None
     assert result.failures.counts.skipped == 1
-    monkeypatch.setattr(link, "RETRY_S", 0.0)
-    table._place = link.Place("redis://127.0.0.1:9/0", "a table")
+    table._place = link.Place("redis://127.0.0.1:9/0", "a table", 0.0)
     with pytest.raises(OperationFailed, match=r"127\.0\.0\.1:9"):
         Lookup(table, "id").build(schema, Errors("lookup")).process([schema.record_type(each) for each in (1, 2)])
 
@@ -434,3 +450,100 @@ def test_no_credentials_in_what_is_shown_and_stored_of_a_job(redis_server: Any, 
     for secret in (PASSWORD, POSTGRES_PASSWORD, "webhook-secret", "http-secret-token"):
         assert secret not in text
     assert "127.0.0.1" in text
+
+
+LEAKS = (
+    "cannot reach {dsn}",
+    "cannot reach {url}, nor {dsn}",
+    "host=db password={redis} user=x",
+    "{{'host': 'db', 'password': '{postgres}'}}",
+    "tried {redis} and {postgres}",
+)
+"""What a client that users call may raise: addresses, settings, and bare passwords of the job's own places."""
+
+
+@pytest.fixture
+def leaking(redis_server: Any, postgres_server: Any) -> list[str]:
+    ps.postgres(postgres_server.dsn, "leaks")
+    ps.redis(redis_server.url, key="id")
+    given = {"dsn": postgres_server.dsn, "url": redis_server.url, "redis": PASSWORD, "postgres": POSTGRES_PASSWORD}
+    return [text.format(**given) for text in LEAKS]
+
+
+def check_clean(*texts: object) -> None:
+    for text in texts:
+        assert PASSWORD not in str(text)
+        assert POSTGRES_PASSWORD not in str(text)
+
+
+def numbered(count: int) -> ps.Stream:
+    return ps.stream("numbers", ps.records([(n,) for n in range(count)], schema="n bigint", partitions=2))
+
+
+@pytest.mark.parametrize("form", ["record", "batch"])
+@pytest.mark.parametrize("kind", [ConnectionError, BadRecord])
+def test_dead_letters_show_no_credentials(leaking: list[str], form: str, kind: type[Exception]) -> None:
+    def later(row: Any) -> Any:
+        raise kind(leaking[row.n % len(leaking)])
+
+    stream = numbered(10).map(later, schema="n bigint", on_error="dead_letter")
+    harness = Harness(stream.to(ps.memory(), dead_letters=ps.memory()), parallelism=2)
+    if form == "batch":
+        harness.switch("batch")
+    harness.run()
+    letters = harness.dead_letters()
+    assert len(letters) == 10
+    assert sum("***" in str(letter["error"]) for letter in letters) == 10
+    check_clean(letters)
+
+
+@pytest.mark.parametrize("form", ["record", "batch"])
+@pytest.mark.parametrize("kind", [ConnectionError, SinkFailed])
+@pytest.mark.parametrize("which", range(len(LEAKS)))
+def test_errors_and_reports_of_a_failed_job_show_no_credentials(
+    leaking: list[str], form: str, kind: type[Exception], which: int
+) -> None:
+    text = leaking[which]
+
+    def connect(row: Any) -> Any:
+        raise SinkFailed(sink="theirs", cause=text, hint=text) if kind is SinkFailed else kind(text)
+
+    def rows() -> Any:
+        yield connect(None)
+
+    pipelines = [
+        numbered(5).map(connect, schema="n bigint").to(ps.memory()),
+        numbered(5).to(ps.foreach(connect)),
+        ps.stream("theirs", ps.from_iterator(rows, schema="n bigint")).to(ps.memory()),
+    ]
+    for pipeline in pipelines[: 1 if form == "batch" else None]:
+        plan = plan_of(pipeline, parallelism=2)
+        cluster = Cluster(plan)
+        if form == "batch":
+            cluster.add_slot(0)
+            for unit in plan.units:
+                if unit.movable:
+                    cluster.switch(unit.id, unit.movable[0], unit.movable[-1])
+        with pytest.raises(PenstockError) as caught:
+            cluster.run_until(1 << 62)
+        error = caught.value
+        told = Progress("job", "failed", 0.0, 1, 0, 0, [], [], str(error))
+        json = msgspec.json.encode(told)
+        assert b"***" in json
+        check_clean(error, error.what, error.hint, repr(error), getattr(error, "user_traceback", ""), json, told)
+
+
+def test_a_worker_knows_what_is_secret_from_the_plan_alone(redis_server: Any, postgres_server: Any) -> None:
+    place = ps.postgres(postgres_server.dsn, "known", key="n")
+    web = ps.webhook("https://localhost/p", headers={"Authorization": "Bearer webhook-secret", "X-Kind": "of-the-job"})
+    stream = numbered(1)
+    pipeline = stream.to(place) + stream.to(ps.redis(redis_server.url, key="n")) + stream.to(web)
+    pipeline += ps.stream("posted", ps.http(port=1, spool="s", token="http-secret-token")).to(ps.memory())
+    packed = cloudpickle.dumps(plan_of(pipeline, parallelism=2))
+    secrets = [PASSWORD, POSTGRES_PASSWORD, "webhook-secret", "http-secret-token"]
+    program = (
+        "import sys, pickle; from penstock.redaction import redacted; pickle.load(sys.stdin.buffer); "
+        f"print(redacted({' '.join([*secrets, 'of-the-job'])!r}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], input=packed, capture_output=True, check=True)
+    assert done.stdout.decode().split() == ["***"] * len(secrets) + ["of-the-job"]

@@ -32,12 +32,15 @@ pytestmark = pytest.mark.spark
 RATE = 2_000
 PROGRAM = """
 import sys, threading
+from dataclasses import replace
 import msgspec, penstock as ps
+from penstock.runtime.job import Job, plan_of
 from penstock_bench.workloads import WORKLOADS
 from pyspark import SparkContext
-directory, rate, options = sys.argv[1:]
+directory, rate, options, silence_us = sys.argv[1:]
 pipeline = WORKLOADS["yahoo-updates"].pipeline(float(rate), ps.files(directory + "/out"))
-job = ps.start(pipeline, checkpoint=directory + "/checkpoint", name="cluster", **msgspec.json.decode(options))
+plan = plan_of(pipeline, checkpoint=directory + "/checkpoint", name="cluster", **msgspec.json.decode(options))
+job = Job(replace(plan, options=replace(plan.options, silence_us=int(silence_us))))
 def obey():
     {"drain": job.drain, "stop": job.stop}[sys.stdin.readline().strip()]()
 threading.Thread(target=obey, daemon=True).start()
@@ -51,6 +54,7 @@ while (report := job.wait(0.1)) is None:
         recoveries=status.recoveries,
         workers=[each.pid for each in status.workers],
         slots=status.slots,
+        placement=status.placement,
         waiting=status.waiting,
         forms={each.name: each.form for each in status.operations},
         groups=[each.group for each in job.adaptation().groups],
@@ -79,9 +83,11 @@ def below(process: psutil.Process, pids: list[int]) -> set[int]:
 
 
 @contextmanager
-def running(cluster: Cluster, directory: Path, **options: object) -> Iterator[subprocess.Popen[str]]:
+def running(
+    cluster: Cluster, directory: Path, *, silence_s: int = 30, **options: object
+) -> Iterator[subprocess.Popen[str]]:
     """The program with a job of its own; it is gone afterwards, however the test ends."""
-    arguments = [str(directory), str(RATE), json.dumps({"master": cluster.master, **options})]
+    arguments = [str(directory), str(RATE), json.dumps({"master": cluster.master, **options}), str(silence_s * 10**6)]
     command = [sys.executable, "-c", PROGRAM, *arguments]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=cluster.environment
@@ -250,3 +256,34 @@ def test_an_executor_with_a_worker_and_a_slot_is_lost_in_batch_form(cluster: Clu
         report = list(told)[-1]["report"]
         assert job.wait(WAIT_S) == 0
     assert_exact(tmp_path / "out", report)
+
+
+def test_a_machine_is_lost_for_good_and_the_others_take_over_what_it_had(cluster: Cluster, tmp_path: Path) -> None:
+    """Three workers on four cores, of which two go: the job shrinks to two workers instead of waiting for a third."""
+    options = {"parallelism": 3, "forms": "record", "shrink_after": "4s", "epoch": "500ms"}
+    with running(cluster, tmp_path, silence_s=3, **options) as job:
+        told = said(job)
+        ready = until(told, lambda now: now["epoch"] >= 2 and len(now["workers"]) == 3, "two epochs")
+        assert len(set(ready["placement"])) == 3
+        executors = {executor_of(pid).pid for pid in ready["workers"]}
+        assert len(executors) == 2
+        with cluster.without_the_last() as killed:
+            gone = killed & set(ready["workers"])
+            assert 1 <= len(gone) <= 2, "a part of the workers was there"
+
+            def has_shrunk(now: Told) -> bool:
+                return len(set(now["placement"])) == 2 == len(set(now["workers"]) - gone) == len(now["workers"])
+
+            shrunk = until(told, has_shrunk, "two workers have all instances")
+            assert shrunk["recoveries"] >= 1
+
+            def goes_on(now: Told) -> bool:
+                waits = any(each.startswith("worker") for each in now["waiting"])
+                return has_shrunk(now) and now["epoch"] > shrunk["epoch"] + 2 and not waits
+
+            until(told, goes_on, "more epochs are committed, and nobody is waited for")
+            order(job, "drain")
+            report = list(told)[-1]["report"]
+            assert job.wait(WAIT_S) == 0
+    assert_exact(tmp_path / "out", report)
+    assert report["recoveries"] >= 1

@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock.runtime.job import Job
-from services.process import free_port
+from penstock.testing.servers import free_port
 from waiting import WAIT_S
 
 pytestmark = pytest.mark.spark

@@ -390,6 +390,31 @@ def test_chaos_reports_kills_recoveries_and_the_oracle(tmp_path: Path) -> None:
     assert {line[:13].strip() for line in done.stdout.splitlines()} >= {"kills", "recoveries", "output again", "lost"}
 
 
+def test_chaos_with_rescales_judges_its_own_pipeline_by_what_it_has_written(tmp_path: Path) -> None:
+    """Kills, changes of form, of workers and of replicas at once; every record is compared."""
+    given = ["--for", "6s", "--kill-every", "2s", "--scale-every", "1s", "--switch-every", "1s", "--seed", "4"]
+    done = subprocess.run(
+        [PENSTOCK, "chaos", *given, "--json", "chaos.json"],
+        cwd=tmp_path,
+        env={**os.environ, "PENSTOCK_STATE": str(tmp_path / "state"), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads((tmp_path / "chaos.json").read_bytes())
+    found, planned = told["chaos"], told["chaos"]["planned"]
+    assert planned.keys() == {"kills", "switches", "rescales"}
+    assert len(found["rescales"]) >= planned["rescales"] >= 2
+    assert len(found["kills"]) >= planned["kills"] >= 1
+    assert {each["what"] for each in found["rescales"]} > {"workers"}, "replicas too"
+    assert all(each["committed_s"] for each in found["rescales"])
+    verdict = found["verdict"]
+    assert verdict.pop("records") == told["events_in"] == sum(map(sum, told["offsets"].values())) > 0
+    assert set(verdict.values()) == {0}
+    assert not list(tmp_path.glob("penstock-chaos-*")), "output that is right is not kept"
+
+
 def test_a_restore_that_takes_longer_than_silence_is_allowed_is_waited_for(eventually: Eventually) -> None:
     """As gigabytes of state do: the worker says meanwhile that it is there, and nobody is put in its place."""
     seconds, silence_us = 5.0, 3_000_000

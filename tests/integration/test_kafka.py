@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 
 import penstock as ps
 from penstock.runtime.job import Job
+from services.kafka import Pair
 
 pytestmark = pytest.mark.spark
 
@@ -41,6 +44,23 @@ class Course:
         numbers = range(self.written, self.written + count)
         self.server.fill(self.source, [(n % 4, f"k{n % 20}", {"k": f"k{n % 20}", "n": n}) for n in numbers])
         self.written += count
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Go on writing meanwhile."""
+        ended = threading.Event()
+
+        def write() -> None:
+            while not ended.wait(0.05):  # a rate, so that reading all of it stays quick
+                self.write(50)
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
     def read(self) -> dict[str, list[int]]:
         """What readers of committed records find, by key."""
@@ -93,3 +113,34 @@ def test_kills_a_restart_of_the_broker_and_a_second_run_leave_the_output_exact(
         job.wait()
     course.assert_exact()
     assert sum(kafka_server.committed(f"g-{course.source}", course.source).values()) == course.written
+
+
+def test_other_leaders_under_load_leave_the_output_exact(
+    tmp_path: Path, eventually: Eventually, kafka_server: Any
+) -> None:
+    """A node is lost by SIGKILL, comes back, and leads again what it has led: topics, tokens and coordinators."""
+    with closing(Pair()) as pair:
+        course = Course(pair, tmp_path / "checkpoint")
+        topics = [course.source, course.target]
+        with course.start() as job:
+            with course.writing():
+                eventually(lambda: pair.visible(course.target))
+                topics += ["penstock-epochs", "__transaction_state"]
+                before = {each: pair.leaders(each) for each in topics}
+                assert all({1, 2} == set(before[each]) for each in topics[:3])
+                pair.second.stop()
+                eventually(lambda: all(set(pair.leaders(each)) == {1} for each in topics))
+                seen = pair.visible(course.target)
+                eventually(lambda: pair.visible(course.target) > seen + 8)
+                pair.second.start()
+                eventually(lambda: all(pair.in_sync(each) == {1, 2} for each in topics))
+                pair.lead_as_preferred()
+                eventually(lambda: {each: pair.leaders(each) for each in topics} == before)
+                again = pair.visible(course.target)
+                eventually(lambda: pair.visible(course.target) > again + 8)
+            eventually(lambda: course.arrived == course.written)
+            job.drain()
+            report = job.wait()
+        course.assert_exact()
+        assert report is not None
+        assert report.recoveries == 0

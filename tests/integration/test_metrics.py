@@ -29,8 +29,8 @@ from penstock.runtime.metrics_out.files import Line
 from penstock.runtime.metrics_out.influx import InfluxWriter
 from penstock.runtime.metrics_out.samples import Buckets, OutletFigures, Point, Snapshot, Tags
 from penstock.runtime.report import Report
+from penstock.testing.servers import free_port
 from penstock_bench.workloads import WORKLOADS
-from services.process import free_port
 from waiting import WAIT_S, wait_for
 
 pytestmark = pytest.mark.spark

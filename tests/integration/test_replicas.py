@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.control.events import ReplicasWanted
-from penstock.pipeline.ranges import Range
+from penstock.errors import InvalidOption
 from waiting import kill_one
 
 pytestmark = pytest.mark.spark
@@ -36,10 +35,11 @@ def test_replicas_are_killed_activated_and_deactivated_under_load(eventually: Ev
     job = ps.start(stream.to(out), dead_letters=letters, parallelism=1, **options)
     with job:
         eventually(lambda: job.adaptation().replicas[0].degree == 2 and len(job.status().replica_pids) == 3)
-        (unit,) = (unit.id for unit in job.plan.units if unit.name == "in")
+        with pytest.raises(InvalidOption, match="an operation with replicas=: triple"):
+            job.replicate("filter", 2)
         for degree in (3, 2):
             epoch, victim = job.status().epoch, kill_one(lambda: job.status().replica_pids)
-            job._driver.post(ReplicasWanted(unit, Range(1, 1), degree, "by hand"))
+            job.replicate("triple", degree)
             eventually(lambda victim=victim: victim not in job.status().replica_pids)
             eventually(lambda degree=degree: job.adaptation().replicas[0].degree == degree)
             if degree == 3:
@@ -58,3 +58,5 @@ def test_replicas_are_killed_activated_and_deactivated_under_load(eventually: Ev
     assert (report.lost, report.duplicated, report.reordered) == (0, 0, 0)
     assert report.adaptation is not None
     assert report.adaptation.replicas[0].activations >= 3
+    assert all(each > 0 for each in report.adaptation.replicas[0].activation_ms)
+    assert report.adaptation.replicas[0].activation_ms, "the third one began to work after it was wanted"

@@ -10,11 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
 import penstock as ps
 from penstock.cli import app
+from penstock.runtime.clock import now_us
 from penstock_bench.meter.job import read_rows
 
 pytestmark = pytest.mark.spark
@@ -64,6 +66,75 @@ def test_workers_come_and_go_while_one_dies(tmp_path: Path, eventually: Eventual
     assert (report.lost, report.duplicated, report.reordered) == (0, 0, 0)
     assert len(report.moves) >= 4
     assert [(each.old, each.new, each.groups) for each in report.adaptation.workers.shifts] == [(0, 2, 683)]
+    rows = Counter((row["k"], row["count"]) for row in read_rows(out))
+    assert rows == Counter((k, n + 1) for k, count in expected(report.offsets["in"]).items() for n in range(count))
+
+
+def test_two_migrations_overlap_a_recovery(tmp_path: Path, eventually: Eventually) -> None:
+    """A worker dies while a column leaves it and others are still to follow; before that is made good, more is wanted.
+
+    The worker that the column goes to is stopped meanwhile: neither the move nor the recovery can end without it.
+    """
+    out = tmp_path / "out"
+    numbers = ps.stream("in", ps.generator({"n": ps.fields.sequence()}, rate=2_000, format="columns"))
+    counts = numbers.with_columns(k=ps.col("n") % KEYS).key_by("k").count(emit="every")
+    options = {"parallelism": 6, "workers": 1, "epoch": "200ms", "forms": "record"}
+    with ps.start(counts.to(ps.files(out)), name="overlapping", **options) as job:
+        machine = job._driver._machine
+        rescaling, placement = machine.scheduler.rescaling, machine.scheduler.placement
+        stopped: list[psutil.Process] = []
+
+        def pids() -> dict[int, int]:
+            return {each.worker: each.pid for each in job.status().workers}
+
+        def stop_one_that_is_moved_to() -> bool:
+            """Stop the new owner of a column on its way, of which it has some: of six, two are to stay on worker 0."""
+            move = rescaling.move
+            if move is None and len(set(placement)) == len(rescaling.wanted):
+                job.scale(4 - len(rescaling.wanted))  # it went too fast: back to one worker, and to three again
+            if move is None or move.old != 0 or move.new not in placement or placement.count(0) < 4:
+                return False
+            new = psutil.Process(pids()[move.new])
+            new.suspend()
+            if rescaling.move is not move:
+                new.resume()  # it was over before
+                return False
+            stopped.append(new)
+            return True
+
+        eventually(lambda: job.status().epoch >= 1)
+        try:
+            eventually(stop_one_that_is_moved_to)
+            done, victim = len(rescaling.reports), psutil.Process(pids()[0])
+            victim.kill()
+            killed_us = now_us()
+            assert len(rescaling.reports) == done, "the column was on its way when its worker died"
+            assert placement.count(0) >= 4, "and another one was to follow"
+            eventually(lambda: job.status().recoveries == 1 and pids()[0] != victim.pid)
+            assert job.status().resumed_us < killed_us, "the recovery waits for the worker that is stopped"
+            job.scale(4)
+            eventually(lambda: len(rescaling.wanted) == 4)
+            assert job.status().resumed_us < killed_us
+        finally:
+            for each in stopped:
+                each.resume()
+
+        def on(workers: int) -> bool:
+            now = job.status()
+            return len(set(now.placement)) == workers == len({each.pid for each in now.workers}) and not now.waiting
+
+        eventually(lambda: on(4))
+        # And once more, while columns go together again; the one that they come to dies.
+        job.scale(2)
+        eventually(lambda: rescaling.move is not None and rescaling.move.new in pids())
+        assert rescaling.move is not None
+        os.kill(pids()[rescaling.move.new], signal.SIGKILL)
+        eventually(lambda: job.status().recoveries >= 2 and on(2))
+        job.drain()
+        report = job.wait()
+    assert report is not None
+    assert (report.lost, report.duplicated, report.reordered) == (0, 0, 0)
+    assert len(report.moves) >= 6
     rows = Counter((row["k"], row["count"]) for row in read_rows(out))
     assert rows == Counter((k, n + 1) for k, count in expected(report.offsets["in"]).items() for n in range(count))
 

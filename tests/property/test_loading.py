@@ -16,7 +16,6 @@ from penstock.engine.state import Copier, StateSnapshot, restore_state
 from penstock.engine.state.moving import Ahead, Loaded
 from penstock.engine.state.regrouping import Regrouped
 from penstock.operators import StatefulOperator
-from penstock.operators.base import Result
 from penstock.operators.keyed.loading import Loading, parts
 from penstock.operators.keys import key_group
 from penstock.pipeline.plan import Plan
@@ -99,7 +98,7 @@ class Half:
 def step(half: Half, operator: StatefulOperator, event: Any) -> list[str]:
     """Have something happen to an operator; return what comes of it, in any order."""
     made = operator.advance(event * MS) if isinstance(event, int) else operator.process(half.rows(*event))
-    return sorted(map(repr, made.rows if isinstance(made, Result) else made))
+    return sorted(map(repr, made.rows))
 
 
 def entries(operator: StatefulOperator) -> dict[Any, list[str]]:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from services.process import HOST, Server, free_port
+from penstock.testing.servers import HOST, Server, free_port
 
 PASSWORD = "post-pass-word"
 SETTINGS = {

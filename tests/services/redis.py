@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from services.process import HOST, Server, free_port
+from penstock.testing.servers import HOST, Server, free_port
 
 PASSWORD = "red-pass-word"
 

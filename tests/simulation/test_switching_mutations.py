@@ -173,7 +173,7 @@ def micro_batches_are_cut_on_the_way_back(patch: Patch) -> None:
 
     def step(self: Unit, now_us: int) -> bool:
         worked = original(self, now_us)
-        if self.switches.wanted is not None and not self.finished and not self._ending and self.has_room:
+        if self.changes.wanted is not None and not self.finished and not self._ending and self.has_room:
             worked |= self._take(now_us)
         return worked
 

@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import re
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,13 @@ BENCH = ROOT / "bench" / "penstock_bench"
 PUBLIC = """
     Job PenstockError Pipeline Process Stream agg avro backfill bootstrap coalesce col console count_window
     csv_files delta expr fields files foreach from_iterator functions generator global_window http infer interval
-    json_files kafka lit memory op parquet parquet_files postgres protobuf rates read_state records redis
+    json json_files kafka lit memory op parquet parquet_files postgres protobuf rates read_state records redis
     redis_table register retry run session spark_sink spark_source sql sqlite sse start state stream table tcp_lines
     testing tumbling udp_lines webhook when
 """.split()
 # Lower rooms first; a module may import its own room and those above it in this list.
-ROOMS = ["compiled", "lazy", "errors", "durations", "checks", "types", "expr", "metrics", "dataset", "operators"]
-ROOMS += ["connectors", "pipeline", "sql", "protocol", "engine", "control", "spark", "runtime"]
+ROOMS = ["compiled", "lazy", "redaction", "errors", "durations", "checks", "types", "expr", "metrics", "dataset"]
+ROOMS += ["operators", "connectors", "pipeline", "sql", "protocol", "engine", "control", "spark", "runtime"]
 SHELLS = {"testing": [], "dashboard": [], "demo": ["dashboard"], "cli": ["dashboard", "demo"]}
 """What stands on the rooms; each may import them all, and of the other shells those named."""
 BENCH_ROOMS = ["foreign", "workloads", "meter", "files", "engines", "kafka", "report", "studies"]
@@ -65,7 +66,7 @@ def test_every_path_named_in_the_documents_exists() -> None:
 def test_every_case_of_reliability_has_a_test_that_is_there_or_is_marked_as_open() -> None:
     text = (ROOT / "docs" / "recovery.md").read_text().partition("## The cases")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \|$", text, re.MULTILINE)
-    assert [int(number) for number, _, _ in rows] == list(range(1, 37))
+    assert [int(number) for number, _, _ in rows] == list(range(1, 38))
     for number, _, tests in rows:
         named = re.findall(r"`(tests/[^`]+)::(test_\w+)`", tests)
         assert named or tests.strip().startswith("open"), f"case {number} names no test and is not open"
@@ -140,6 +141,38 @@ def test_nothing_is_unpickled_but_by_spark() -> None:
             assert text.count("pickle.loads(packed)") == 1
             text = text.replace("pickle.loads(packed)", "")
         assert not re.search(r"pickle\.loads?\(|recv_pyobj|\bmarshal\b|shelve", text), path
+
+
+def kinds_of(base: str, *rooms: str) -> set[str]:
+    nodes = (node for room in rooms for path in (SOURCE / room).rglob("*.py") for node in ast.walk(parsed(path)))
+    classes = (node for node in nodes if isinstance(node, ast.ClassDef))
+    return {node.name for node in classes if base in {getattr(each, "id", "") for each in node.bases}}
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def asks_for(kinds: set[str], paths: Iterable[Path]) -> list[str]:
+    found = []
+    for path in paths:
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+                asked = {each.id for each in ast.walk(node.args[1]) if isinstance(each, ast.Name)} & kinds
+                found += [f"{path.relative_to(SOURCE)}:{node.lineno} asks for {name}" for name in sorted(asked)]
+    return found
+
+
+def test_ways_and_inputs_say_themselves_what_is_asked_of_them() -> None:
+    kinds = kinds_of("Way", "engine/ways") | kinds_of("Input", "engine/inputs")
+    assert kinds >= {"Calls", "Here", "Logs", "Readers", "Replicas", "Slots"}
+    assert not asks_for(kinds, (SOURCE / "engine").rglob("*.py"))
+
+
+def test_operations_say_themselves_what_a_plan_and_its_driver_ask_of_them() -> None:
+    kinds = kinds_of("Operation", "operators")
+    assert kinds >= {"Alternatives", "KeyedAlternatives", "Limited", "Watermark"}
+    assert not asks_for(kinds, [*(SOURCE / "pipeline").glob("*.py"), *(SOURCE / "control").rglob("*.py")])
 
 
 def test_modules_are_of_a_readable_size() -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import socket
-from contextlib import ExitStack
 from typing import ClassVar
 
+from penstock.testing.servers import HOST, free_ports
 from penstock_bench.engines.environments import EngineEnvironment, InEnvironment
 from penstock_bench.engines.launch import FOREIGN, Launch
 from penstock_bench.meter.engine import Rate, RunOptions, cannot
@@ -30,14 +29,7 @@ class Bytewax(InEnvironment):
         command = [self.environment.python, "-m", "bytewax.run", "programs.run_bytewax:flow"]
         commands = [command]
         if workers > 1:
-            addresses = ";".join(free_addresses(workers))
+            addresses = ";".join(f"{HOST}:{port}" for port in free_ports(workers))
             commands = [[*command, "-i", str(i), "-a", addresses] for i in range(workers)]
         environment = {"PYTHONPATH": str(FOREIGN)}
         return Launch(commands, {"workers": workers}, environment, connections=workers)
-
-
-def free_addresses(count: int) -> list[str]:
-    """Addresses on loopback that were free a moment ago: Bytewax does not take 0 for any port."""
-    with ExitStack() as stack:
-        servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [f"127.0.0.1:{server.getsockname()[1]}" for server in servers]

@@ -16,9 +16,8 @@ from penstock.connectors.base import Sink
 from penstock.pipeline.pipeline import Pipeline
 from penstock.types import Record
 from penstock_bench.files import Own, file_workload
-from penstock_bench.files.loads import costly
-from penstock_bench.files.model import Filter, Join, Merge, Modify, Split
 from penstock_bench.files.program import specification
+from penstock_bench.foreign.programs.graph import STATEFUL
 from penstock_bench.meter.subject import Came, Input, Rate, Subject
 from penstock_bench.meter.timeline import NEVER_US, Timeline
 from penstock_bench.workloads import Comparison
@@ -39,48 +38,15 @@ class FileSubject(Subject):
         self.name = self._workload.name
         sinks = list(self._description.layout.sinks)
         self.constants = {"sink": sinks[0]} if len(sinks) == 1 else {}
-        order = self._description.layout.order
-        used = {name: self._description.transformations[name] for name in order}
-        self.stateful = tuple(
-            dict.fromkeys(
-                "join" if isinstance(each, Join) else "session" if self._is_session(name) else "window"
-                for name, each in used.items()
-                if not isinstance(each, Filter | Split | Modify | Merge)
-            )
-        )
-        self.loads = tuple(name for name, each in used.items() if costly(each.params))
+        self._steps: list[dict[str, Any]] = specification(self._description)["steps"]
+        self.stateful = tuple(dict.fromkeys(step["do"] for step in self._steps if step["do"] in STATEFUL))
+        self.loads = tuple(step["name"] for step in self._steps if "load" in step)
 
-    def _is_session(self, name: str) -> bool:
-        return self._description.layout.window(name).is_session
-
-    @property
-    def nested(self) -> str:
-        """A transformation with state that reads what came out of another one; empty if there is none."""
-        layout = self._description.layout
-        behind: set[str] = set()
-        for name in layout.order:
-            keeps = not isinstance(self._description.transformations[name], Filter | Split | Modify | Merge)
-            before = any(place.node in behind for place in layout.inputs[name])
-            if keeps and before:
-                return name
-            if keeps or before:
-                behind.add(name)
-        return ""
-
-    @property
-    def once(self) -> tuple[str, ...]:
-        """Joins in which every message pairs at most once."""
-        return tuple(step["name"] for step in self.specification()["steps"] if step.get("match") == "once")
-
-    @property
-    def branches(self) -> bool:
-        """Whether a source is read more than once, or there is more than one."""
-        layout = self._description.layout
-        return (
-            len(layout.sinks) > 1
-            or len(self._description.sources) > 1
-            or any(isinstance(self._description.transformations[name], Split | Merge | Join) for name in layout.order)
-        )
+        once = next((step["name"] for step in self._steps if step.get("match") == "once"), None)
+        self.not_in_sql = None if once is None else f"'{once}' pairs every message once, which no join of SQL does"
+        self.nested = _nested(self._steps)
+        several = any(step["do"] in ("split", "merge", "join") for step in self._steps)
+        self.branches = several or len(sinks) > 1 or len(self._description.sources) > 1
 
     def closing(self, end_us: int) -> bytes | None:
         return b"-%d\t%d\t\t" % (len(self._description.sources), end_us + CLOSING_US) if self.stateful else None
@@ -119,6 +85,18 @@ class FileSubject(Subject):
         due_us, seen_us = np.array(due, np.int64), np.array(seen, np.int64)
         order = np.argsort(due_us, kind="stable")
         return Timeline(due_us[order], seen_us[order]), found
+
+
+def _nested(steps: list[dict[str, Any]]) -> str:
+    """A step with state that reads what came out of another one."""
+    behind: set[str] = set()
+    for step in steps:
+        keeps, before = step["do"] in STATEFUL, any(node in behind for node, _ in step["inputs"])
+        if keeps and before:
+            return str(step["name"])
+        if keeps or before:
+            behind.add(step["name"])
+    return ""
 
 
 def _rate(rate: Rate) -> Any:

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 from penstock.durations import parse_us
 from penstock_bench.engines.environments import EngineEnvironment, InEnvironment
-from penstock_bench.engines.file_subject import FileSubject
 from penstock_bench.engines.launch import FOREIGN, Launch
 from penstock_bench.meter.engine import Output, Rate, RunOptions, cannot, no_java
 from penstock_bench.meter.subject import Subject
@@ -56,10 +55,8 @@ class Flink(InEnvironment):
         reason = no_java()
         if self.variant == "sql" and not reason:
             reason = subject.not_in_sql
-            if isinstance(subject, FileSubject) and subject.nested:
+            if subject.nested:
                 reason = f"'{subject.nested}' has state behind state, whose times it cannot order"
-            elif isinstance(subject, FileSubject) and subject.once:
-                reason = f"'{subject.once[0]}' pairs every message once, which no join of SQL does"
         able = ("window", "join") if self.variant == "sql" else ("window", "session", "join")
         loads = "no function of SQL costs that much by itself" if self.variant == "sql" else None
         return reason or cannot(subject, able, loads=loads)

@@ -5,25 +5,14 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import socket
-import tempfile
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import Any
+from contextlib import contextmanager
 
 from penstock.errors import PenstockError
-from penstock_bench.engines.program import Program
-from penstock_bench.meter.errors import EngineFailed
+from penstock.testing.servers import HOST, Server, free_port
 from penstock_bench.workloads.lookup import ADDRESS
 
 SERVER = "redis-server"
-HOST = "127.0.0.1"
-START_S_MAX = 10.0
-ATTEMPTS_MAX = 3
-"""A port that was free a moment ago may be taken when the server comes to it; then another one is tried."""
-POLL_S = 0.01
 SETTINGS = {"bind": HOST, "save": "", "appendonly": "no"}
 """All that is not the server's default, beside its port and its directory: nothing is written to disk."""
 
@@ -67,13 +56,11 @@ def serving(table: Mapping[bytes, bytes]) -> Iterator[dict[str, object]]:
     """
     if (reason := missing()) is not None:
         raise RedisMissing(reason)
-    with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-redis-")))
-        port, client = _start(stack, directory)
-        client.mset(table)
-        version = client.info("server")["redis_version"]
+    with _Redis() as server:
+        server.client.mset(table)
+        version = server.client.info("server")["redis_version"]
         before = os.environ.get(ADDRESS)
-        os.environ[ADDRESS] = f"{HOST}:{port}"
+        os.environ[ADDRESS] = f"{HOST}:{server.port}"
         try:
             yield {SERVER: version, **{f"redis.{name}": value for name, value in SETTINGS.items()}}
         finally:
@@ -83,30 +70,25 @@ def serving(table: Mapping[bytes, bytes]) -> Iterator[dict[str, object]]:
                 os.environ[ADDRESS] = before
 
 
-def _start(stack: ExitStack, directory: Path) -> tuple[int, Any]:
-    """Start a server that the stack will end; return its port and a client of it."""
-    import redis
+class _Redis(Server):
+    def __init__(self) -> None:
+        import redis
 
-    for attempt in range(ATTEMPTS_MAX):
-        port = _free_port()
-        settings = {"port": str(port), "dir": str(directory), **SETTINGS}
-        command = [SERVER, *(part for name, value in settings.items() for part in (f"--{name}", value))]
-        # In a group of its own, so that Ctrl-C does not end it before those who ask it.
-        program = stack.enter_context(Program(SERVER, command, directory / f"server-{attempt}.log"))
-        client = stack.enter_context(redis.Redis(host=HOST, port=port))
-        deadline_s = time.monotonic() + START_S_MAX
-        while not program.ended and time.monotonic() < deadline_s:
-            try:
-                # Somebody else's server may have been faster on this port.
-                if client.info("server")["process_id"] == program.pid:
-                    return port, client
-            except redis.ConnectionError:
-                pass
-            time.sleep(POLL_S)
-    raise EngineFailed(engine=SERVER, what=f"did not come up in {ATTEMPTS_MAX} attempts", log=program.log())
+        super().__init__(SERVER)
+        self.port = free_port()
+        self.client = redis.Redis(host=HOST, port=self.port)
+        settings = {"port": str(self.port), "dir": str(self.directory), **SETTINGS}
+        self.run([SERVER, *(part for name, value in settings.items() for part in (f"--{name}", value))], self._answers)
 
+    def _answers(self) -> bool:
+        import redis
 
-def _free_port() -> int:
-    with socket.create_server((HOST, 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+        try:
+            # Somebody else's server may have been faster on this port.
+            return bool(self.client.info("server")["process_id"] == self.pid)
+        except redis.ConnectionError:
+            return False
+
+    def close(self) -> None:
+        self.client.close()
+        super().close()

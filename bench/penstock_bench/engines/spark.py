@@ -8,7 +8,6 @@ from importlib.metadata import version
 from typing import Any, ClassVar
 
 from penstock.durations import parse_us
-from penstock_bench.engines.file_subject import FileSubject
 from penstock_bench.engines.launch import Launch, Launched
 from penstock_bench.engines.spark_session import SHUFFLE_PARTITIONS
 from penstock_bench.meter.engine import Rate, RunOptions, cannot, no_java
@@ -44,14 +43,11 @@ class Spark(Launched):
     def supports(self, subject: Subject) -> str | None:
         if self.variant == "python":
             return no_java() or cannot(subject)
-        reason = no_java() or subject.not_in_sql
-        if not reason and isinstance(subject, FileSubject) and subject.nested:
-            reason = (
-                f"'{subject.nested}' has state behind state, for which it needs a watermark that a join does not give"
-            )
-        elif not reason and isinstance(subject, FileSubject) and subject.once:
-            reason = f"'{subject.once[0]}' pairs every message once, which no join of SQL does"
-        return reason or cannot(subject, ("window", "join"), loads=_NO_LOADS)
+        reason = no_java()
+        if not reason and subject.nested:
+            needs = "for which it needs a watermark that a join does not give"
+            reason = f"'{subject.nested}' has state behind state, {needs}"
+        return reason or subject.not_in_sql or cannot(subject, ("window", "join"), loads=_NO_LOADS)
 
     def launch(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Launch:
         trigger_us = parse_us(options.settings.get("trigger", "0s"), option="trigger", allow_zero=True)
@@ -75,10 +71,10 @@ class SparkRealTime(Spark):
     )
 
     def supports(self, subject: Subject) -> str | None:
-        reason = no_java() or subject.not_in_sql
-        if not reason and isinstance(subject, FileSubject) and subject.branches:
+        reason = no_java()
+        if not reason and subject.branches:
             reason = "Real-Time Mode does not read one source for several branches"
-        return reason or cannot(subject, loads=_NO_LOADS)
+        return reason or subject.not_in_sql or cannot(subject, loads=_NO_LOADS)
 
     def launch(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Launch:
         batch_us = parse_us(options.settings.get("batch", REAL_TIME_BATCH), option="batch")

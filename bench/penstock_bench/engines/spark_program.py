@@ -17,7 +17,6 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from penstock_bench.engines import spark_files
 from penstock_bench.engines.inputs import LINES
 from penstock_bench.engines.spark_queries import query
 from penstock_bench.engines.spark_session import open_spark
@@ -75,7 +74,7 @@ def _from_socket(spark: Any, spec: dict[str, Any], store: Any) -> None:
 
 
 def _writer(spark: Any, lines: Any, spec: dict[str, Any], checkpoint: str) -> Any:
-    rows, mode = _rows(spark, lines, spec, watermark=True)
+    rows, mode = query(spark, lines, spec, watermark=True)
     return rows.writeStream.outputMode(mode).option("checkpointLocation", str(Path(spec["out"]) / checkpoint))
 
 
@@ -136,7 +135,7 @@ def _between_topics(spec: dict[str, Any]) -> None:
         read = spark.readStream.format("kafka").option("kafka.bootstrap.servers", spec["servers"])
         read = read.option("subscribe", spec["events"]).option("startingOffsets", "earliest")
         lines = read.load().selectExpr("CAST(value AS string) AS value")
-        rows, mode = _rows(spark, lines, spec, watermark=not is_real_time)
+        rows, mode = query(spark, lines, spec, watermark=not is_real_time)
         written = rows.selectExpr("campaign_id AS key", "to_json(struct(*)) AS value").writeStream.format("kafka")
         written = written.option("kafka.bootstrap.servers", spec["servers"]).option("topic", spec["results"])
         written = written.option("checkpointLocation", str(Path(spec["out"]) / "checkpoint")).outputMode(mode)
@@ -150,7 +149,7 @@ def _between_topics(spec: dict[str, Any]) -> None:
 def _real_time(spec: dict[str, Any]) -> None:
     with open_spark(spec["master"], spec["settings"]) as spark:
         source = _MemorySource(spark, spec["port"], "sources.LowLatencyMemoryStream", 1)
-        rows, _ = _rows(spark, source.lines, spec, watermark=False)
+        rows, _ = query(spark, source.lines, spec, watermark=False)
         running = (
             rows.selectExpr("*", STAMP)
             .writeStream.outputMode("update")
@@ -171,16 +170,6 @@ def _real_time(spec: dict[str, Any]) -> None:
 
 def _rows_read(running: Any) -> int:
     return sum(each.numInputRows for each in running.recentProgress)
-
-
-def _rows(spark: Any, lines: Any, spec: dict[str, Any], *, watermark: bool) -> tuple[Any, str]:
-    """The query, and the output mode that suits it."""
-    if spec["workload"] == "file":
-        if spec["variant"] == "python":
-            return spark_files.query_in_python(lines, spec), "append"
-        return spark_files.query(spark, lines, spec, watermark=watermark), "append"
-    variant = "sql" if spec["variant"] == "real-time" else spec["variant"]
-    return query(spark, lines, spec["workload"], variant, watermark=watermark), "update"
 
 
 def _check(running: Any) -> None:

@@ -1,126 +1,183 @@
-"""From a workload file to Penstock's streams, one transformation after the other; `workload` calls it."""
+"""From a workload file to Penstock's streams, one transformation after the other; `workload` calls it.
+
+The numbers are those of `program`, which every other engine is told too."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
 
 import penstock as ps
-from penstock.operators import Pairing, Window, session, sliding, tumbling
+from penstock import functions as F
+from penstock.operators import Function, Window, session, sliding, tumbling
 from penstock.pipeline.streams.stream import Stream
-from penstock_bench.files.chance import combining, drawing, limit, relabelling
-from penstock_bench.files.layout import Place, output_names
+from penstock.types import Record
+from penstock_bench.files.layout import output_names
 from penstock_bench.files.load import Description
-from penstock_bench.files.loads import Burner, costly, costs
-from penstock_bench.files.model import Filter, Join, Loads, Merge, Modify, Split
-from penstock_bench.files.operations import Modify as Modifying
-from penstock_bench.files.operations import as_operation, resized
+from penstock_bench.files.messages import MESSAGE
+from penstock_bench.files.program import Burner, specification
 from penstock_bench.foreign.programs.chance import PRIME, combine, draw, relabel
+
+_Message = MESSAGE.record_type
+
+
+class TwoForms(Protocol):
+    """A function of one record, and the same of a batch."""
+
+    def __call__(self, record: Any) -> Any: ...
+
+    def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch form."""
+
+
+def as_operation(forms: TwoForms) -> Function:
+    """Declare both forms as an operation that makes messages."""
+    made = ps.op(MESSAGE, pure=True)(forms)
+    made.batch(forms.batch)
+    return made
+
+
+def resized(ratio: float) -> Any:
+    """The value as a column, cut or repeated to ``floor(length · ratio)`` letters."""
+    value = ps.col("value")
+    if ratio == 1:
+        return value
+    made = F.substring(F.repeat(value, ceil(ratio)), 1, F.floor(F.length(value) * ratio).cast("int"))
+    return ps.coalesce(made, "")  # never null, which the length's type does not say
+
+
+class Modify:
+    """Resizes a message and repeats it so many times, and once more with a probability.
+
+    Parameters
+    ----------
+    step : mapping
+        Its numbers, from `program.modify_step`.
+    """
+
+    __name__ = "modify"
+
+    def __init__(self, step: Mapping[str, Any]) -> None:
+        self._ratio: float = step["ratio"]
+        self._times: int = ceil(self._ratio)
+        self._draw, self._limit = step["draw"], step["below"]
+        self._whole, self._copies = step["copies"], step["relabels"]
+
+    def value(self, value: str) -> str:
+        """Return a value resized."""
+        return (value * self._times)[: int(len(value) * self._ratio)]
+
+    def __call__(self, record: Any) -> list[Record]:
+        value = self.value(record.value)
+        count = self._whole + (draw(self._draw, record.id) < self._limit)
+        return [_Message(record.key, value, record.time, relabel(copy, record.id)) for copy in self._copies[:count]]
+
+    def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch form."""
+        ids = batch.column("id").to_numpy()
+        counts = self._whole + (draw(self._draw, ids) < self._limit)
+        rows = np.repeat(np.arange(batch.num_rows), counts)
+        copies = np.arange(rows.size) - np.repeat(np.cumsum(counts) - counts, counts)
+        values = batch.column("value")
+        if self._ratio != 1:
+            values = pa.array(map(self.value, values.to_pylist()), pa.string())
+        whole = [batch.column("key"), values, batch.column("time"), pa.array(ids)]
+        taken = pa.RecordBatch.from_arrays(whole, schema=MESSAGE.arrow).take(pa.array(rows))
+        new_ids = pa.array(relabel(np.array(self._copies)[copies].T, ids[rows]))
+        return pa.RecordBatch.from_arrays([*taken.columns[:3], new_ids], schema=MESSAGE.arrow)
+
 
 _JOIN_SLACK = 3
 """All pairs of a join come up to this many times to live after the newest one; a window over them has to wait."""
+Step = Mapping[str, Any]
 
 
 def build(description: Description, sources: Mapping[str, Stream]) -> dict[str, Stream]:
     """Return the streams that are the result, by the names of the sinks."""
-    made = {Place(name): stream for name, stream in sources.items()}
-    builder = _Builder(description)
-    for name in description.layout.order:
-        read = [made[place] for place in description.layout.inputs[name]]
-        for i, stream in enumerate(builder.add(name, read)):
-            made[Place(name, i)] = stream
-    return {name: made[place] for name, place in description.layout.sinks.items()}
+    made = {(name, 0): stream for name, stream in sources.items()}
+    told = specification(description)
+    late_us: dict[str, int] = {}
+    for step in told["steps"]:
+        # How far out of order joins upstream may have made what is read here.
+        read_us = max((late_us.get(node, 0) for node, _ in step["inputs"]), default=0)
+        late_us[step["name"]] = _late_us(step, read_us)
+        read = _burdened(step, [made[node, output] for node, output in step["inputs"]])
+        made |= {(step["name"], i): stream for i, stream in enumerate(_made(description, step, read, read_us))}
+    return {name: made[node, output] for name, (node, output) in told["sinks"].items()}
 
 
-class _Builder:
-    def __init__(self, description: Description) -> None:
-        self._description = description
-        self._layout = description.layout
-        self._seed = description.seed
+def _late_us(step: Step, read_us: int) -> int:
+    if step["do"] == "join" and step["match"] == "all":
+        return read_us + _JOIN_SLACK * int(step["ttl_us"])
+    # A window's results come in order, and so do pairs where each message is in one.
+    return 0 if "combine" in step else read_us
 
-    def add(self, name: str, read: list[Stream]) -> list[Stream]:
-        """Return the outputs of a transformation of these streams."""
-        transformation = self._description.transformations[name]
-        read = self._burdened(name, transformation.params, read)
-        match transformation:
-            case Filter(params=params):
-                return [read[0].filter(draw(drawing(self._seed, name), ps.col("id")) >= limit(params.p), name=name)]
-            case Split(params=params):
-                names = output_names(name, transformation)
-                return [self._copy(read[0], output, name, i, params.ratio) for i, output in enumerate(names)]
-            case Modify(params=params):
-                return [self._modified(read[0], name, params.size_ratio, params.rate_ratio)]
-            case Merge():
-                return [read[0].merge(*read[1:], name=name)]
-            case Join(params=params):
-                return [self._joined(read, name, params.match)]
-        return [self._counted(read[0], name)]
 
-    def _burdened(self, name: str, loads: Loads, read: list[Stream]) -> list[Stream]:
-        if not costly(loads):
-            return read
-        burner = Burner(**costs(loads, self._layout.rates_eps[name][0]))  # type: ignore[arg-type]
-        labels = [f"{name}:load"] if len(read) == 1 else [f"{name}:load-{i}" for i in range(1, len(read) + 1)]
-        return [each.map(as_operation(burner), name=label) for each, label in zip(read, labels, strict=True)]
+def _made(description: Description, step: Step, read: list[Stream], late_us: int) -> list[Stream]:
+    """The outputs of a transformation of these streams."""
+    name, first = step["name"], read[0]
+    match step["do"]:
+        case "filter":
+            return [first.filter(draw(step["draw"], ps.col("id")) >= step["below"], name=name)]
+        case "split":
+            outputs = output_names(name, description.transformations[name])
+            return [_copy(first, step, i, output) for i, output in enumerate(outputs)]
+        case "modify" if step["copies"] == 1 and not step["below"]:
+            return [first.with_columns(value=resized(step["ratio"]), name=name)]
+        case "modify":
+            return [first.flat_map(as_operation(Modify(step)), name=name)]
+        case "merge":
+            return [first.merge(*read[1:], name=name)]
+        case "join":
+            return [_joined(step, read, late_us)]
+    return [_counted(step, first, description.layout.window(name).lateness_us + late_us)]
 
-    def _copy(self, read: Stream, output: str, name: str, i: int, ratio: float) -> Stream:
-        if ratio == 1 and i == 0:
-            return read  # The first copy of a message is the message itself.
-        id_ = relabel(relabelling(self._seed, name, i), ps.col("id"))
-        return read.with_columns(value=resized(ratio), id=id_, name=output)
 
-    def _modified(self, read: Stream, name: str, size_ratio: float, rate_ratio: float) -> Stream:
-        if rate_ratio != 1:
-            return read.flat_map(as_operation(Modifying(self._seed, name, size_ratio, rate_ratio)), name=name)
-        return read.with_columns(value=resized(size_ratio), name=name)
+def _burdened(step: Step, read: list[Stream]) -> list[Stream]:
+    if "load" not in step:
+        return read
+    burner, name = Burner(**step["load"]), step["name"]
+    labels = [f"{name}:load"] if len(read) == 1 else [f"{name}:load-{i}" for i in range(1, len(read) + 1)]
+    return [each.map(as_operation(burner), name=label) for each, label in zip(read, labels, strict=True)]
 
-    def _joined(self, read: list[Stream], name: str, match: Pairing) -> Stream:
-        right = read[1].select("key", "time", right_value=ps.col("value"), right_id=ps.col("id"), name=f"{name}:right")
-        pairs = read[0].join(
-            right,
-            on="key",
-            within=f"{self._layout.ttl_us(name)}us",
-            time="time",
-            lateness=f"{self._slack_us(name)}us",
-            match=match.value,
-            name=name,
-        )
-        # A pair has both values and the later of the two times.
-        both = ps.functions.concat(ps.col("value"), ps.col("right_value"))
-        id_ = combine(combining(self._seed, name), ps.col("id"), ps.col("right_id"))
-        return pairs.select("key", value=both, time=ps.col("time"), id=id_, name=f"{name}:pair")
 
-    def _counted(self, read: Stream, name: str) -> Stream:
-        timing = self._layout.window(name)
-        size, lateness = f"{timing.size_us}us", f"{timing.lateness_us + self._slack_us(name)}us"
-        if timing.is_session:
-            window: Window = session(size, on="time", lateness=lateness)
-        elif timing.slide_us == timing.size_us:
-            window = tumbling(size, on="time", lateness=lateness)
-        else:
-            window = sliding(size, slide=f"{timing.slide_us}us", on="time", lateness=lateness)
-        grouped = read.key_by("key").window(window)
-        counts = grouped.aggregate(name=name, count=ps.agg.count(), id=ps.agg.min("id"))
-        # A message at the very end of a session would still be in it, one at the end of another window would not.
-        last = ps.expr(f"timestamp_micros(unix_micros(window_end) - {0 if timing.is_session else 1})")
-        number = ps.expr(f"unix_micros(window_start) div {timing.slide_us}") % PRIME
-        id_ = combine(combining(self._seed, name), ps.col("id"), number)
-        # A window has a count and an id: said so that its messages are of the type of all others.
-        count, id_ = ps.coalesce(ps.col("count").cast("string"), ""), ps.coalesce(id_, 0)
-        return counts.select("key", value=count, time=last, id=id_, name=f"{name}:count")
+def _copy(read: Stream, step: Step, i: int, output: str) -> Stream:
+    if step["ratio"] == 1 and i == 0:
+        return read  # The first copy of a message is the message itself.
+    id_ = relabel(step["relabels"][i], ps.col("id"))
+    return read.with_columns(value=resized(step["ratio"]), id=id_, name=output)
 
-    def _slack_us(self, name: str) -> int:
-        """How far out of order joins upstream may make what a transformation reads."""
-        slack_us: dict[str, int] = {}
-        for each in self._layout.order:
-            read_us = max((slack_us.get(place.node, 0) for place in self._layout.inputs[each]), default=0)
-            if each == name:
-                return read_us
-            transformation = self._description.transformations[each]
-            if isinstance(transformation, Join) and transformation.params.match is Pairing.ALL:
-                slack_us[each] = read_us + _JOIN_SLACK * self._layout.ttl_us(each)
-            elif each in self._layout.timing:
-                # A window's results come in order, and so do pairs where each message is in one.
-                slack_us[each] = 0
-            else:
-                slack_us[each] = read_us
-        return 0
+
+def _joined(step: Step, read: list[Stream], late_us: int) -> Stream:
+    name = step["name"]
+    right = read[1].select("key", "time", right_value=ps.col("value"), right_id=ps.col("id"), name=f"{name}:right")
+    within, lateness = f"{step['ttl_us']}us", f"{late_us}us"
+    pairs = read[0].join(right, on="key", within=within, time="time", lateness=lateness, match=step["match"], name=name)
+    # A pair has both values and the later of the two times.
+    both = ps.functions.concat(ps.col("value"), ps.col("right_value"))
+    id_ = combine(step["combine"], ps.col("id"), ps.col("right_id"))
+    return pairs.select("key", value=both, time=ps.col("time"), id=id_, name=f"{name}:pair")
+
+
+def _counted(step: Step, read: Stream, late_us: int) -> Stream:
+    name, is_session, lateness = step["name"], step["do"] == "session", f"{late_us}us"
+    slide_us = 1 if is_session else step["slide_us"]
+    if is_session:
+        window: Window = session(f"{step['gap_us']}us", on="time", lateness=lateness)
+    elif slide_us == step["size_us"]:
+        window = tumbling(f"{slide_us}us", on="time", lateness=lateness)
+    else:
+        window = sliding(f"{step['size_us']}us", slide=f"{slide_us}us", on="time", lateness=lateness)
+    grouped = read.key_by("key").window(window)
+    counts = grouped.aggregate(name=name, count=ps.agg.count(), id=ps.agg.min("id"))
+    # A message at the very end of a session would still be in it, one at the end of another window would not.
+    last = ps.expr(f"timestamp_micros(unix_micros(window_end) - {0 if is_session else 1})")
+    number = ps.expr(f"unix_micros(window_start) div {slide_us}") % PRIME
+    id_ = combine(step["combine"], ps.col("id"), number)
+    # A window has a count and an id: said so that its messages are of the type of all others.
+    count, id_ = ps.coalesce(ps.col("count").cast("string"), ""), ps.coalesce(id_, 0)
+    return counts.select("key", value=count, time=last, id=id_, name=f"{name}:count")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from penstock.durations import format_us
 from penstock.operators import Pairing
-from penstock_bench.files.layout import Layout, Place, output_names
+from penstock_bench.files.layout import Layout, Place, WindowTiming, output_names
 from penstock_bench.files.load import Description
 from penstock_bench.files.model import AnyTransformation, Filter, Join, Merge, Modify, Split
-from penstock_bench.files.timing import WindowTiming
 
 PAIRS_EPS_MAX = 1_000_000
 """A join that is foreseen to make more than this is pointed out."""

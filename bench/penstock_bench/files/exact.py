@@ -12,9 +12,7 @@ from enum import Enum
 from operator import attrgetter
 
 from penstock.types import Record
-from penstock_bench.files.layout import Place
 from penstock_bench.files.load import Description
-from penstock_bench.files.model import AnyTransformation, Filter, Join, Merge, Modify, Split
 from penstock_bench.files.program import specification
 from penstock_bench.foreign.programs.graph import Graph
 from penstock_bench.foreign.programs.messages import END_US, Message
@@ -55,29 +53,26 @@ def expected(description: Description, records: Iterable[Record]) -> Expected:
         results[result] += 1
         origins[result] = message.origin
 
-    graph = Graph(specification(description, loads=False), out)
+    told = specification(description, loads=False)
+    graph = Graph(told, out)
     messages = (Message(r.key, r.value, r.time, r.id, r.id) for r in records)
     for message in sorted(messages, key=attrgetter("time_us")):
         graph.put(message)
     graph.advance(END_US)
-    layout = description.layout
-    orders = {Place(name): Order.SOURCE for name in description.sources}
-    for name in layout.order:
-        transformation = description.transformations[name]
-        order = _order(transformation, [orders[place] for place in layout.inputs[name]])
-        outputs = transformation.params.n if isinstance(transformation, Split) else 1
-        orders |= {Place(name, i): order for i in range(outputs)}
-    sinks = {sink: orders[place] for sink, place in layout.sinks.items()}
+    orders = dict.fromkeys(told["sources"], Order.SOURCE)
+    for step in told["steps"]:
+        orders[step["name"]] = _order(step["do"], [orders[node] for node, _ in step["inputs"]])
+    sinks = {sink: orders[node] for sink, (node, _) in told["sinks"].items()}
     return Expected(results, origins, sinks, len(description.sources))
 
 
-def _order(transformation: AnyTransformation, read: list[Order]) -> Order:
-    match transformation:
-        case Filter() | Split() | Modify():
+def _order(does: str, read: list[Order]) -> Order:
+    match does:
+        case "filter" | "split" | "modify":
             return read[0]
-        case Merge():
+        case "merge":
             return Order.SOURCE if set(read) == {Order.SOURCE} else Order.NONE
-        case Join():
+        case "join":
             return Order.NONE
     return Order.KEY
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 from msgspec import Meta
@@ -25,7 +25,6 @@ RATE_MAX = 1_000_000_000
 _CLASS = r"(org\.apache\.commons\.math3\.distribution\.)?"
 _DURATION = r"^\s*\d+(\.\d+)?\s*(us|ms|s|m|h|d)\s*$"
 
-Share = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
 Ratio = Annotated[float, Meta(gt=0, le=RATIO_MAX, description=f"a number above 0, at most {RATIO_MAX}")]
 Exponent = Annotated[float, Meta(gt=0, le=100, description="exponent of Zipf's law: a number above 0, at most 100")]
 Keys = Annotated[int, Meta(ge=1, le=KEYS_MAX, description=f"number of keys: 1 to {KEYS_MAX}")]
@@ -269,17 +268,9 @@ class SlidingWindow(Transformation, kw_only=True, tag="sliding_window"):
 
 
 AnyTransformation = Filter | Split | Modify | Merge | Join | Window | TumblingWindow | SlidingWindow
-_KINDS: tuple[type[AnyTransformation], ...] = (
-    Filter,
-    Split,
-    Modify,
-    Merge,
-    Join,
-    Window,
-    TumblingWindow,
-    SlidingWindow,
-)
-OPERATORS = {str(kind.__struct_config__.tag): kind for kind in _KINDS}
+OPERATORS: dict[str, type[AnyTransformation]] = {
+    str(kind.__struct_config__.tag): kind for kind in get_args(AnyTransformation)
+}
 
 
 class Head(_Strict, kw_only=True):

@@ -6,7 +6,9 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
+from typing import Any
 
+import msgspec
 import numpy as np
 
 import penstock as ps
@@ -18,8 +20,53 @@ from penstock_bench.files import distributions
 from penstock_bench.files.distributions import DRAWN, Discrete, Kind, kind_of
 from penstock_bench.files.messages import Identity, Message
 from penstock_bench.files.model import KEYS_MAX, LENGTH_MAX, RATE_MAX, Source
-from penstock_bench.files.parameters import Given
-from penstock_bench.files.problems import Problem
+from penstock_bench.files.problems import Problem, not_allowed
+
+
+class Given:
+    """Parameters that are given for a distribution; what is wrong with them is added to the problems."""
+
+    def __init__(self, kind: Kind, params: msgspec.Struct, path: str, problems: list[Problem]) -> None:
+        self.kind = kind
+        self._path = path
+        self._problems = problems
+        self._known = params.__struct_fields__
+        self._values = {name: value for name in self._known if (value := getattr(params, name)) is not None}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def get(self, name: str, default: Any) -> Any:
+        """Return a parameter that may be left out."""
+        return self._values.get(name, default)
+
+    def are(self, *needs: str, may: tuple[str, ...] = ()) -> bool:
+        """Check that all of ``needs`` are there, and nothing else but what ``may`` be."""
+        allowed = ", ".join([*needs, *may]) or "(none)"
+        before = len(self._problems)
+        for name in self._values:
+            if name not in (*needs, *may):
+                self.refuse(name, f"it is not a parameter of {self.kind.value}. Allowed: {allowed}.")
+        for name in needs:
+            if name not in self._values:
+                self.refuse(name, f"missing: {self.kind.value} needs it. Allowed: {allowed}.")
+        return len(self._problems) == before
+
+    def range(self, most: int) -> tuple[int, int] | None:
+        """Return ``lower`` and ``upper`` if they are a range up to ``most``."""
+        low, high = self["lower"], self["upper"]
+        if low <= high <= most:
+            return low, high
+        self._problems.append(not_allowed(f"{self._path}.upper", high, f"from lower={low} to {most}"))
+        return None
+
+    def refuse(self, name: str, what: str) -> None:
+        """Note what is wrong with a parameter."""
+        self._problems.append(Problem(f"{self._path}.{name}" if name else self._path, what))
+
 
 DRAWN_RATES = 3_600
 """A rate that is drawn for every second starts again after so many."""
@@ -131,23 +178,28 @@ def _lengths(source: Source, at: str, problems: list[Problem]) -> Discrete | Non
     if kind is None:
         return None
     given = Given(kind, source.msg_dist_params, f"{at}.msg_dist_params", problems)
-    match kind:
-        case Kind.CONSTANT:
-            if not given.are("value"):
-                return None
-            if given["value"] > LENGTH_MAX:
-                given.refuse("value", f"{given['value']} is not allowed. Allowed: at most {LENGTH_MAX}.")
-                return None
-            return distributions.uniform(given["value"], given["value"])
+    if kind is not Kind.CONSTANT:
+        return _whole(given, LENGTH_MAX)
+    if not given.are("value"):
+        return None
+    if given["value"] > LENGTH_MAX:
+        given.refuse("value", f"{given['value']} is not allowed. Allowed: at most {LENGTH_MAX}.")
+        return None
+    return distributions.uniform(given["value"], given["value"])
+
+
+def _whole(given: Given, most: int) -> Discrete | None:
+    """Return a distribution over the whole numbers up to so many, which has its own bounds where it needs some."""
+    match given.kind:
         case Kind.UNIFORM:
-            bounds = given.range(LENGTH_MAX) if given.are("lower", "upper") else None
+            bounds = given.range(most) if given.are("lower", "upper") else None
             return None if bounds is None else distributions.uniform(*bounds)
         case Kind.ZIPF:
             word = "num_keys" if "num_keys" in given else "num_elements"
-            if not given.are(word, "exponent"):
-                return None
-            return distributions.zipf(min(given[word], LENGTH_MAX), given["exponent"])
-    return _drawn(given, 0, LENGTH_MAX, LENGTH_MAX)
+            return (
+                distributions.zipf(min(given[word], most), given["exponent"]) if given.are(word, "exponent") else None
+            )
+    return _drawn(given, 0, most, most)
 
 
 def _drawn(given: Given, low: int, high: int, count: int, may: tuple[str, ...] = ()) -> Discrete | None:
@@ -224,14 +276,10 @@ def _drawn_rates(given: Given, label: str) -> list[float] | None:
             return None
         shape = NormalDist(given["mean"], given["sd"])
         return [max(round(shape.inv_cdf(u)), 0.0) for u in np.maximum(unit(words[0]), 2.0**-53).tolist()]
-    found: Discrete | None
-    if given.kind is Kind.UNIFORM:
-        bounds = given.range(RATE_MAX) if given.are("lower", "upper") else None
-        drawn = None if bounds is None else below(words[0], bounds[1] - bounds[0] + 1) + bounds[0]
-        return None if drawn is None else drawn.astype(float).tolist()
-    if given.kind is Kind.ZIPF:
-        word = "num_keys" if "num_keys" in given else "num_elements"
-        found = distributions.zipf(given[word], given["exponent"]) if given.are(word, "exponent") else None
-    else:
-        found = distributions.poisson(given["mean"], 0, RATE_MAX) if given.are("mean") else None
-    return None if found is None else (found.picker(words[0]) + found.low).astype(float).tolist()
+    found = _whole(given, RATE_MAX)
+    if found is None:
+        return None
+    # A picker has no room for as many places as there are rates.
+    drawn = below(words[0], found.count) if found.weights is None else found.picker(words[0])
+    rates: list[float] = (drawn + found.low).astype(float).tolist()
+    return rates

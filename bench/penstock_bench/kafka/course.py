@@ -7,9 +7,8 @@ from dataclasses import replace
 from penstock_bench.engines import open_engine, subject
 from penstock_bench.engines.plain import generator_limit, meter_floor
 from penstock_bench.kafka.engines import KafkaPlain, open_kafka_engine
-from penstock_bench.kafka.place import Place
+from penstock_bench.kafka.run import OverKafka, Place
 from penstock_bench.kafka.run import generator_limit as kafka_limit
-from penstock_bench.kafka.subject import OverKafka
 from penstock_bench.meter.engine import Engine, Rate, RunOptions
 from penstock_bench.meter.rows import Check
 from penstock_bench.meter.subject import Subject

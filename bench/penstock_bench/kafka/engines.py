@@ -16,8 +16,7 @@ from penstock_bench.engines.launch import FOREIGN, Launch
 from penstock_bench.engines.native import PROGRAM, Penstock
 from penstock_bench.engines.plain import Plain
 from penstock_bench.engines.spark import Spark, SparkRealTime
-from penstock_bench.kafka.place import PARTITIONS, Place
-from penstock_bench.kafka.run import OverTopics
+from penstock_bench.kafka.run import PARTITIONS, OverTopics, Place
 from penstock_bench.meter.engine import Rate, RunOptions, cannot, no_java
 from penstock_bench.meter.errors import UnknownEngine
 from penstock_bench.meter.stamped import read_outputs

@@ -1,24 +1,100 @@
-"""What is beside an engine over Kafka: topics of its own, a generator that writes to one, a reader of the other."""
+"""Beside an engine over Kafka: a broker, topics for each run, a generator that writes to one, a reader of the other."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from penstock.testing.kafka_broker import KafkaBroker
 from penstock_bench.engines.inputs import prepare
 from penstock_bench.engines.launch import DRAIN_S_MAX, START_S_MAX, Launched, Run, Sides, limit_of
 from penstock_bench.engines.program import Program
-from penstock_bench.kafka.place import PARTITIONS, Place
-from penstock_bench.kafka.subject import OverKafka
-from penstock_bench.meter.errors import EngineFailed
+from penstock_bench.engines.subjects import Built
+from penstock_bench.meter.errors import EngineFailed, UnknownWorkload
 from penstock_bench.meter.processes import Processes
 from penstock_bench.meter.rows import Check
+from penstock_bench.meter.subject import Input
+from penstock_bench.workloads.yahoo import CAMPAIGN_OF_AD, WINDOW_MS
+
+PARTITIONS = 4
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Where a run reads and writes."""
+
+    servers: str
+    events: str
+    results: str
+
+
+class Place:
+    """Starts a broker when it is first needed, and ends it. Every run has topics of its own."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._numbers = itertools.count(1)
+
+    @cached_property
+    def broker(self) -> KafkaBroker:
+        """The one broker of all runs."""
+        return self._stack.enter_context(KafkaBroker(lasting=True))
+
+    def topics(self) -> Topics:
+        """Make the topics of a run: equal for all engines, and empty."""
+        from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+
+        number = next(self._numbers)
+        found = Topics(self.broker.servers, f"events-{number}", f"results-{number}")
+        wanted = [NewTopic(name, PARTITIONS, 1) for name in (found.events, found.results)]
+        for made in self.broker.admin.create_topics(wanted).values():
+            made.result()
+        return found
+
+    def close(self) -> None:
+        """End the broker."""
+        self._stack.close()
+
+
+NAMES = ("yahoo",)
+PROBE_BEFORE_MS = 3_600_000
+"""Probes belong to a window so long before the first event: whatever comes of them is told from results."""
+
+
+class OverKafka(Built):
+    """A built-in workload whose lines come from a topic."""
+
+    def __init__(self, name: str) -> None:
+        if name not in NAMES:
+            raise UnknownWorkload(given=name, available=NAMES)
+        super().__init__(name)
+        self.base, self.name = name, f"{name}, Kafka"
+
+    @property
+    def reference(self) -> str:
+        return self.base
+
+    def probes(self, event_start_us: int) -> tuple[list[str], list[list[Any]]]:
+        """A line for each partition, and the group of the result that it leads to."""
+        time_ms = (event_start_us // 1000 - PROBE_BEFORE_MS) // WINDOW_MS * WINDOW_MS
+        of_campaign = {campaign: ad for ad, campaign in CAMPAIGN_OF_AD.items()}
+        chosen = list(of_campaign.items())[:PARTITIONS]
+        lines = [json.dumps({"ad_id": ad, "event_type": "view", "event_time": time_ms}) for _, ad in chosen]
+        return lines, [[campaign, time_ms * 1000] for campaign, _ in chosen]
+
+    def results(self, given: Input, event_start_us: int) -> int:
+        """What the counts of all groups add up to when everything is out."""
+        return sum(self.workload.expected(given.replay(event_start_us)).values())
+
 
 SETTLE_S = 1.0
 """Results are read for so long after the last one that was expected: there may be some that were not."""

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from confluent_kafka import Consumer, TopicPartition
 
+from penstock_bench.engines.feeder import tell
 from penstock_bench.foreign.programs.outlog import OutLog
 from penstock_bench.meter.tally import Growth
 from penstock_bench.workloads.base import time_us
@@ -101,7 +102,7 @@ def main() -> None:
         for word, reached in (("up", progress.is_up), ("done", progress.is_done)):
             if reached and word not in told:
                 told.add(word)
-                print(json.dumps({word: True}), flush=True)
+                tell(**{word: True})
     consumer.close()
     log.close()
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from penstock.metrics import Histogram
 from penstock_bench.meter.engine import Observation, Rate, RunOptions
@@ -14,9 +17,15 @@ from penstock_bench.meter.timeline import NEVER_US, Timeline, Times
 from penstock_bench.workloads import Comparison
 
 GROWTH_MAX = 0.03
-"""A rate is sustained while the backlog grows by less than this share of what is offered."""
+SUSTAINED = (
+    f"the backlog grows by at most {GROWTH_MAX:.0%} of what is offered, from the second to the last quarter of the "
+    "measured time"
+)
+"""The one meaning of it: whether an engine is judged by its output, or a job of ours by what waits at its sources."""
 BACKLOG_STEP_US = 20_000
 """How often the backlog is looked at."""
+Over = Callable[[Times], npt.NDArray[Any]]
+"""A figure at some moments."""
 
 
 class Backlog(msgspec.Struct, kw_only=True):
@@ -26,6 +35,11 @@ class Backlog(msgspec.Struct, kw_only=True):
     last_quarter: float
     growth: float
     """Their difference as a share of the events that were offered between the middles of the two."""
+
+    @property
+    def is_sustained(self) -> bool:
+        """Whether it did not grow; see SUSTAINED."""
+        return self.growth <= GROWTH_MAX
 
 
 @dataclass(frozen=True)
@@ -47,7 +61,7 @@ class Evaluation:
     @property
     def sustained(self) -> bool:
         """Whether the engine kept up: its backlog did not grow, and everything came out."""
-        return self.backlog.growth <= GROWTH_MAX and not self.found.lost
+        return self.backlog.is_sustained and not self.found.lost
 
 
 def evaluate(subject: Subject, observation: Observation, rate: Rate, seconds: float, options: RunOptions) -> Evaluation:
@@ -74,21 +88,29 @@ def evaluate(subject: Subject, observation: Observation, rate: Rate, seconds: fl
 
 
 def backlog_of(due_us: Times, seen_us: Times, first_us: int, end_us: int) -> Backlog:
+    """The backlog of events that were due and seen at these moments."""
+    out_us = np.sort(seen_us[seen_us < NEVER_US])
+
+    def due(at_us: Times) -> Times:
+        return np.searchsorted(due_us, at_us, side="right")
+
+    return backlog_between(lambda at: due(at) - np.searchsorted(out_us, at, side="right"), due, first_us, end_us)
+
+
+def backlog_between(waiting: Over, due: Over, first_us: int, end_us: int) -> Backlog:
     """Average the backlog over the second and the last quarter of a time, and tell how fast it grows between them.
 
     The first quarter is left to settle. An average over a quarter does not mind that micro-batches come in steps.
     """
     quarter_us = (end_us - first_us) // 4
-    out_us = np.sort(seen_us[seen_us < NEVER_US])
 
     def mean(begin_us: int) -> float:
         at = np.arange(begin_us, begin_us + quarter_us, BACKLOG_STEP_US, dtype=np.int64)
-        waiting = np.searchsorted(due_us, at, side="right") - np.searchsorted(out_us, at, side="right")
-        return float(waiting.mean()) if len(waiting) else 0.0
+        return float(waiting(at).mean()) if len(at) else 0.0
 
     second, last = mean(first_us + quarter_us), mean(end_us - quarter_us)
-    middles_us = np.array([first_us + 3 * quarter_us // 2, end_us - quarter_us // 2])
-    offered = float(np.diff(np.searchsorted(due_us, middles_us))[0])
+    middles_us = np.array([first_us + 3 * quarter_us // 2, end_us - quarter_us // 2], dtype=np.int64)
+    offered = float(np.diff(due(middles_us))[0])
     return Backlog(
         second_quarter=round(second, 1),
         last_quarter=round(last, 1),

@@ -22,10 +22,12 @@ from penstock.control.monitor import Status
 from penstock.metrics import Histogram
 from penstock.runtime.clock import now_us
 from penstock.runtime.report import Report
+from penstock_bench.meter.evaluate import backlog_between
 from penstock_bench.meter.processes import Processes
 from penstock_bench.meter.rows import OperationRow, ResultRow, latency_fields, mean_ms_of
 from penstock_bench.meter.search import search
 from penstock_bench.meter.tally import Tally
+from penstock_bench.meter.timeline import Times
 from penstock_bench.workloads import AT_SINK, Comparison, Workload, replay
 
 POLL_S = 0.1
@@ -35,9 +37,9 @@ SETTLE_S = 5.0
 """Before a capacity is measured: forms have changed, micro-batches have their size."""
 FLOWING_US, FLOWING_S_MAX = 1_000_000, 20.0
 """Results flow that have come in so long a time; and how long they are waited for."""
-BACKLOG_S_MAX = 0.25
-"""A rate is sustained while less than so many seconds of input are due and not out at its end."""
-TRIAL_SETTLE_S, TRIAL_S, TRIAL_FACTOR, LOOKS = 2.5, 2.5, 1.2, 10
+KEPT_UP_S_MAX = 0.25
+"""A step of a climb is kept up with if less than so many seconds of input are due and not read at its end."""
+TRIAL_SETTLE_S, TRIAL_S, TRIAL_FACTOR = 2.5, 3.0, 1.2
 """Of the search for the highest rate that is sustained, around what was carried under overload. A trial begins at half
 its rate: what has gathered before slots are up could not be worked off near the limit."""
 EXACT_EVENTS_MAX = 3_000_000
@@ -68,8 +70,8 @@ class Run:
 
     job: ps.Job
     processes: Processes
-    backlog: int = 0
-    """Events that waited at the sources when they were last looked at."""
+    looks: list[tuple[float, int]] = field(default_factory=list)
+    """How many events waited at the sources when they were looked at."""
 
     @property
     def at_s(self) -> float:
@@ -93,8 +95,18 @@ class Run:
             for watcher in watchers:
                 watcher(self.job)
             if backlog_s is None or self.at_s <= backlog_s:
-                self.backlog = waiting(self.job.status())
+                self.looks.append((self.at_s, waiting(self.job.status())))
         return None
+
+    def sustained(self, rate: float, first_s: float, end_s: float) -> bool:
+        """Whether the backlog at the sources did not grow in a time in which events came at a rate."""
+        times_us, backlog = np.array([(1e6 * at_s, count) for at_s, count in self.looks]).reshape(-1, 2).T
+        if not len(times_us):
+            return False
+        first_us, end_us = round(1e6 * first_s), round(1e6 * end_s)
+        return backlog_between(
+            lambda at_us: np.interp(at_us, times_us, backlog), lambda at_us: at_us * rate / 1e6, first_us, end_us
+        ).is_sustained
 
     def until(self, condition: Callable[[], object], seconds_max: float, every_s: float = 0.005) -> None:
         """Wait until a condition holds, but no longer than so many seconds."""
@@ -236,7 +248,7 @@ def observe(
     row = row_of(workload.name, eps, forms, run, report, found)
     row.note += "" if compared else "; records are counted on every edge, rows not compared: too many"
     row.operations, row.warm_up_s, row.settings = watch.rows(), warm_up_s, dict(options)
-    row.sustained = None if eps is None else run.backlog <= eps * BACKLOG_S_MAX
+    row.sustained = None if eps is None else run.sustained(eps, warm_up_s, whole_s)
     return row, report
 
 
@@ -287,16 +299,17 @@ def sustain(workload: Workload[Any], carried_eps: float, parallelism: int, forms
         with _tallied(workload, schedule, parallelism, forms) as (run, tally):
             run.warm_up(TRIAL_SETTLE_S)
             time.sleep(TRIAL_S)
-            cores = run.processes.cpu_cores
-            # The least of several looks: a backlog that comes and goes with micro-batches does not grow.
-            looks_us = now_us() - np.arange(LOOKS) * round(POLL_S * 1e6)
+            cores, end_us = run.processes.cpu_cores, now_us()
             run.end()
-            due = np.array([schedule.due(at_us) for at_us in (looks_us - run.job.start_us).tolist()])
-            backlog = int((due - tally.counted().out(looks_us)).min())
-        if backlog <= rate * BACKLOG_S_MAX:
+            out, start_us = tally.counted().out, run.job.start_us
+
+            def due(at_us: Times) -> Times:
+                return np.array([schedule.due(each) for each in (at_us - start_us).tolist()], dtype=np.int64)
+
+            found = backlog_between(lambda at_us: due(at_us) - out(at_us), due, end_us - round(1e6 * TRIAL_S), end_us)
+        if found.is_sustained:
             told.append((rate, cores, run.processes.memory_mb))
-            return True
-        return False
+        return found.is_sustained
 
     found = search(sustains, 0.9 * carried_eps, factor=TRIAL_FACTOR)
     _, cores, memory_mb = max(told, default=(0.0, 0.0, 0.0))
@@ -369,7 +382,7 @@ def climb(
                     p99_ms=latency.quantile(0.99) / 1000 if latency.total else None,
                     mean_ms=mean_ms_of(latency),
                     backlog=waiting(status),
-                    kept_up=waiting(status) <= rate * BACKLOG_S_MAX,
+                    kept_up=waiting(status) <= rate * KEPT_UP_S_MAX,
                     batch={op.name: round(batch[op.name] / max(1, looks), 3) for op in status.operations},
                 )
             )

@@ -11,7 +11,7 @@ import msgspec
 
 from penstock_bench.meter.engine import Engine, Rate, RunOptions
 from penstock_bench.meter.errors import NotSupported
-from penstock_bench.meter.evaluate import GROWTH_MAX, Evaluation, evaluate
+from penstock_bench.meter.evaluate import SUSTAINED, Evaluation, evaluate
 from penstock_bench.meter.rows import Check, ResultRow, Results, latency_fields, make_header
 from penstock_bench.meter.subject import Subject
 
@@ -99,8 +99,7 @@ def results_of(rows: list[ResultRow], checks: list[Check], options: RunOptions, 
     """Put rows under a header that names machine, versions and settings."""
     told = {
         "warm_up": WARM_UP_RULE.format(options.warm_up_s),
-        "sustained": f"the backlog grows by at most {GROWTH_MAX:.0%} of what is offered, from the second to the last "
-        "quarter of the measured time, and nothing is lost",
+        "sustained": f"{SUSTAINED}, and nothing is lost",
         "parallelism": options.parallelism,
         "seed": options.seed,
         **settings,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
-import socket
 import subprocess
 import sys
 import time
@@ -13,17 +11,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pyspark
 
 from penstock.errors import SparkFailed
+from penstock.testing.servers import HOST, free_port
 
 WAIT_S = 120.0
 END_S = 30.0
 JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Half a dozen JVMs start, and do little afterwards: none should compile much."""
-LOOPBACK = "127.0.0.1"
-_PORTS = range(20_000, 32_000)
-"""Outside of those that the system gives to whoever asks for any: one of them may be taken before the master is up."""
 _DEPLOY = "org.apache.spark.deploy"
 
 
@@ -31,7 +28,7 @@ _DEPLOY = "org.apache.spark.deploy"
 class Host:
     """Where a process runs: an address, and what a command begins with there."""
 
-    address: str = LOOPBACK
+    address: str = HOST
     command: tuple[str, ...] = ()
 
 
@@ -55,8 +52,8 @@ class Standalone:
         Where executors work.
     """
 
-    def __init__(self, directory: Path, address: str = LOOPBACK) -> None:
-        port = _free_port(address)
+    def __init__(self, directory: Path, address: str = HOST) -> None:
+        port = free_port(address)
         self.master = f"spark://{address}:{port}"
         self.work = directory / "work"
         settings = [f"spark.{each}.extraJavaOptions {JVM}" for each in ("driver", "executor")]
@@ -71,6 +68,7 @@ class Standalone:
         }
         self._log = directory / "cluster.log"
         self._machines: list[subprocess.Popen[bytes]] = []
+        self._added = 0
         self._master = self._launch(Host(address), f"{_DEPLOY}.master.Master", "--port", str(port))
         try:
             self._until(lambda log: "I have been elected leader" in log)
@@ -82,12 +80,23 @@ class Standalone:
         """Add a machine, or one at each host; Spark starts an executor on each for every application."""
         size = ["-d", str(self.work), "--cores", str(cores), "--memory", memory, self.master]
         self._machines += [self._launch(host, f"{_DEPLOY}.worker.Worker", *size) for host in hosts or [Host()]]
-        count = len(self._machines)
-        self._until(lambda log: log.count("Registering worker") >= count)
+        self._added += len(hosts or [Host()])
+        self._until(lambda log: log.count("Registering worker") >= self._added)
 
     def remove(self) -> None:
         """Take the machine away that came last, with its executors."""
         self._machines[-1].terminate()
+
+    def lose(self) -> set[int]:
+        """Kill the machine that came last, with all that runs on it; return the processes. Nobody is told."""
+        machine = self._machines.pop()
+        there = psutil.Process(machine.pid)
+        killed = [there, *there.children(recursive=True)]
+        for process in killed:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        machine.wait(END_S)
+        return {process.pid for process in killed}
 
     def close(self) -> None:
         """End all of it."""
@@ -113,17 +122,10 @@ class Standalone:
 
 
 @contextmanager
-def standalone(directory: Path, address: str = LOOPBACK) -> Iterator[Standalone]:
+def standalone(directory: Path, address: str = HOST) -> Iterator[Standalone]:
     """A cluster without machines, until the end of the block."""
     cluster = Standalone(directory, address)
     try:
         yield cluster
     finally:
         cluster.close()
-
-
-def _free_port(address: str) -> int:
-    while True:
-        port = secrets.choice(_PORTS)
-        with suppress(OSError), socket.create_server((address, port)):
-            return port

@@ -120,6 +120,10 @@ class Subject(ABC):
         Transformations that are made to cost more than their own work.
     not_in_sql : str or None
         Why it cannot be written in SQL; None where it can.
+    nested : str
+        An operation with state that reads what came out of another one; empty if there is none.
+    branches : bool
+        Whether a source is read more than once, or there is more than one.
     """
 
     name: str
@@ -128,6 +132,8 @@ class Subject(ABC):
     stateful: tuple[str, ...] = ()
     loads: tuple[str, ...] = ()
     not_in_sql: str | None = None
+    nested: str = ""
+    branches: bool = False
 
     @property
     def reference(self) -> str:

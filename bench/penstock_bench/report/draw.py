@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.demo import burst_png
+from penstock.demo import picture
 from penstock.demo.burst import BURST_COLOUR
 from penstock_bench.report import theme
 from penstock_bench.report.chart import Bars, Cells, Figure, Groups, Line, Lines, Panel, Stack
@@ -51,7 +51,7 @@ def _draw(figure: Figure) -> Any:
     from matplotlib.figure import Figure as Canvas
 
     if figure.burst is not None:
-        return burst_png.figure(figure.burst.scene, figure.burst.courses)
+        return picture.figure(figure.burst.scene, figure.burst.courses)
     count = len(figure.panels)
     columns = min(figure.columns, count)
     rows = -(-count // columns)
@@ -125,22 +125,13 @@ def _lines(axes: Any, panel: Lines) -> None:
         axes.set_xticks(panel.x_ticks, [number(each) for each in panel.x_ticks])
         axes.minorticks_off()
     for mark in panel.marks:
-        (axes.axhline if mark.horizontal else axes.axvline)(
-            mark.at, color=theme.MUTED, linestyle=(0, (3, 3)), linewidth=1
-        )
-        where = {"x": 0.99, "ha": "right"} if mark.horizontal else {"y": 0.98, "va": "top"}
-        at = (where.pop("x"), mark.at) if mark.horizontal else (mark.at, where.pop("y"))
-        frame = ("axes fraction", "data") if mark.horizontal else ("data", "axes fraction")
-        axes.annotate(
-            mark.label,
-            at,
-            xycoords=frame,
-            xytext=(0, 2) if mark.horizontal else (3, 0),
-            textcoords="offset points",
-            color=theme.MUTED,
-            fontsize=8,
-            **where,
-        )
+        style = {"xytext": (3, 0), "textcoords": "offset points", "color": theme.MUTED, "fontsize": 8, "va": "top"}
+        line, at, frame = axes.axvline, (mark.at, 0.98), ("data", "axes fraction")
+        if mark.horizontal:
+            line, at, frame = axes.axhline, (0.99, mark.at), ("axes fraction", "data")
+            style |= {"xytext": (0, 2), "ha": "right", "va": "baseline"}
+        line(mark.at, color=theme.MUTED, linestyle=(0, (3, 3)), linewidth=1)
+        axes.annotate(mark.label, at, xycoords=frame, **style)
     axes.grid(axis="y")
     axes.set_xlabel(panel.x_label)
     axes.set_ylabel(panel.y_label)
@@ -148,11 +139,8 @@ def _lines(axes: Any, panel: Lines) -> None:
 
 def _line(axes: Any, line: Line) -> None:
     colour = theme.colour(line.key)
-    style = {"color": colour, "linestyle": "--" if line.dashed else "-", "label": line.label}
-    if line.steps:
-        axes.plot(line.x, line.y, drawstyle="steps-post", **style)
-    else:
-        axes.plot(line.x, line.y, **style)
+    style = {"linestyle": "--" if line.dashed else "-", "drawstyle": "steps-post" if line.steps else "default"}
+    axes.plot(line.x, line.y, color=colour, label=line.label, **style)
     if line.low and line.high:
         axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.18, linewidth=0)
     if line.markers:
@@ -187,17 +175,17 @@ def _bars(axes: Any, panel: Bars) -> None:
         shift = end * (LABELS_APART - 1) if panel.log else highest * 0.02
         runs = f"  ({bar.runs} runs)" if bar.runs > 1 else ""
         axes.text(end + shift, y, f"{number(bar.value)}{runs}", va="center", fontsize=8.5)
-    _from_the_top(axes, [bar.label for bar in panel.bars])
-    _format(axes.xaxis, panel.log)
-    axes.grid(axis="x")
-    axes.spines["left"].set_visible(False)
-    axes.set_xlabel(panel.x_label)
+    _from_the_top(axes, [bar.label for bar in panel.bars], panel.x_label, panel.log)
 
 
-def _from_the_top(axes: Any, labels: Sequence[str]) -> None:
+def _from_the_top(axes: Any, labels: Sequence[str], x_label: str, log: bool = False) -> None:
     axes.set_yticks(range(len(labels)), labels)
     axes.tick_params(axis="y", length=0, labelcolor=theme.INK)
     axes.set_ylim(max(len(labels), FEW_BARS) - 0.5, -0.5)
+    _format(axes.xaxis, log)
+    axes.grid(axis="x")
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel(x_label)
 
 
 def _groups(axes: Any, panel: Groups) -> None:
@@ -224,11 +212,7 @@ def _stack(axes: Any, panel: Stack) -> None:
     for y, total in enumerate(totals):
         axes.text(total + highest * 0.02, y, number(total), va="center", fontsize=8.5)
     axes.set_xlim(0, highest * 1.2)
-    _from_the_top(axes, panel.wholes)
-    _format(axes.xaxis, False)
-    axes.grid(axis="x")
-    axes.spines["left"].set_visible(False)
-    axes.set_xlabel(panel.x_label)
+    _from_the_top(axes, panel.wholes, panel.x_label)
 
 
 def _cells(axes: Any, panel: Cells) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -15,7 +15,7 @@ from rich.table import Column, Table
 from penstock.dashboard.numbers import human
 from penstock_bench.meter.rows import Check, ResultRow
 from penstock_bench.meter.runner import Spread
-from penstock_bench.report.words import faults, label
+from penstock_bench.report.words import UNKNOWN, faults, figures, label
 
 BAR_WIDTH = 30
 BAR_COLUMNS_MIN = 80
@@ -71,7 +71,7 @@ def progress_view(console: Console) -> Iterator[ProgressView]:
 def number(value: float | None) -> str:
     """Write a figure with as many digits as it is worth."""
     if value is None:
-        return "–"
+        return UNKNOWN
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.2f}"
 
 
@@ -127,15 +127,7 @@ def exactness(row: ResultRow) -> str:
     return f"NOT EXACT: {faults(row)}" if row.faults else "exact: nothing lost, duplicated, wrong or reordered"
 
 
-_FIGURES: Sequence[tuple[str, str]] = (
-    ("p50_ms", "p50 ms"),
-    ("p99_ms", "p99 ms"),
-    ("p999_ms", "p99.9 ms"),
-    ("max_ms", "max ms"),
-    ("throughput_eps", "out/s"),
-    ("cpu_cores", "cores"),
-    ("memory_mb", "MB"),
-)
+_BESIDE = figures("rate", "p90_ms", "sustained_eps", "capacity_eps")
 
 
 def comparison_tables(rows: Iterable[ResultRow]) -> list[Table]:
@@ -151,13 +143,12 @@ def comparison_tables(rows: Iterable[ResultRow]) -> list[Table]:
 
 def rows_table(rows: Iterable[ResultRow]) -> Table:
     """Put everything that a study has measured into one table."""
-    figures = {"rate": "rate/s", "p50_ms": "p50 ms", "p99_ms": "p99 ms", "p999_ms": "p99.9 ms", "max_ms": "max ms"}
-    figures |= {"sustained_eps": "sustained/s", "capacity_eps": "carried/s", "cpu_cores": "cores", "memory_mb": "MB"}
+    shown = figures("p90_ms", "throughput_eps")
     table = Table("workload", "form or engine", box=None, pad_edge=False)
-    for title in (*figures.values(), "not exact"):
+    for title in (*shown.values(), "not exact"):
         table.add_column(title, justify="right")
     for row in rows:
-        values = [getattr(row, name) for name in figures]
+        values = [getattr(row, name) for name in shown]
         exact = "" if row.lost is None else f"{sum(row.faults.values()):,}"
         table.add_row(row.workload, label(row), *("" if each is None else _short(each) for each in values), exact)
     return table
@@ -168,16 +159,14 @@ def _comparison(rate: float | None, by_engine: dict[str, list[ResultRow]]) -> Ta
     spread_told = f", median of {runs} runs, least and largest below it" if runs > 1 else ""
     table = Table(title=f"{number(rate)} events/s{spread_told}", title_justify="left", box=None, pad_edge=False)
     table.add_column("engine", no_wrap=True)
-    for _, title in _FIGURES:
+    for title in (*_BESIDE.values(), "kept up", "exact"):
         table.add_column(title, justify="right", vertical="top")
-    table.add_column("kept up", justify="right")
-    table.add_column("exact", justify="right")
     for engine, each in by_engine.items():
         cells = []
-        for name, _ in _FIGURES:
+        for name in _BESIDE:
             spread = Spread.of(getattr(row, name) for row in each)
             values = () if spread is None else (spread.median, spread.low, spread.high)
-            cells.append("\n".join(map(_short, values if len(each) > 1 else values[:1])) or "–")
+            cells.append("\n".join(map(_short, values if len(each) > 1 else values[:1])) or UNKNOWN)
         kept = sum(bool(row.sustained) for row in each)
         exact = sum(not row.faults for row in each)
         named = f"{engine}\n  least\n  largest" if len(each) > 1 else engine

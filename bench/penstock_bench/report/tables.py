@@ -8,7 +8,7 @@ from html import escape
 from penstock_bench.meter.rows import Check, Claim, Header, ResultRow
 from penstock_bench.report.general import COMPONENTS
 from penstock_bench.report.losses import Loss
-from penstock_bench.report.words import UNKNOWN, label, ms, number, spread
+from penstock_bench.report.words import UNKNOWN, figures, label, ms, number, spread
 
 
 def table(
@@ -32,23 +32,11 @@ def measurements(rows: Sequence[ResultRow]) -> str:
         kind = "max" if row.sustained_eps or row.capacity_eps else ""
         ours = f", {row.variant}" if row.engine == "penstock" and row.variant not in ("", row.form) else ""
         groups.setdefault((row.workload, label(row) + ours, row.rate, kind), []).append(row)
-    fields = (
-        "p50_ms",
-        "p90_ms",
-        "p99_ms",
-        "p999_ms",
-        "max_ms",
-        "sustained_eps",
-        "capacity_eps",
-        "cpu_cores",
-        "memory_mb",
-    )
-    heads = ["workload", "form or engine", "events/s", "runs", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms"]
-    heads += ["sustained/s", "carried/s", "cores", "MB", "exact"]
-    lines = []
+    shown, lines = figures("rate", "throughput_eps"), []
+    heads = ["workload", "form or engine", "events/s", "runs", *shown.values(), "exact"]
     for (workload, key, rate, _), runs in groups.items():
-        figures = [spread((getattr(row, field) for row in runs), ms if "_ms" in field else number) for field in fields]
-        lines.append([escape(workload), escape(key), number(rate), str(len(runs)), *figures, _exact(runs)])
+        told = [spread((getattr(row, name) for row in runs), ms if "_ms" in name else number) for name in shown]
+        lines.append([escape(workload), escape(key), number(rate), str(len(runs)), *told, _exact(runs)])
     return table(heads, lines, words=2)
 
 
@@ -78,32 +66,20 @@ def engines(rows: Sequence[ResultRow]) -> dict[str, object]:
 def components(rows: Sequence[ResultRow]) -> str:
     """The components of latency as the papers' tables show them."""
     known = [row for row in rows if row.components_ms]
-    lines = [
-        [
-            escape(row.workload),
-            escape(label(row)),
-            number(row.rate),
-            *(ms(row.components_ms.get(each, 0.0)) for each in COMPONENTS),
-            ms(sum(row.components_ms.values())),
-        ]
-        for row in known
-    ]
-    heads = ["workload", "form", "events/s", "out ms", "wait ms", "schedule ms", "process ms", "transmit ms", "sum ms"]
+    lines = []
+    for row in known:
+        parts = [*(row.components_ms.get(each, 0.0) for each in COMPONENTS), sum(row.components_ms.values())]
+        lines.append([escape(row.workload), escape(label(row)), number(row.rate), *map(ms, parts)])
+    heads = ["workload", "form", "events/s", *(f"{each} ms" for each in (*COMPONENTS, "sum"))]
     return table(heads, lines, words=2) if known else ""
 
 
 def checks(found: Sequence[Check]) -> str:
     """Figures with a target."""
-    lines = [
-        [
-            escape(_named(each)),
-            ms(each.value) if each.unit.startswith("ms") else number(each.value),
-            escape(each.unit),
-            escape(each.target),
-            _met(each.met),
-        ]
-        for each in found
-    ]
+    lines = []
+    for each in found:
+        value = (ms if each.unit.startswith("ms") else number)(each.value)
+        lines.append([escape(_named(each)), value, escape(each.unit), escape(each.target), _met(each.met)])
     return table(["figure", "value", "unit", "target", "met"], lines, numbers=[1]) if found else ""
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.demo import burst
 from penstock.demo.burst import BURST_COLOUR, COLOURS, FORM_COLOURS, OFFERED_COLOUR
 
-INK = "#24292f"
-MUTED = "#57606a"
-GRID = "#d8dee4"
+INK, MUTED, GRID = burst.INK, burst.MUTED, burst.GRID
 PAPER = "#ffffff"
 GOOD = "#1a7f37"
 BAD = "#cf222e"

@@ -11,6 +11,20 @@ from penstock_bench.meter.runner import Spread
 UNKNOWN = "–"
 FORMS = ("record", "adaptive", "batch")
 """In the order in which they are shown."""
+FIGURES = {
+    "rate": "rate/s",
+    "p50_ms": "p50 ms",
+    "p90_ms": "p90 ms",
+    "p99_ms": "p99 ms",
+    "p999_ms": "p99.9 ms",
+    "max_ms": "max ms",
+    "sustained_eps": "sustained/s",
+    "capacity_eps": "carried/s",
+    "throughput_eps": "out/s",
+    "cpu_cores": "cores",
+    "memory_mb": "MB",
+}
+"""Figures of a row that tables show, with the heads of their columns."""
 
 
 def number(value: float | None) -> str:
@@ -30,6 +44,11 @@ def number(value: float | None) -> str:
 def ms(value: float | None) -> str:
     """Write milliseconds: as `number` does, but thousands in full."""
     return number(value) if value is None or abs(value) < 1000 else f"{value:,.0f}"
+
+
+def figures(*without: str) -> dict[str, str]:
+    """The figures that a table shows, with their heads."""
+    return {name: head for name, head in FIGURES.items() if name not in without}
 
 
 def spread(values: Iterable[float | None], write: Callable[[float | None], str] = number) -> str:

@@ -3,21 +3,18 @@
 from penstock_bench.studies.alternatives import Alternatives
 from penstock_bench.studies.base import Study, StudyOptions, conduct
 from penstock_bench.studies.burst import BurstStudy
-from penstock_bench.studies.components import Components
 from penstock_bench.studies.dynamism import Dynamism
 from penstock_bench.studies.elasticity import Elasticity
 from penstock_bench.studies.failure import Failure
 from penstock_bench.studies.groups import GroupsStudy
 from penstock_bench.studies.isolation import Isolation
-from penstock_bench.studies.latency_target import LatencyTarget
-from penstock_bench.studies.operations import Operations
-from penstock_bench.studies.rates import Rates
+from penstock_bench.studies.rates import Components, Operations, Rates
 from penstock_bench.studies.replicas import Replicas
 from penstock_bench.studies.scale import Scale
 from penstock_bench.studies.short import Short
 from penstock_bench.studies.state import State
 from penstock_bench.studies.switch_point import SwitchPoint
-from penstock_bench.studies.throughput import Throughput
+from penstock_bench.studies.throughput import LatencyTarget, Throughput
 
 STUDIES: dict[str, Study] = {
     study.name: study

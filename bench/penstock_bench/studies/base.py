@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_origin
@@ -334,19 +334,29 @@ def fields(write: Callable[[Any], str], place: int | None = None, /, **heads: st
     return [(head, column(name)) for name, head in heads.items()]
 
 
-def at_most(
-    name: str, value: float, unit: str, most: float, detail: Mapping[str, object] | None = None, *, digits: int = 3
+def at_most(name: str, value: float, unit: str, most: float, detail: object = None, **more: Any) -> Check:
+    """Hold a figure against what it may be at the most; see `_held`."""
+    return _held(name, value, unit, "at most", most, value <= most, detail, **more)
+
+
+def at_least(name: str, value: float, unit: str, least: float, detail: object = None, **more: Any) -> Check:
+    """Hold a figure against what it has to be at the least; see `_held`."""
+    return _held(name, value, unit, "at least", least, value >= least, detail, **more)
+
+
+def _held(
+    name: str,
+    value: float,
+    unit: str,
+    words: str,
+    limit: float,
+    met: bool,
+    detail: object,
+    *,
+    digits: int = 3,
+    where: str = "",
+    also: bool = True,
 ) -> Check:
-    """Hold a figure against what it may be at the most."""
-    return Check(name, round(value, digits), unit, f"at most {_plain(most)}", value <= most, dict(detail or {}))
-
-
-def at_least(
-    name: str, value: float, unit: str, least: float, detail: Mapping[str, object] | None = None, *, digits: int = 3
-) -> Check:
-    """Hold a figure against what it has to be at the least."""
-    return Check(name, round(value, digits), unit, f"at least {_plain(least)}", value >= least, dict(detail or {}))
-
-
-def _plain(limit: float) -> str:
-    return f"{limit:,.0f}" if limit >= 1_000 else f"{limit:g}"
+    """``where`` says for what the limit holds or what else is asked for; ``also``: whether that is met."""
+    target = f"{words} {f'{limit:,.0f}' if limit >= 1_000 else f'{limit:g}'}{where}"
+    return Check(name, round(value, digits), unit, target, met and also, msgspec.to_builtins(detail or {}))

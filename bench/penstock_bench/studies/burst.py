@@ -13,7 +13,18 @@ from penstock_bench.meter.rows import Check, Claim, ResultRow, Results
 from penstock_bench.report import general
 from penstock_bench.report.chart import Burst, Figure
 from penstock_bench.report.words import ms, number
-from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, data_of, machine, two_digits
+from penstock_bench.studies.base import (
+    ADAPTIVE,
+    BATCH,
+    FORMS,
+    RECORD,
+    Desk,
+    Study,
+    at_most,
+    data_of,
+    machine,
+    two_digits,
+)
 from penstock_bench.workloads import WORKLOADS
 
 BASE_EPS = 8_000.0
@@ -89,7 +100,7 @@ class BurstStudy(Study):
             )
             value = adaptive.burst_p99_ms if adaptive.burst_p99_ms is not None else adaptive.p99_ms
             name = f"burst of {number(scene.peak_eps)} events/s, adaptive: p99 of its events"
-            yield Check(name, round(value, 1), "ms", f"under {BURST_P99_MS_MAX:g}", value < BURST_P99_MS_MAX)
+            yield at_most(name, value, "ms", BURST_P99_MS_MAX, digits=1)
 
     def figures(self, results: Results) -> list[Figure]:
         return [*burst_figures(results, "burst"), *general.distributions(results.rows, "burst-distribution")]

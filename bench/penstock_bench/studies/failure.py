@@ -5,17 +5,15 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-import msgspec
-
 from penstock.demo.chaos import quantile
 from penstock_bench.meter.rows import Check, Claim, Results
 from penstock_bench.meter.runner import Spread
 from penstock_bench.meter.timeline import DEFINITION
 from penstock_bench.report.chart import Bar, Bars, Figure, Line, Lines, Mark, figure
 from penstock_bench.report.words import ms, number
-from penstock_bench.studies.base import Desk, Study, Table, data_of, fields, machine, table
+from penstock_bench.studies.base import Desk, Study, Table, at_most, data_of, fields, machine, table
 from penstock_bench.studies.kills import CALM_S, EVERY_S, Outcome, run_losses
-from penstock_bench.studies.peer_kills import Victim, lose
+from penstock_bench.studies.peers import Victim, lose
 
 WORKERS = 4
 SIZES = (1, 2, 3)
@@ -96,9 +94,8 @@ class Failure(Study):
         for shape, outcome in several.items():
             slowest = max((loss.normal_s or 9e9 for loss in outcome.losses), default=0.0)
             name = f"{shape}: latency normal again, slowest of {len(outcome.losses)} kills"
-            value = round(slowest, 2) if slowest < 9e9 else -1.0
-            target = f"at most {NORMAL_S_MAX:g}"
-            yield Check(name, value, "s (-1: not before the next)", target, slowest <= NORMAL_S_MAX)
+            value, unit = slowest if slowest < 9e9 else -1.0, "s (-1: not before the next)"
+            yield at_most(name, value, unit, NORMAL_S_MAX, digits=2, also=slowest < 9e9)
 
     def tables(self, results: Results) -> list[Table]:
         return [
@@ -136,40 +133,26 @@ def _checks(outcome: Outcome) -> Iterator[Check]:
     resumed = sorted(loss.resumed_s for loss in losses if loss.resumed_s is not None)
     if resumed:
         p95 = quantile(resumed, 0.95)
-        yield Check(
-            "output resumes after a worker is killed, p95",
-            round(p95, 2),
-            "s",
-            f"<= {RESUMED_S_MAX:g}",
-            p95 <= RESUMED_S_MAX and len(resumed) == len(losses) and outcome.exact,
-            {
-                "resumed": "the first epoch after the recovery is committed",
-                "caught_up": "every event that was due before the kill is counted in what the sink has",
-                "kills": [msgspec.to_builtins(loss) for loss in losses],
-                "lost, duplicated or reordered": not outcome.exact,
-            },
-        )
+        detail = {
+            "resumed": "the first epoch after the recovery is committed",
+            "caught_up": "every event that was due before the kill is counted in what the sink has",
+            "kills": losses,
+            "lost, duplicated or reordered": not outcome.exact,
+        }
+        also, name = len(resumed) == len(losses) and outcome.exact, "output resumes after a worker is killed, p95"
+        yield at_most(name, p95, "s", RESUMED_S_MAX, detail, digits=2, also=also)
     normal = sorted(loss.normal_s for loss in losses if loss.normal_s is not None)
     if losses:
         p95, unfinished = quantile(normal, 0.95) if normal else 0.0, len(losses) - len(normal)
-        yield Check(
-            "latency is normal again after a worker is killed, p95",
-            round(p95, 2),
-            "s",
-            f"<= {NORMAL_S_MAX:g}",
-            bool(normal) and not unfinished and p95 <= NORMAL_S_MAX,
-            {"normal": DEFINITION, "calm_p99_ms": outcome.calm_p99_ms, "not before the next kill": unfinished},
-        )
+        detail = {"normal": DEFINITION, "calm_p99_ms": outcome.calm_p99_ms, "not before the next kill": unfinished}
+        also, name = bool(normal) and not unfinished, "latency is normal again after a worker is killed, p95"
+        yield at_most(name, p95, "s", NORMAL_S_MAX, detail, digits=2, also=also)
     if outcome.aside is not None:
         worst, usual = (max(each, default=0.0) for each in (outcome.aside.after_ms, outcome.aside.before_ms))
-        yield Check(
-            "longest gap in a branch that the killed worker has no part in",
-            round(worst, 1),
-            "ms",
-            f"<= {ASIDE_MS_MAX:g}, or {ASIDE_FACTOR:g} times the longest before these kills",
-            bool(outcome.aside.after_ms) and worst <= max(ASIDE_MS_MAX, ASIDE_FACTOR * usual),
-            msgspec.to_builtins(outcome.aside),
-        )
+        name, most_ms = "longest gap in a branch that the killed worker has no part in", ASIDE_FACTOR * usual
+        where = f": {ASIDE_MS_MAX:g}, or {ASIDE_FACTOR:g} times the longest before these kills"
+        also, most_ms = bool(outcome.aside.after_ms), max(ASIDE_MS_MAX, most_ms)
+        yield at_most(name, worst, "ms", most_ms, outcome.aside, digits=1, where=where, also=also)
 
 
 def _over_time(shape: str, outcome: Outcome) -> Lines:

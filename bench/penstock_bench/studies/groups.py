@@ -118,14 +118,10 @@ class GroupsStudy(Study):
                 last.scheduling_ms < first.scheduling_ms and last.micro_batch_ms < first.micro_batch_ms,
             )
             if load == "light" and last.size == max(SIZES):
-                yield Check(
-                    f"scheduling per micro-batch, {shape}, groups of {last.size}",
-                    last.scheduling_ms,
-                    "ms",
-                    f"a tenth of that of groups of {first.size}: {first.scheduling_ms:g} ms",
-                    last.scheduling_ms < first.scheduling_ms / GAIN_MIN,
-                    {"by_group_size_ms": {str(size): point.scheduling_ms for size, point in own.items()}},
-                )
+                name, most_ms = f"scheduling per micro-batch, {shape}, groups of {last.size}", first.scheduling_ms
+                detail = {"by_group_size_ms": {str(size): point.scheduling_ms for size, point in own.items()}}
+                where = f", a tenth of that of groups of {first.size}"
+                yield at_most(name, last.scheduling_ms, "ms", most_ms / GAIN_MIN, detail, where=where)
         by_interval = {each.interval: [t for t in tuned if t.interval == each.interval] for each in tuned}
         if by_interval:
             yield Claim(
@@ -150,8 +146,7 @@ class GroupsStudy(Study):
             if groups[-1].backlog is not None:
                 name = f"micro-batches of {interval}: backlog at {number(TUNED_EPS)} events/s"
                 most = BATCHES_BEHIND_MAX * float(interval.removesuffix("ms")) / 1000 * TUNED_EPS
-                target = f"less than {BATCHES_BEHIND_MAX} micro-batches, {number(most)}"
-                yield Check(name, groups[-1].backlog, "events", target, groups[-1].backlog < most)
+                yield at_most(name, groups[-1].backlog, "events", most, where=f", {BATCHES_BEHIND_MAX} micro-batches")
 
     def figures(self, results: Results) -> list[Figure]:
         points, tuned = _found(results)

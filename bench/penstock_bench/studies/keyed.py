@@ -179,9 +179,9 @@ def hold(
             run.warm_up(run.at_s + settle_s)
             ledger = _Ledger(Path(run.job.plan.options.checkpoint) / "snapshots", run.job.status().epoch)
             began_us = now_us()
-            run.watch(ledger.look, until_s=run.at_s + seconds)
+            began_s, ended_s = run.at_s, run.at_s + seconds
+            run.watch(ledger.look, until_s=ended_s)
             latency_us, cores, memory_mb = run.job.latency_us(), run.processes.cpu_cores, run.processes.memory_mb
-            behind = waiting(run.job.status())
             killed_us, restored_s = (now_us(), _restored(run)) if kill else (0, None)
             ended_us = now_us()
             report = run.end(drain=True)
@@ -195,7 +195,7 @@ def hold(
             loss = kills.judge(timeline, [(killed_us, 1)], start_us, ended_us, workers).losses[0]
     row = row_of(workload.name, rate_eps, "record", run, report, found, latency_us=latency_us)
     row.cpu_cores, row.pss_mb, row.warm_up_s = round(cores, 3), round(memory_mb, 1), settle_s
-    row.sustained = behind <= rate_eps * kills.BACK_US / 1e6
+    row.sustained = run.sustained(rate_eps, began_s, ended_s)
     row.settings, row.variant = {"keys": keys, "store": store.value}, variant(keys, store)
     row.note += f"; {store.value}" + ("; latency is that before a worker is struck" if kill else "")
     return row, Held(keys, store.value, ledger.epochs() if store is not Store.OFF else None, loss, restored_s)

@@ -8,12 +8,14 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import penstock as ps
 from penstock.connectors.rates import RateSchedule, Segment
+from penstock.pipeline.options import ReplicaLaw
+from penstock.runtime.job import Job, plan_of
 from penstock_bench.meter.job import read_rows
 from penstock_bench.studies.queueing import GRACE_S, Outcome
 from penstock_bench.studies.replica_rows import ENGINE, LAWS, OVER, PEAK_WORK, Scene, scene_of
@@ -86,16 +88,28 @@ def pipeline(load: Replayed, out: Path, replicas: Any) -> ps.Pipeline:
     return stream.map(_stamp, schema="number bigint, at_us bigint", name="stamp").to(ps.files(out), name="out")
 
 
-def replay(name: str, load: Replayed, replicas: Any, target_ms: float = 0.0, **options: Any) -> Scene:
+@dataclass(frozen=True)
+class Replay:
+    """A job to be run through a load: its row, and its options."""
+
+    name: str
+    replicas: Any
+    options: dict[str, Any] = field(default_factory=dict)
+    law: ReplicaLaw = ReplicaLaw.PREDICTIVE
+    table: str = LAWS
+
+
+def replay(run: Replay, load: Replayed, target_ms: float = 0.0) -> Scene:
     """Run a job through a load."""
     with tempfile.TemporaryDirectory(prefix="penstock-replicas-") as directory:
         out = Path(directory)
-        job = ps.start(pipeline(load, out, replicas), name="replicas", parallelism=1, forms="record", **options)
+        plan = plan_of(pipeline(load, out, run.replicas), name="replicas", parallelism=1, forms="record", **run.options)
+        job = Job(replace(plan, options=replace(plan.options, replica_law=run.law)))
         report = job.wait(WAIT_S + WARM_UP_S + 20 * load.seconds)
         assert report is not None
         rows = read_rows(out)
     outcome = outcome_of(load, rows, report)
-    scene = scene_of(outcome, (LAWS, name, load.trace.name, ENGINE), POOL, target_ms)
+    scene = scene_of(outcome, (run.table, run.name, load.trace.name, ENGINE), POOL, target_ms)
     scene.course = [[at_s, float(count)] for at_s, count in outcome.replicas]
     return scene
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
+import numpy as np
 
 from penstock.control.laws.ds2 import ds2
 from penstock.control.laws.forecast import Forecast
@@ -248,12 +249,7 @@ def load_of(
 def busiest(rates_eps: Sequence[float], seconds: int) -> list[float]:
     """The part of a load that lasts so long and has most records."""
     rows = min(len(rates_eps), max(1, seconds))
-    total = best = sum(rates_eps[:rows])
-    first = 0
-    for place in range(rows, len(rates_eps)):
-        total += rates_eps[place] - rates_eps[place - rows]
-        if total > best:
-            best, first = total, place - rows + 1
+    first = int(np.convolve(rates_eps, np.ones(rows), mode="valid").argmax())
     return list(rates_eps[first : first + rows])
 
 

@@ -30,7 +30,7 @@ from penstock_bench.studies.base import (
     machine,
 )
 from penstock_bench.workloads import Workload
-from penstock_bench.workloads.identity import compare, expected
+from penstock_bench.workloads.numbered import compare, expected
 
 COSTS_US = (5.0, 20.0, 80.0)
 """Of one record in record form."""

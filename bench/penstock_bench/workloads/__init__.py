@@ -3,10 +3,9 @@
 from typing import Any
 
 from penstock_bench.workloads.base import Comparison, Workload, replay
-from penstock_bench.workloads.identity import IDENTITY
 from penstock_bench.workloads.lookup import LOOKUP
+from penstock_bench.workloads.numbered import IDENTITY, SHUFFLES
 from penstock_bench.workloads.scoring import SCORING
-from penstock_bench.workloads.shuffles import SHUFFLES
 from penstock_bench.workloads.text import GREP, WORDCOUNT
 from penstock_bench.workloads.yahoo import YAHOO, YAHOO_UPDATES
 

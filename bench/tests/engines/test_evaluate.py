@@ -10,6 +10,7 @@ import pytest
 
 from penstock_bench.engines import Observation, Output, RunOptions, Subject, subject
 from penstock_bench.meter.evaluate import Evaluation, backlog_of, evaluate
+from penstock_bench.meter.job import Run
 from penstock_bench.meter.timeline import NEVER_US
 from penstock_bench.workloads.text import NEEDLE
 
@@ -108,3 +109,15 @@ def test_events_that_never_come_out_are_a_backlog() -> None:
     due_us = np.arange(0, 8_000_000, 1_000, dtype=np.int64)
     seen_us = np.where(due_us < 4_000_000, due_us, NEVER_US)
     assert backlog_of(due_us, seen_us, 0, 8_000_000).growth > 0.5
+
+
+def test_a_job_of_ours_is_held_against_the_same_growth() -> None:
+    """What waits at its sources, looked at ten times a second: the same, or more and more of what comes."""
+    steady, behind = (Run(None, None) for _ in range(2))  # type: ignore[arg-type]
+    for at in range(80):
+        steady.looks.append((at / 10, 900 + 100 * (at % 2)))
+        behind.looks.append((at / 10, 40 * at))
+    assert steady.sustained(10_000.0, 0.0, 8.0)
+    assert not behind.sustained(10_000.0, 0.0, 8.0), "400 events/s more of 10,000 offered wait: 4 %"
+    assert behind.sustained(20_000.0, 0.0, 8.0)
+    assert not Run(None, None).sustained(1.0, 0.0, 8.0)  # type: ignore[arg-type]

@@ -10,9 +10,9 @@ import pytest
 
 from penstock_bench.engines import open_engine, subject
 from penstock_bench.engines.file_subject import FileSubject
-from penstock_bench.engines.spark_files import SparkFile
-from penstock_bench.files.loads import costs
+from penstock_bench.engines.spark_queries import SparkFile
 from penstock_bench.files.model import Loads
+from penstock_bench.files.program import costs
 from penstock_bench.foreign.programs.flink_sql import FlinkFile
 from penstock_bench.foreign.programs.queries import Counting, query
 from penstock_bench.meter.engine import cannot
@@ -166,7 +166,8 @@ def test_the_shape_of_a_file_tells_what_an_engine_needs(tmp_path: Path) -> None:
     assert not FileSubject(str(FILES / "finch-stateless.json")).branches
     every = tmp_path / "every.json"
     every.write_text((FILES / "finch-pipeline-wide.json").read_text().replace('"5s"', '"5s", "match": "all"'))
-    assert (wide.once, FileSubject(str(every)).once) == (("join1",), ())
+    assert wide.not_in_sql == "'join1' pairs every message once, which no join of SQL does"
+    assert FileSubject(str(every)).not_in_sql is None
     for label in ("spark:sql", "flink:sql"):
         assert "'pairs' has state behind state" in str(open_engine(label).supports(two))
         assert "'join1' pairs every message once" in str(open_engine(label).supports(wide))

@@ -10,11 +10,10 @@ import pytest
 from pyspark import cloudpickle
 
 import penstock as ps
-from penstock_bench.files import loads, operations
-from penstock_bench.files.chance import combining, drawing, limit, relabelling
-from penstock_bench.files.loads import Burner, costs
+from penstock_bench.files import build, program
 from penstock_bench.files.messages import MESSAGE
 from penstock_bench.files.model import Loads
+from penstock_bench.files.program import Burner, combining, costs, drawing, limit, modify_step, relabelling
 from penstock_bench.foreign.programs import loads as plain
 from penstock_bench.foreign.programs.chance import PRIME, combine, draw
 
@@ -25,9 +24,9 @@ MESSAGES = [MESSAGE.record_type(f"key{id % 3}", "abcdefghij"[: id % 11], id, id)
 @pytest.mark.parametrize(
     ("operation", "flat"),
     [
-        (operations.Modify(1, "t", 1.5, 2.25), True),
-        (operations.Modify(1, "t", 1, 0.4), True),
-        (operations.Modify(1, "t", 0.5, 3), True),
+        (build.Modify(modify_step(1, "t", 1.5, 2.25)), True),
+        (build.Modify(modify_step(1, "t", 1, 0.4)), True),
+        (build.Modify(modify_step(1, "t", 0.5, 3)), True),
         (Burner(**costs(Loads(cpu_load=0.01, mem_load=0.001, disk_load=0.001), 10_000)), False),
     ],
 )
@@ -39,9 +38,9 @@ def test_both_forms_agree(operation: Any, flat: bool) -> None:
 
 @pytest.mark.parametrize(("ratio", "expected"), [(0.5, "abc"), (1, "abcdefg"), (2.5, "abcdefgabcdefgabc"), (0.1, "")])
 def test_values_are_cut_or_repeated(ratio: float, expected: str) -> None:
-    assert operations.Modify(0, "t", ratio, 1).value("abcdefg") == expected
+    assert build.Modify(modify_step(0, "t", ratio, 1)).value("abcdefg") == expected
     values = ps.stream("values", ps.records([{"value": "abcdefg"}], schema="value string not null"))
-    assert ps.testing.collect(values.select(value=operations.resized(ratio))) == [{"value": expected}]
+    assert ps.testing.collect(values.select(value=build.resized(ratio))) == [{"value": expected}]
 
 
 def test_draws_are_the_same_as_an_expression_and_never_overflow() -> None:
@@ -85,10 +84,10 @@ def test_memory_is_held_and_a_file_is_gone_round_in() -> None:
     burner = Burner(**costs(Loads(mem_load=0.5, disk_load=0.25), rate_eps=1000))
     assert not hasattr(burner, "held"), "made with the first message"
     burner.burn(10)
-    assert len(burner.held) == loads.MEMORY_HELD_BYTES // 2
-    assert os.fstat(burner.file.fileno()).st_size == 10 * loads.DISK_WRITTEN_BYTES // 4
-    burner.burn(loads.DISK_FILE_BYTES // loads.DISK_WRITTEN_BYTES)
-    assert os.fstat(burner.file.fileno()).st_size == loads.DISK_FILE_BYTES // 4
+    assert len(burner.held) == program.MEMORY_HELD_BYTES // 2
+    assert os.fstat(burner.file.fileno()).st_size == 10 * program.DISK_WRITTEN_BYTES // 4
+    burner.burn(program.DISK_FILE_BYTES // program.DISK_WRITTEN_BYTES)
+    assert os.fstat(burner.file.fileno()).st_size == program.DISK_FILE_BYTES // 4
     copy = cloudpickle.loads(cloudpickle.dumps(burner))
     assert isinstance(copy, Burner)
     assert not hasattr(copy, "held")

@@ -18,8 +18,7 @@ from penstock_bench.engines.launch import Launch
 from penstock_bench.kafka import engines
 from penstock_bench.kafka.engines import ENGINES, open_kafka_engine
 from penstock_bench.kafka.feeder import Topic
-from penstock_bench.kafka.place import PARTITIONS, Place
-from penstock_bench.kafka.subject import OverKafka
+from penstock_bench.kafka.run import PARTITIONS, OverKafka, Place
 from penstock_bench.kafka.watcher import Progress, reads
 from penstock_bench.meter.engine import RunOptions
 from penstock_bench.meter.errors import UnknownEngine, UnknownWorkload

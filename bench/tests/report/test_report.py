@@ -10,10 +10,9 @@ import pytest
 from penstock.errors import InvalidOption
 from penstock.metrics import Histogram
 from penstock_bench.meter.rows import Check, Header, ResultRow, Results, cdf_of, mean_ms_of
-from penstock_bench.page import write
+from penstock_bench.page import NothingToReport, load, write
 from penstock_bench.report import draw, general, tables
 from penstock_bench.report.chart import Bar, Bars, Figure, Line, Lines, Stack
-from penstock_bench.report.load import NothingToReport, load
 from penstock_bench.report.losses import losses
 from penstock_bench.report.theme import colour, css_variables
 from penstock_bench.report.words import in_order, label, ms, number, spread

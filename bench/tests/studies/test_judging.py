@@ -14,8 +14,8 @@ from penstock_bench.meter.rows import Check, Claim, Results
 from penstock_bench.studies import STUDIES
 from penstock_bench.studies.alternatives import scene_of
 from penstock_bench.studies.kills import Gaps, Outcome
-from penstock_bench.studies.latency_target import reached_eps
 from penstock_bench.studies.switch_point import Case, cases, crossover
+from penstock_bench.studies.throughput import reached_eps
 
 Made = Callable[[str], Results]
 

@@ -13,15 +13,15 @@ from rich.console import Console
 from rich.live import Live
 
 from penstock.cli.outcome import Exit
-from penstock.connectors.base import Sink
 from penstock.control.monitor import Status
 from penstock.dashboard.history import History
 from penstock.dashboard.summary import progress
 from penstock.dashboard.view import Frame, switch_line
 from penstock.operators import DEAD_LETTERS
 from penstock.pipeline.plan import Plan
+from penstock.runtime.attending import attend
 from penstock.runtime.interrupts import DRAINING_NOTE, STOPPING_NOTE
-from penstock.runtime.job import Job, attend
+from penstock.runtime.job import Job
 from penstock.runtime.report import Report, measured_operations
 from penstock.runtime.spark import close_session, open_session
 
@@ -132,7 +132,7 @@ class Lines:
         self._switches = 0
         units = job.plan.units
         self._sources = {unit.name for unit in units if unit.source is not None}
-        self._sinks = {op.name for unit in units for op in unit.ops if isinstance(op.operation, Sink)} - {DEAD_LETTERS}
+        self._sinks = {op.name for unit in units for op in unit.ops if op.sink is not None} - {DEAD_LETTERS}
         self._measured = measured_operations(job.plan)
 
     def __call__(self, interrupts: int) -> None:

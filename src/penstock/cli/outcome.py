@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from penstock.errors import InvalidOption, PenstockError
+from penstock.redaction import redacted
 
 
 class Exit(IntEnum):
@@ -68,7 +69,7 @@ def _debugging() -> bool:
 
 
 def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(redacted(text), file=sys.stderr, flush=True)
 
 
 STANDARD_OUTPUT = Path("-")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.connectors.following import FollowingSink
     from penstock.connectors.foreach import foreach
     from penstock.connectors.formats.avro import avro
+    from penstock.connectors.formats.json_schema import json
     from penstock.connectors.formats.protobuf import protobuf
     from penstock.connectors.generator import generator
     from penstock.connectors.http import http
@@ -81,6 +82,7 @@ __all__ = [
     "from_iterator",
     "generator",
     "http",
+    "json",
     "json_files",
     "json_writer",
     "kafka",
@@ -118,6 +120,7 @@ if not TYPE_CHECKING:
             "penstock.connectors.following": "FollowingSink",
             "penstock.connectors.foreach": "foreach",
             "penstock.connectors.formats.avro": "avro",
+            "penstock.connectors.formats.json_schema": "json",
             "penstock.connectors.formats.protobuf": "protobuf",
             "penstock.connectors.generator": "generator",
             "penstock.connectors.http": "http",

@@ -9,8 +9,8 @@ state       event                                              effect
 open        ``prepare``                                        prepared: part of this snapshot and those that follow
 prepared    ``commit``                                         queued: the thread writes it, behind those before it
 queued      the server has it                                  done: forgotten, no later snapshot has it
-queued      the server is away                                 the thread tries again; beyond `QUEUED_ROWS_MAX` the
-                                                               instance takes no more records
+queued      the server is away                                 the thread tries again, for `retry_s`; beyond
+                                                               `QUEUED_ROWS_MAX` the instance takes no more records
 queued      the server refuses, or is away for too long        failed: the next call raises, and the job fails
 queued      the process is lost, or the instance rolled back   the next writer has it from the snapshot, and writes it
                                                                when it hears of the commit; the server knows what it
@@ -24,6 +24,7 @@ import threading
 from abc import abstractmethod
 from collections import deque
 
+from penstock.connectors import patience
 from penstock.connectors.buffered import BufferedWriter
 from penstock.errors import PenstockError, SinkFailed
 from penstock.types import Record, Schema
@@ -48,9 +49,12 @@ class BackgroundWriter(BufferedWriter):
     ----------
     shown : str
         How errors name the place.
+    retry_s : float
+        How long `publish` waits for a server that is away.
     """
 
     shown: str = ""
+    retry_s: float = 0.0
 
     def __init__(self, schema: Schema, operation: str) -> None:
         super().__init__(schema)
@@ -66,7 +70,10 @@ class BackgroundWriter(BufferedWriter):
 
     @abstractmethod
     def publish(self, ready: Epochs) -> None:
-        """Write epochs to the server, those that it has not; called in the thread. It waits with `pause` only."""
+        """Write epochs to the server, those that it has not; called in the thread. It waits with `pause` only.
+
+        A server that is away is asked again for `retry_s` (`Patience`): by then the job has gone on, or waits for it.
+        """
 
     @abstractmethod
     def disconnect(self) -> None:
@@ -126,12 +133,16 @@ class BackgroundWriter(BufferedWriter):
         return self._queued_rows > QUEUED_ROWS_MAX
 
     def finish(self) -> None:
-        with self._changed:
-            ended = self._changed.wait_for(lambda: not self._queue or self._failure is not None, FINISH_S)
+        def until(seconds: float) -> bool:
+            with self._changed:
+                return self._changed.wait_for(lambda: not self._queue or self._failure is not None, seconds)
+
+        limit_s = self.retry_s + FINISH_S
+        ended = patience.wait(until, limit_s)
         self._check()
         if not ended:
             hint = "The job can be resumed from its checkpoint: it writes them."
-            cause = f"the last epochs are committed and were not written within {FINISH_S:g} s"
+            cause = f"the last epochs are committed and were not written within {limit_s:g} s"
             raise SinkFailed(sink=self.shown, cause=cause, hint=hint, operation=self._operation)
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.connectors.secrets import redacted
 from penstock.errors import CheckpointMismatch, InvalidOption
-from penstock.operators.base import MAIN, BatchKind
+from penstock.operators.base import MAIN, BatchKind, Step
 from penstock.types import Record, Schema
 
 RESUME_ONCE = (
@@ -205,7 +205,7 @@ class Source(ABC):
         """One word for explain and errors, such as ``generator``."""
 
     def ports(self, schemas: Sequence[Schema], resumed: dict[str, object] | None) -> dict[str, Schema]:
-        """Check the source and return the schema of its only port."""
+        """Check the source and return the schema of its only port; ``resumed`` is None where the job begins anew."""
         del schemas, resumed
         self.check()
         return {MAIN: self.schema}
@@ -377,7 +377,7 @@ class SinkWriter(ABC):
         """Free what the writer holds; what was not committed is dropped."""
 
 
-class Sink(ABC):
+class Sink(Step, ABC):
     """An output: configuration only. Each documents what it promises across failures."""
 
     interface: ClassVar[int] = 1
@@ -385,7 +385,6 @@ class Sink(ABC):
 
     batch_kind: ClassVar[BatchKind] = BatchKind.LOOP
     """A sink that has not been tried in batch form is taken to cost there what it costs in record form."""
-    stateful: ClassVar[bool] = False
     is_movable: ClassVar[bool] = True
     """Whether tasks that share the work may make its output ready; else its writer gets every record, in order."""
     required_ports: ClassVar[tuple[str, ...]] = ()

@@ -18,6 +18,7 @@ from penstock.checks import Whole, local_path
 from penstock.connectors.base import Position, Run, Source, SourceBatch, Spot
 from penstock.connectors.lines_reader import SCHEMA, LinesReader, files_in
 from penstock.connectors.ports import bound, check_free, family_of
+from penstock.connectors.secrets import Secret
 from penstock.connectors.spool import Spool, SpoolFull, check_gap, committed, note_committed
 from penstock.connectors.tracking import Entry, entries
 from penstock.errors import InvalidOption, TypeMismatch
@@ -296,7 +297,7 @@ def http(
     return Http(
         host,
         Whole(1, 65_535).read("port", port),
-        token,
+        None if token is None else Secret(token),
         local_path("spool", os.fspath(spool)),
         Whole(1_024).read("spool_bytes", spool_bytes),
     )

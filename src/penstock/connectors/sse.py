@@ -19,6 +19,7 @@ from penstock.connectors.base import Sink, SinkWriter, WriterContext
 from penstock.connectors.buffered import DeliveringWriter
 from penstock.connectors.plain import check_json
 from penstock.connectors.ports import bound, family_of
+from penstock.connectors.secrets import Secret
 from penstock.connectors.texts import json_writer
 from penstock.errors import InvalidOption, TypeMismatch
 from penstock.types import Record, Schema, TypeKind
@@ -243,4 +244,4 @@ def sse(
     if path is not None and not path.is_file():
         raise InvalidOption(option="page", given=str(path), allowed="a file of HTML")
     whole = Whole(0, 1_000_000).read("history", history)
-    return Sse(host, Whole(1, 65_535).read("port", port), token, path, whole)
+    return Sse(host, Whole(1, 65_535).read("port", port), Secret(token), path, whole)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import http.client
+import re
 import socket
-import time
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -12,15 +12,15 @@ from urllib.parse import SplitResult, urlsplit
 from penstock.checks import Whole
 from penstock.connectors.background import BackgroundWriter, Epochs
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
+from penstock.connectors.patience import RETRY, Patience, retry_s
 from penstock.connectors.plain import check_json
-from penstock.connectors.secrets import redacted
+from penstock.connectors.secrets import Secret, redacted
 from penstock.connectors.texts import json_writer
 from penstock.durations import parse_us
 from penstock.errors import InvalidOption, SinkFailed, TypeMismatch
 from penstock.types import Schema, TypeKind
 
-_BACK_OFF_S = 0.1
-_BACK_OFF_MAX_S = 5.0
+_IS_SECRET = re.compile(r"auth|token|secret|key|password|cookie|signature", re.IGNORECASE)
 _AGAIN = frozenset((408, 425, 429, 500, 502, 503, 504))
 
 
@@ -79,7 +79,7 @@ class _WebhookWriter(BackgroundWriter):
         self._headers = headers
         self._rows_max = rows_max
         self._timeout_s = timeout_s
-        self._retry_s = retry_s
+        self.retry_s = retry_s
         self._encode = json_writer(schema)
         self._owner = f"{context.job_id}/{context.operation}/{context.instance}"
         self._connection: Any = None
@@ -93,7 +93,7 @@ class _WebhookWriter(BackgroundWriter):
 
     def _post(self, body: bytes, key: str) -> None:
         headers = {"Content-Type": "application/x-ndjson", **self._headers, "Idempotency-Key": key}
-        deadline_s, pause_s = time.monotonic() + self._retry_s, _BACK_OFF_S
+        patience = Patience(self.retry_s)
         while True:
             wanted_s = 0.0
             try:
@@ -106,11 +106,10 @@ class _WebhookWriter(BackgroundWriter):
             except (OSError, http.client.HTTPException) as error:
                 self.disconnect()
                 cause = redacted(f"{type(error).__name__}: {error}", *self._secrets)
-            wait_s = max(pause_s, min(wanted_s, _BACK_OFF_MAX_S))
-            if time.monotonic() + wait_s > deadline_s:
-                raise self._failed(f"{cause}, and has not taken the rows for {self._retry_s:g} s")
-            self.pause(wait_s)
-            pause_s = min(2 * pause_s, _BACK_OFF_MAX_S)
+            pause_s = patience.pause_s(wanted_s)
+            if pause_s is None:
+                raise self._failed(f"{cause}, and has not taken the rows for {self.retry_s:g} s")
+            self.pause(pause_s)
 
     def _once(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, float]:
         """Post once; return the status, and how long the receiver asks to wait."""
@@ -140,7 +139,7 @@ def webhook(
     headers: Mapping[str, str] | None = None,
     rows: int = 500,
     timeout: str | float = "5s",
-    retry: str | float = "20s",
+    retry: str | float = RETRY,
 ) -> Webhook:
     """Post committed rows to a URL, as lines of JSON.
 
@@ -160,7 +159,8 @@ def webhook(
         How long an answer is waited for.
     retry : str or number
         How long a request is tried again, with growing pauses, after no answer, 408, 425, 429 or 5xx; then the job
-        fails. Any other answer but 2xx fails it at once.
+        fails. Any other answer but 2xx fails it at once. What is to be posted waits meanwhile, within bounds: then the
+        job waits too.
 
     Examples
     --------
@@ -178,5 +178,6 @@ def webhook(
     for name, value in more.items():
         if not isinstance(name, str) or not isinstance(value, str) or any(c in name + value for c in "\r\n"):
             raise InvalidOption(option="headers", given=str(name), allowed="names and values that are text on one line")
-    timeout_s, retry_s = (parse_us(each, option=name) / 1e6 for name, each in (("timeout", timeout), ("retry", retry)))
-    return Webhook(url, more, Whole(1, 100_000).read("rows", rows), timeout_s, retry_s)
+    more = {name: Secret(value) if _IS_SECRET.search(name) else value for name, value in more.items()}
+    timeout_s = parse_us(timeout, option="timeout") / 1e6
+    return Webhook(url, more, Whole(1, 100_000).read("rows", rows), timeout_s, retry_s(retry))

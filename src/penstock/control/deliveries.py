@@ -38,10 +38,11 @@ class Deliveries:
         self._reached: dict[str, int] = {}
         for unit in plan.units:
             for spec in unit.ops:
-                if isinstance(spec.operation, Sink):
-                    handed = spec.operation.delivered(spec.schema)
+                sink = spec.sink
+                if sink is not None:
+                    handed = sink.delivered(spec.schema)
                     decoder = msgspec.msgpack.Decoder(list[handed.record_type])  # type: ignore[name-defined]
-                    self._sinks[spec.name] = spec.operation, decoder, spec.schema
+                    self._sinks[spec.name] = sink, decoder, spec.schema
                     self._told[spec.name] = [0] * unit.instances
 
     def take(self, message: m.Deliver | m.Delivered) -> int:

@@ -30,6 +30,7 @@ from penstock.control.changes import Advice
 from penstock.control.events import (
     AlternativePinned,
     CoresSeen,
+    DegreeWanted,
     Dismiss,
     DrainRequested,
     Event,
@@ -199,6 +200,8 @@ class DriverMachine:
                 self.loop.replication.want(event.unit, event.range, event.degree, event.reason)
             case ShiftWanted():
                 self.scheduler.rescaling.shifting.want(event.unit, event.old, event.new, event.groups, event.reason)
+            case DegreeWanted(operation=operation, degree=degree):
+                self.loop.replication.obey(operation, degree, now_us)
             case CoresSeen(cores=cores):
                 self._schedule(event, now_us)
                 if self._cores is not None and cores < self._cores:
@@ -218,6 +221,8 @@ class DriverMachine:
                 what = f"{', '.join(operations)}: form {form.value if form is not None else 'auto'}"
             case AlternativePinned(operation=operation, alternative=alternative):
                 what = f"{operation}: use {alternative or 'auto'}"
+            case DegreeWanted(operation=operation, degree=degree):
+                what = f"{operation}: {degree} replicas"
             case ScaleRequested(workers=workers):
                 what = f"{workers} workers" if workers else "as many workers as the job chooses"
             case DrainRequested():

@@ -125,7 +125,7 @@ class Elastic:
         self._switches = switches
         self._replication = replication
         self._interval_us = plan.options.replica_interval_us
-        self._replicator = Replicator(replication.size, self._interval_us)
+        self._replicator = Replicator(replication.size, self._interval_us, law=plan.options.replica_law)
         self._pulses: dict[tuple[int, int], UnitPulse] = {}
         self._pulsed_us: dict[int, int] = {}
         """By worker: of which moment its last pulse is."""
@@ -216,7 +216,8 @@ class Elastic:
         for wanted in self._replicator.decide(now_us, operators, ranges, incoming):
             self._changes += 1
             chosen = Range(wanted.first, wanted.last)
-            self._replication.want(wanted.unit, chosen, max(1, wanted.degree), wanted.reason, wanted.inputs)
+            degree = max(1, wanted.degree)
+            self._replication.want(wanted.unit, chosen, degree, wanted.reason, wanted.inputs, now_us)
         self._remember(operators, ranges, incoming, figures, at_s, passed_us)
 
     def _execution_us(self, at: RangeMeasure, costs: Mapping[int, _Cost]) -> float:

@@ -104,6 +104,15 @@ class FormsPinned:
 
 
 @dataclass(frozen=True, slots=True)
+class DegreeWanted:
+    """The user wants so many processes to compute an operation that may have replicas, until the law says otherwise."""
+
+    operation: str
+    degree: int
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ScaleRequested:
     """The user, or the job itself, wants the job to have so many workers; 0: the job is to choose."""
 
@@ -134,7 +143,7 @@ class ShiftWanted:
     reason: str
 
 
-Wish = FormsPinned | AlternativePinned | ReplicasWanted | ShiftWanted
+Wish = FormsPinned | AlternativePinned | DegreeWanted | ReplicasWanted | ShiftWanted
 """What is wanted of a running job, for the driver's machine alone."""
 
 Event = (

@@ -29,7 +29,6 @@ from penstock.control.changes import CHANGES_MAX, ChangeReport
 from penstock.control.events import WantedAlternative
 from penstock.errors import InvalidOption, nearest
 from penstock.operators.alternatives import Alternatives
-from penstock.operators.keyed.exchange import KeyedAlternatives
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 
@@ -127,8 +126,8 @@ class Exchanges:
         self.operations: dict[str, Standing] = {}
         for unit in plan.units:
             for index, spec in enumerate(unit.ops):
-                of = spec.operation.of if isinstance(spec.operation, KeyedAlternatives) else spec.operation
-                if isinstance(of, Alternatives):
+                of = spec.operation.choice
+                if of is not None:
                     made = Standing(spec.name, unit.id, index, of, unit.instances, of.active, of.active)
                     self.operations[spec.name] = made
                     before = (wanted or {}).get(spec.name)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.metrics.message import StatsMessage
-from penstock.operators import DEAD_LETTERS, Limited
+from penstock.operators import DEAD_LETTERS
 from penstock.pipeline.plan import Plan, UnitSpec
 
 
@@ -59,13 +59,16 @@ def wanted(plan: Plan) -> dict[str, int]:
         seen.add(unit.id)
         at = _limit_in(unit)
         if at is not None:
-            found[unit.ops[at].name] = unit.ops[at].operation.count  # type: ignore[union-attr]
+            index, count = at
+            found[unit.ops[index].name] = count
         elif any(op.sink is not None for op in unit.ops):
             return {}
-        before = [edge for edge in plan.edges if edge.producer == unit.id and (at is None or edge.op_index < at)]
+        before = [edge for edge in plan.edges if edge.producer == unit.id and (at is None or edge.op_index < at[0])]
         todo += [edge.consumer for edge in before if edge.port != DEAD_LETTERS]
     return found
 
 
-def _limit_in(unit: UnitSpec) -> int | None:
-    return next((i for i, op in enumerate(unit.ops) if isinstance(op.operation, Limited)), None)
+def _limit_in(unit: UnitSpec) -> tuple[int, int] | None:
+    """The first limit of a unit: its index, and how many records it lets pass."""
+    limits = ((index, op.operation.passes_max) for index, op in enumerate(unit.ops))
+    return next(((index, count) for index, count in limits if count is not None), None)

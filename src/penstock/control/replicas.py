@@ -56,6 +56,8 @@ FAILURES_MAX = 4
 """Pools in a row of which no task could begin; the next one would fail alike."""
 RATE_WINDOW_US = 1_000_000
 """Rates and execution times are those of so long."""
+ACTIVATIONS_MAX = 1_000
+"""Activations whose times are remembered for reports."""
 ALIVE_US_SHARE = 3
 """So often in the time after which they would end, replicas hear that the driver lives: each time wakes them up."""
 
@@ -84,6 +86,9 @@ class ReplicasView(msgspec.Struct):
         U of each active replica, by number: the mean over instances.
     activations : int
         How often replicas became active.
+    activation_ms : list of float
+        Of the last activations that were decided while the replica stood by: from the decision until the replica began
+        its first item. It includes waiting for an item to come.
     """
 
     operations: list[str]
@@ -100,6 +105,7 @@ class ReplicasView(msgspec.Struct):
     utilisation: dict[int, float] = {}
     activations: int = 0
     reason: str = ""
+    activation_ms: list[float] = []
 
     @property
     def advice(self) -> str:
@@ -120,7 +126,7 @@ class _Want:
     degree: int
     reason: str
     inputs: dict[str, float]
-    activations: int = 0
+    decided_us: int | None = None
     advised: int = 0
 
 
@@ -150,6 +156,9 @@ class Replication:
         self._switches = switches
         self._wants: dict[int, _Want] = {}
         self._activations: Counter[int] = Counter()
+        self._activating: dict[tuple[int, int], int] = {}
+        """By unit and replica that has been given no item yet: when it was decided that it should be."""
+        self._activation_ms: dict[int, deque[float]] = {}
         self._given: dict[int, tuple[int, ...]] = {}
         """By unit: the replicas that it was given last."""
         self._pool: _Pool | None = None
@@ -174,11 +183,18 @@ class Replication:
     # --- what is wanted -----------------------------------------------------------------------------------------------
 
     def want(
-        self, unit: int, chosen: Range, degree: int, reason: str, inputs: Mapping[str, float] | None = None
+        self,
+        unit: int,
+        chosen: Range,
+        degree: int,
+        reason: str,
+        inputs: Mapping[str, float] | None = None,
+        now_us: int | None = None,
     ) -> int:
         """Have so many processes compute a range from now on; 1: the worker itself. Return how many it will be.
 
-        What the user has asked for an operation of the range bounds it, and so does the pool's size.
+        What the user has asked for an operation of the range bounds it, and so does the pool's size. ``now_us`` is
+        when that was decided, from which activations are measured.
 
         Raises
         ------
@@ -194,8 +210,15 @@ class Replication:
         degree = max(1, least, min(degree, most))
         held = self._wants.get(unit)
         if held is None or (held.range, held.degree) != (chosen, degree):
-            self._wants[unit] = _Want(chosen, degree, reason, dict(inputs or {}))
+            self._wants[unit] = _Want(chosen, degree, reason, dict(inputs or {}), now_us)
         return degree
+
+    def obey(self, operation: str, degree: int, now_us: int) -> None:
+        """Have so many processes compute an operation that replicas are asked for, because the user wants it."""
+        for unit in self._plan.units:
+            for chosen in bounds(unit):
+                if operation in (unit.name_at(index) for index in chosen):
+                    self.want(unit.id, chosen, degree, f"{degree} are wanted", now_us=now_us)
 
     def bounds(self, unit: int, chosen: Range) -> tuple[int, int]:
         """The least and the most processes that a range may have: what users ask for, within the pool."""
@@ -246,7 +269,11 @@ class Replication:
             reason = want.reason
             if DEGREE_MIN <= want.degree > len(chosen):
                 reason += f" ({len(chosen)} of {want.degree} replicas are up)"
-            self._activations[unit] += len(set(chosen) - set(present))
+            new = set(chosen) - set(present)
+            self._activations[unit] += len(new)
+            self._activating = {at: us for at, us in self._activating.items() if at[0] != unit or at[1] in chosen}
+            if want.decided_us is not None and len(chosen) == want.degree:
+                self._activating.update(((unit, number), want.decided_us) for number in new)
             self._given[unit] = chosen
             self._switches.begin(spec, target, reason, want.inputs, at_s, now_us, chosen)
         return advice
@@ -358,8 +385,18 @@ class Replication:
             if looks and _is_other(looks[-1][1].replicas, each.replicas):
                 looks.clear()  # rolled back, or another range
             looks.append((pulse.at_us, each))
+            self._take_first(each.unit, each.replicas)
             while len(looks) > 2 and pulse.at_us - looks[1][0] >= RATE_WINDOW_US:
                 looks.popleft()
+
+    def _take_first(self, unit: int, replicas: ReplicaPulse) -> None:
+        """Note how long it has taken until replicas that have become active began to work."""
+        for number, began_us in replicas.began_us.items():
+            decided_us = self._activating.get((unit, number))
+            if decided_us is not None and began_us >= decided_us:
+                del self._activating[unit, number]
+                kept = self._activation_ms.setdefault(unit, deque(maxlen=ACTIVATIONS_MAX))
+                kept.append((began_us - decided_us) / 1000)
 
     def forget_worker(self, worker: int) -> None:
         """A worker is lost: its successor has to learn of the replicas first."""
@@ -382,6 +419,7 @@ class Replication:
             [unit.display_at(index) for index in chosen],
             len(present), want.degree, least, most, list(present),
             activations=self._activations[unit.id], reason=want.reason,
+            activation_ms=list(self._activation_ms.get(unit.id, ())),
         )  # fmt: skip
         looks = [self._looks.get((unit.id, instance), ()) for instance in range(unit.instances)]
         handled = busy_us = cpu_us = 0

@@ -22,9 +22,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from penstock.control.laws.ds2 import ds2
 from penstock.control.laws.forecast import Forecast
 from penstock.control.laws.replicas import OURS, Need, Operator, Policy, Predictive
+from penstock.control.laws.threshold import Threshold
 from penstock.control.replicas import DEGREE_MIN
+from penstock.pipeline.options import ReplicaLaw
 
 HOLD_LOOKS = 2
 """Replicas are given back when so many intervals in a row had no use for them."""
@@ -90,9 +93,18 @@ class Replicator:
         Replicas that there are for all ranges together.
     interval_us : int
         td.
+    law : ReplicaLaw
+        Another one than ours, to be compared with it; pool, bounds and reasons are the same for all.
     """
 
-    def __init__(self, pool: int, interval_us: int, policy: Policy = OURS, hold: int = HOLD_LOOKS) -> None:
+    def __init__(
+        self,
+        pool: int,
+        interval_us: int,
+        policy: Policy = OURS,
+        hold: int = HOLD_LOOKS,
+        law: ReplicaLaw = ReplicaLaw.PREDICTIVE,
+    ) -> None:
         self.notes: list[str] = []
         self.needs: dict[str, Need] = {}
         """What the law said at the last look, by unit."""
@@ -100,6 +112,8 @@ class Replicator:
         self._interval_us = interval_us
         self._policy = policy
         self._law = Predictive(policy, Forecast(), hold)
+        self._kind = law
+        self._threshold = Threshold()
         self._noted: dict[int, str] = {}
         self._wanted: dict[int, int] = {}
 
@@ -117,7 +131,7 @@ class Replicator:
         """
         by_unit = {each.unit: each for each in ranges}
         sized = [self._sized(each, by_unit.get(int(each.name))) for each in operators]
-        self.needs = self._law.decide(sized, self._interval_us, incoming)
+        self.needs = self._needs(sized, incoming)
         wanted = {each.unit: self._degree(each, self.needs[str(each.unit)]) for each in ranges}
         shared = share_out(self._pool, wanted, {each.unit: each.least for each in ranges})
         granted = {number: count if count >= DEGREE_MIN else HERE for number, count in shared.items()}
@@ -142,6 +156,18 @@ class Replicator:
                 )
             )
         return found
+
+    def _needs(self, operators: Sequence[Operator], incoming: float) -> dict[str, Need]:
+        """What the law says; of another law, its number of replicas beside the figures of ours."""
+        found = self._law.decide(operators, self._interval_us, incoming)
+        match self._kind:
+            case ReplicaLaw.PREDICTIVE:
+                return found
+            case ReplicaLaw.DS2:
+                counts = ds2(operators, self._interval_us, incoming=incoming)
+            case ReplicaLaw.THRESHOLD:
+                counts = self._threshold.decide(operators, self._interval_us)
+        return {name: replace(need, replicas=counts[name]) for name, need in found.items()}
 
     # --- one range ----------------------------------------------------------------------------------------------------
 

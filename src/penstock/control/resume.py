@@ -9,7 +9,6 @@ import msgspec
 from penstock.connectors.base import Position, Sink
 from penstock.engine.snapshot import UnitSnapshot
 from penstock.errors import CheckpointMismatch, PenstockError
-from penstock.operators import Operation
 from penstock.pipeline.plan import Plan
 from penstock.pipeline.routes import Shift
 from penstock.protocol import messages as m
@@ -167,7 +166,7 @@ def match(stored: Iterable[Anchor], plan: Plan, place: str) -> dict[int, int]:
 def _takes_state(plan: Plan, new: Anchor, old: Anchor) -> bool:
     """Whether an operation with state can go on with that of an operation that differs from it."""
     (spec,) = (op for op in plan.units[new.unit].ops if op.name == new.name) if not new.may_go else (None,)
-    if spec is None or spec.sink is not None or not isinstance(spec.operation, Operation):
+    if spec is None:
         return False
     before, _, output = old.signature.rpartition(" → ")
     return output == f"({spec.output.ddl})" and spec.operation.takes_state_of(before)

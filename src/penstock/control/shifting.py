@@ -42,7 +42,6 @@ from enum import Enum
 import msgspec
 
 from penstock.control.recovery import InstanceId
-from penstock.operators.keyed.exchange import KeyedAlternatives
 from penstock.operators.keys import KEY_GROUPS
 from penstock.pipeline.plan import Mode, Plan
 from penstock.pipeline.routes import NEVER, Shift, owner_at_first, routed, settled
@@ -127,8 +126,7 @@ class Shifting:
         """
         spec, inputs = self._plan.units[unit], self._plan.inputs(unit)
         by_key = bool(inputs) and all(each.mode is Mode.SHUFFLE for each in inputs)
-        alternatives = bool(spec.ops) and isinstance(spec.ops[0].operation, KeyedAlternatives)
-        return by_key and spec.instances > 1 and not alternatives
+        return by_key and spec.instances > 1 and (not spec.ops or spec.ops[0].operation.can_shift)
 
     def owned(self, unit: int, instance: int) -> list[int]:
         """The key groups of an instance."""

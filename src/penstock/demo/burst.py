@@ -14,6 +14,7 @@ COLOURS = {"adaptive": "#0b8457", "record": "#2f6fb5", "batch": "#d9730d"}
 FORM_COLOURS = {Form.RECORD.value: "#a9cbe8", Form.BATCH.value: "#b5339a"}
 BURST_COLOUR = "#f4ead2"
 OFFERED_COLOUR = "#b8b8b8"
+INK, MUTED, GRID = "#24292f", "#57606a", "#d8dee4"
 LATENCY_MS_MIN = 0.1
 
 
@@ -27,12 +28,25 @@ class Panel:
     logarithmic: bool
     share: float
     """Height, as a part of all panels'."""
+    faint: Callable[[Sample], float] | None = None
+    """Drawn beside it, if it is not alone."""
+
+
+def _shown_ms(took_ms: float) -> float:
+    return max(took_ms, LATENCY_MS_MIN)
 
 
 PANELS = (
     Panel("Rate", "events/s", lambda each: each.handled_eps, False, 0.28),
     Panel("Backlog", "events", lambda each: float(each.backlog_records), False, 0.32),
-    Panel("Latency, p99 of the last half second", "ms", lambda each: max(each.p99_ms, LATENCY_MS_MIN), True, 0.40),
+    Panel(
+        "Latency, p99 of the last half second; faint: p50",
+        "ms",
+        lambda each: _shown_ms(each.p99_ms),
+        True,
+        0.40,
+        lambda each: _shown_ms(each.p50_ms),
+    ),
 )
 
 

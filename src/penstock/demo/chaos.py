@@ -15,7 +15,8 @@ import msgspec
 import psutil
 
 from penstock.control.monitor import Status, WorkerFigures
-from penstock.demo.soak import Trend
+from penstock.demo.oracle import Verdict
+from penstock.demo.soak import Rescale, Trend
 from penstock.errors import InvalidOption
 from penstock.pipeline.plan import Plan
 from penstock.runtime.clock import now_us
@@ -24,6 +25,12 @@ from penstock.runtime.report import Report
 
 KILL_EVERY_US_MIN = 1_000_000
 """A worker needs about as long to come back; killed more often, the job would get nowhere."""
+
+NOTICED_US = 1_000_000
+"""A lost worker, whose successor is then the next to be killed, is noticed and replaced within this time."""
+
+RESCALES_MIN = 8
+"""Of so many changes of a number some must have come about; of fewer, the next one may have come first each time."""
 
 
 class Kill(msgspec.Struct):
@@ -74,6 +81,14 @@ class Findings(msgspec.Struct):
     """Forms that were changed on purpose."""
     holdings: dict[str, dict[str, Trend]] = {}
     """What the processes held, where the run was long enough to tell."""
+    rescales: list[Rescale] = []
+    """Numbers of workers and replicas that were changed on purpose."""
+    arrived_s: Times | None = None
+    """Until the job had as many as it was to have, where no other change came first."""
+    planned: dict[str, int] = {}
+    """The least number of faults of each kind that so long a run must have had."""
+    verdict: Verdict | None = None
+    """The output compared with what it must be, where that is known."""
 
     @property
     def growing(self) -> list[str]:
@@ -83,9 +98,38 @@ class Findings(msgspec.Struct):
     @property
     def passed(self) -> bool:
         """Whether faults were injected, the job went on after each, nothing was lost, doubled or reordered or grew."""
-        return bool(self.kills and self.epochs) and not (
-            self.unresumed or self.lost or self.duplicated or self.reordered or self.growing
-        )
+        return bool(self.kills and self.epochs) and not self.faults
+
+    @property
+    def stalled(self) -> int:
+        """Changes of a number after which no epoch was committed."""
+        return sum(each.committed_s is None for each in self.rescales)
+
+    @property
+    def missing(self) -> dict[str, int]:
+        """Faults that should have been injected, and were not."""
+        injected = {"kills": len(self.kills), "switches": self.switches, "rescales": len(self.rescales)}
+        return {kind: least - injected[kind] for kind, least in self.planned.items() if least > injected[kind]}
+
+    @property
+    def faults(self) -> list[str]:
+        """What speaks against the job, or against the run, in words."""
+        wrong = self.verdict.wrong if self.verdict is not None else []
+        counts = [
+            ("kills without recovery", self.unresumed),
+            ("rescales without a commit after them", self.stalled),
+            ("lost on the way", self.lost),
+            ("duplicated on the way", self.duplicated),
+            ("blocks reordered on the way", self.reordered),
+            *wrong,
+        ]
+        found = [f"{name}: {count:,}" for name, count in counts if count]
+        if self.verdict is not None and not self.verdict.records:
+            found.append("nothing came to the sinks")
+        if len(self.rescales) >= RESCALES_MIN and self.arrived_s is None:
+            found.append("no rescale has come about")
+        found += [f"{count:,} {kind} fewer than planned" for kind, count in self.missing.items()]
+        return found + [f"grows: {each}" for each in self.growing]
 
     @property
     def lines(self) -> list[str]:
@@ -99,6 +143,14 @@ class Findings(msgspec.Struct):
             ("output again", str(self.resumed_s or "never")),
             *([("switches", f"{self.switches:,}")] if self.switches else []),
         ]
+        if self.rescales:
+            arrived = sum(each.arrived_s is not None for each in self.rescales)
+            rows.append(("rescales", f"{len(self.rescales):,}   ({arrived:,} before the next one)"))
+            rows.append(("rescaled", str(self.arrived_s or "never")))
+        if self.verdict is not None:
+            told = ", ".join(f"{count:,} {name}" for name, count in self.verdict.wrong)
+            exact = "exact" if self.verdict.is_exact else "wrong"
+            rows.append(("output", f"{self.verdict.records:,} records, {exact}: {told}"))
         for who, held in self.holdings.items():
             rows.append((who, "   ".join(f"{_NAMES[name]} {_shown(name, each)}" for name, each in held.items())))
         rows += [("growing", ", ".join(self.growing))] if self.growing else []
@@ -164,7 +216,14 @@ class Campaign:
                 kill.resumed_s = (status.committed_us - kill.at_us) / 1e6
 
     def findings(
-        self, report: Report, switches: int = 0, holdings: dict[str, dict[str, Trend]] | None = None
+        self,
+        report: Report,
+        switches: int = 0,
+        holdings: dict[str, dict[str, Trend]] | None = None,
+        *,
+        rescales: Sequence[Rescale] = (),
+        planned: dict[str, int] | None = None,
+        verdict: Verdict | None = None,
     ) -> Findings:
         """Sum up."""
         return Findings(
@@ -180,6 +239,10 @@ class Campaign:
             reordered=report.reordered,
             switches=switches,
             holdings=holdings or {},
+            rescales=list(rescales),
+            arrived_s=Times.of(each.arrived_s for each in rescales),
+            planned=planned or {},
+            verdict=verdict,
         )
 
 
@@ -190,6 +253,11 @@ def _shown(name: str, trend: Trend) -> str:
     if name == "memory_bytes":
         return f"{trend.first / 1e6:,.0f} → {trend.last / 1e6:,.0f} MB"
     return f"{trend.first:,} → {trend.last:,}"
+
+
+def at_least(seconds: float, every_us: int) -> int:
+    """How many faults a run of so long must have: the longest interval, and the time until one is noticed."""
+    return int(seconds * 1e6 / (1.5 * every_us + NOTICED_US))
 
 
 def quantile(ascending: Sequence[float], q: float) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from penstock.control.changes import ChangeReport
 from penstock.dashboard.numbers import human, measure
-from penstock.demo import burst_png, burst_svg
+from penstock.demo import picture
 from penstock.demo.burst import TITLES
 from penstock.demo.series import Course, Scene
 from penstock.demo.table import cells
@@ -29,10 +29,10 @@ def write(directory: Path, scene: Scene, courses: Sequence[Course], title: str) 
     """Write the page, and the picture as PNG where Matplotlib is there; return the files, the picture last."""
     html = directory / HTML_NAME
     html.write_text(page(scene, courses, title), encoding="utf-8")
-    if not burst_png.is_available():
+    if not picture.has_matplotlib():
         return [html]
     png = directory / PNG_NAME
-    burst_png.draw(scene, courses, png)
+    picture.png(scene, courses, png)
     return [html, png]
 
 
@@ -48,7 +48,7 @@ def page(scene: Scene, courses: Sequence[Course], title: str) -> str:
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>'
-        f"<body><h1>{escape(title)}</h1><p>{escape(story)}</p>{burst_svg.draw(scene, courses)}"
+        f"<body><h1>{escape(title)}</h1><p>{escape(story)}</p>{picture.svg(scene, courses)}"
         f"{_table(courses)}<h2>Switches</h2>{listed or '<p>None.</p>'}</body></html>\n"
     )
 

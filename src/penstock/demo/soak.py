@@ -1,6 +1,7 @@
-"""What `penstock chaos` does besides killing, for hours if need be: forms that change at random, and what a job holds.
+"""What `penstock chaos` does besides killing, for hours if need be: forms, workers and replicas that change at random,
+and what a job holds.
 
-`Holdings` judges and is pure; `Gauge` looks at the processes, `Switcher` changes forms.
+`Holdings` judges and is pure; `Gauge` looks at the processes, `Switcher` changes forms, `Scaler` numbers of processes.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ from statistics import median
 import msgspec
 import psutil
 
-from penstock.errors import PenstockError
+from penstock.control.monitor import Status
+from penstock.control.replicas import bounds
+from penstock.errors import InvalidOption, PenstockError
 from penstock.operators import Form
 from penstock.pipeline.plan import Plan
 from penstock.runtime.clock import now_us
 from penstock.runtime.job import Job
 
 LOOK_US = 2_000_000
+SCALE_EVERY_US_MIN = 500_000
+"""A change takes about as long; more often, few would come about."""
 SETTLED_US = 20_000_000
 """A process that is younger is still filling its caches."""
 SAMPLES_MIN = 12
@@ -135,3 +140,128 @@ class Switcher:
             self._next_us = None
         if self._next_us is None:
             self._next_us = now + int(self._every_us * self._random.uniform(0.5, 1.5))
+
+
+WORKERS = "workers"
+
+
+class Rescale(msgspec.Struct):
+    """A number of workers, or of replicas of an operation, that was changed on purpose."""
+
+    at_us: int
+    what: str
+    """``workers``, or the operation."""
+    before: int
+    to: int
+    arrived_s: float | None = None
+    """Until the job had that many; None: another change came first."""
+    committed_s: float | None = None
+    """Until the next epoch was committed."""
+
+
+class Rescales:
+    """Decides when the job gets how many workers or replicas, and finds in its status what came of it. Pure.
+
+    Parameters
+    ----------
+    every_us : int
+        Mean time between changes; each interval is drawn from half to one and a half of it.
+    """
+
+    def __init__(self, plan: Plan, seed: int, every_us: int) -> None:
+        self.done: list[Rescale] = []
+        self._random = random.Random(seed)
+        self._every_us = every_us
+        self._next_us: int | None = None
+        options = plan.options
+        most = options.workers_most or options.parallelism
+        self._bounds = {WORKERS: (plan.workers if options.workers_most else 1, most)}
+        for unit in plan.units:
+            for chosen, (least, most) in bounds(unit).items():
+                self._bounds[unit.name_at(chosen.first)] = max(1, least), min(most, plan.replicas)
+        self._bounds = {what: each for what, each in self._bounds.items() if each[0] < each[1]}
+        others = [what for what in self._bounds if what != WORKERS]
+        # Every other change is one of workers, whatever else there is: their instances are what has most to lose.
+        self._drawn = [WORKERS] * max(1, len(others)) * (WORKERS in self._bounds) + others
+        self._wanted = {what: plan.workers if what == WORKERS else least for what, (least, _) in self._bounds.items()}
+
+    @property
+    def can(self) -> list[str]:
+        """What can be changed."""
+        return list(self._bounds)
+
+    def arrived(self, *what: str) -> int:
+        """Changes after which the job had as many as it was to have; of all, or of these."""
+        return sum(each.arrived_s is not None for each in self.done if not what or each.what in what)
+
+    def choose(self, status: Status) -> Rescale | None:
+        """Return the change to be made now, if it is time to."""
+        self.observe(status)
+        if status.phase != "running" or not self._bounds:
+            return None
+        if self._next_us is None:
+            self._next_us = status.at_us + self._interval_us()
+        if status.at_us < self._next_us:
+            return None
+        self._next_us = status.at_us + self._interval_us()
+        what = self._random.choice(self._drawn)
+        least, most = self._bounds[what]
+        before = self._wanted[what]
+        to = self._random.choice([each for each in range(least, most + 1) if each != before])
+        return Rescale(status.at_us, what, before, to)
+
+    def made(self, rescale: Rescale) -> None:
+        """Take note of a change that was ordered."""
+        self._wanted[rescale.what] = rescale.to
+        self.done.append(rescale)
+
+    def _interval_us(self) -> int:
+        return int(self._every_us * self._random.uniform(0.5, 1.5))
+
+    def observe(self, status: Status) -> None:
+        """Take note of changes that have come about; `choose` does so too."""
+        latest = {each.what: each for each in self.done}
+        for each in self.done[-len(latest) - 8 :]:
+            if each.committed_s is None and status.committed_us > each.at_us:
+                each.committed_s = (status.committed_us - each.at_us) / 1e6
+        for what, each in latest.items():
+            if each.arrived_s is None and _present(status, what) == each.to:
+                each.arrived_s = (status.at_us - each.at_us) / 1e6
+
+
+def _present(status: Status, what: str) -> int:
+    """How many workers have instances and processes, or how many processes compute an operation; 0: on the way."""
+    if what == WORKERS:
+        held, pids = set(status.placement), {each.pid for each in status.workers}
+        return len(held) if len(held) == len(pids) else 0
+    return next((max(1, each.degree) for each in status.replicas if what in each.operations), 0)
+
+
+class Scaler:
+    """Carries such changes out on a job."""
+
+    def __init__(self, rescales: Rescales) -> None:
+        self._rescales = rescales
+
+    @staticmethod
+    def check(rescales: Rescales, every_us: int) -> None:
+        """Refuse what cannot be done, before the start."""
+        if every_us < SCALE_EVERY_US_MIN:
+            raise InvalidOption(option="--scale-every", given=f"{every_us / 1e6:g}s", allowed="500ms or longer")
+        if not rescales.can:
+            raise InvalidOption(
+                option="--scale-every",
+                given=f"{every_us / 1e6:g}s",
+                allowed="a job with --parallelism 2 or more, or an operation with replicas=(1, 4)",
+            )
+
+    def __call__(self, job: Job) -> None:
+        """Look at the job, and change a number if it is time to; called again and again while it runs."""
+        chosen = self._rescales.choose(job.status())
+        if chosen is None:
+            return
+        if chosen.what == WORKERS:
+            job.scale(chosen.to)
+        else:
+            job.replicate(chosen.what, chosen.to)
+        self._rescales.made(chosen)

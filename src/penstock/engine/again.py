@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from penstock.dataset import unpack
 from penstock.engine.chain import ClockNs
 from penstock.engine.event_time import Origin
-from penstock.engine.inputs import Input, Readers
+from penstock.engine.inputs import Input
 from penstock.engine.line import Item
 from penstock.engine.passed import Passed
 from penstock.engine.times import Times
@@ -26,7 +26,6 @@ def run_again(
     if item.payload is not None:
         columns = unpack(item.payload, schema)
     else:
-        assert isinstance(source, Readers)
         assert item.place is not None
         before_ns = clock_ns()
         columns, due_us = source.read_again(item.place)

@@ -285,9 +285,8 @@ class Chain:
             stateful.now_us = before_ns // 1000
         return before_ns
 
-    def _run_on(self, came: list[Record] | Result, before_ns: int, due_us: int, until: int | None) -> Passed:
+    def _run_on(self, result: Result, before_ns: int, due_us: int, until: int | None) -> Passed:
         """Run what the stateful operation gave without a record through the operations behind it."""
-        result = came if isinstance(came, Result) else Result(came)
         if not result.rows and result.sides is None:
             return Passed(result.rows)
         stats = self.stages[0].stats

@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.chain import ClockNs
 from penstock.engine.stage import Stage
-from penstock.engine.ways import Calls, Slots
 from penstock.operators.alternatives import AlternativesOperator
 from penstock.operators.keyed.exchange import Case, KeyedOperator
 from penstock.pipeline.ranges import Range
@@ -88,8 +87,9 @@ class UnitExchanges:
 
     def _carry_out(self, exchange: m.Exchange, now_us: int) -> bool:
         unit, (stage, operator) = self._unit, self._stages[exchange.index]
-        if isinstance(unit.way, Slots) and exchange.index in unit.way.range and _calls(operator, exchange.alternative):
-            return False  # which slots cannot: it waits for the record form, that the driver orders too
+        way = unit.way
+        if exchange.index in way.range and not way.can_call and _calls(operator, exchange.alternative):
+            return False  # it waits for the record form, which the driver orders too
         left_us, before, case, moved, warm_us = self._clock_ns() // 1000, operator.active, Case.EQUAL, 0, 0
         if isinstance(operator, KeyedOperator):
             number, since_us = self._warming_us.get(exchange.index, (0, now_us))
@@ -108,12 +108,9 @@ class UnitExchanges:
         else:
             operator.use(exchange.alternative)
             stage.process = operator.process
-            if operator.active != before and isinstance(unit.way, Slots) and exchange.index in unit.way.range:
+            if operator.active != before and exchange.index in way.range:
                 case = Case.AHEAD if unit.line else Case.EQUAL
-                moved = unit.way.hand_on(FIRST_ITEM_RECORDS)
-            elif operator.active != before and isinstance(unit.way, Calls):
-                case = Case.AHEAD if unit.line else Case.EQUAL
-                moved = unit.way.hand_on()
+                moved = way.hand_on(FIRST_ITEM_RECORDS)
         del self.wanted[exchange.index]
         self._warming_us.pop(exchange.index, None)
         waiting = unit.input.waiting_records(now_us)
@@ -191,7 +188,7 @@ class UnitExchanges:
         name, records, busy_ns = self._seen.get(index, (active, stats.records_in, stats.busy_ns))
         self._seen[index] = active, stats.records_in, stats.busy_ns
         way = self._unit.way
-        if isinstance(way, Calls) and way.calls_in(active):
+        if index in way.range and way.calls(active):
             if (cost_ns := way.take_cost_ns(active)) is not None:
                 self._costs_ns[index, active] = cost_ns
             return

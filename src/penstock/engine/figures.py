@@ -9,7 +9,7 @@ from penstock.dataset import ChannelId, Sender
 from penstock.engine.chain import Chain, ClockNs, SinkOperator
 from penstock.engine.edges import EdgeOutput, RemoteInput
 from penstock.engine.heat import together
-from penstock.engine.inputs import Input, Logs, Readers
+from penstock.engine.inputs import Input
 from penstock.engine.line import Item
 from penstock.operators import Form
 from penstock.operators.alternatives import AlternativesOperator
@@ -49,18 +49,17 @@ class Stopwatch:
         return (self._total_ns + running_ns) // 1000
 
 
-def show_forms(source: Input, chain: Chain, away: Range) -> None:
+def show_forms(source: Input, chain: Chain, batched: Range) -> None:
     """Show which operations are in batch form."""
-    read = [(-1, source.stats)] if isinstance(source, Readers) else []
-    for index, stats in [*read, *((index, stage.stats) for index, stage in enumerate(chain.stages))]:
-        stats.form = (Form.BATCH if index in away else Form.RECORD).value
+    source.show_form((Form.BATCH if -1 in batched else Form.RECORD).value)
+    for index, stage in enumerate(chain.stages):
+        stage.stats.form = (Form.BATCH if index in batched else Form.RECORD).value
 
 
 def count_away(chain: Chain, source: Input, item: Item, done: s.Done, now_us: int) -> None:
     """Add what a slot did to the operations' figures."""
     due_us, first = item.due_us, max(item.range.first, 0)
     if item.range.first < 0:
-        assert isinstance(source, Readers)
         source.count_away(item.count, due_us, item.came_us, item.cut_us, done)
     entered_us = done.began_us + done.source_ns // 1000
     for index, figures in enumerate(done.stages, start=first):
@@ -106,7 +105,7 @@ def edge_figures(
             totals[edge_id].samples += output.heat.samples
             totals[edge_id].hottest = together([*totals[edge_id].hottest, *output.heat.hottest()])
     for unit in units:
-        if not isinstance(unit.input, Logs):
+        if unit.input.is_source:
             continue
         edges = [edge for edge in plan.inputs(unit.spec.id) for _ in edge.producers(plan, unit.instance)]
         for edge, each in zip(edges, unit.input.logs, strict=True):

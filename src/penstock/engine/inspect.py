@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.dataset import ChannelId, LogView, ReceiverView, SenderView
-from penstock.engine.inputs import Logs
 from penstock.engine.line import Item, Marker
 from penstock.engine.snapshot import InputState, InstanceId
 from penstock.pipeline.ranges import Range
@@ -113,7 +112,7 @@ class UnitView:
     @property
     def inputs(self) -> Sequence[InputView]:
         """Its inputs from other units: where they stand, and what they wait for."""
-        return [InputView(each) for each in self._unit.input.logs] if isinstance(self._unit.input, Logs) else []
+        return [InputView(each) for each in self._unit.input.logs]
 
     @property
     def logs(self) -> Sequence[LogView]:

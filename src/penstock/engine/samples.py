@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.dataset import Scale, cut_columns
-from penstock.engine.inputs import Readers
 from penstock.engine.ways.pool import SlotPool
 from penstock.pipeline.ranges import Range
 from penstock.protocol import messages as m
@@ -65,7 +64,6 @@ def calibrate(unit: Unit, pool: SlotPool, records: int) -> None:
         using=unit.exchanges.using(Range(0, repeatable.stop - 1)),
     )
     if repeatable.start < 0:
-        assert isinstance(unit.input, Readers)
         place = unit.input.recent(records)
         if place is not None:
             do.first, do.partition, do.runs, do.count = -1, place.partition, place.runs, place.count

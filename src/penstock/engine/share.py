@@ -12,7 +12,6 @@ from penstock.engine.delivering import deliveries
 from penstock.engine.edges import EdgeOutput
 from penstock.engine.figures import edge_figures
 from penstock.engine.guard import Guard
-from penstock.engine.inputs import Readers
 from penstock.engine.inputs.rhythm import Rhythm
 from penstock.engine.inspect import WorkerView
 from penstock.engine.samples import calibrate
@@ -191,8 +190,7 @@ class Share:
         ahead = self.moves.claim(key, state, epoch, snapshots)
         made = self._units[key] = Unit(unit, i, self._plan, *ends, ahead)
         made.hold(holds=self.moves.holds(key, epoch))
-        if isinstance(made.input, Readers):
-            made.input.rhythm = self._rhythm
+        made.input.join(self._rhythm)
         if state:
             made.restore(state)
             self._deliver(made, epoch)
@@ -204,10 +202,6 @@ class Share:
     def units(self) -> list[Unit]:
         """All unit instances of this worker."""
         return list(self._units.values())
-
-    @property
-    def _sources(self) -> list[Readers]:
-        return [unit.input for unit in self._units.values() if isinstance(unit.input, Readers)]
 
     # --- messages in --------------------------------------------------------------------------------------------------
 
@@ -224,8 +218,7 @@ class Share:
                 self._epoch_pending = epoch
                 for unit in self.units:
                     unit.due_epoch = epoch
-                    if isinstance(unit.input, Readers):
-                        unit.input.begin_epoch(epoch)
+                    unit.input.begin_epoch(epoch)
             case m.Commit(epoch=epoch, final=final):
                 self._commit(epoch)
                 if final:
@@ -234,8 +227,8 @@ class Share:
                     self._to_driver.append(m.Stopped(worker=self.worker, incarnation=self.incarnation))
                     self.stopping = True
             case m.Drain(keep=keep):
-                for source in self._sources:
-                    source.pause() if keep else source.drain()
+                for unit in self.units:
+                    unit.input.pause() if keep else unit.input.drain()
             case m.Switch():
                 for unit in self.units:
                     if unit.spec.id == message.unit:

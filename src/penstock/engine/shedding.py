@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.inputs.base import Taken
 from penstock.engine.inputs.dropped import Cause
-from penstock.engine.inputs.readers import Readers
 from penstock.engine.line import Item
 from penstock.engine.passed import Passed
-from penstock.engine.ways.here import Here
 from penstock.operators import DEAD_LETTER_SCHEMA, DEAD_LETTERS, ErrorPolicy
 from penstock.operators.errors import placed, record_text
 from penstock.pipeline.plan import Plan, UnitSpec
@@ -74,14 +72,12 @@ class Shedding:
         return True
 
     def _drop(self, unit: Unit, taken: Taken, cause: Cause, waiting: int, now_us: int) -> None:
-        source = unit.input
-        assert isinstance(source, Readers)
-        source.count_dropped(cause, len(taken.rows), dead=self._letters_at is not None)
+        unit.input.count_dropped(cause, len(taken.rows), dead=self._letters_at is not None)
         sides = {}
         if self._letters_at is not None:
             why = f"{cause.value}: {self._told(taken, cause, waiting, now_us)}"
             sides = {(self._letters_at, DEAD_LETTERS): self._letters(taken, why)}
-        if isinstance(unit.way, Here):
+        if unit.way.is_local:
             unit.way.take(Taken([], taken.due_us, taken.origin), Passed([], sides), now_us)
         else:
             behind = Range(len(self._spec.ops), len(self._spec.ops) - 1)

@@ -44,6 +44,7 @@ from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 from penstock.protocol.link import Kind, Link, Outgoing, decode_header
 from penstock.protocol.silence import Silence
+from penstock.redaction import redacted
 
 READY_US = 500_000
 """Between two times that a slot says that it is ready: a connection that breaks may have lost a word, or work."""
@@ -405,15 +406,15 @@ class SlotMachine:
 
 def _not_done(incarnation: int, do: s.Do, error: Exception) -> s.NotDone:
     if isinstance(error, PenstockError):
-        trace = error.user_traceback if isinstance(error, OperationFailed) else ""
+        trace = redacted(error.user_traceback) if isinstance(error, OperationFailed) else ""
         return s.NotDone(
             incarnation=incarnation,
             item=do.item,
             attempt=do.attempt,
             code=error.code,
             operation=error.operation,
-            what=error.what[: m.TEXT_MAX],
-            hint=error.hint,
+            what=redacted(error.what)[: m.TEXT_MAX],
+            hint=redacted(error.hint),
             user_traceback=trace[: m.TEXT_MAX],
         )
     what = f"a slot failed: {describe_error(error)}.\n{user_traceback(error)}"[: m.TEXT_MAX]

@@ -38,7 +38,7 @@ from penstock.dataset import Mark
 from penstock.engine.chain import Chain
 from penstock.engine.edges import Span
 from penstock.engine.event_time import Lanes, Origin, Reading, reading_in
-from penstock.engine.inputs import Input, Logs, Taken
+from penstock.engine.inputs import Input, Taken
 from penstock.engine.lineage import Place
 from penstock.engine.passed import Passed
 from penstock.engine.snapshot import LaneState, UnitSnapshot
@@ -59,7 +59,7 @@ class Times:
         self._chain = chain
         self._spec = spec
         self._input = source
-        self._state = source if chain.stateful is not None and isinstance(source, Logs) else None
+        self._state = source if chain.stateful is not None and not source.is_source else None
         self._clocked = chain.stateful if chain.stateful is not None and chain.stateful.follows_clock else None
         """The state, where it waits for times of the clock."""
         self.waits = chain.stateful is not None
@@ -77,10 +77,10 @@ class Times:
         if self._reading is not None:
             if self._state is not None:
                 ids = [(0, self._own_lane)]
-            elif isinstance(source, Logs):
-                ids = [(index, lane) for index, each in enumerate(source.logs) for lane in each.lanes]
-            else:
+            elif source.is_source:
                 ids = [(lane - spec.lane, lane) for lane in plan.lanes(spec.id, instance)]
+            else:
+                ids = [(index, lane) for index, each in enumerate(source.logs) for lane in each.lanes]
             options = plan.options
             self._lanes = Lanes(ids, epochs_max=1 + -(-options.idle_us // options.epoch_us))
         self.keeps_lanes = plan.keeps_lanes(spec.id)
@@ -252,7 +252,7 @@ class Times:
             if self._lanes is not None:
                 return self._lanes.restore(snapshot.lanes, own)
             return [Origin(*lane, idle=True) for lane in own]
-        idle = source.idle_lanes if isinstance(source, Logs) else []
+        idle = source.idle_lanes
         if self._lanes is not None:
             return self._lanes.restore(snapshot.lanes, idle)
         return [Origin(origin, lane, idle=True) for origin, lane in idle]

@@ -39,14 +39,13 @@ from penstock.engine.state import Copier
 from penstock.engine.state.moving import Ahead
 from penstock.engine.switch import Changes, at_first
 from penstock.engine.times import Times
-from penstock.engine.ways import Calls, Here, Replicas, Slots, Way
+from penstock.engine.ways import Building, Way
 from penstock.engine.ways.desk import Desk
 from penstock.engine.ways.pool import SlotPool
 from penstock.metrics.message import StatsMessage
 from penstock.metrics.times import sooner
 from penstock.operators import MAIN
 from penstock.pipeline.plan import Plan, UnitSpec
-from penstock.pipeline.ranges import NONE
 from penstock.protocol import messages as m
 from penstock.types import Record
 
@@ -102,11 +101,8 @@ class Unit:
             log.writer_bell = self.bell
         for each in logs or ():
             each.rings(self.bell)
-        self._here = Here(len(spec.ops), self._leave)
-        self._base: Way = self._here
-        if spec.ops and spec.ops[0].waits:
-            self._base = Calls(spec, chain, self.times, self.line, desk or Desk(), self.bell, self._leave)
-        self.way: Way = self._base
+        self._ways = Building(self, pool, desk, self._leave, self._let_item_out)
+        self.way: Way = self._ways.base
         self.changes = Changes()
         self.exchanges = UnitExchanges(self, clock_ns)
         self._pool = pool
@@ -125,7 +121,7 @@ class Unit:
         self._holds, self.held_us, self._ending = False, 0, False  # since when it holds; the end is in the line
         self.tap: Tap | None = None  # keeps some of what comes to the unit, while a sample of it is wanted
         if (first := at_first(plan, spec)) is not None:
-            self.way = Slots.of(self, first, pool, self._block_bytes)
+            self.way = self._ways.build(first)
 
     # --- work ---------------------------------------------------------------------------------------------------------
 
@@ -134,7 +130,7 @@ class Unit:
         if self.finished:
             return False
         self.input.wake_up(now_us)
-        if self.way is not self._here:
+        if not self.way.is_local:
             self.way.look(now_us)
         if self.changes.pending is not None:
             self._get_ready(self.changes.pending, now_us)
@@ -172,7 +168,7 @@ class Unit:
             for passed, own in pieces:
                 way.take(Taken([], due_us, own), passed, now_us)
         records_max, open_blocks, is_full = self._records_max, True, None
-        if way is self._here:
+        if way.is_local:
             source.unblock(now_us)
         else:
             source.unblock(now_us) if way.has_room else source.block(now_us)
@@ -197,7 +193,7 @@ class Unit:
         """Run a portion through the operations before the range, and hand it to the way."""
         way, rows = self.way, taken.rows
         count = len(rows)
-        if self.spec.source is not None and isinstance(self.input, Readers):
+        if self.input.is_source:
             read_ns = self._clock_ns()
             self.input.count_read(count, read_ns - before_ns, taken.due_us, read_ns // 1000)
         if self.tap is not None:
@@ -209,7 +205,7 @@ class Unit:
         if count:
             took_ns = self._clock_ns() - before_ns - self.chain.waited_ns()
             self._records_max = fit_records(self._records_max, count, took_ns, self._work_us)
-            if self.spec.source is not None:
+            if self.input.is_source:
                 self._records_max = self._scale.fit(self._records_max, rows, self._block_bytes)
 
     def _leave(self, taken: Taken, passed: Passed, now_us: int) -> None:
@@ -265,9 +261,7 @@ class Unit:
                 return
         way.flush(now_us)
         counters = self._counters()
-        before = len(counters)
-        if way is not self._here:
-            before = max(way.range.first, 0) + (len(self.input.counters()) if way.range.first >= 0 else 0)
+        before = way.range.first + len(self.input.counters()) if way.range.first >= 0 else 0
         self.line.append(Marker(mark, epoch, self._capture(counters, before)))
         self._ending, self.held_us = mark is Mark.END, now_us if self._holds else 0
         self._release(now_us)
@@ -384,7 +378,7 @@ class Unit:
         chosen = switch.range
         what, using = (self.spec.id, self.instance, chosen), self.exchanges.using(chosen)
         ready = not chosen or self._pool.is_ready_for(what, now_us, using, switch.replicas)
-        ready &= not (isinstance(self.way, Calls) and self.way.is_calling)
+        ready &= not self.way.is_calling
         if ready or self.changes.has_waited(now_us):
             self.changes.pending, self.changes.wanted = None, switch
 
@@ -398,13 +392,8 @@ class Unit:
             self.way.recall()
             return
         else:
-            self.way = self._base
-            if switch.replicas:
-                self.way = Replicas(self, switch, self._pool, self._leave, self._let_item_out)
-            elif switch.range:
-                self.way = Slots.of(self, switch, self._pool, self._block_bytes)
-            away = self.way.range if isinstance(self.way, Slots) else NONE
-            show_forms(self.input, self.chain, away)
+            self.way = self._ways.build(switch)
+            show_forms(self.input, self.chain, self.way.batched)
         self.changes.begin(switch, now_us, self.input.waiting_records(now_us))
 
     # --- time ---------------------------------------------------------------------------------------------------------
@@ -416,7 +405,7 @@ class Unit:
     def rest(self, now_us: int) -> None:
         """The last step of a turn is done: only the bell or the time brings the next one, unless something is away."""
         self.next_us = 0
-        if self.way is self._here and self.changes.is_calm and not self.line.entries and not self.exchanges.wanted:
+        if self.way.is_local and self.changes.is_calm and not self.line.entries and not self.exchanges.wanted:
             wake_us = self.wake_us(now_us)
             self.next_us = NEVER_US if wake_us is None else wake_us
 
@@ -439,13 +428,12 @@ class Unit:
         if self.bell.blocked and not self.has_room:
             self.blocked.begin()
             return self.chain.room_us(now_us)
-        if way is self._here:
+        if way.is_local:
             wake_us = source.wake_us(now_us, None)
             return sooner(wake_us, self.times.wake_us(way)) if self.times.waits else wake_us
         wake_us = sooner(way.wake_us(), self.times.wake_us(way))
         if way.has_room:
-            interval_us = way.pace_us if isinstance(way, Slots) and way.range.first < 0 else None
-            wake_us = sooner(wake_us, source.wake_us(now_us, interval_us))
+            wake_us = sooner(wake_us, source.wake_us(now_us, way.stretch_us))
         return wake_us
 
     # --- recovery -----------------------------------------------------------------------------------------------------
@@ -495,6 +483,6 @@ class Unit:
     def figures(self) -> list[StatsMessage]:
         """Figures of the input and of the operations."""
         now_us = self._clock_ns() // 1000
-        if self.chain.stages and not isinstance(self.input, Readers):
+        if self.chain.stages and not self.input.is_source:
             self.chain.stages[0].stats.queue_records = self.input.waiting_records(now_us)
         return [*self.input.figures(now_us), *self.chain.figures()]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from penstock.dataset import ChannelId
 from penstock.engine.channels import Channels
 from penstock.engine.edges import READER, EdgeInput, EdgeOutput, LocalInput, RemoteInput
-from penstock.engine.inputs import Logs
 from penstock.engine.snapshot import InputState, InstanceId
 from penstock.engine.unit import Unit
 from penstock.errors import ProtocolError
@@ -78,7 +77,6 @@ class Wiring:
         found = [(edge, p) for edge in self._plan.inputs(unit.id) for p in edge.producers(self._plan, i)]
         for index, (edge, producer) in enumerate(found):
             if (edge.producer, producer) in instances:
-                assert isinstance(made.input, Logs)
                 before = made.input.logs[index]
                 made.input.logs[index] = after = self._input(edge, producer, i, before.state(), instances)
                 after.aligned, after.disordered_blocks = before.aligned, before.disordered_blocks

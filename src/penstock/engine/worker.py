@@ -34,6 +34,7 @@ from penstock.protocol import messages as m
 from penstock.protocol.link import Kind, Link, Outgoing, decode_header
 from penstock.protocol.silence import Silence
 from penstock.protocol.slots import decode_from_slot
+from penstock.redaction import redacted
 
 HEARTBEAT_US = 500_000
 PULSE_US = 100_000
@@ -386,8 +387,9 @@ def last_words(worker: int, incarnation: int, driver: str, error: BaseException,
 
 def _failed(identity: WorkerIdentity, error: BaseException) -> m.Failed:
     if isinstance(error, PenstockError):
-        trace = error.user_traceback if isinstance(error, OperationFailed) else ""
-        code, operation, what, hint = error.code, error.operation, error.what, error.hint
+        trace = redacted(error.user_traceback) if isinstance(error, OperationFailed) else ""
+        # Whoever raised it, a user's function or a connector of another package, may have quoted an address.
+        code, operation, what, hint = error.code, error.operation, redacted(error.what), redacted(error.hint)
     else:
         code, operation, hint, trace = WorkerFailed.code, None, "", ""
         what = f"a worker failed: {describe_error(error)}.\n{user_traceback(error)}"

@@ -20,6 +20,7 @@ import pyarrow as pa
 from penstock.operators.base import BatchKind, BatchResult, Expansion, Lateness, Operation, Operator, Result
 from penstock.operators.errors import Errors, Passing
 from penstock.operators.members import Alternative, Member, Process
+from penstock.redaction import redacted
 from penstock.types import Record, Schema
 
 FAILURES_MAX = 3
@@ -83,6 +84,14 @@ class Alternatives(Operation):
     @property
     def waits(self) -> bool:  # type: ignore[override]
         return any(each.calls is not None for each in self.alternatives)
+
+    @property
+    def is_replicable(self) -> bool:  # type: ignore[override]
+        return False
+
+    @property
+    def choice(self) -> Alternatives:
+        return self
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -248,7 +257,7 @@ class AlternativesOperator(Operator):
     def on_failure(self, name: str, error: BaseException) -> None:
         """Take note that an alternative has failed."""
         self.failures[name] += 1
-        self.last_error = f"{type(error).__name__}: {error}"[:200]
+        self.last_error = redacted(f"{type(error).__name__}: {error}")[:200]
         self._in_a_row += name == self.active
 
     def on_success(self, name: str) -> None:

@@ -15,6 +15,7 @@ from penstock.operators.errors import DEAD_LETTERS, Errors, Failures
 from penstock.types import Record, Schema
 
 if TYPE_CHECKING:
+    from penstock.operators.alternatives import Alternatives
     from penstock.operators.keyed.state import KeyedState
 
 MAIN = "out"
@@ -175,7 +176,7 @@ class StatefulOperator(Operator):
     now_us: int = 0
 
     @abstractmethod
-    def advance(self, watermark_us: int) -> list[Record] | Result:
+    def advance(self, watermark_us: int) -> Result:
         """Take note that every input has reached ``watermark_us``; return what that completes.
 
         Where that is much, it may return a part of it; `go_on` is asked for the others as long as `behind_us` is set.
@@ -187,12 +188,12 @@ class StatefulOperator(Operator):
         """The watermark that was reached, if it has completed more than has been returned."""
         return None
 
-    def go_on(self) -> list[Record] | Result:
+    def go_on(self) -> Result:
         """Return the next part of what the watermark has completed."""
         raise NotImplementedError(f"{type(self).__name__} returns everything at once")
 
     @abstractmethod
-    def finish(self) -> list[Record] | Result:
+    def finish(self) -> Result:
         """The input has ended: return what is still open."""
 
     @property
@@ -277,7 +278,47 @@ class Expansion:
     user_keys: tuple[str, ...]
 
 
-class Operation(ABC):
+class Step:
+    """What a plan asks of every step of a chain, be it an operation or a sink."""
+
+    stateful: ClassVar[bool] = False
+    waits: ClassVar[bool] = False
+    """Whether it waits for others, so that many records are under way in it; it is in a unit of its own then."""
+    is_pure: bool = False
+    """Whether running it once more has no effect."""
+    is_whole: ClassVar[bool] = False
+    """Whether a micro-batch is never run in pieces: a call costs about the same for few records and for many."""
+    is_replicable: bool = False
+    """Whether replicas can run it."""
+    can_shift: ClassVar[bool] = True
+    """Whether some of its key groups can go to another instance, where records come by key."""
+
+    @property
+    def choice(self) -> Alternatives | None:
+        """The alternatives of which it runs the active one; None: there is one way to compute it."""
+        return None
+
+    @property
+    def passes_max(self) -> int | None:
+        """How many records it lets pass, all of its instances together; None: any number."""
+        return None
+
+    @property
+    def declared_time(self) -> tuple[str, int] | None:
+        """The time column that it declares, and how far the watermark trails it; nothing runs for a declaration."""
+        return None
+
+    def takes_state_of(self, signature: str) -> bool:
+        """Whether it can go on with the state of an operation of another signature."""
+        del signature
+        return False
+
+    def describe(self) -> str:
+        """The arguments in a few words, for `penstock explain`."""
+        return ""
+
+
+class Operation(Step, ABC):
     """Configuration of one step of a pipeline; immutable, checked before Spark starts, sent through Spark.
 
     An operation is built and run as it is, or it is one that users see and `expand` says what runs.
@@ -285,10 +326,6 @@ class Operation(ABC):
 
     kind: ClassVar[str]
     batch_kind: BatchKind = BatchKind.VECTORISED
-    stateful: ClassVar[bool] = False
-    waits: ClassVar[bool] = False
-    """Whether it waits for others, so that many records are under way in it; it is in a unit of its own then."""
-
     follows_clock: ClassVar[bool] = False
     """Whether its state looks at the clock."""
 
@@ -299,8 +336,10 @@ class Operation(ABC):
 
     is_pure: bool = True
     """Whether running it once more has no effect: false where it calls a function of the user's, unless declared so."""
-    is_whole: ClassVar[bool] = False
-    """Whether a micro-batch is never run in pieces: a call costs about the same for few records and for many."""
+
+    @property
+    def is_replicable(self) -> bool:  # type: ignore[override]
+        return not self.stateful and not self.is_whole
 
     @abstractmethod
     def bind(self, schema: Schema, /) -> Schema:
@@ -351,14 +390,9 @@ class Operation(ABC):
         return None
 
     def takes_state_of(self, signature: str) -> bool:
-        """Whether it can go on with the state of an operation of another signature."""
         return signature == self.state_signature
 
     @property
     def remembers_us(self) -> int | None:
         """How long a record matters to the state, in event time; None: for as long as the job runs."""
         return None if self.stateful else 0
-
-    def describe(self) -> str:
-        """The arguments in a few words, for `penstock explain`."""
-        return ""

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from penstock.checks import OneOf
 from penstock.errors import OperationFailed, PenstockError
+from penstock.redaction import redacted
 from penstock.types import Record, Schema, nested_dict
 
 ATTEMPTS_MAX = 3
@@ -188,10 +189,10 @@ def placed(
 
 
 def describe_error(error: BaseException) -> str:
-    """One line on what was raised."""
+    """One line on what was raised, without credentials: a client may quote its address."""
     if isinstance(error, PenstockError):
-        return f"[{error.code}] {error.what}".rstrip(".")
-    return f"{type(error).__name__}: {error}"
+        return redacted(f"[{error.code}] {error.what}".rstrip("."))
+    return redacted(f"{type(error).__name__}: {error}")
 
 
 def user_traceback(error: BaseException) -> str:
@@ -202,7 +203,8 @@ def user_traceback(error: BaseException) -> str:
     own = [f for f in frames if not f.filename.startswith("<penstock ") and "/penstock/operators/" not in f.filename]
     if not own:
         return ""
-    return "Traceback (most recent call last):\n" + "".join(traceback.format_list(own)) + describe_error(error)
+    lines = redacted("".join(traceback.format_list(own)))
+    return f"Traceback (most recent call last):\n{lines}{describe_error(error)}"
 
 
 def record_text(record: Record) -> str:

@@ -196,13 +196,12 @@ class Member:
         """The input has ended: return what the state still had."""
         return self._timed(lambda state: state.finish())
 
-    def _timed(self, call: Callable[[StatefulOperator], list[Record] | Result]) -> Result:
+    def _timed(self, call: Callable[[StatefulOperator], Result]) -> Result:
         self.reached_state = True
         return self.behind(call(self.state)) if self.state is not None else Result([])
 
-    def behind(self, came: list[Record] | Result) -> Result:
+    def behind(self, result: Result) -> Result:
         """Have the operations behind the state take what it has given."""
-        result = came if isinstance(came, Result) else Result(came)
         rows, self.left = result.rows, result
         for step in self._steps[self._state_at + 1 :]:
             if not rows:

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from penstock.operators import MAIN, Lateness, Watermark
+from penstock.operators import MAIN, Lateness
 from penstock.pipeline.graph import Graph, Input
 
 
@@ -127,8 +127,9 @@ class EventTimes:
             found = [self._find(each, name, path, known) for each, name in before]
             delay_us = max(delay for delay, _ in found)
             points = frozenset[Point]().union(*(each for _, each in found))
-            if isinstance(operation, Watermark) and operation.column == column:
-                delay_us = operation.delay_us
+            declared = operation.declared_time if operation is not None else None
+            if declared is not None and declared[0] == column:
+                delay_us = declared[1]
         elif edge.port == MAIN:
             points = frozenset([(unit, index + 1, column)])
         else:
@@ -160,8 +161,8 @@ class EventTimes:
 
     def _says(self, edge: Input, column: str) -> bool:
         node = self._graph.node(edge.node)
-        if isinstance(node.operation, Watermark):
-            return node.operation.column == column
+        if node.operation is not None and node.operation.declared_time is not None:
+            return node.operation.declared_time[0] == column
         if node.operation is not None and node.operation.stateful:
             return edge.port == MAIN and column in node.operation.delays_us
         if node.source is not None:

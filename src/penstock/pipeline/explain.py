@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import textwrap
 
-from penstock.connectors.base import Sink
 from penstock.durations import format_us
 from penstock.operators import MAIN, BatchKind, ErrorPolicy
 from penstock.operators.alternatives import Alternatives
-from penstock.operators.keyed.exchange import KeyedAlternatives
 from penstock.pipeline.plan import EdgeSpec, Mode, OpSpec, Plan, UnitSpec
 
 _INDENT = " " * 6
@@ -71,7 +69,7 @@ class _Explanation:
     def _operation(self, unit: UnitSpec, index: int) -> list[str]:
         op = unit.ops[index]
         operation = op.operation
-        if isinstance(operation, Sink):
+        if op.sink is not None:
             return self._step(op.name, operation.kind, _plain_forms(unit, index), "", "")
         forms = _FORMS[operation.batch_kind]
         if op.on_error is not ErrorPolicy.FAIL:
@@ -79,16 +77,15 @@ class _Explanation:
         if op.replicas is not None:
             least, most = op.replicas
             forms += f"; {_count(most, 'replica') if least == most else f'{least} to {most} replicas'}"
-        if isinstance(operation, Alternatives | KeyedAlternatives):
-            return self._alternatives(op, operation)
+        if operation.choice is not None:
+            return self._alternatives(op, operation.choice)
         told = operation.describe()
         return self._step(
             op.name, operation.kind, forms, "" if told in (op.name, op.output.ddl) else told, op.output.ddl
         )
 
-    def _alternatives(self, op: OpSpec, operation: Alternatives | KeyedAlternatives) -> list[str]:
-        of = operation.of if isinstance(operation, KeyedAlternatives) else operation
-        found = self._step(op.name, operation.kind, _FORMS[operation.batch_kind], "", "")
+    def _alternatives(self, op: OpSpec, of: Alternatives) -> list[str]:
+        found = self._step(op.name, op.operation.kind, _FORMS[op.operation.batch_kind], "", "")
         for each in of.alternatives:
             found += self._wrapped(each.describe(), f"{'●' if each.name == of.active else '○'} {each.name}: ")
         if of.prefer:

@@ -77,9 +77,10 @@ class Graph:
         """Return who reads a port."""
         return [(n, e) for n in self.nodes for e in n.inputs if e.node == name and e.port == port]
 
-    def without(self, kind: type[Operation]) -> Graph:
-        """The graph in which steps of a kind that change nothing are left out."""
-        above = {node.name: node.inputs[0] for node in self.nodes if isinstance(node.body, kind)}
+    def without_declarations(self) -> Graph:
+        """The graph without the steps that only declare event time: they change nothing."""
+        declaring = (node for node in self.nodes if node.operation is not None and node.operation.declared_time)
+        above = {node.name: node.inputs[0] for node in declaring}
 
         def passed(edge: Input) -> Input:
             while edge.node in above:
@@ -166,7 +167,8 @@ def _bind(node: Node, ports: dict[tuple[str, str], Schema], sinks: Mapping[str, 
     if node.body is None:
         found = {MAIN: _united(node, schemas)}
     else:
-        found = node.body.ports(schemas, sinks.get(node.name) if sinks is not None else None)
+        unknown: dict[str, object] | None = {} if node.source is not None else None
+        found = node.body.ports(schemas, sinks.get(node.name, unknown) if sinks is not None else None)
     ports.update({(node.name, port): schema for port, schema in found.items()})
 
 

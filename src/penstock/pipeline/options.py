@@ -51,6 +51,14 @@ class Grouping(Enum):
     """The next one, whatever it has to do."""
 
 
+class ReplicaLaw(Enum):
+    """How the number of replicas follows from what is measured; all but the first are there to be compared with."""
+
+    PREDICTIVE = "predictive"
+    DS2 = "ds2"
+    THRESHOLD = "threshold"
+
+
 @dataclass(frozen=True)
 class Options:
     """How a job runs. What users may give is checked by what its field is annotated with.
@@ -147,6 +155,8 @@ class Options:
     grouping: Annotated[Grouping, OneOf(Grouping)] = Grouping.LOAD
     replica_interval_us: Annotated[int, Duration(100_000, 3_600_000_000)] = 1_000_000
     """td: how often the number of replicas is decided."""
+    replica_law: ReplicaLaw = ReplicaLaw.PREDICTIVE
+    """Users have no choice; studies do."""
     event_timeout_us: Annotated[int, Duration(1_000)] = 0
     """Records that have waited for longer at their source are dropped, and counted; 0: none are."""
     queue_bound: Annotated[int, Whole(1)] = 0

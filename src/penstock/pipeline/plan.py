@@ -8,8 +8,7 @@ from enum import Enum
 
 from penstock.connectors.base import Sink, Source
 from penstock.errors import InvalidGraph, InvalidOption, NotSerializable
-from penstock.operators import DEAD_LETTER_SCHEMA, DEAD_LETTERS, MAIN, ErrorPolicy, Expansion, Operation, Watermark
-from penstock.operators.alternatives import Alternatives
+from penstock.operators import DEAD_LETTER_SCHEMA, DEAD_LETTERS, MAIN, ErrorPolicy, Expansion, Operation
 from penstock.operators.base import BatchKind
 from penstock.pipeline.event_time import EventTimes, Timing
 from penstock.pipeline.graph import Graph, Input, Node, same_place
@@ -62,18 +61,12 @@ class OpSpec:
     @property
     def is_replicable(self) -> bool:
         """Whether replicas can run it."""
-        operation = self.operation
-        return (
-            isinstance(operation, Operation)
-            and not operation.stateful
-            and not operation.is_whole
-            and not isinstance(operation, Alternatives)
-        )
+        return self.operation.is_replicable
 
     @property
     def waits(self) -> bool:
         """Whether many records are under way in it, so that it has a unit of its own."""
-        return isinstance(self.operation, Operation) and self.operation.waits
+        return self.operation.waits
 
 
 @dataclass(frozen=True)
@@ -160,13 +153,12 @@ class UnitSpec:
         """Indexes of the operations that samples are taken of: up to the first that must see each record once only."""
         if self.ops and self.ops[0].operation.stateful:
             return range(0)
-        pure = [isinstance(op.operation, Operation) and op.operation.is_pure for op in self.ops]
+        pure = [op.operation.is_pure for op in self.ops]
         return range(self.movable.start, pure.index(False) if False in pure else len(pure))
 
     def is_whole(self, first: int, last: int) -> bool:
         """Whether a range has an operation that takes a micro-batch as a whole."""
-        ops = [op.operation for op in self.ops[max(first, 0) : last + 1]]
-        return any(isinstance(each, Operation) and each.is_whole for each in ops)
+        return any(op.operation.is_whole for op in self.ops[max(first, 0) : last + 1])
 
     def name_at(self, index: int) -> str:
         """Name of the operation at ``index``; the source's at -1."""
@@ -298,7 +290,7 @@ class Plan:
         sinks: Mapping[str, dict[str, object]] | None = None,
     ) -> Plan:
         """Lay a checked graph out; ``sinks`` are the sinks' states of the run that is resumed, if one is."""
-        planner = _Planner(graph.without(Watermark), options)
+        planner = _Planner(graph.without_declarations(), options)
         planner.place_all()
         planner.place_dead_letters(dead_letters, (sinks or {}).get(DEAD_LETTERS))
         planner.settle_event_time(graph)
@@ -397,7 +389,7 @@ class _Planner:
         """Find out where event time is read, and number the lanes."""
         homes = {name: (unit.id, index) for name, (unit, index) in self._home.items()}
         for node in graph.nodes:
-            if isinstance(node.operation, Watermark):
+            if node.operation is not None and node.operation.declared_time is not None:
                 homes[node.name] = homes[node.inputs[0].node]
         times = EventTimes(graph, homes)
         for node in graph.nodes:

@@ -37,7 +37,14 @@ class ScaleJob(msgspec.Struct, tag="scale", frozen=True, forbid_unknown_fields=T
     workers: int | str
 
 
-Command = UseAlternative | SwitchForm | StopJob | ScaleJob
+class ReplicateOperation(msgspec.Struct, tag="replicate", frozen=True, forbid_unknown_fields=True):
+    """Have so many processes compute an operation that has replicas, until the job chooses another number."""
+
+    operation: str
+    replicas: int
+
+
+Command = UseAlternative | SwitchForm | StopJob | ScaleJob | ReplicateOperation
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,6 +35,8 @@ class ReplicaPulse(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Processor time of that; the rest was waiting."""
     utilisation: dict[int, float]
     """U of each active replica, by its number."""
+    began_us: dict[int, int] = {}
+    """When each of them began its first item since it became active."""
 
 
 class GroupHeat(msgspec.Struct, array_like=True, frozen=True, kw_only=True):

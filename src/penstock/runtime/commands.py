@@ -18,8 +18,10 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.checks import Whole
 from penstock.control.events import (
     AlternativePinned,
+    DegreeWanted,
     DrainRequested,
     Event,
     FormsPinned,
@@ -29,10 +31,12 @@ from penstock.control.events import (
 )
 from penstock.control.exchanges import AUTO, checked_alternative
 from penstock.control.pins import checked_operations
+from penstock.control.replicas import bounds
 from penstock.errors import InvalidOption, JobNotFound, PenstockError, nearest, rebuilt
 from penstock.operators import Form
 from penstock.pipeline.plan import Plan
 from penstock.protocol import commands as c
+from penstock.redaction import redacted
 
 READ_S = 2.0
 """How long a client may take to say what it wants."""
@@ -74,6 +78,13 @@ def checked(plan: Plan, command: c.Command, by: str = "") -> tuple[Event | Wish,
             if at_once:
                 return StopRequested(by), "the job ends now"
             return DrainRequested(by), "the job finishes what is under way, and ends"
+        case c.ReplicateOperation(operation=operation, replicas=replicas):
+            names = [unit.name_at(i) for unit in plan.units for each in bounds(unit) for i in each]
+            if operation not in names:
+                may = f"an operation with replicas=: {', '.join(names) or 'there is none'}"
+                raise InvalidOption(option="operation", given=operation, allowed=may, hint=nearest(operation, names))
+            degree = Whole(1).read("replicas", replicas)
+            return DegreeWanted(operation, degree, by), f"{degree} processes compute '{operation}', within its bounds"
         case c.ScaleJob(workers=workers):
             most = plan.options.parallelism
             if workers == AUTO:
@@ -129,7 +140,8 @@ class Channel:
         except msgspec.DecodeError as error:
             return c.Answer(code="INVALID_COMMAND", what=f"the command cannot be read: {error}.")
         except PenstockError as error:
-            return c.Answer(code=error.code, what=error.what, operation=error.operation, hint=error.hint)
+            what, hint = redacted(error.what), redacted(error.hint)
+            return c.Answer(code=error.code, what=what, operation=error.operation, hint=hint)
 
     def close(self) -> None:
         """The job is over."""

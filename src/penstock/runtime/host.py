@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 from pyspark import cloudpickle
 
+from penstock.connectors.patience import signing
 from penstock.engine.snapshot import Persist
 from penstock.engine.ways.desk import Begin, Cancel
 from penstock.engine.worker import (
@@ -114,7 +115,8 @@ def run_worker(packed: bytes, worker: int, assignment: Assignment, order: int) -
     with entered:
         host = _Host(plan, worker, incarnation, assignment, order, store)
         try:
-            host.serve()
+            with signing(host._sign):
+                host.serve()
         finally:
             host.close()
 
@@ -157,6 +159,7 @@ class _Host:
             beside.start()
         identity = WorkerIdentity(worker, incarnation, self._node.endpoint, os.getpid(), order)
         self._began_ns, self._slept_ns = now_ns(), 0
+        self._present_us = 0
         self._machine = WorkerMachine(plan, identity, assignment.driver, now_ns, self._usage, now_us())
 
     def serve(self) -> None:
@@ -240,8 +243,7 @@ class _Host:
 
         def speak() -> None:
             while not over.wait(HEARTBEAT_US / 1e6):
-                for endpoint, kind, frames in self._machine.sends_beside(now_us()):
-                    self._connections.send(endpoint, kind, frames)
+                self._say_present(now_us())
 
         thread = threading.Thread(target=speak, name="penstock-present", daemon=True)
         thread.start()
@@ -250,6 +252,17 @@ class _Host:
         finally:
             over.set()
             thread.join()
+
+    def _say_present(self, now: int) -> None:
+        self._present_us = now
+        for endpoint, kind, frames in self._machine.sends_beside(now):
+            self._connections.send(endpoint, kind, frames)
+
+    def _sign(self) -> None:
+        """The loop waits for a server, within a turn: nothing of it is being sent."""
+        now = now_us()
+        if now - self._present_us >= HEARTBEAT_US:
+            self._say_present(now)
 
     def close(self) -> None:
         """Free sockets, sinks and sources."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-import sys
 import tempfile
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -30,15 +28,15 @@ from penstock.operators import DEAD_LETTERS
 from penstock.pipeline.options import Options
 from penstock.pipeline.pipeline import Pipeline
 from penstock.pipeline.plan import Plan, check_serializable
-from penstock.protocol.commands import ScaleJob, StopJob, SwitchForm, UseAlternative
+from penstock.protocol.commands import ReplicateOperation, ScaleJob, StopJob, SwitchForm, UseAlternative
 from penstock.runtime.addresses import driver_place
 from penstock.runtime.attempts import Attempt, look
+from penstock.runtime.attending import attend
 from penstock.runtime.capture import capture
 from penstock.runtime.clock import own_clock
 from penstock.runtime.driver import Driver
 from penstock.runtime.ends import Ends
 from penstock.runtime.host import Assignment
-from penstock.runtime.interrupts import Acknowledge, taken_interrupts
 from penstock.runtime.live import Tables, notebook, watch
 from penstock.runtime.metrics_out.exporter import Exporter
 from penstock.runtime.metrics_out.samples import OutletFigures
@@ -314,6 +312,14 @@ class Job:
         """
         self._driver.obey(ScaleJob(workers))
 
+    def replicate(self, operation: str, replicas: int) -> None:
+        """Have so many processes compute an operation from now on, within its ``replicas=``; 1: the worker itself.
+
+        Returns at once, see :meth:`adaptation`. Where the job chooses the number, it does so again when the load asks
+        for another one.
+        """
+        self._driver.obey(ReplicateOperation(operation, replicas))
+
     def moves(self) -> list[MoveReport]:
         """Every move of an instance between two workers, with its pause and what was loaded ahead."""
         return self._driver.moves()
@@ -474,27 +480,3 @@ def run(
     seconds = None if duration is None else parse_us(duration, option="duration") / 1e6
     with start(*pipelines, dead_letters=dead_letters, **options) as job:
         return attend(job, seconds)
-
-
-def attend(job: Job, seconds: float | None = None, *, watch: Callable[[int], None] | None = None) -> Report:
-    """Wait for a job in the foreground: drain it after ``seconds`` of running or on Ctrl-C, stop it on a second one.
-
-    ``watch`` is called some ten times a second with the number of interrupts so far; by default they are
-    acknowledged on standard error.
-    """
-    watch = watch or Acknowledge()
-    for each in job.metrics:
-        kind, _, address = each.outlet.partition(":")
-        if kind == "prometheus":  # port 0 took a free one: only now it is known which
-            print(f"metrics at http://{address}/metrics", file=sys.stderr, flush=True)
-    drain_at: float | None = None
-    with taken_interrupts(job.drain, job.stop) as interrupts:
-        while (report := job.wait(0.1)) is None:
-            watch(len(interrupts))
-            if seconds is not None and drain_at is None and job.began_us:
-                drain_at = monotonic() + seconds
-            if drain_at is not None and monotonic() >= drain_at:
-                job.drain()
-                drain_at = float("inf")
-        watch(len(interrupts))
-    return report

@@ -28,9 +28,8 @@ import pyarrow as pa
 from penstock.connectors.mapped import use_tables, write_table
 from penstock.connectors.secrets import one_line
 from penstock.errors import PenstockError
-from penstock.operators import Lookup, Operation
-from penstock.operators.alternatives import Alternatives
-from penstock.operators.keyed.exchange import KeyedAlternatives
+from penstock.operators import Lookup
+from penstock.operators.base import Step
 from penstock.pipeline.plan import Plan
 from penstock.protocol.queries import Ask, Piece, decode
 from penstock.runtime.addresses import Address
@@ -65,15 +64,13 @@ def tables_of(plan: Plan) -> list[SparkTable]:
     return list(found.values())
 
 
-def _tables(operation: object) -> Iterator[SparkTable]:
+def _tables(operation: Step) -> Iterator[SparkTable]:
     if isinstance(operation, Lookup) and isinstance(operation.table, SparkTable):
         yield operation.table
-    elif isinstance(operation, KeyedAlternatives):
-        yield from _tables(operation.of)
-    elif isinstance(operation, Alternatives):
-        inner: list[Operation] = [step.operation for each in operation.alternatives for step in each.steps]
-        for each in inner:
-            yield from _tables(each)
+    elif operation.choice is not None:
+        for each in operation.choice.alternatives:
+            for step in each.steps:
+                yield from _tables(step.operation)
 
 
 class TableService:

@@ -47,7 +47,6 @@ from penstock.operators import (
     Limit,
     Operation,
     Pairing,
-    Result,
     Session,
     Sliding,
     StatefulOperator,
@@ -335,8 +334,7 @@ class _Group:
         self._held = list(last.values())
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        came = self._operator.finish()
-        rows = came.rows if isinstance(came, Result) else came
+        rows = self._operator.finish().rows
         if self._last_by is not None:
             self._keep_last(rows)
             rows = []

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 
@@ -99,8 +98,6 @@ class _Keys:
         self.operator.close()
 
 
-def _leaving(came: Any, port: str) -> list[Record]:
+def _leaving(came: Result, port: str) -> list[Record]:
     """What leaves through a port."""
-    if not isinstance(came, Result):
-        return list(came) if port == MAIN else []
     return came.rows if port == MAIN else (came.sides or {}).get(port, [])

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 import shutil
 import signal
 import socket
 import subprocess
-import tempfile
-import time
-from contextlib import suppress
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import SparkFailed
 from penstock.testing import jars
+from penstock.testing.servers import HOST, Server, free_ports
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 VERSION = "4.1.0"
 USER, PASSWORD = "tester", "a-test-password"
 """Who may log in at `KafkaBroker.secured_servers`."""
-START_S = 120.0
-_PORTS = range(20_000, 32_000)
 _JARS = Path(__file__).with_name("kafka_jars.txt")
 _QUIET: dict[str, Any] = {"log_level": 0, "error_cb": lambda _: None}
 _CLUSTER = "cGVuc3RvY2stdGVzdC0xMg"
@@ -49,7 +47,7 @@ def _format(place: Path) -> None:
     template = place / "store"
     shutil.rmtree(template, ignore_errors=True)
     properties = place / "format.properties"
-    properties.write_text(_properties(template, 1, 2, 3))
+    properties.write_text(_text(_properties(template, 1, 2, 3)))
     command = [*_command(place), "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(properties)]
     found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     if found.returncode:
@@ -65,9 +63,12 @@ def _command(place: Path, *, lasting: bool = False) -> list[str]:
     return [jars.java(), *flags, *logging, "-cp", f"{place}/lib/*"]
 
 
-def _properties(store: Path, port: int, controller: int, secured: int) -> str:
-    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-    settings = {
+def _text(settings: Mapping[str, Any]) -> str:
+    return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def _properties(store: Path, port: int, controller: int, secured: int) -> dict[str, Any]:
+    return {
         "process.roles": "broker,controller",
         "node.id": 1,
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
@@ -75,7 +76,7 @@ def _properties(store: Path, port: int, controller: int, secured: int) -> str:
         "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},SECURED://127.0.0.1:{secured}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_PLAINTEXT",
         "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.secured.plain.sasl.jaas.config": f'{login} user_{USER}="{PASSWORD}";',
+        "listener.name.secured.plain.sasl.jaas.config": login({USER: PASSWORD}),
         "log.dirs": store,
         "auto.create.topics.enable": "false",
         "offsets.topic.num.partitions": 1,
@@ -93,16 +94,39 @@ def _properties(store: Path, port: int, controller: int, secured: int) -> str:
         "num.network.threads": 2,
         "num.io.threads": 3,
     }
-    return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
-class KafkaBroker:
+def _joining(node: int, port: int, secured: int) -> dict[str, Any]:
+    """What is different where another node is the controller."""
+    listeners = f"PLAINTEXT://127.0.0.1:{port},SECURED://127.0.0.1:{secured}"
+    return {"process.roles": "broker", "node.id": node, "listeners": listeners}
+
+
+def _rename(store: Path, node: int) -> None:
+    """Make an empty store that of another node."""
+    (store / "bootstrap.checkpoint").unlink()
+    directory = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+    named = {"version": 1, "cluster.id": _CLUSTER, "node.id": node, "directory.id": directory}
+    (store / "meta.properties").write_text(_text(named))
+
+
+def login(passwords: Mapping[str, str]) -> str:
+    """What a broker has to be told of users and their passwords."""
+    users = " ".join(f'user_{user}="{password}"' for user, password in passwords.items())
+    return f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
+
+
+class KafkaBroker(Server):
     """A running broker, which is also its own controller; with `close`, or as a context, it ends and leaves nothing.
 
     Parameters
     ----------
     lasting : bool
         Run as brokers in production do: it starts as quickly, and carries more once it is warm.
+    settings : dict, optional
+        Settings of the broker that shall be other than they are here.
+    beside : KafkaBroker, optional
+        One that runs, whose cluster it joins; the other one stays the controller, and has to run as long.
 
     Attributes
     ----------
@@ -110,36 +134,33 @@ class KafkaBroker:
         Where it listens.
     secured_servers : str
         Where it listens too, for those with a password (SASL/PLAIN).
+    node : int
+        Its number in the cluster.
     """
 
-    def __init__(self, *, lasting: bool = False) -> None:
-        self._place = fetch()
-        self._lasting = lasting
-        self._directory = Path(tempfile.mkdtemp(prefix="penstock-kafka-"))
-        shutil.copytree(self._place / "store", self._directory / "store")
-        port, controller, secured = _free_ports(3)
-        self.servers = f"127.0.0.1:{port}"
-        self.secured_servers = f"127.0.0.1:{secured}"
-        self._settings = self._directory / "server.properties"
-        self._settings.write_text(_properties(self._directory / "store", port, controller, secured))
-        self._process: subprocess.Popen[bytes] | None = None
-        self.start()
-
-    def start(self) -> None:
-        """Start it, or start it again on the same ports with what it had; return when it answers."""
-        log = (self._directory / "log").open("ab")
-        with log:
-            self._process = subprocess.Popen(
-                [*_command(self._place, lasting=self._lasting), "kafka.Kafka", str(self._settings)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-        deadline = time.monotonic() + START_S
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                said = (self._directory / "log").read_text(errors="replace")[-600:]
-                self.close()
-                raise SparkFailed(f"the broker did not start: {said}")
-            time.sleep(0.05)
+    def __init__(
+        self,
+        *,
+        lasting: bool = False,
+        settings: Mapping[str, Any] | None = None,
+        beside: KafkaBroker | None = None,
+    ) -> None:
+        place = fetch()
+        super().__init__("kafka")
+        store, told = self.directory / "store", self.directory / "server.properties"
+        shutil.copytree(place / "store", store)
+        port, own_controller, secured = free_ports(3)
+        self.node: int = 1 if beside is None else beside.node + 1
+        self._controller: int = own_controller if beside is None else beside._controller
+        self.servers, self.secured_servers = f"{HOST}:{port}", f"{HOST}:{secured}"
+        own = _properties(store, port, self._controller, secured)
+        if beside is not None:
+            own |= _joining(self.node, port, secured)
+            _rename(store, self.node)
+        told.write_text(_text({**own, **(settings or {})}))
+        command = [*_command(place, lasting=lasting), "kafka.Kafka", str(told)]
+        # Killed, not asked to end: nobody needs what it would put in order.
+        self.run(command, self._answers, signal.SIGKILL)
 
     def _answers(self) -> bool:
         from confluent_kafka import KafkaException
@@ -161,38 +182,3 @@ class KafkaBroker:
         from confluent_kafka.admin import AdminClient
 
         return AdminClient({"bootstrap.servers": self.servers, **_QUIET})
-
-    @property
-    def pid(self) -> int:
-        """Its process."""
-        assert self._process is not None
-        return self._process.pid
-
-    def stop(self, *, kill: bool = True) -> None:
-        """End the process and keep what it has stored; `start` goes on from there."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
-            self._process.wait()
-            self._process = None
-
-    def close(self) -> None:
-        """End it and remove what it has stored."""
-        self.stop()
-        shutil.rmtree(self._directory, ignore_errors=True)
-
-    def __enter__(self) -> KafkaBroker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports outside of those that the system gives to whoever asks for any: they may be taken before the start."""
-    found: list[int] = []
-    while len(found) < count:
-        port = secrets.choice(_PORTS)
-        with socket.socket() as tried, suppress(OSError):
-            tried.bind(("127.0.0.1", port))
-            found += [port] if port not in found else []
-    return found

@@ -20,7 +20,7 @@ import penstock as ps
 from penstock.connectors.lines_reader import files_in
 from penstock.connectors.spool import Spool, SpoolFull, segments
 from penstock.errors import InvalidOption, PenstockError, PortOccupied, SourceFailed
-from services.process import free_port
+from penstock.testing.servers import free_port
 from waiting import WAIT_S
 
 module = importlib.import_module("penstock.connectors.http")

@@ -386,13 +386,17 @@ def test_columns_that_do_not_fit_are_refused_before_anything_starts(options: Any
         ps.kafka("localhost:1", "t", **options).sink().check(SCHEMA)
 
 
-def test_a_broker_that_is_away_leaves_no_room_and_sinks_of_a_job_have_names_of_their_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_every_instance_of_every_sink_of_a_job_has_a_transactional_id_of_its_own() -> None:
     sink = ps.kafka("127.0.0.1:1", "t").sink()
     sink._token_ends = (0,)
     names = {sink._channel("job", operation, instance).name for operation in ("a", "b") for instance in (0, 1)}
     assert len(names) == 4
+    assert names == {sink._channel("job", operation, instance).name for operation in "ab" for instance in (0, 1)}
+
+
+def test_a_broker_that_is_away_leaves_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = ps.kafka("127.0.0.1:1", "t").sink()
+    sink._token_ends = (0,)
     monkeypatch.setattr(transactions, "QUEUED_BYTES_MAX", 100)
     monkeypatch.setattr(publishing, "CLOSE_S", 0.1)
     writer = sink.writer(SCHEMA, WriterContext("job", "to_kafka", 0, 1, "id"))

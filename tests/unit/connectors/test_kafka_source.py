@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import pickle
 import time
+import uuid
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import NewPartitions, NewTopic
 
 import penstock as ps
 from penstock.connectors.base import Run
 from penstock.connectors.kafka import access, hub
-from penstock.connectors.kafka.reader import CALM_AFTER_US, CALM_US, GATHER_RECORDS, GATHER_US, WAKE_US, pause_us
+from penstock.connectors.kafka.reader import (
+    CALM_AFTER_US,
+    CALM_US,
+    GATHER_RECORDS,
+    GATHER_US,
+    WAKE_US,
+    pause_us,
+    progress_in,
+)
 from penstock.errors import InvalidOption, KafkaFailed
+from penstock.pipeline.graph import Graph
+from penstock.redaction import redacted
 from penstock.testing.kafka_broker import PASSWORD, USER
 from penstock.types import Schema
 from waiting import WAIT_S
@@ -205,6 +217,27 @@ def test_a_topic_that_has_no_leader_yet_is_asked_again() -> None:
     assert place.ask("offsets", question, place.admin(troubles), troubles) == "answered"
 
 
+def test_a_topic_that_was_just_made_is_asked_for_again(kafka_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers hear of it one after the other: the next one that is asked may not know it yet."""
+    name, place, ask = f"late-{uuid.uuid4().hex}", access.Access.of(kafka_server.servers, {}), access.Access.ask
+
+    def late(self: Any, what: str, question: Any, *rest: Any) -> Any:
+        def noted(wait_s: float) -> Any:
+            try:
+                return question(wait_s)
+            except KafkaException:
+                for each in kafka_server.admin.create_topics([NewTopic(name, 2, 1)]).values():
+                    each.result()
+                raise
+
+        return ask(self, what, noted, *rest)
+
+    monkeypatch.setattr(access.Access, "ask", late)
+    identity, partitions = access.described(place, name, was_made=True)
+    assert identity
+    assert partitions == 2
+
+
 def test_a_name_that_is_not_known_is_waited_for_once_a_broker_has_answered(kafka_server: Any) -> None:
     """The name of a broker that is started anew on another machine is gone for a while; a wrong one never was there."""
     unknown = KafkaError(KafkaError._RESOLVE, "Failed to resolve 'broker:9092': Name or service not known")
@@ -260,6 +293,7 @@ def test_a_password_opens_the_door_and_a_wrong_one_is_refused_without_being_show
     shown = [str(caught.value), caught.value.hint, repr(wrong), repr(wrong.source()), repr(wrong.sink())]
     assert not any(secret in each for each in shown)
     assert "sasl.password" in repr(wrong)
+    assert secret not in redacted(f"a function of the user's says {secret}")
 
 
 @pytest.mark.parametrize(
@@ -318,6 +352,106 @@ def test_offsets_and_partitions_that_are_not_there_are_refused(kafka_server: Any
         ps.kafka(kafka_server.servers, topic, start={1: 99}).source().check()
     with pytest.raises(InvalidOption, match="partitions 0 to 1"):
         ps.kafka(kafka_server.servers, topic, start={7: 0}).source().check()
+
+
+def test_a_beginning_that_was_deleted_is_refused_unless_the_job_goes_on_from_its_checkpoint(kafka_server: Any) -> None:
+    topic = kafka_server.topic("in", 1)
+    group = f"left-{topic}"
+    kafka_server.fill(topic, [(0, "k", n) for n in range(10)])
+
+    def check(resumed: dict[str, dict[str, object]] | None = None, **options: Any) -> None:
+        place = ps.kafka(kafka_server.servers, topic, group=group, **options)
+        Graph.check(ps.stream("in", place).to(ps.memory()).nodes(), resumed)
+
+    source = ps.kafka(kafka_server.servers, topic, group=group).source()
+    source.check()
+    reader = source.reader(0, 1, 0)
+    drain(reader, 3)
+    position = reader.position()
+    reader.close()
+    reader.committed(position)
+    offset = progress_in(position).offsets[0]
+    for each in kafka_server.admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+        each.result()
+    check(start="committed")
+    for each in kafka_server.admin.delete_records([TopicPartition(topic, 0, offset + 2)]).values():
+        each.result()
+    message = rf"group '{group}' has read partition 0 .* up to offset {offset}.*at {offset + 2} by now: 2 records were"
+    with pytest.raises(KafkaFailed, match=message):
+        check(start="committed")
+    with pytest.raises(InvalidOption, match=rf"offsets {offset + 2} to 10 of partition 0"):
+        check(start={0: 0})
+    for start in ("committed", {0: 0}):
+        check({}, start=start)  # where it begins is not looked at: its positions are
+
+
+def test_what_was_deleted_of_a_partition_found_while_running_is_not_passed_over(
+    kafka_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that is made anew goes on at an offset; only where nothing was read may it begin behind a gap."""
+    monkeypatch.setattr(hub, "DISCOVER_US", 1_000)
+    topic = kafka_server.topic("in", 1)
+    kafka_server.fill(topic, [(0, "k", n) for n in range(3)])
+    source = ps.kafka(kafka_server.servers, topic).source()
+    source.check()
+    first = source.reader(0, 1, 0)
+    found = drain(first, 3)
+    for each in kafka_server.admin.create_partitions([NewPartitions(topic, 2)]).values():
+        each.result()
+    deadline, now_us = time.monotonic() + WAIT_S, 0
+    while 1 not in progress_in(first.position()).offsets:
+        now_us += 1_000
+        assert first.poll(now_us, 7) is None
+        assert time.monotonic() < deadline
+    unread = recovered(source, first)
+    kafka_server.fill(topic, [(1, "k", n) for n in range(4)])
+    found += drain(first, 4)
+    reader = recovered(source, first)
+    first.close()
+    kafka_server.fill(topic, [(1, "k", n) for n in range(6)])
+    assert found == [(0, 0), (0, 1), (0, 2), *[(1, n) for n in range(4)]]
+    for each in kafka_server.admin.delete_records([TopicPartition(topic, 1, 7)]).values():
+        each.result()
+    with pytest.raises(KafkaFailed, match=r"partition 1 of topic .* does not have offset 4.*deleted before they were"):
+        drain(reader, 1)
+    reader.close()
+    # Nothing of it was read: it begins at its earliest record.
+    assert drain(unread, 3) == [(1, n) for n in (7, 8, 9)]
+    unread.close()
+
+
+def test_a_partition_that_the_run_before_has_read_is_not_begun_anew_at_its_earliest_record(kafka_server: Any) -> None:
+    """Its earliest record may be the one to go on from when the run begins, and be deleted before it is fetched."""
+    topic = kafka_server.topic("in", 1)
+    kafka_server.fill(topic, [(0, "k", n) for n in range(4)])
+    source = ps.kafka(kafka_server.servers, topic).source()
+    source.check()
+    first = source.reader(0, 1, 0)
+    drain(first, 4)
+    position = first.position()
+    first.close()
+    kafka_server.fill(topic, [(0, "k", n) for n in range(6)])
+
+    def delete(before: int) -> None:
+        for each in kafka_server.admin.delete_records([TopicPartition(topic, 0, before)]).values():
+            each.result()
+
+    delete(4)
+    second = ps.kafka(kafka_server.servers, topic).source()
+    second.check()
+    reader = second.resumed({0: position}).reader(0, 1, 0)
+    reader.seek(position)
+    delete(7)
+    with pytest.raises(KafkaFailed, match=r"does not have offset 4.*deleted before they were"):
+        drain(reader, 1)
+    reader.close()
+
+
+def recovered(source: Any, lost: Any) -> Any:
+    """A reader that goes on where another one is, in another process."""
+    reader = pickle.loads(pickle.dumps(source)).reader(0, 1, 0)
+    reader.seek(lost.position())
+    return reader
 
 
 def test_a_topic_that_is_deleted_or_made_anew_ends_the_job(kafka_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 import penstock as ps
 from penstock.connectors import sockets
 from penstock.errors import InvalidOption, PortOccupied, SourceFailed
-from services.process import free_port
+from penstock.testing.servers import free_port
 from waiting import WAIT_S
 
 

@@ -16,8 +16,8 @@ import penstock as ps
 from penstock.connectors.base import WriterContext
 from penstock.connectors.sse import Feed, Sse, events
 from penstock.errors import InvalidOption, PortOccupied, TypeMismatch
+from penstock.testing.servers import free_port
 from penstock.types import Schema
-from services.process import free_port
 from waiting import WAIT_S
 
 module = import_module("penstock.connectors.sse")  # the package has the function under this name

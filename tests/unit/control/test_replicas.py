@@ -256,3 +256,30 @@ def test_options_that_cannot_be_are_refused(options: Any) -> None:
 def test_a_pool_that_is_smaller_than_what_is_asked_for_is_refused() -> None:
     with pytest.raises(InvalidOption, match="at least 4, which 'm0' asks for"):
         plan_of(4, pool=3)
+
+
+def test_what_the_user_wants_of_an_operation_is_within_its_bounds() -> None:
+    play = Play(plan_of(None, (1, 3), pool=4))
+    play.up(0, 1, 2, 3)
+    play.of.obey("m1", 9, play.now_us)
+    assert play.orders() == [(2, 2, [0, 1, 2])]
+    play.of.obey("m0", 2, play.now_us)
+    assert play.orders() == [], "nobody has asked for replicas of that one"
+    play.of.obey("m1", 1, play.now_us)
+    assert play.orders() == [(0, -1, [])]
+
+
+def test_an_activation_is_measured_once_and_by_what_began_after_it() -> None:
+    play = Play(plan_of((1, 4), pool=4))
+    play.up(0, 1, 2)
+    play.of.obey("m0", 2, play.now_us)
+    decided_us = play.now_us
+    assert play.orders(after_us=1_000) == [(1, 1, [0, 1])]
+    figures = {"records_in": 5, "records_out": 5, "busy_us": 5, "cpu_us": 5}
+    for began_us in ({0: decided_us - 1}, {0: decided_us + 4_000}, {0: decided_us + 9_000, 1: decided_us + 6_500}):
+        play.of.on_pulse(play.pulse(0, (0, 1, 2), began_us=began_us, **figures))
+    assert play.of.view()[0].activation_ms == [4.0, 6.5]
+    play.of.obey("m0", 4, play.now_us)
+    assert play.orders() == [(1, 1, [0, 1, 2])], "one of four is not up: what follows is not the law's activation"
+    play.of.on_pulse(play.pulse(0, (0, 1, 2), began_us={2: play.now_us + 1}, **figures))
+    assert play.of.view()[0].activation_ms == [4.0, 6.5]

@@ -15,7 +15,7 @@ from penstock.control.measures import Measures
 from penstock.control.monitor import OperationFigures
 from penstock.control.replicating import HERE, RangeMeasure, Replicator, WantedReplicas, share_out
 from penstock.errors import InvalidOption
-from penstock.pipeline.options import Options
+from penstock.pipeline.options import Options, ReplicaLaw
 from penstock.pipeline.plan import Plan
 from penstock.pipeline.ranges import Range
 from penstock.protocol import messages as m
@@ -46,6 +46,17 @@ def test_replicas_follow_the_load_with_a_reason() -> None:
     assert wanted[0].reason == "150/s and 20 that wait at 25 ms a record are 4.2 replicas' work: 5 of 8"
     assert wanted[0].inputs["work"] == 4.25
     assert wanted[0].inputs["theta"] == 1.0
+
+
+def test_other_laws_decide_within_the_same_bounds() -> None:
+    """150/s of 25 ms are 3.75 replicas' work; DS2 does not count the 400 that wait, the threshold takes one step."""
+    found = {}
+    for law in ReplicaLaw:
+        replicator = Replicator(8, S, law=law)
+        (wanted,) = decide(replicator, unit(150, queue=400), at(2))
+        found[law] = wanted.degree
+        assert decide(Replicator(8, S, law=law), unit(900, queue=400), at(3, least=3, most=3))[0].degree == 3
+    assert found == {ReplicaLaw.PREDICTIVE: 8, ReplicaLaw.DS2: 4, ReplicaLaw.THRESHOLD: 3}
 
 
 def test_what_the_worker_can_do_itself_it_does() -> None:

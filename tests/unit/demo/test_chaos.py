@@ -7,7 +7,9 @@ from itertools import pairwise
 import pytest
 
 from penstock.control.monitor import Status, WorkerFigures
-from penstock.demo.chaos import Campaign, Findings, Kill, quantile
+from penstock.demo.chaos import RESCALES_MIN, Campaign, Findings, Kill, Times, at_least, quantile
+from penstock.demo.oracle import Verdict
+from penstock.demo.soak import Rescale
 
 EVERY_US = 1_000_000
 
@@ -89,3 +91,34 @@ def test_a_run_without_faults_or_with_losses_does_not_pass(
     found = Findings(0, [Kill(0, 0, 1)] * kills, kills, epochs, None, None, unresumed, lost, 0, 0)
     assert found.passed is passed
     assert found.lines[1].startswith("kills")
+
+
+GOOD = Rescale(0, "workers", 1, 2, arrived_s=0.5, committed_s=0.7)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({}, ""),
+        ({"verdict": Verdict(5, phantom=1)}, "phantom: 1"),
+        ({"verdict": Verdict(0)}, "nothing came to the sinks"),
+        ({"rescales": [GOOD, Rescale(1, "workers", 2, 1)]}, "rescales without a commit after them: 1"),
+        ({"arrived_s": None, "rescales": [GOOD] * RESCALES_MIN}, "no rescale has come about"),
+        ({"arrived_s": None, "rescales": [GOOD] * (RESCALES_MIN - 1)}, ""),
+        ({"planned": {"kills": 1, "rescales": 2}}, "1 rescales fewer than planned"),
+        ({"planned": {"switches": 3}}, "3 switches fewer than planned"),
+    ],
+)
+def test_what_speaks_against_a_run_is_named(changes: dict[str, object], fault: str) -> None:
+    found = Findings(0, [Kill(0, 0, 1)], 1, 1, None, None, 0, 0, 0, 0)
+    found.rescales, found.arrived_s, found.verdict, found.planned = [GOOD], Times(0.5, 0.5, 0.5), Verdict(5), {}
+    for name, value in changes.items():
+        setattr(found, name, value)
+    assert found.faults == ([fault] if fault else [])
+    assert found.passed == (not fault)
+    assert {"rescales", "output"} <= {line.split()[0] for line in found.lines}
+
+
+def test_the_least_number_of_faults_is_that_of_the_longest_intervals() -> None:
+    assert at_least(40.0, 2_000_000) == 10
+    assert at_least(3.0, 2_000_000) == 0

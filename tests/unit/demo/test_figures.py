@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.control.changes import ChangeReport
-from penstock.demo import burst, burst_png, burst_svg, page
+from penstock.demo import burst, page, picture
 from penstock.demo.series import BurstFigures, Course, Sample, Scene
 
 SCENE = Scene.of(100.0, 1_000.0, 12.0)
@@ -76,16 +76,27 @@ def test_a_run_that_begins_in_batch_form_has_no_record_form_before_it() -> None:
 
 
 def test_the_svg_holds_every_run_and_switch() -> None:
-    root = ET.fromstring(burst_svg.draw(SCENE, COURSES))
+    root = ET.fromstring(picture.svg(SCENE, COURSES))
     texts = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
     for expected in ("Rate", "Backlog", "adaptive", "record only", "batch only", "to batch", "to record", "score"):
         assert expected in texts
     lines = [each for each in root.iter("{http://www.w3.org/2000/svg}path") if each.get("fill") == "none"]
-    assert [each.get("stroke") for each in lines] == list(burst.COLOURS.values()) * 3
+    curves = [(each.get("stroke"), each.get("stroke-opacity")) for each in lines if each.get("stroke-width") != "1"]
+    strong, faint = ([(colour, opacity) for colour in burst.COLOURS.values()] for opacity in (None, "0.55"))
+    assert curves[:6] == strong * 2
+    assert sorted(curves[6:], key=str) == sorted(strong + faint, key=str), "latency has its median too"
+
+
+def test_matplotlib_draws_the_same_words_in_the_same_places() -> None:
+    root = ET.fromstring(picture.svg(SCENE, COURSES))
+    written = [(each.text or "", float(each.get("x") or 0)) for each in root.iter("{http://www.w3.org/2000/svg}text")]
+    (axes,) = picture.figure(SCENE, COURSES).axes
+    assert [(each.get_text(), round(each.get_position()[0], 1)) for each in axes.texts] == written
+    assert len(axes.lines) == sum(each.get("fill") == "none" for each in root.iter("{http://www.w3.org/2000/svg}path"))
 
 
 def test_everything_lies_within_the_picture() -> None:
-    root = ET.fromstring(burst_svg.draw(SCENE, COURSES))
+    root = ET.fromstring(picture.svg(SCENE, COURSES))
     _, _, width, height = map(float, (root.get("viewBox") or "").split())
     for path in root.iter("{http://www.w3.org/2000/svg}path"):
         for x, y in re.findall(r"(-?[\d.]+),(-?[\d.]+)", path.get("d") or ""):
@@ -95,8 +106,8 @@ def test_everything_lies_within_the_picture() -> None:
 
 @pytest.mark.parametrize("courses", [[], [Course(COURSES[0].figures, [], [])], [course("adaptive", seconds=1)]])
 def test_a_run_without_samples_is_drawn_too(courses: list[Course], tmp_path: Path) -> None:
-    ET.fromstring(burst_svg.draw(SCENE, courses))
-    burst_png.draw(SCENE, courses, tmp_path / "burst.png")
+    ET.fromstring(picture.svg(SCENE, courses))
+    picture.png(SCENE, courses, tmp_path / "burst.png")
 
 
 def test_the_page_needs_nothing_from_elsewhere_and_escapes_reasons() -> None:

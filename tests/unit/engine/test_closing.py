@@ -15,11 +15,11 @@ from penstock.engine.event_time import Origin
 from penstock.engine.snapshot import UnitSnapshot
 from penstock.engine.times import Times
 from penstock.engine.unit import Unit
+from penstock.operators import Result
 from penstock.operators.keyed.reduce import ReduceOperator
 from penstock.pipeline.options import Options
 from penstock.pipeline.plan import Plan
 from penstock.testing.cluster import Cluster
-from penstock.types import Record
 
 S = 1_000_000
 KEYS, RECORDS = 200, 4_000
@@ -56,10 +56,10 @@ def test_parts_are_small_and_none_is_late_behind(monkeypatch: pytest.MonkeyPatch
     sizes: list[int] = []
     original = ReduceOperator.go_on
 
-    def go_on(self: ReduceOperator) -> list[Record]:
-        rows = original(self)
-        sizes.append(len(rows))
-        return rows
+    def go_on(self: ReduceOperator) -> Result:
+        result = original(self)
+        sizes.append(len(result.rows))
+        return result
 
     monkeypatch.setattr(ReduceOperator, "go_on", go_on)
     out = ps.memory()

@@ -136,6 +136,25 @@ def test_a_change_of_the_degree_takes_effect_with_the_next_item_and_loses_nothin
     assert [each.to for each in cluster.adaptation.switches] == [f"{n} replicas" for n in (2, 4, 3, 4, 2)]
 
 
+def test_an_activation_takes_from_the_decision_to_the_first_item() -> None:
+    cluster, source, sink = numbered()
+    cluster.after(100 * MS)
+    taken: list[float] = []
+    for degree, new in ((2, 2), (4, 2), (2, 0), (3, 1)):
+        decided_us = cluster.now_us
+        cluster.given.clear()
+        cluster.want(0, 1, 1, degree)
+        cluster.after(150 * MS)
+        (view,) = cluster.adaptation.replicas
+        assert len(view.activation_ms) == len(taken) + new, "of those alone that stood by"
+        taken = list(view.activation_ms)
+        assert all(0 < each <= 10 for each in taken[len(taken) - new :])
+        assert cluster.now_us - decided_us >= 150 * MS
+    assert len(taken) == view.activations
+    cluster.run_until(1 << 62)
+    check(cluster, source, sink, 1000)
+
+
 def test_what_is_queued_at_a_replica_that_is_deactivated_is_finished_there() -> None:
     cluster, source, sink = numbered()
     cluster.want(0, 1, 1, 3)

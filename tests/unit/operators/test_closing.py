@@ -69,9 +69,9 @@ class Job:
         if what == "rows":
             self._take(self.behind.process(self._before.process([SCHEMA.record_type(*row) for row in given]).rows).rows)
         elif what == "advance":
-            self._take(self.behind.advance(given))
+            self._take(self.behind.advance(given).rows)
         elif what == "go on" and self.behind.behind_us is not None:
-            self._take(self.behind.go_on())
+            self._take(self.behind.go_on().rows)
         elif what == "crash":
             self._written.append(snapshot(self.behind, full=False))
             self.behind = self._built()
@@ -81,9 +81,9 @@ class Job:
         self.out += [(row.k, row.window_end, row.c) for row in rows]
 
     def end(self) -> None:
-        self._take(self.behind.finish())
+        self._take(self.behind.finish().rows)
         while self.behind.behind_us is not None:
-            self._take(self.behind.go_on())
+            self._take(self.behind.go_on().rows)
         assert not len(self.behind.state)
 
     @property
@@ -133,7 +133,7 @@ def test_a_part_is_small_and_windows_are_sent_in_their_order(window: str, ends: 
     job = Job(window, 8)
     job.do("rows", [(k, at) for at in (1, 11) for k in range(100)])
     job.out.clear()
-    job._take(job.behind.finish() if ends else job.behind.advance(50))
+    job._take(job.behind.finish().rows if ends else job.behind.advance(50).rows)
     sizes = [len(job.out)]
     while job.behind.behind_us is not None:
         assert ends or job.behind.behind_us == 50
@@ -145,7 +145,7 @@ def test_a_part_is_small_and_windows_are_sent_in_their_order(window: str, ends: 
     whole = Job(window, None)
     whole.do("rows", [(k, at) for at in (1, 11) for k in range(100)])
     whole.out.clear()
-    whole._take(whole.behind.finish() if ends else whole.behind.advance(50))
+    whole._take(whole.behind.finish().rows if ends else whole.behind.advance(50).rows)
     assert sorted(job.out, key=lambda row: row[0]) == sorted(whole.out, key=lambda row: row[0]), (
         "in order, for each key"
     )

@@ -53,7 +53,7 @@ def test_a_record_passes_if_none_near_it_has(on: str | None, moves: list[Any]) -
             assert [(row.k, row.at) for row in done.rows] == expected
         elif what == "advance":
             watermark_us = max(watermark_us, given_)
-            assert operator.advance(given_) == []
+            assert operator.advance(given_).rows == []
             if on is not None:
                 kept = {k for k, at in passed if at >= watermark_us - WITHIN}
                 assert operator.held_keys == len(kept), "keys that nothing on time can meet are forgotten"

@@ -68,7 +68,7 @@ def test_a_record_long_after_the_newest_of_its_key_begins_anew(forgotten_max: in
                 assert put(operator, *given_) == expected
             elif what == "advance":
                 watermark_us = max(watermark_us, given_)
-                assert operator.advance(given_) == []
+                assert operator.advance(given_).rows == []
             else:
                 snapshots = [] if given_ or not snapshots else snapshots
                 snapshots.append(snapshot(operator, full=not snapshots))
@@ -77,7 +77,7 @@ def test_a_record_long_after_the_newest_of_its_key_begins_anew(forgotten_max: in
                     restore(operator, snapshots)
                     snapshots = []
             assert operator.late_records == late
-        assert operator.finish() == []
+        assert operator.finish().rows == []
         for _ in range(2 * len(exact) + 1):
             watermark_us = max(watermark_us, 400) + 1
             operator.advance(watermark_us)

@@ -99,7 +99,7 @@ def test_one_time_column_holds_the_later_time() -> None:
     sides.left(("x", 100, 1))
     assert sides.right(("x", 97, 2), ("x", 103, 3)) == [("x", 100, 1, 2), ("x", 103, 1, 3)]
     sides.left(("x", 200, 4))
-    assert plain(sides.match.finish()) == [("x", 200, 4, None)]
+    assert plain(sides.match.finish().rows) == [("x", 200, 4, None)]
 
 
 def test_records_behind_the_watermark_are_late_and_older_ones_are_let_go() -> None:
@@ -114,7 +114,7 @@ def test_records_behind_the_watermark_are_late_and_older_ones_are_let_go() -> No
     assert sides.match.watermark_us == 115
     sides.match.advance(124)  # 119: nothing within 16 of 102 and before can come, and buckets hold two microseconds
     assert sides.match.held_records == 1
-    assert sides.match.finish() == []
+    assert sides.match.finish().rows == []
     assert sides.match.held_records == 0
 
 
@@ -125,7 +125,7 @@ def test_old_records_are_let_go_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch)
     sides.left(*(("x", i, i) for i in range(100)))
     held = []
     for step in range(60):
-        assert sides.match.advance(2000 + step) == []
+        assert sides.match.advance(2000 + step).rows == []
         assert sides.right(("x", "p", 2000 + step)) == []
         held.append(sides.match.held_records)
         if step == 5:
@@ -135,7 +135,7 @@ def test_old_records_are_let_go_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch)
             sides = again
     assert 80 < held[0] < 100
     assert held[-1] == 60, "all of the left ones are gone"
-    assert sides.match.finish() == []
+    assert sides.match.finish().rows == []
     assert len(sides.match.state) == 0
 
 
@@ -156,12 +156,12 @@ def test_an_outer_record_without_a_partner_comes_once_that_is_certain() -> None:
     sides = on_k(within_us=8, how="left")
     sides.left(("x", 1, 100), ("y", 2, 101), ("x", 3, 103))
     sides.right(("x", "p", 94))
-    assert sides.match.advance(108) == []
-    assert plain(sides.match.advance(110)) == [("y", 2, 101, None, None)]
-    assert plain(sides.match.advance(112)) == [("x", 3, 103, None, None)]
+    assert sides.match.advance(108).rows == []
+    assert plain(sides.match.advance(110).rows) == [("y", 2, 101, None, None)]
+    assert plain(sides.match.advance(112).rows) == [("x", 3, 103, None, None)]
     sides.left(("z", 4, 112))
-    assert plain(sides.match.finish()) == [("z", 4, 112, None, None)]
-    assert sides.match.finish() == []
+    assert plain(sides.match.finish().rows) == [("z", 4, 112, None, None)]
+    assert sides.match.finish().rows == []
 
 
 def test_the_output_schema_of_an_outer_join_has_nulls() -> None:
@@ -231,14 +231,14 @@ def test_what_came_out_before_a_snapshot_does_not_come_again() -> None:
     sides.left(("x", 1, 100), ("y", 2, 100), ("z", 3, 130))
     full = snapshot(sides.match, True)
     sides.right(("x", "p", 100), ("z", "q", 130))
-    assert plain(sides.match.advance(120)) == [("y", 2, 100, None, None)]
+    assert plain(sides.match.advance(120).rows) == [("y", 2, 100, None, None)]
     again = on_k(how="left")
     restore(again.match, [full, snapshot(sides.match, False)])
     assert again.match.held_records == 2
-    assert again.match.finish() == []
+    assert again.match.finish().rows == []
     again = on_k(how="left")
     restore(again.match, [full])
-    assert plain(again.match.finish()) == [
+    assert plain(again.match.finish().rows) == [
         ("x", 1, 100, None, None),
         ("y", 2, 100, None, None),
         ("z", 3, 130, None, None),
@@ -261,7 +261,7 @@ def test_decimals_and_structs_survive_a_restart(match: str) -> None:
     assert isinstance(again, StatefulOperator)
     first.process(tags[0].process([row]).rows)
     restore(again, [snapshot(first, True)])
-    out = again.process(tags[1].process([right.record_type("x", 2)]).rows).rows + list(again.advance(100))
+    out = again.process(tags[1].process([right.record_type("x", 2)]).rows).rows + list(again.advance(100).rows)
     assert plain(out) == [("x", 1, row.p, row.s, 2)]
 
 
@@ -269,11 +269,11 @@ def test_the_end_leaves_nothing_behind() -> None:
     sides = on_k(how="left")
     sides.left(("x", 1, 100))
     full = snapshot(sides.match, True)
-    assert len(sides.match.finish()) == 1
+    assert len(sides.match.finish().rows) == 1
     again = on_k(how="left")
     restore(again.match, [full, snapshot(sides.match, False)])
     assert again.match.held_records == 0
-    assert again.match.finish() == []
+    assert again.match.finish().rows == []
 
 
 # --- any input --------------------------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ def test_results_are_all_pairs_of_what_is_not_late(
     for move, what in moves:
         if move == "advance":
             watermark_us = max(watermark_us, what - lateness_us)
-            got += plain(sides.match.advance(what))
+            got += plain(sides.match.advance(what).rows)
             continue
         got += sides.add(move, *what)
         for row in what:
@@ -332,7 +332,7 @@ def test_results_are_all_pairs_of_what_is_not_late(
                 accepted[move].append(row)
             elif row[0] is not None or how.keeps(move):
                 late += 1
-    got += plain(sides.match.finish())
+    got += plain(sides.match.finish().rows)
     assert Counter(got) == recomputed(accepted[Side.LEFT], accepted[Side.RIGHT], bounds, how)
     assert sides.match.late_records == late
 
@@ -373,8 +373,8 @@ def test_the_interleaving_of_the_sides_makes_no_difference(
         reached[side] = max([time_us for _, _, time_us in block] + [reached[side] or 0])
         open_sides = [reached[each] for each in Side if left[each]]
         if open_sides and None not in open_sides:
-            got += plain(sides.match.advance(min(each for each in open_sides if each is not None)))
-    got += plain(sides.match.finish())
+            got += plain(sides.match.advance(min(each for each in open_sides if each is not None)).rows)
+    got += plain(sides.match.finish().rows)
     all_rows = {side: [row for block in each for row in block] for side, each in blocks.items()}
     assert Counter(got) == recomputed(all_rows[Side.LEFT], all_rows[Side.RIGHT], bounds, how)
     assert sides.match.late_records == 0
@@ -391,7 +391,7 @@ def test_a_restored_state_behaves_exactly_like_the_original(how: JoinHow, before
         return on_k(within_us=16, lateness="3us", how=how.value)
 
     def do(sides: Sides, move: Any, what: Any) -> list[Row]:
-        return plain(sides.match.advance(what)) if move == "advance" else sides.add(move, *what)
+        return plain(sides.match.advance(what).rows) if move == "advance" else sides.add(move, *what)
 
     original = make()
     chain = [snapshot(original.match, True)]
@@ -412,4 +412,4 @@ def test_a_restored_state_behaves_exactly_like_the_original(how: JoinHow, before
         else:
             assert do(again, move, what) == do(original, move, what), "the same rows in the same order"
         assert again.match.late_records == original.match.late_records
-    assert plain(again.match.finish()) == plain(original.match.finish())
+    assert plain(again.match.finish().rows) == plain(original.match.finish().rows)

@@ -41,10 +41,10 @@ class Sides:
         )
 
     def advance(self, event_time_us: int) -> list[Row]:
-        return plain(self.match.advance(event_time_us))
+        return plain(self.match.advance(event_time_us).rows)
 
     def finish(self) -> list[Row]:
-        return plain(self.match.finish())
+        return plain(self.match.finish().rows)
 
 
 def plain(rows: list[Record]) -> list[Row]:

@@ -55,13 +55,13 @@ BOTH = pytest.mark.parametrize("whole", [False, True], ids=["partials", "whole"]
 def test_a_window_closes_at_its_end_plus_the_lateness(whole: bool) -> None:
     halves = Halves(whole=whole, window=tumbling("10us", on="at", lateness="3us"))
     assert halves.add(("a", 1, 0), ("a", 1, 9), ("b", 1, 12)) == []
-    assert halves.reduce.advance(12) == []
-    assert plain(halves.reduce.advance(13)) == [("a", 0, 10, 2)]
-    assert halves.reduce.advance(13) == []
+    assert halves.reduce.advance(12).rows == []
+    assert plain(halves.reduce.advance(13).rows) == [("a", 0, 10, 2)]
+    assert halves.reduce.advance(13).rows == []
     assert halves.reduce.open_groups == 1
     halves.add(("a", 1, 9), ("a", 1, 10))
     assert halves.reduce.late_records == 1
-    assert plain(halves.reduce.finish()) == [("b", 10, 20, 1), ("a", 10, 20, 1)]
+    assert plain(halves.reduce.finish().rows) == [("b", 10, 20, 1), ("a", 10, 20, 1)]
     assert halves.reduce.open_groups == 0
 
 
@@ -69,10 +69,10 @@ def test_a_window_closes_at_its_end_plus_the_lateness(whole: bool) -> None:
 def test_event_time_does_not_go_back(whole: bool) -> None:
     halves = Halves(whole=whole, window=tumbling("10us", on="at"))
     halves.reduce.advance(100)
-    assert halves.reduce.advance(5) == []
+    assert halves.reduce.advance(5).rows == []
     halves.add(("a", 1, 50), ("a", 1, 100), ("a", 1, 99))
     assert halves.reduce.late_records == 2
-    assert plain(halves.reduce.finish()) == [("a", 100, 110, 1)]
+    assert plain(halves.reduce.finish().rows) == [("a", 100, 110, 1)]
 
 
 def test_late_records_come_out_whole_and_in_order() -> None:
@@ -89,7 +89,7 @@ def test_late_records_come_out_whole_and_in_order() -> None:
 def test_windows_before_the_epoch_are_aligned_too(whole: bool) -> None:
     halves = Halves(whole=whole, window=tumbling("10us", on="at"))
     halves.add(("a", 1, -1), ("a", 1, -10), ("a", 1, -11))
-    assert plain(halves.reduce.finish()) == [("a", -20, -10, 1), ("a", -10, 0, 2)]
+    assert plain(halves.reduce.finish().rows) == [("a", -20, -10, 1), ("a", -10, 0, 2)]
 
 
 @BOTH
@@ -101,7 +101,7 @@ def test_updates_show_each_touched_group_once(whole: bool) -> None:
         ("a", 10, 20, 1),
     ]
     assert halves.add(("a", 1, 1)) == [("a", 0, 10, 3)]
-    assert halves.reduce.finish() == []
+    assert halves.reduce.finish().rows == []
     assert halves.reduce.open_groups == 0
 
 

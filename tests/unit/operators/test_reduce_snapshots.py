@@ -110,7 +110,7 @@ def test_a_whole_snapshot_holds_everything() -> None:
     halves.add([row("a", 1), row("b", 2), row("a", 3, 15)])
     again = restored(windowed, snapshot(halves.reduce, True))
     assert again.reduce.open_groups == 3
-    assert plain(again.reduce.finish()) == plain(halves.reduce.finish())
+    assert plain(again.reduce.finish().rows) == plain(halves.reduce.finish().rows)
 
 
 def test_changes_hold_only_what_changed() -> None:
@@ -123,7 +123,7 @@ def test_changes_hold_only_what_changed() -> None:
     assert len(delta) < len(full) / 100
     again = restored(windowed, full, delta)
     assert again.reduce.open_groups == 1001
-    assert sorted(plain(again.reduce.finish())) == sorted(plain(halves.reduce.finish()))
+    assert sorted(plain(again.reduce.finish().rows)) == sorted(plain(halves.reduce.finish().rows))
 
 
 def test_windows_that_closed_in_between_are_gone_and_stay_closed() -> None:
@@ -131,13 +131,13 @@ def test_windows_that_closed_in_between_are_gone_and_stay_closed() -> None:
     halves.add([row("a", 1), row("a", 1, 12)])
     full = snapshot(halves.reduce, True)
     halves.add([row("a", 1, 25), row("b", 1, 3)])
-    assert plain(halves.reduce.advance(13)) == [("a", 0, 10, 1, 1), ("b", 0, 10, 1, 1)]
+    assert plain(halves.reduce.advance(13).rows) == [("a", 0, 10, 1, 1), ("b", 0, 10, 1, 1)]
     delta = snapshot(halves.reduce, False)
     again = restored(windowed, full, delta)
     again.add([row("a", 1, 9)])
     assert again.reduce.late_records == 1
-    assert again.reduce.advance(13) == []
-    assert plain(again.reduce.finish()) == [("a", 10, 20, 1, 1), ("a", 20, 30, 1, 1)]
+    assert again.reduce.advance(13).rows == []
+    assert plain(again.reduce.finish().rows) == [("a", 10, 20, 1, 1), ("a", 20, 30, 1, 1)]
 
 
 def test_a_window_that_came_and_went_between_two_snapshots_leaves_nothing() -> None:
@@ -147,7 +147,7 @@ def test_a_window_that_came_and_went_between_two_snapshots_leaves_nothing() -> N
     halves.reduce.advance(100)
     again = restored(windowed, full, snapshot(halves.reduce, False))
     assert again.reduce.open_groups == 0
-    assert again.reduce.finish() == []
+    assert again.reduce.finish().rows == []
 
 
 def test_late_records_go_on_counting() -> None:
@@ -171,7 +171,7 @@ def test_a_snapshot_is_of_its_moment() -> None:
     halves.add([row("a", 1)])
     full = snapshot(halves.reduce, True)
     halves.add([row("a", 1)])
-    assert plain(restored(windowed, full).reduce.finish()) == [("a", 0, 10, 1, 1)]
+    assert plain(restored(windowed, full).reduce.finish().rows) == [("a", 0, 10, 1, 1)]
 
 
 def test_a_state_that_cannot_be_stored_names_the_operation() -> None:
@@ -202,7 +202,7 @@ MOVES = st.one_of(
 def do(halves: Halves, move: str, what: Any) -> list[Any]:
     if move == "add":
         return [halves.add(what), halves.late, halves.reduce.late_records]
-    return plain(halves.reduce.advance(what))
+    return plain(halves.reduce.advance(what).rows)
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["partials", "whole"])
@@ -233,4 +233,4 @@ def test_a_restored_state_behaves_exactly_like_the_original(
             again = restored(make, *chain)
         else:
             assert do(again, move, what) == do(original, move, what)
-    assert sorted(plain(again.reduce.finish()), key=repr) == sorted(plain(original.reduce.finish()), key=repr)
+    assert sorted(plain(again.reduce.finish().rows), key=repr) == sorted(plain(original.reduce.finish().rows), key=repr)

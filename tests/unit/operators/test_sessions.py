@@ -72,7 +72,7 @@ def test_sessions_are_those_of_a_sort(moves: list[Any], lateness_us: int) -> Non
             kept += [row for row in rows if row[2] >= watermark_us]
         elif what == "advance":
             watermark_us = max(watermark_us, given_ - lateness_us)
-            closed = shown(operator.advance(given_))
+            closed = shown(operator.advance(given_).rows)
             assert all(end < watermark_us for _, _, end, _, _ in closed)
             assert [each[2] for each in closed] == sorted(each[2] for each in closed)
             found += closed
@@ -84,7 +84,7 @@ def test_sessions_are_those_of_a_sort(moves: list[Any], lateness_us: int) -> Non
                 restore(operator, snapshots)
                 snapshots = []
     assert operator.late_records == late
-    found += shown(operator.finish())
+    found += shown(operator.finish().rows)
     assert operator.open_groups == 0
     assert sorted(found) == sorted(sorted_into_sessions(kept))
 
@@ -93,15 +93,15 @@ def test_a_record_may_join_two_sessions() -> None:
     operator = built()
     operator.process([SCHEMA.record_type("a", n, at) for n, at in ((1, 0), (2, 20), (3, 10), (4, 31))])
     assert operator.open_groups == 2
-    assert shown(operator.advance(30)) == []
-    assert shown(operator.advance(31)) == [("a", 0, 30, 3, 6)]
-    assert shown(operator.finish()) == [("a", 31, 41, 1, 4)]
+    assert shown(operator.advance(30).rows) == []
+    assert shown(operator.advance(31).rows) == [("a", 0, 30, 3, 6)]
+    assert shown(operator.finish().rows) == [("a", 31, 41, 1, 4)]
 
 
 def test_without_a_key_there_is_one_row_of_sessions() -> None:
     operator = built(keys=())
     operator.process([SCHEMA.record_type(k, 1, at) for k, at in (("a", 0), ("b", 9), ("a", 40))])
-    rows = operator.finish()
+    rows = operator.finish().rows
     assert [(row.window_start, row.window_end, row.c) for row in rows] == [(0, 19, 2), (40, 50, 1)]
 
 
@@ -112,7 +112,7 @@ def test_a_straggler_is_judged_by_its_own_partition() -> None:
     operator.straggler_us = None
     operator.process([SCHEMA.record_type("a", 4, 3)])
     assert operator.late_records == 1
-    assert shown(operator.finish()) == [("a", 3, 13, 1, 4), ("a", 50, 60, 1, 2)]
+    assert shown(operator.finish().rows) == [("a", 3, 13, 1, 4), ("a", 50, 60, 1, 2)]
 
 
 def test_a_bad_record_leaves_no_trace_in_the_state() -> None:
@@ -122,7 +122,7 @@ def test_a_bad_record_leaves_no_trace_in_the_state() -> None:
     done = operator.process([SCHEMA.record_type("a", n, at) for n, at in ((1, 0), (2, None), (4, 6))])
     assert done.failures is not None
     assert done.failures.counts.skipped == 1
-    assert [row.s for row in operator.finish()] == [5]
+    assert [row.s for row in operator.finish().rows] == [5]
 
 
 @pytest.mark.parametrize("keys", [("k",), ("k", "n")])
@@ -133,5 +133,5 @@ def test_keys_survive_a_snapshot(keys: tuple[str, ...]) -> None:
     again = built(keys)
     restore(again, [packed])
     again.process([SCHEMA.record_type("a", 1, 4)])
-    (row,) = again.finish()
+    (row,) = again.finish().rows
     assert row.c == 2

@@ -73,11 +73,11 @@ def test_a_record_is_in_every_window_that_spans_its_time(sizes: tuple[int, int],
 def test_windows_close_one_after_the_other(whole: bool, form: str) -> None:
     halves = Halves(window_of(10, 4, lateness="3us"), whole=whole, form=form, n=agg.count(), s=agg.sum("n"))
     assert halves.add(("a", 1, 5), ("b", 2, 9), ("a", 4, 9)) == []
-    assert halves.reduce.advance(8) == []
-    assert plain(halves.reduce.advance(9)) == [("a", -4, 6, 1, 1)]
-    assert plain(halves.reduce.advance(15)) == [("a", 0, 10, 2, 5), ("b", 0, 10, 1, 2)]
+    assert halves.reduce.advance(8).rows == []
+    assert plain(halves.reduce.advance(9).rows) == [("a", -4, 6, 1, 1)]
+    assert plain(halves.reduce.advance(15).rows) == [("a", 0, 10, 2, 5), ("b", 0, 10, 1, 2)]
     assert halves.reduce.open_groups == 4
-    assert plain(halves.reduce.finish()) == [
+    assert plain(halves.reduce.finish().rows) == [
         ("a", 4, 14, 2, 5), ("b", 4, 14, 1, 2), ("b", 8, 18, 1, 2), ("a", 8, 18, 1, 4)
     ]  # fmt: skip
     assert halves.reduce.open_groups == 0
@@ -89,7 +89,7 @@ def test_a_record_that_misses_a_window_is_late_once_and_in_the_windows_that_are_
     halves.reduce.advance(14)  # windows up to the one that starts at 4 are closed
     result = halves.process(("a", 1, 3), ("a", 2, 9), ("a", 3, 14))
     assert halves.reduce.late_records == 2
-    assert plain(halves.reduce.finish()) == [
+    assert plain(halves.reduce.finish().rows) == [
         ("a", 6, 16, 2), ("a", 8, 18, 2), ("a", 10, 20, 1), ("a", 12, 22, 1), ("a", 14, 24, 1)
     ]  # fmt: skip
     if whole:
@@ -103,9 +103,9 @@ def test_updates_show_each_window_that_changed_once(whole: bool) -> None:
     assert halves.add(("a", 1, 2), ("b", 1, 2), ("a", 1, 3), ("a", 1, 4)) == [
         ("a", 0, 4, 2), ("a", 2, 6, 3), ("b", 0, 4, 1), ("b", 2, 6, 1), ("a", 4, 8, 1)
     ]  # fmt: skip
-    assert halves.reduce.advance(4) == []
+    assert halves.reduce.advance(4).rows == []
     assert halves.add(("a", 1, 3)) == [("a", 2, 6, 4)]
-    assert halves.reduce.finish() == []
+    assert halves.reduce.finish().rows == []
 
 
 class Touchy(agg.Mergeable):
@@ -132,7 +132,12 @@ class Touchy(agg.Mergeable):
 def test_state_that_is_changed_in_place_is_not_shared_between_windows(policy: str) -> None:
     halves = Halves(window_of(4, 2), whole=True, policy=policy, all=agg.custom(Touchy(), type="string"))
     halves.add(("a", 1, 1), ("a", 2, 2), ("a", 3, 5))
-    assert plain(halves.reduce.finish()) == [("a", -2, 2, "1"), ("a", 0, 4, "12"), ("a", 2, 6, "23"), ("a", 4, 8, "3")]
+    assert plain(halves.reduce.finish().rows) == [
+        ("a", -2, 2, "1"),
+        ("a", 0, 4, "12"),
+        ("a", 2, 6, "23"),
+        ("a", 4, 8, "3"),
+    ]
 
 
 def test_a_record_that_one_window_cannot_take_is_in_none() -> None:
@@ -141,7 +146,7 @@ def test_a_record_that_one_window_cannot_take_is_in_none() -> None:
     failures = halves.process(("a", 1, 3), ("a", 2, 5), ("a", 3, 5), ("a", 4, 5), ("a", 5, 7)).failures
     assert failures is not None
     assert failures.counts.skipped == 1
-    assert plain(halves.reduce.finish()) == [
+    assert plain(halves.reduce.finish().rows) == [
         ("a", 0, 4, 1, "1"), ("a", 2, 6, 3, "123"), ("a", 4, 8, 3, "235"), ("a", 6, 10, 1, "5")
     ]  # fmt: skip
 
@@ -190,8 +195,8 @@ def test_results_are_those_of_a_recomputation(
                     expected.setdefault((k, start), []).append(n)
         if i < len(marks):
             reached = max(reached, marks[i])
-            shown += plain(halves.reduce.advance(marks[i]))
-    shown += plain(halves.reduce.finish())
+            shown += plain(halves.reduce.advance(marks[i]).rows)
+    shown += plain(halves.reduce.finish().rows)
     if emit == "update":
         shown = list({row[:2]: row for row in shown}.values())
     rows = []

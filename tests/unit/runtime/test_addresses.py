@@ -8,7 +8,7 @@ import zmq
 from penstock.errors import InvalidOption, PortOccupied
 from penstock.pipeline.options import Options
 from penstock.runtime.addresses import Address, spark_settings
-from services.process import free_port
+from penstock.testing.servers import free_port
 
 MASTER = "spark://host:7077"
 

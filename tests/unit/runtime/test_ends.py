@@ -14,7 +14,7 @@ from penstock.connectors.sse import Sse
 from penstock.errors import InvalidOption, PenstockError, PortOccupied, SinkFailed
 from penstock.runtime import job as module
 from penstock.runtime.job import Job, plan_of
-from services.process import free_port
+from penstock.testing.servers import free_port
 
 TOKEN = "a token of the test"
 

@@ -1,4 +1,4 @@
-"""Work that costs and gives nothing; how much of everything one message costs is worked out by `files/loads.py`."""
+"""Work that costs and gives nothing; how much of everything one message costs is worked out by `files/program.py`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Records as bytes by a schema, Avro or Protobuf, with or without a schema registry."""
+"""Records as bytes by a schema: Avro, Protobuf or JSON, with or without a schema registry."""

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from penstock.connectors.secrets import one_line
+from penstock.connectors.secrets import Secret, one_line
 from penstock.errors import BadRecord, InvalidOption, KafkaFailed
 
 RETRY_S = 10.0
@@ -52,6 +52,7 @@ class Registry:
         if not usable:
             allowed = "such as 'http://host:8081' or 'https://user:password@host'"
             raise InvalidOption(option="registry", given="…", allowed=allowed)
+        _ = self._login  # its password is known from here on, also in the processes that it is sent to
 
     @property
     def shown(self) -> str:
@@ -62,7 +63,7 @@ class Registry:
     @cached_property
     def _login(self) -> tuple[str, ...]:
         parts = urlsplit(self.url)
-        return tuple(unquote(each) for each in (parts.username or "", parts.password or ""))
+        return unquote(parts.username or ""), Secret(unquote(parts.password or ""))
 
     def by_id(self, number: int) -> Registered:
         """Return the schema of a number; raises BadRecord where there is none."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.connectors.secrets import HIDDEN, redacted
+from penstock.connectors.secrets import HIDDEN, Secret, redacted
 from penstock.errors import InvalidOption, KafkaFailed, nearest
 
 if TYPE_CHECKING:
@@ -62,7 +62,9 @@ class Access:
                 raise InvalidOption(
                     option="options", given=name, allowed=f"settings of librdkafka but this: {_OWN[name]}"
                 )
-        return Access(servers, dict(options or {}))
+        # Known as secret in every process that the plan comes to.
+        hidden = {name: Secret(v) for name, v in (options or {}).items() if _SECRET.search(name) and isinstance(v, str)}
+        return Access(servers, {**(options or {}), **hidden})
 
     def __repr__(self) -> str:
         shown = {name: HIDDEN if _SECRET.search(name) else value for name, value in self.options.items()}
@@ -114,7 +116,7 @@ class Access:
         self,
         what: str,
         question: Callable[[float], Made],
-        client: Consumer | AdminClient,
+        client: Consumer | AdminClient | Producer,
         troubles: Troubles,
         wait_s: float | None = None,
     ) -> Made:
@@ -203,6 +205,8 @@ def _is_passing(error: KafkaError) -> bool:
     passing.append(kinds._NOENT)  # "No leaders found", of a topic that was just made
     # A broker that was slow to answer the others is left out for a moment, and leads again under another epoch.
     passing += [kinds.FENCED_LEADER_EPOCH, kinds.UNKNOWN_LEADER_EPOCH]
+    # A group or a transactional id has another coordinator, or its first one.
+    passing += [kinds.NOT_COORDINATOR, kinds.COORDINATOR_NOT_AVAILABLE, kinds.COORDINATOR_LOAD_IN_PROGRESS]
     fenced = error.code() == kinds.INVALID_REPLICATION_FACTOR and "fenced" in error.str()
     return error.code() in passing or error.retriable() or fenced
 
@@ -216,7 +220,8 @@ def _hint(error: KafkaError) -> str:
         return "Check the host's name."
     if code == kinds._SSL:
         return "Check security.protocol and the ssl.* settings in options=."
-    if code in (kinds.TOPIC_AUTHORIZATION_FAILED, kinds.GROUP_AUTHORIZATION_FAILED, kinds.CLUSTER_AUTHORIZATION_FAILED):
+    missing = [kinds.TOPIC_AUTHORIZATION_FAILED, kinds.GROUP_AUTHORIZATION_FAILED, kinds.CLUSTER_AUTHORIZATION_FAILED]
+    if code in (*missing, kinds.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
         return "The user may not do that: ask for the right on the broker."
     return ""
 
@@ -228,21 +233,29 @@ def check_topic(topic: object, option: str = "topic") -> str:
     return topic
 
 
-def described(access: Access, topic: str) -> tuple[str, int]:
-    """Return the identity of a topic and its number of partitions, or say why it cannot be had."""
+def described(access: Access, topic: str, *rights: str, was_made: bool = False) -> tuple[str, int]:
+    """Return the identity of a topic and its number of partitions, or say why it cannot be had.
+
+    ``rights`` are what is to be done with it, ``READ`` or ``WRITE``: refused here where the user may not. ``was_made``:
+    it is there, and brokers hear of it one after the other.
+    """
     clients, troubles = client_library(), Troubles()
     admin = access.admin(troubles)
 
-    def look(timeout_s: float) -> tuple[str, int] | None:
+    def look(timeout_s: float) -> tuple[str, int, list[Any] | None] | None:
         found = admin.list_topics(topic, timeout=timeout_s).topics.get(topic)
         if found is None or (
             found.error is not None and found.error.code() == clients.KafkaError.UNKNOWN_TOPIC_OR_PART
         ):
+            if was_made:
+                raise clients.KafkaException(clients.KafkaError(clients.KafkaError.UNKNOWN_TOPIC_OR_PART))
             return None
         if found.error is not None:
             raise clients.KafkaException(found.error)
-        (asked,) = admin.describe_topics(clients.TopicCollection([topic]), request_timeout=ANSWER_S).values()
-        return str(asked.result().topic_id), len(found.partitions)
+        topics = clients.TopicCollection([topic])
+        asked = admin.describe_topics(topics, include_authorized_operations=True, request_timeout=ANSWER_S)
+        (answer,) = (each.result() for each in asked.values())
+        return str(answer.topic_id), len(found.partitions), answer.authorized_operations
 
     found = access.ask(f"topic '{topic}'", look, admin, troubles)
     if found is None:
@@ -251,4 +264,10 @@ def described(access: Access, topic: str) -> tuple[str, int]:
             f"there is no topic '{topic}' at {access.servers}.",
             hint=f"Make it first: brokers differ in how many partitions they would give it.{nearest(topic, names)}",
         )
-    return found
+    identity, partitions, may = found
+    for right in rights:
+        if may and clients.admin.AclOperation[right] not in may:  # old brokers do not say
+            raise access.failed(
+                f"the user may not {right.lower()} topic '{topic}'.", hint=f"Ask for the right {right} on the topic."
+            )
+    return identity, partitions

@@ -6,18 +6,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pyarrow as pa
 
+from penstock.connectors.kafka.headers import HEADERS, columns_of
 from penstock.errors import InvalidOption, nearest
-from penstock.types import BIGINT, BINARY, INT, STRING, TIMESTAMP, Field, Record, Schema
+from penstock.types import BIGINT, BINARY, INT, STRING, TIMESTAMP, Field, Record, Schema, to_array
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
 DEFAULT = ("key", "value", "timestamp", "partition", "offset")
 Messages = Sequence["Message"]
-_json = msgspec.json.Encoder().encode
 
 
 def _timestamps(messages: Messages) -> list[int | None]:
@@ -28,15 +27,10 @@ def _text(value: str | bytes | None) -> str | None:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def _headers(messages: Messages) -> list[str | None]:
-    found = (each.headers() for each in messages)
-    return [_json([(pair[0], _text(pair[1])) for pair in each]).decode() if each else None for each in found]
-
-
 _COLUMNS: dict[str, tuple[Field, Callable[[Messages], list[Any]]]] = {
     "key": (Field("key", BINARY), lambda messages: [each.key() for each in messages]),
     "value": (Field("value", BINARY), lambda messages: [each.value() for each in messages]),
-    "headers": (Field("headers", STRING), _headers),
+    "headers": (Field("headers", HEADERS), lambda messages: columns_of(each.headers() for each in messages)),
     "timestamp": (Field("timestamp", TIMESTAMP), _timestamps),
     "partition": (Field("partition", INT, nullable=False), lambda messages: [each.partition() for each in messages]),
     "offset": (Field("offset", BIGINT, nullable=False), lambda messages: [each.offset() for each in messages]),
@@ -80,6 +74,6 @@ class Columns:
 
     def batch(self, messages: Messages) -> pa.RecordBatch:
         """Make columns."""
-        types = [field.type for field in self.schema.arrow]
-        arrays = [pa.array(read(messages), each) for read, each in zip(self._readers, types, strict=True)]
+        types = [field.type for field in self.schema]
+        arrays = [to_array(read(messages), each) for read, each in zip(self._readers, types, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow)

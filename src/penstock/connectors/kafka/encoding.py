@@ -7,19 +7,17 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
-import msgspec
-
 from penstock.connectors.formats.base import Encoding, Format
+from penstock.connectors.kafka.headers import HEADERS, Headers, is_headers, writer
 from penstock.connectors.plain import check_json, json_encoder, plain_dicts
 from penstock.errors import BadRecord, TypeMismatch
 from penstock.types import Record, Schema, TypeKind, attribute
 
-Entry = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]
+Entry = tuple[bytes | None, bytes | None, Headers | None, int]
 """Key, value, headers, and the partition or -1: what goes to the topic."""
 RECORD_BYTES_MAX = 1_000_000
 _OVERHEAD_BYTES = 200
 _json = json_encoder()
-_pairs = msgspec.json.Decoder(list[tuple[str, str | None]])
 _WHOLE = (TypeKind.TINYINT, TypeKind.SMALLINT, TypeKind.INT, TypeKind.BIGINT)
 
 
@@ -57,10 +55,12 @@ class Layout:
 
     def check(self, schema: Schema) -> None:
         """Refuse columns that are not there, or of another type."""
+        if self.headers is not None and not is_headers(found := schema.field(self.headers).type):
+            what = f"headers='{self.headers}' is {found.ddl}, and has to be {HEADERS.ddl}, or string."
+            raise TypeMismatch(what=what)
         for option, column, kinds in (
             ("key", self.key, None),
             ("value", self.value, (TypeKind.STRING, TypeKind.BINARY)),
-            ("headers", self.headers, (TypeKind.STRING,)),
             ("partition", self.partition, _WHOLE),
         ):
             if column is None:
@@ -77,12 +77,12 @@ class Layout:
     def encoder(self, schema: Schema, record_bytes_max: int) -> Callable[[list[Record]], list[Entry]]:
         """Return what turns records into entries."""
         key, value = self._texts(schema, self.key), self._value(schema)
-        top_of, place_of = _reading(self.headers), _reading(self.partition)
+        top_of, place_of = self._tops(schema), _reading(self.partition)
         limit = record_bytes_max - _OVERHEAD_BYTES
 
         def encode(rows: list[Record]) -> list[Entry]:
             keys, values = key(rows), value(rows)
-            tops = list(map(_headers, map(top_of, rows))) if top_of is not None else [None] * len(rows)
+            tops = list(map(top_of, rows)) if top_of is not None else [None] * len(rows)
             places = list(map(_partition, map(place_of, rows))) if place_of is not None else [-1] * len(rows)
             for each, own in zip(values, keys, strict=True):
                 size_bytes = len(each or b"") + len(own or b"")
@@ -94,6 +94,13 @@ class Layout:
             return list(zip(keys, values, tops, places, strict=True))
 
         return encode
+
+    def _tops(self, schema: Schema) -> Callable[[Record], Headers | None] | None:
+        """What makes the headers of a record, if a column has them."""
+        if self.headers is None:
+            return None
+        of, make = attrgetter(attribute(self.headers)), writer(schema.field(self.headers).type)
+        return lambda row: make(of(row))
 
     def _value(self, schema: Schema) -> Callable[[list[Record]], list[bytes | None]]:
         if self.value is not None:
@@ -135,15 +142,6 @@ class Layout:
 
 def _reading(column: str | None) -> Callable[[Record], Any] | None:
     return None if column is None else attrgetter(attribute(column))
-
-
-def _headers(text: str | None) -> list[tuple[str, bytes | None]] | None:
-    if text is None:
-        return None
-    try:
-        return [(name, None if value is None else value.encode()) for name, value in _pairs.decode(text)]
-    except msgspec.DecodeError:
-        raise BadRecord(f"{text!r} are no headers.", hint='They are JSON: [["name", "value"], …].') from None
 
 
 def _partition(value: Any) -> int:

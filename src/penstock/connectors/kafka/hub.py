@@ -36,7 +36,7 @@ class Track:
     """The offset to go on from."""
     stop: int | None = None
     """Where it ends for this job."""
-    is_fresh: bool = True
+    is_fresh: bool = False
     """Nothing of it was read, and it is read from its earliest record, whichever that is by then."""
     held: deque[Message] = field(default_factory=deque)
     is_fetched: bool = False

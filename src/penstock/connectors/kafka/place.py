@@ -77,8 +77,8 @@ def kafka(
         Reading: the consumer group that the offsets of every committed epoch are written back to, for those who watch
         it. The job itself goes on from its checkpoint.
     columns : sequence of str
-        Reading: of ``key``, ``value`` (binary), ``timestamp``, ``partition``, ``offset``, and ``headers`` (JSON text,
-        ``[["name", "value"], …]``).
+        Reading: of ``key``, ``value`` (binary), ``timestamp``, ``partition``, ``offset``, and ``headers``
+        (``array<struct<key: string, value: binary>>``, null where a record has none).
     uncommitted : bool
         Reading: also what transactions have written that are still open, or were aborted.
     text : bool
@@ -88,10 +88,13 @@ def kafka(
         choose.
     value : str, optional
         Writing: the column of the value, text or binary; without it all columns, as a JSON object or by ``format``.
-    format : ps.avro(…) or ps.protobuf(…), optional
-        Writing: how the value is written, where it is not JSON.
-    headers, partition : str, optional
-        Writing: a column with headers (JSON text as above), and one with the number of the partition.
+    format : ps.avro(…), ps.protobuf(…) or ps.json(…), optional
+        Writing: how the value is written, where it is not JSON that no registry knows.
+    headers : str, optional
+        Writing: the column of the headers, of the type that they are read with, or JSON text
+        (``[["key", "value"], …]``).
+    partition : str, optional
+        Writing: the column with the number of the partition.
     delivery : {"exactly-once", "immediate"}
         Writing: ``"exactly-once"`` makes each epoch visible by one transaction, for readers of committed records
         (``isolation.level=read_committed``). ``"immediate"`` sends every record at once; after a failure some come
@@ -125,7 +128,8 @@ def kafka(
         if column is not None and not isinstance(column, str):
             raise InvalidOption(option=option, given=column, allowed="the name of a column")
     if format is not None and (not isinstance(format, Format) or value is not None):
-        raise InvalidOption(option="format", given=format, allowed="ps.avro(…) or ps.protobuf(…), without value=")
+        allowed = "ps.avro(…), ps.protobuf(…) or ps.json(…), without value="
+        raise InvalidOption(option="format", given=format, allowed=allowed)
     writing = {
         "layout": Layout(key, value, headers, partition, format),
         "delivery": OneOf(Delivery).read("delivery", delivery),

@@ -188,7 +188,7 @@ class KafkaReader(SourceReader):
         hub.discover(now_us)
         for partition in range(hub.partitions if self._owned is not None else 0):
             if partition not in self._tracks and self._owned is not None and self._owned(partition):
-                self._tracks[partition] = track = Track(partition, 0)
+                self._tracks[partition] = track = Track(partition, 0, is_fresh=True)
                 hub.add(track)
 
     def close(self) -> None:
@@ -211,11 +211,12 @@ class KafkaReader(SourceReader):
         progress = progress_in(position)
         self.offset = progress.records
         for partition, offset in progress.offsets.items():
-            track = self._tracks.setdefault(partition, Track(partition, offset))
+            # One that was found while the job ran is known from positions alone. Nothing of it was read at 0 only.
+            track = self._tracks.setdefault(partition, Track(partition, offset, is_fresh=offset == 0))
             if self._hub is not None:
                 self._hub.rest(track)
                 self._hub.add(track)
-            track.next, track.is_fresh = offset, track.is_fresh and offset in (0, track.next)
+            track.next, track.is_fresh = offset, track.is_fresh and offset == track.next
         self._last = self._recent = None
         self._wake_us = 0
 

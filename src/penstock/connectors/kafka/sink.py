@@ -8,15 +8,14 @@ from enum import Enum
 import pyarrow as pa
 
 from penstock.connectors.base import RESUME_ONCE, Sink, SinkWriter, Stager, WriterContext
-from penstock.connectors.kafka.access import ANSWER_S, Access, Troubles, client_library, described
+from penstock.connectors.kafka.access import Access, described
 from penstock.connectors.kafka.encoding import RECORD_BYTES_MAX, Layout
 from penstock.connectors.kafka.immediate import ImmediateWriter
-from penstock.connectors.kafka.tokens import Channel, token_ends
+from penstock.connectors.kafka.rights import TIMEOUT_MS_MIN, check_transactions
+from penstock.connectors.kafka.tokens import TIMEOUT_MS, Channel, token_ends
 from penstock.connectors.kafka.transactions import TransactionWriter, encode_entries
 from penstock.errors import CheckpointMismatch, InvalidOption, PenstockError
 from penstock.types import Schema
-
-TIMEOUT_MS_MIN = 10_000
 
 
 class Delivery(Enum):
@@ -57,33 +56,15 @@ class KafkaSink(Sink):
 
     def check(self, schema: Schema) -> None:
         self._layout = self._layout.settled(schema, self._topic)
-        self._topic_id, _ = described(self._access, self._topic)
+        self._topic_id, _ = described(self._access, self._topic, "WRITE")
         if self._delivery is Delivery.EXACTLY_ONCE:
-            self._check_timeout()
+            check_transactions(self._access, int(self._access.options.get("transaction.timeout.ms", TIMEOUT_MS)))
             self._token_ends = token_ends(self._access, self._topic, self._tokens)
 
     def _channel(self, job_id: str, operation: str, instance: int) -> Channel:
         """The name is the same in every process and every run of a job."""
         name = f"penstock-{job_id}-{operation}-{instance}"
         return Channel(self._access, self._topic, name, self._tokens, self._token_ends)
-
-    def _check_timeout(self) -> None:
-        """Refuse a time-out that the broker would refuse of the first writer."""
-        clients, troubles = client_library(), Troubles()
-        wanted = int(self._access.options.get("transaction.timeout.ms", 0))
-        if not wanted:
-            return
-        admin = self._access.admin(troubles)
-        brokers = list(admin.list_topics(timeout=ANSWER_S).brokers)
-        broker = clients.admin.ConfigResource(clients.admin.ConfigResource.Type.BROKER, str(brokers[0]))
-        try:
-            (asked,) = admin.describe_configs([broker], request_timeout=ANSWER_S).values()
-            most = int(asked.result()["transaction.max.timeout.ms"].value)
-        except (clients.KafkaException, KeyError):
-            return  # not everybody may ask; the first writer finds out
-        if wanted > most:
-            given, allowed = f"transaction.timeout.ms={wanted}", f"{TIMEOUT_MS_MIN} to {most}, the broker's most"
-            raise InvalidOption(option="options", given=given, allowed=allowed)
 
     def ports(self, schemas: Sequence[Schema], resumed: dict[str, object] | None) -> dict[str, Schema]:
         if resumed is not None:

@@ -13,6 +13,7 @@ from penstock.connectors.kafka.columns import Columns
 from penstock.connectors.kafka.hub import Hub, Track
 from penstock.connectors.kafka.ranges import Ranges
 from penstock.connectors.kafka.reader import KafkaReader, decode_at, progress_in
+from penstock.connectors.kafka.rights import check_group
 from penstock.connectors.kafka.starts import EARLIEST, LATEST, Where, check_where, resolved
 from penstock.errors import KafkaFailed, PenstockError
 from penstock.types import Schema
@@ -45,6 +46,8 @@ class KafkaSource(Source):
         """Partitions of the source that have read a partition of the topic in the run before."""
         self._added: frozenset[int] = frozenset()
         """Partitions of the topic that the run before did not know."""
+        self._goes_on = False
+        """Whether the job goes on from a checkpoint."""
         self._hub: Hub | None = None
         self._followers = 0
 
@@ -66,14 +69,24 @@ class KafkaSource(Source):
     def is_split(self) -> bool:
         return True
 
+    def ports(self, schemas: Sequence[Schema], resumed: dict[str, object] | None) -> dict[str, Schema]:
+        self._goes_on = resumed is not None
+        return super().ports(schemas, resumed)
+
     def check(self) -> None:
         self._look_up()
+        if self._group is not None:
+            check_group(self._access, self._group)
 
     def _look_up(self) -> None:
         """Find out where the topic begins and ends for this job; once, so that all workers agree on it."""
-        self._topic_id, partitions = described(self._access, self._topic)
-        ask = {"group": self._group or "", "isolation": self._isolation}
-        self._begin = resolved(self._access, self._topic, partitions, self._start, option="start", **ask)
+        self._topic_id, partitions = described(self._access, self._topic, "READ")
+        ask: dict[str, Any] = {"group": self._group or "", "isolation": self._isolation}
+        # A job that goes on from its checkpoint does not begin there: what is gone there may have been read.
+        strict = not self._goes_on
+        self._begin = resolved(
+            self._access, self._topic, partitions, self._start, option="start", is_strict=strict, **ask
+        )
         if self._stop is not None:
             self._end = resolved(self._access, self._topic, partitions, self._stop, option="stop", **ask)
 
@@ -101,7 +114,7 @@ class KafkaSource(Source):
 
     def _check_range(self, offsets: Mapping[int, int]) -> None:
         """Refuse to go on where records are gone, before anything starts."""
-        ask = {"group": "", "isolation": self._isolation}
+        ask: dict[str, Any] = {"group": "", "isolation": self._isolation}
         earliest = resolved(self._access, self._topic, len(self._begin), EARLIEST, option="start", **ask)
         for partition, offset in offsets.items():
             low = earliest.get(partition, 0)
@@ -146,10 +159,11 @@ class KafkaSource(Source):
         def owned(each: int) -> bool:
             return self._kept.get(each, each % partitions) == partition
 
+        def fresh(each: int) -> bool:
+            return each not in self._kept and (self._start == EARLIEST or each in self._added)
+
         tracks = [
-            Track(each, offset, self._end.get(each), self._start == EARLIEST or each in self._added)
-            for each, offset in self._begin.items()
-            if owned(each)
+            Track(each, offset, self._end.get(each), fresh(each)) for each, offset in self._begin.items() if owned(each)
         ]
         return self._reader(tracks, None if self._stop is not None else owned, start_us)
 

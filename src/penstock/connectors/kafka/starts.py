@@ -34,9 +34,20 @@ def check_where(option: str, given: Any, words: tuple[str, ...]) -> Where:
 
 
 def resolved(
-    access: Access, topic: str, partitions: int, where: Where, *, group: str, isolation: str, option: str
+    access: Access,
+    topic: str,
+    partitions: int,
+    where: Where,
+    *,
+    group: str,
+    isolation: str,
+    option: str,
+    is_strict: bool = True,
 ) -> dict[int, int]:
-    """Return the offset of each partition; a partition that ``where`` says nothing about is read from its earliest."""
+    """Return the offset of each partition; a partition that ``where`` says nothing about is read from its earliest.
+
+    ``is_strict``: refuse offsets that the topic does not have.
+    """
     clients, troubles = client_library(), Troubles()
     spec = clients.admin.OffsetSpec
     admin = access.admin(troubles)
@@ -60,13 +71,23 @@ def resolved(
         found = ask(spec.for_timestamp(int(where.timestamp() * 1000)))
         return {each: latest[each] if offset < 0 else offset for each, offset in found.items()}
     if where == COMMITTED:
-        return {**earliest, **_committed(access, topic, partitions, group)}
+        left = _committed(access, topic, partitions, group)
+        for partition, offset in left.items() if is_strict else ():
+            if offset < earliest[partition]:
+                raise access.failed(
+                    f"group '{group}' has read partition {partition} of topic '{topic}' up to offset {offset}, and it "
+                    f"begins at {earliest[partition]} by now: {earliest[partition] - offset} records were deleted "
+                    "before they were read.",
+                    hint='Give the topic a longer retention. To go on without them, say where: start="earliest", or '
+                    "offsets.",
+                )
+        return {**earliest, **left}
     assert isinstance(where, Mapping)
     for partition, offset in where.items():
         if partition not in latest:
             allowed = f"partitions 0 to {partitions - 1} of topic '{topic}'"
             raise InvalidOption(option=option, given=dict(where), allowed=allowed)
-        if not earliest[partition] <= offset <= latest[partition]:
+        if is_strict and not earliest[partition] <= offset <= latest[partition]:
             allowed = f"offsets {earliest[partition]} to {latest[partition]} of partition {partition}"
             raise InvalidOption(option=option, given=dict(where), allowed=allowed)
     return {**(earliest if option == "start" else latest), **where}

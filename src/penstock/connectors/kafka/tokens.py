@@ -105,6 +105,6 @@ def token_ends(access: Access, topic: str, tokens: str) -> tuple[int, ...]:
                     f"topic '{tokens}', for the numbers of epochs, cannot be made: {error.args[0].str()}.",
                     hint=f"Make it (cleanup.policy=compact, {TOKEN_PARTITIONS} partitions), or name another: tokens=….",
                 ) from None
-    _, partitions = described(access, tokens)
+    _, partitions = described(access, tokens, "READ", "WRITE", was_made=True)
     found = resolved(access, tokens, partitions, LATEST, group="", isolation="read_uncommitted", option="tokens")
     return tuple(found[each] for each in range(partitions))

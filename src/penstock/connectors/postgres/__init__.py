@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from penstock.checks import Flag, Text
 from penstock.connectors.base import End
+from penstock.connectors.patience import RETRY, retry_s
 from penstock.connectors.postgres.changes import Changes
 from penstock.connectors.postgres.link import Place, check_name
 from penstock.connectors.postgres.sink import PostgresSink
@@ -32,6 +33,7 @@ class Postgres(End, TablePlace):
         columns: tuple[str, ...] | None,
         slot: str | None,
         snapshot: bool,
+        retry_s: float,
     ) -> None:
         self._place = place
         self._key = key
@@ -39,19 +41,20 @@ class Postgres(End, TablePlace):
         self._columns = columns
         self._slot = slot
         self._snapshot = snapshot
+        self._retry_s = retry_s
 
     def __repr__(self) -> str:
         return self._place.shown
 
     def source(self) -> Changes:
-        return Changes(self._place, self._columns, self._slot, self._snapshot)
+        return Changes(self._place, self._columns, self._slot, self._snapshot, self._retry_s)
 
     def sink(self) -> PostgresSink:
-        return PostgresSink(self._place, self._key, self._delete)
+        return PostgresSink(self._place, self._key, self._delete, self._retry_s)
 
     def table(self, key: str, refresh: str | float | None) -> PostgresTable:
         refresh_us = None if refresh is None else parse_us(refresh, option="refresh")
-        return PostgresTable(self._place, self._columns, key, refresh_us)
+        return PostgresTable(self._place, self._columns, key, refresh_us, self._retry_s)
 
 
 def postgres(
@@ -63,6 +66,7 @@ def postgres(
     columns: Sequence[str] | None = None,
     slot: str | None = None,
     snapshot: bool = True,
+    retry: str | float = RETRY,
 ) -> Postgres:
     """A table of PostgreSQL: its changes are a stream, rows go into it, and it can be looked up in.
 
@@ -92,6 +96,9 @@ def postgres(
         the job will not run again.
     snapshot : bool
         To read: begin with the rows that are there, then the changes. Otherwise begin with what the slot has.
+    retry : str or number
+        How long a server that is away is asked again, with growing pauses, before the job fails. What is to be written
+        waits meanwhile, within bounds: then the job waits too.
 
     Examples
     --------
@@ -115,4 +122,5 @@ def postgres(
         columns=None if columns is None else tuple(columns),
         slot=None if slot is None else _SLOT.read("slot", slot),
         snapshot=Flag().read("snapshot", snapshot),
+        retry_s=retry_s(retry),
     )

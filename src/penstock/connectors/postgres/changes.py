@@ -21,10 +21,13 @@ VERSION_MIN = 140_000
 class Changes(Source):
     """The changes of a table; ``ps.postgres(…)`` is this at the beginning of a pipeline."""
 
-    def __init__(self, place: Place, columns: tuple[str, ...] | None, slot: str | None, snapshot: bool) -> None:
+    def __init__(
+        self, place: Place, columns: tuple[str, ...] | None, slot: str | None, snapshot: bool, retry_s: float
+    ) -> None:
         self._place = place
         self._slot = slot or slot_name(place.table)
         self._snapshot = snapshot
+        self._retry_us = round(retry_s * 1e6)
         self._run = uuid4().hex[:12]
         """Tells the processes of this run from those of others."""
         self._table, schema = schema_of(place, columns)
@@ -95,7 +98,9 @@ class Changes(Source):
     def reader(self, partition: int, partitions: int, start_us: int) -> ChangesReader:
         del partition, partitions, start_us
         names = tuple(each.name for each in self._columns.fields)
-        return ChangesReader(self._place, self._table, names, self._schema, self._slot, self._run, self._snapshot)
+        return ChangesReader(
+            self._place, self._table, names, self._schema, self._slot, self._run, self._snapshot, self._retry_us
+        )
 
 
 def slot_name(table: str) -> str:

@@ -31,7 +31,6 @@ import msgspec
 from penstock.connectors.base import OnceReader, Position, SourceBatch
 from penstock.connectors.postgres import pgoutput as p
 from penstock.connectors.postgres.link import PgTable, Place, driver, quoted
-from penstock.connectors.postgres.values import DECODERS
 from penstock.errors import BadRecord
 from penstock.types import Record, Schema
 
@@ -41,8 +40,6 @@ _CHUNK_ROWS = 5_000
 _STATUS_US = 5_000_000
 _RETRY_US = 100_000
 _RETRY_MAX_US = 5_000_000
-PATIENCE_US = 300_000_000
-"""How long a server that is away is waited for."""
 IN_USE_US = 15_000_000
 """How long a slot that somebody else reads is waited for."""
 _ADVANCE_S = 5.0
@@ -81,14 +78,17 @@ class ChangesReader(OnceReader):
         slot: str,
         run: str,
         snapshot: bool,
+        patience_us: int,
     ) -> None:
         self._place = place
         self._table = table
         self._names = names
+        self._read = {name: table.columns[name].made_of.reader() for name in names}
         self._make = schema.record_type
         self._slot = slot
         self._application = f"penstock {slot} {run}"
         self._wants_snapshot = snapshot
+        self._patience_us = patience_us
         self._at: _Position | None = None
         """Behind what was given out; None before anything was looked at."""
         self._log: Any = None
@@ -205,7 +205,7 @@ class ChangesReader(OnceReader):
             self._drop()
             self._lost_us = self._lost_us or now_us
             self._next_us, self._retry_us = now_us + self._retry_us, min(2 * self._retry_us, _RETRY_MAX_US)
-            if now_us - self._lost_us > PATIENCE_US:
+            if now_us - self._lost_us > self._patience_us:
                 raise self._place.source_error(self._place.shown_error(error), "Is the server up?") from None
         except psycopg.Error as error:
             raise self._place.source_error(self._place.shown_error(error)) from None
@@ -309,7 +309,7 @@ class ChangesReader(OnceReader):
         cursor = self._query.cursor(binary=True)
         cursor.execute(statement, last or None)
         result, columns = cursor.pgresult, len(self._names)
-        decoders = [DECODERS[self._table.columns[name].oid] for name in self._names]
+        decoders = [self._read[name] for name in self._names]
         lsn, now_us = self._reached.lsn, time.time_ns() // 1000
         for at in range(result.ntuples):
             raw = [result.get_value(at, column) for column in range(columns + len(primary))]
@@ -425,7 +425,7 @@ class ChangesReader(OnceReader):
                 raise self._place.source_error(
                     f"column '{name}' {what} since the job has started", "Start it again with the table as it is."
                 )
-            columns.append((index, DECODERS[oid], name))
+            columns.append((index, self._read[name], name))
         # Where the log has whole rows, the primary key still says which row it is.
         is_whole = bool(self._table.primary) and set(self._table.primary) < set(self._table.identity)
         named = self._table.primary if is_whole else self._table.identity

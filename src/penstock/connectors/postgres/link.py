@@ -9,36 +9,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from penstock.connectors.extras import installed
-from penstock.connectors.secrets import one_line
+from penstock.connectors.patience import Patience, sleep
+from penstock.connectors.postgres.types import PgType, TypeRow, type_of
+from penstock.connectors.secrets import Secret, one_line
 from penstock.errors import InvalidOption, PenstockError, SinkFailed, SourceFailed
 from penstock.types import Field, Schema
-from penstock.types.datatypes import DataType, TypeKind
 
 if TYPE_CHECKING:
     import psycopg
 
 CONNECT_S = 10
 IDENTIFIER_MAX = 63
-# By the numbers that PostgreSQL gives its types.
-KINDS = {
-    16: TypeKind.BOOLEAN,
-    17: TypeKind.BINARY,
-    19: TypeKind.STRING,
-    20: TypeKind.BIGINT,
-    21: TypeKind.SMALLINT,
-    23: TypeKind.INT,
-    25: TypeKind.STRING,
-    114: TypeKind.STRING,
-    700: TypeKind.DOUBLE,
-    701: TypeKind.DOUBLE,
-    1042: TypeKind.STRING,
-    1043: TypeKind.STRING,
-    1082: TypeKind.DATE,
-    1114: TypeKind.TIMESTAMP,
-    1184: TypeKind.TIMESTAMP,
-    2950: TypeKind.STRING,
-    3802: TypeKind.STRING,
-}
+_SECRETS = ("password", "sslpassword")
 
 
 def driver() -> Any:
@@ -58,13 +40,14 @@ class Place:
         """The parts of the address."""
         psycopg = driver()
         try:
-            return dict(psycopg.conninfo.conninfo_to_dict(self.dsn))
+            parts = dict(psycopg.conninfo.conninfo_to_dict(self.dsn))
         except psycopg.Error as error:
             raise InvalidOption(
                 option="dsn",
                 given="***",
                 allowed=f"such as 'postgresql://user:password@host:5432/database' ({self.shown_error(error)})",
             ) from None
+        return {name: Secret(str(part)) if name in _SECRETS else part for name, part in parts.items()}
 
     @property
     def address(self) -> str:
@@ -105,13 +88,22 @@ class Place:
         return connection
 
     @contextmanager
-    def opened(self, *, writes: bool = False) -> Iterator[psycopg.Connection[Any]]:
-        """Open a connection for some statements; what the server refuses is a clear error."""
+    def opened(self, *, writes: bool = False, retry_s: float = 0.0) -> Iterator[psycopg.Connection[Any]]:
+        """Open a connection for some statements; what the server refuses is a clear error.
+
+        With ``retry_s`` a server that is away is waited for: a worker may begin while it is, in place of a lost one.
+        """
         psycopg, fail = driver(), self.sink_error if writes else self.source_error
-        try:
-            connection = self.connect()
-        except psycopg.OperationalError as error:
-            raise fail(f"cannot connect: {self.shown_error(error)}", _hint(str(error))) from None
+        patience = Patience(retry_s)
+        while True:
+            try:
+                connection = self.connect()
+                break
+            except psycopg.OperationalError as error:
+                pause_s = patience.pause_s()
+                if pause_s is None:
+                    raise fail(f"cannot connect: {self.shown_error(error)}", _hint(str(error))) from None
+            sleep(pause_s)
         try:
             with connection:
                 yield connection
@@ -137,11 +129,7 @@ class PgColumn:
     type: str
     not_null: bool
     has_default: bool
-
-    @property
-    def kind(self) -> TypeKind | None:
-        """What it is for us; None where it does not map."""
-        return KINDS.get(self.oid)
+    made_of: PgType
 
 
 @dataclass(frozen=True)
@@ -172,13 +160,14 @@ class PgTable:
             column = self.columns.get(name)
             if column is None:
                 raise place.source_error(f"there is no column '{name}'", f"Columns: {', '.join(self.columns)}.")
-            if column.kind is None:
+            data_type = column.made_of.data_type
+            if data_type is None:
                 rest = ", ".join(f"'{each}'" for each in self.columns if each != name)
                 raise place.source_error(
                     f"column '{name}' is {column.type}, which maps to no type here",
                     f"Leave it out, columns=({rest}), or read a view that casts it.",
                 )
-            found.append(Field(name, DataType(column.kind), not column.not_null))
+            found.append(Field(name, data_type, not column.not_null))
         return tuple(found)
 
 
@@ -193,10 +182,12 @@ def find_table(connection: psycopg.Connection[Any], table: str) -> PgTable | Non
         return None
     oid, schema, name, kind, identity = found
     columns = connection.execute(
-        "SELECT attname, atttypid, format_type(atttypid, atttypmod), attnotnull, atthasdef OR attidentity <> '' "
+        "SELECT attname, atttypid, format_type(atttypid, atttypmod), attnotnull, atthasdef OR attidentity <> '', "
+        "atttypmod, attndims "
         "FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
         (oid,),
     ).fetchall()
+    types = _types(connection, [each[1] for each in columns])
     indexes = connection.execute(
         "SELECT indisprimary, indisreplident, ARRAY(SELECT a.attname::text FROM unnest(indkey) WITH ORDINALITY k(n, o) "
         "JOIN pg_attribute a ON a.attrelid = indrelid AND a.attnum = k.n WHERE k.o <= indnkeyatts ORDER BY k.o) "
@@ -211,11 +202,33 @@ def find_table(connection: psycopg.Connection[Any], table: str) -> PgTable | Non
         schema,
         name,
         _text(kind),
-        {each[0]: PgColumn(*each) for each in columns},
+        _columns(columns, types),
         [tuple(each[2]) for each in indexes],
         primary,
         named,
     )
+
+
+def _columns(rows: list[Any], types: dict[int, TypeRow]) -> dict[str, PgColumn]:
+    return {
+        name: PgColumn(name, oid, declared, not_null, has_default, type_of(oid, modifier, dimensions, types))
+        for name, oid, declared, not_null, has_default, modifier, dimensions in rows
+    }
+
+
+def _types(connection: psycopg.Connection[Any], oids: list[int]) -> dict[int, TypeRow]:
+    """What is known of some types, and of those that they are made of: a domain's base, an array's element."""
+    found = connection.execute(
+        "WITH RECURSIVE needed(oid) AS (SELECT unnest(%s::oid[]) UNION SELECT made.oid FROM pg_type t "
+        "JOIN needed USING (oid), LATERAL (VALUES (t.typbasetype), (t.typelem)) made(oid) WHERE made.oid <> 0) "
+        "SELECT oid, typname, typtype, typbasetype, typtypmod, typndims, typelem, typcategory "
+        "FROM pg_type JOIN needed USING (oid)",
+        (oids,),
+    ).fetchall()
+    return {
+        oid: TypeRow(oid, name, _text(kind), base, modifier, dimensions, element, _text(category))
+        for oid, name, kind, base, modifier, dimensions, element, category in found
+    }
 
 
 def _text(value: str | bytes) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
@@ -13,47 +13,26 @@ from penstock.connectors import ledger
 from penstock.connectors.background import Epochs
 from penstock.connectors.base import Sink, SinkWriter, WriterContext
 from penstock.connectors.ledger import LEDGER, Execute, LedgerWriter
-from penstock.connectors.plain import date_text, timestamp_text
+from penstock.connectors.patience import Patience
+from penstock.connectors.plain import check_json, date_text, json_encoder, plain_value, timestamp_text
 from penstock.connectors.postgres.link import PgTable, Place, driver, find_table, quoted
+from penstock.connectors.postgres.types import fits, is_json, made
 from penstock.errors import BadRecord, PenstockError, SinkFailed, TypeMismatch
 from penstock.types import DataType, Record, Schema, TypeKind, attribute
 
-RETRY_S = 10.0
-"""How long a commit is tried again while the server is away; the ledger makes that harmless."""
-_BACK_OFF_S = 0.05
-_MADE = {
-    TypeKind.BOOLEAN: "boolean",
-    TypeKind.TINYINT: "smallint",
-    TypeKind.SMALLINT: "smallint",
-    TypeKind.INT: "integer",
-    TypeKind.BIGINT: "bigint",
-    TypeKind.FLOAT: "real",
-    TypeKind.DOUBLE: "double precision",
-    TypeKind.STRING: "text",
-    TypeKind.BINARY: "bytea",
-    TypeKind.TIMESTAMP: "timestamp with time zone",
-    TypeKind.DATE: "date",
-}
-# What a column of a table that is there may be, beside what we would make it: nothing is lost in it.
-_WIDER = {
-    TypeKind.TINYINT: ("integer", "bigint", "numeric", "double precision"),
-    TypeKind.SMALLINT: ("integer", "bigint", "numeric", "double precision"),
-    TypeKind.INT: ("bigint", "numeric", "double precision"),
-    TypeKind.BIGINT: ("numeric",),
-    TypeKind.FLOAT: ("double precision", "numeric"),
-    TypeKind.DOUBLE: ("numeric",),
-    TypeKind.STRING: ("character varying", "character", "json", "jsonb", "uuid", "name"),
-    TypeKind.TIMESTAMP: ("timestamp without time zone",),
-}
+_json = json_encoder().encode
+_ZERO = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+"""A zero byte as JSON writes it, and not a backslash that such letters follow."""
 
 
 class PostgresSink(Sink):
     """A sink into a table of PostgreSQL; ``ps.postgres(…)`` is one at the end of a pipeline."""
 
-    def __init__(self, place: Place, key: tuple[str, ...], delete: str | None) -> None:
+    def __init__(self, place: Place, key: tuple[str, ...], delete: str | None, retry_s: float) -> None:
         self._place = place
         self._key = key
         self._delete = delete
+        self._retry_s = retry_s
 
     @property
     def kind(self) -> str:
@@ -90,7 +69,13 @@ class PostgresSink(Sink):
         if self._delete is not None and schema.field(self._delete).type.kind is not TypeKind.BOOLEAN:
             ddl = schema.field(self._delete).type.ddl
             raise TypeMismatch(what=f"delete='{self._delete}' is {ddl}, not boolean.")
-        return Schema(tuple(field for field in schema.fields if field.name != self._delete))
+        stored = tuple(field for field in schema.fields if field.name != self._delete)
+        for name in self._key:
+            if is_json(schema.field(name).type):
+                what = f"key column '{name}' is {schema.field(name).type.ddl}, which becomes jsonb."
+                raise TypeMismatch(what=what, hint="Give key= other columns.")
+        check_json(Schema(stored))
+        return Schema(stored)
 
     def _check_table(self, found: PgTable, schema: Schema) -> None:
         there, hint = f"table '{self._place.table}' is there already", "Choose another table, or change this one."
@@ -100,9 +85,9 @@ class PostgresSink(Sink):
             column = found.columns.get(each.name)
             if column is None:
                 raise self._refuse(f"{there}, without a column '{each.name}'", hint)
-            if not _fits(each.type, column.type):
+            if not fits(each.type, column.type):
                 what = f"{there}, and its column '{each.name}' is {column.type}, which does not take {each.type.ddl}"
-                raise self._refuse(what, f"{hint} It would be made as {_made(each.type)}.")
+                raise self._refuse(what, f"{hint} It would be made as {made(each.type)}.")
         for column in found.columns.values():
             if column.not_null and not column.has_default and column.name not in schema:
                 raise self._refuse(f"{there}, and its column '{column.name}' has to have a value", hint)
@@ -141,39 +126,23 @@ class PostgresSink(Sink):
 
     def writer(self, schema: Schema, context: WriterContext) -> SinkWriter:
         stored = self._stored(schema)
-        columns = ", ".join(f'"{each.name}" {_made(each.type)}' for each in stored.fields)
+        columns = ", ".join(f'"{each.name}" {made(each.type)}' for each in stored.fields)
         key = ", ".join(f'"{name}"' for name in self._key)
         primary = f", PRIMARY KEY ({key})" if key else ""
         try:
-            with self._place.opened(writes=True) as connection, connection.transaction():
+            opened = self._place.opened(writes=True, retry_s=self._retry_s)
+            with opened as connection, connection.transaction():
                 # Two that make the same table at once would trip over each other.
                 connection.execute("SELECT pg_advisory_xact_lock(hashtext('penstock'))")
                 connection.execute(f"CREATE TABLE IF NOT EXISTS {quoted(self._place.table)} ({columns}{primary})")
                 connection.execute(ledger.DDL)
         except PenstockError as error:
             raise error.at(context.operation) from None
-        return _PostgresWriter(self._place, self._key, self._delete, schema, stored, context)
+        return _PostgresWriter(self._place, self._key, self._delete, self._retry_s, schema, stored, context)
 
 
 def _one(connection: Any, statement: str, values: tuple[object, ...]) -> Any:
     return connection.execute(statement, values).fetchone()[0]
-
-
-def _made(data_type: DataType) -> str:
-    return f"{_made(data_type.element)}[]" if data_type.element is not None else _MADE[data_type.kind]
-
-
-def _fits(data_type: DataType, declared: str) -> bool:
-    plain = declared.partition("(")[0].strip() if not declared.startswith("timestamp") else _without_digits(declared)
-    if data_type.element is not None:
-        return plain.endswith("[]") and _fits(data_type.element, plain.removesuffix("[]"))
-    return plain == _MADE[data_type.kind] or plain in _WIDER.get(data_type.kind, ())
-
-
-def _without_digits(declared: str) -> str:
-    """A declared type without its precision: ``timestamp(3) with time zone``."""
-    before, _, after = declared.partition("(")
-    return before + after.partition(")")[2] if after else declared
 
 
 class _PostgresWriter(LedgerWriter):
@@ -185,20 +154,22 @@ class _PostgresWriter(LedgerWriter):
         place: Place,
         key: tuple[str, ...],
         delete: str | None,
+        retry_s: float,
         schema: Schema,
         stored: Schema,
         context: WriterContext,
     ) -> None:
         super().__init__(schema, place.table, context)
         self._place = place
-        self.shown = place.shown
+        self.shown, self.retry_s = place.shown, retry_s
         self._connection: Any = None
         self._names = schema.names
         self._keys_at = [schema.names.index(name) for name in key]
         self._delete_at = schema.names.index(delete) if delete is not None else None
-        self._texts = [(at, _text_of(each.type)) for at, each in enumerate(schema.fields) if _text_of(each.type)]
-        self._texts = [(at, convert) for at, convert in self._texts if at != self._delete_at]
-        self._strings_at = [at for at, each in enumerate(schema.fields) if each.type.kind is TypeKind.STRING]
+        texts = [(at, _text_of(each.type)) for at, each in enumerate(schema.fields) if at != self._delete_at]
+        self._texts = [(at, convert) for at, convert in texts if convert is not None]
+        finders = [(at, _zero_in(each.type)) for at, each in enumerate(schema.fields)]
+        self._zeros = [(at, has_zero) for at, has_zero in finders if has_zero is not None]
         target, names = quoted(place.table), ", ".join(f'"{name}"' for name in stored.names)
         self._copy = f"COPY {target if not key else 'penstock_stage'} ({names}) FROM STDIN"
         self._make_stage = (
@@ -221,13 +192,12 @@ class _PostgresWriter(LedgerWriter):
             if any(getattr(row, attribute(name)) is None for row in rows):
                 hint = f"Leave such records out: filter(ps.col('{name}').is_not_null())."
                 raise self._failed(f"a record has no value in '{name}', which the table needs as a key", hint)
-        for at in self._strings_at:
-            name = names[at]
-            if any("\0" in value for row in rows if (value := getattr(row, attribute(name))) is not None):
-                raise self._failed(f"a text in '{name}' has a zero byte, which PostgreSQL cannot hold", "Replace it.")
+        for at, has_zero in self._zeros:
+            if any(has_zero(value) for row in rows if (value := getattr(row, attribute(names[at]))) is not None):
+                cause = f"a text in '{names[at]}' has a zero byte, which PostgreSQL cannot hold"
+                raise self._failed(cause, "Replace it.")
         try:
             for at, convert in self._texts:
-                assert convert is not None
                 for row in rows:
                     if (value := getattr(row, attribute(names[at]))) is not None:
                         convert(value)
@@ -240,20 +210,19 @@ class _PostgresWriter(LedgerWriter):
 
     def publish(self, ready: Epochs) -> None:
         """Try until the server has answered that it is committed: what was, and was not heard, is in the ledger."""
-        psycopg = driver()
-        deadline_s, pause_s = time.monotonic() + RETRY_S, _BACK_OFF_S
+        psycopg, patience = driver(), Patience(self.retry_s)
         while True:
             try:
                 return super().publish(ready)
             except psycopg.OperationalError as error:
                 self.disconnect()
-                if time.monotonic() + pause_s > deadline_s:
+                pause_s = patience.pause_s()
+                if pause_s is None:
                     hint = "Nothing of this epoch is in the table. The job can be resumed from its checkpoint."
                     raise self._failed(self._place.shown_error(error), hint) from None
             except psycopg.Error as error:
                 raise self._failed(self._place.shown_error(error), "") from None
             self.pause(pause_s)
-            pause_s *= 2
 
     @contextmanager
     def transaction(self) -> Iterator[Execute]:
@@ -289,7 +258,7 @@ class _PostgresWriter(LedgerWriter):
             for row in rows:
                 values = list(row)
                 for at, convert in texts:
-                    if values[at] is not None and convert is not None:
+                    if values[at] is not None:
                         values[at] = convert(values[at])
                 if gone is not None:
                     del values[gone]
@@ -303,7 +272,25 @@ class _PostgresWriter(LedgerWriter):
 
 def _text_of(data_type: DataType) -> Callable[[Any], Any] | None:
     """How a value is written, where the driver would not write it right."""
+    if is_json(data_type):
+        return lambda value: _json_text(value, data_type)
     if data_type.element is not None:
         convert = _text_of(data_type.element)
         return None if convert is None else lambda values: [None if v is None else convert(v) for v in values]
     return {TypeKind.TIMESTAMP: timestamp_text, TypeKind.DATE: date_text}.get(data_type.kind)
+
+
+def _json_text(value: object, data_type: DataType) -> str:
+    text = _json(plain_value(value, data_type)).decode()
+    if "\\u0000" in text and _ZERO.search(text):
+        raise BadRecord("a text in JSON has a zero byte, which PostgreSQL cannot hold.", hint="Replace it.")
+    return text
+
+
+def _zero_in(data_type: DataType) -> Callable[[Any], bool] | None:
+    """What finds a zero byte in a value; None where there are no texts."""
+    if data_type.kind is TypeKind.STRING:
+        return lambda value: "\0" in value
+    if data_type.element is not None and data_type.element.kind is TypeKind.STRING and not is_json(data_type):
+        return lambda values: any(each is not None and "\0" in each for each in values)
+    return None

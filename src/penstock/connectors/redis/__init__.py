@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from penstock.checks import OneOf, Whole
 from penstock.connectors.base import End
+from penstock.connectors.patience import RETRY, retry_s
 from penstock.connectors.redis.link import Place, driver
 from penstock.connectors.redis.sink import Layout, RedisSink
 from penstock.connectors.redis.stream import RedisStream
@@ -65,6 +66,7 @@ def redis(
     stream: str | None = None,
     maxlen: int | None = None,
     schema: str | Schema | None = None,
+    retry: str | float = RETRY,
 ) -> Redis:
     """Keys of a Redis server: rows go into hashes, strings or a stream; a stream can be read.
 
@@ -91,6 +93,9 @@ def redis(
         Keep about so many entries of the stream.
     schema : str or Schema
         To read a stream: its fields, as columns.
+    retry : str or number
+        How long a server that is away is asked again, with growing pauses, before the job fails. What is to be written
+        waits meanwhile, within bounds: then the job waits too.
 
     Examples
     --------
@@ -115,7 +120,7 @@ def redis(
     if delete is not None and (delete in names or chosen is Layout.YAHOO):
         raise InvalidOption(option="delete", given=delete, allowed="another column than those of the key")
     return Redis(
-        Place(url, what),
+        Place(url, what, retry_s(retry)),
         layout=chosen,
         key=names,
         name=name,
@@ -134,6 +139,7 @@ def redis_table(
     layout: str = "hash",
     cache: int = 0,
     ttl: str | float = "1s",
+    retry: str | float = RETRY,
 ) -> RedisTable:
     """A table in Redis for :meth:`Stream.lookup`; nothing of it is copied.
 
@@ -155,13 +161,16 @@ def redis_table(
         Keep so many answers in each process, absent keys too; 0 for none.
     ttl : str or number
         How old an answer of the cache may be.
+    retry : str or number
+        How long a server that is away is asked again, with growing pauses, before the record's error policy has it. The
+        records behind it wait.
 
     Examples
     --------
     >>> ads = ps.redis_table(url, schema="ad string, campaign string", key="ad", layout="string")  # doctest: +SKIP
     >>> events.lookup(ads, on="ad")                                                                # doctest: +SKIP
     """
-    place = Place(url, f"table '{prefix}'")
+    place = Place(url, f"table '{prefix}'", retry_s(retry))
     start = f"{prefix}:" if prefix else ""
     kept = OneOf(Values).read("layout", layout)
     rows_max, ttl_us = Whole(0).read("cache", cache), parse_us(ttl, option="ttl")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,14 +9,12 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from penstock.connectors.extras import installed
-from penstock.connectors.secrets import one_line
+from penstock.connectors.patience import Patience, sleep
+from penstock.connectors.secrets import Secret, one_line
 from penstock.errors import InvalidOption, PenstockError, SinkFailed, SourceFailed
 
 CONNECT_S = 5.0
 ANSWER_S = 10.0
-RETRY_S = 10.0
-"""How long a server that is away is waited for."""
-_BACK_OFF_S = 0.05
 _SCHEMES = ("redis", "rediss", "unix")
 Answer = TypeVar("Answer")
 
@@ -34,6 +31,8 @@ class Place:
     url: str = field(repr=False)
     what: str
     """The keys there, in a few words."""
+    retry_s: float
+    """How long the server is waited for when it is away."""
 
     def __post_init__(self) -> None:
         try:
@@ -43,13 +42,14 @@ class Place:
         if scheme not in _SCHEMES:
             given = self.url.partition("://")[0] + "://…" if isinstance(self.url, str) and "://" in self.url else "…"
             raise InvalidOption(option="url", given=given, allowed="such as 'redis://:password@host:6379/0'")
+        _ = self._secrets  # known from here on, also in the processes that it is sent to
 
     @cached_property
     def _secrets(self) -> tuple[str, ...]:
         parts = urlsplit(self.url)
         asked = parse_qs(parts.query).get("password", [])
         found = [parts.password or "", unquote(parts.password or ""), *asked]
-        return tuple(each for each in found if each)
+        return tuple(Secret(each) for each in found if each)
 
     @property
     def address(self) -> str:
@@ -91,16 +91,15 @@ class Place:
             return SinkFailed(sink=self.shown, cause=cause, hint=hint, operation=operation)
         return SourceFailed(source=self.shown, cause=cause, hint=hint, operation=operation)
 
-    def patiently(self, do: Callable[[], Answer], pause: Callable[[float], None] = time.sleep) -> Answer:
-        """Do what may be done twice, again while the server is away; at most for `RETRY_S`."""
-        redis = driver()
+    def patiently(self, do: Callable[[], Answer], pause: Callable[[float], None] = sleep) -> Answer:
+        """Do what may be done twice, again while the server is away; at most for `retry_s`."""
+        redis, patience = driver(), Patience(self.retry_s)
         away = (redis.ConnectionError, redis.TimeoutError)
-        deadline_s, pause_s = time.monotonic() + RETRY_S, _BACK_OFF_S
         while True:
             try:
                 return do()
             except away as error:
-                if isinstance(error, redis.AuthenticationError) or time.monotonic() + pause_s > deadline_s:
+                pause_s = None if isinstance(error, redis.AuthenticationError) else patience.pause_s()
+                if pause_s is None:
                     raise
             pause(pause_s)
-            pause_s *= 2

@@ -210,7 +210,7 @@ class _RedisWriter(BackgroundWriter):
         context: WriterContext,
     ) -> None:
         super().__init__(schema, context.operation)
-        self._place, self.shown = place, place.shown
+        self._place, self.shown, self.retry_s = place, place.shown, place.retry_s
         self._commands = commands
         self._key = key
         self._token = _token(context.job_id, context.operation, context.instance)

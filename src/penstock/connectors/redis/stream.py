@@ -16,7 +16,6 @@ from penstock.types import Record, Schema, TypeKind
 
 _POLL_US = 2_000
 _RETRY_US = 500_000
-PATIENCE_US = 300_000_000
 _READ_MAX = 5_000
 
 
@@ -127,7 +126,7 @@ class _StreamReader(OnceReader):
         except (redis.ConnectionError, redis.TimeoutError) as error:
             self.close()
             self._lost_us, self._next_us = self._lost_us or now_us, now_us + _RETRY_US
-            if now_us - self._lost_us > PATIENCE_US:
+            if now_us - self._lost_us > self._place.retry_s * 1e6:
                 raise self._place.error(SourceFailed, self._place.shown_error(error)) from None
             return None
         except redis.RedisError as error:

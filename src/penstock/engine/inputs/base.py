@@ -5,14 +5,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from penstock.connectors.base import Position
 from penstock.dataset import NEVER_US, Block, Mark
 from penstock.engine.event_time import Origin
+from penstock.engine.inputs.dropped import Cause
 from penstock.engine.lineage import Place
 from penstock.engine.snapshot import InputState, OpCounters, UnitSnapshot
 from penstock.metrics.message import StatsMessage
+from penstock.protocol import slots as s
 from penstock.types import Record
+
+if TYPE_CHECKING:
+    from penstock.engine.edges import EdgeInput
+    from penstock.engine.inputs.rhythm import Rhythm
 
 BLOCK_RECORDS_MAX = 8_192
 
@@ -53,8 +62,21 @@ class Stretch:
 
 
 class Input(ABC):
-    """Gives a unit its records and markers, one portion at a time."""
+    """Gives a unit its records and markers, one portion at a time.
 
+    Attributes
+    ----------
+    is_source : bool
+        Whether it reads partitions of a source: then it has figures of its own, and slots can read them too.
+    is_ripe : bool
+        Whether a stretch could have been cut when that was last asked, if there was room for it.
+    logs : list of EdgeInput
+        The instances of other units that it reads; a source has none.
+    """
+
+    is_source: bool = False
+    is_ripe: bool = False
+    logs: list[EdgeInput]
     turns: int
     """How many portions a unit takes before its worker looks up."""
     ready_us = NEVER_US
@@ -120,6 +142,77 @@ class Input(ABC):
 
     def awaits(self, wake_us: int | None, now_us: int) -> None:
         """The unit is to be woken up then; None: only a message brings work."""
+
+    @property
+    def idle_lanes(self) -> list[tuple[int, int]]:
+        """Input and number of lanes that are idle on all inputs that they come by."""
+        return []
+
+    # --- for a unit with state, which only logs lead to ---------------------------------------------------------------
+
+    def enter(self, origin: Origin) -> int | None:
+        """Let records enter an operation with state; return the watermark that the inputs have reached if it is new."""
+        raise NotImplementedError(f"{type(self).__name__} leads to no state: {origin}")
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all inputs are idle."""
+        return False
+
+    def tell_idle(self) -> None:
+        """Nobody knows of it if all inputs are idle now: the next look is to find that they have become so."""
+
+    def idle_change(self) -> bool | None:
+        """Whether all inputs have become idle since the last look, or no longer are; None: it is as it was.
+
+        Where all have ended they are not idle: what the state holds leaves with the end, and must be waited for.
+        """
+        return None
+
+    # --- what the driver wants of sources -----------------------------------------------------------------------------
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Bring the marker of ``epoch`` next, unless it has been there."""
+
+    def drain(self) -> None:
+        """Read nothing more and end."""
+
+    def pause(self) -> None:
+        """Read nothing more, but pass markers on."""
+
+    # --- what only a source does --------------------------------------------------------------------------------------
+
+    def join(self, rhythm: Rhythm) -> None:
+        """Be read in the rhythm of all sources of the worker."""
+
+    def origin(self, partition: int, now_us: int) -> Origin:
+        """What goes with records of a partition: it is not idle."""
+        raise NotImplementedError(f"{type(self).__name__} reads no source: partition {partition} at {now_us}")
+
+    def stretches(self, now_us: int, records_max: int, interval_us: int, slots: int, room: int) -> list[Stretch]:
+        """Cut what is due into at most ``room`` stretches, shared out over the slots; they are not read here."""
+        raise NotImplementedError(f"{type(self).__name__} reads no source")
+
+    def read_again(self, place: Place) -> tuple[pa.RecordBatch, int]:
+        """Read a stretch that a slot should have read: its columns, and when the oldest record was due."""
+        raise NotImplementedError(f"{type(self).__name__} reads no source: {place}")
+
+    def recent(self, records: int) -> Place | None:
+        """Name some records that were read lately."""
+        del records
+        return None
+
+    def show_form(self, form: str) -> None:
+        """Show in which form the source is read."""
+
+    def count_read(self, count: int, took_ns: int, due_us: int, read_us: int) -> None:
+        """Add records that were read here to the figures of the source."""
+
+    def count_away(self, count: int, due_us: int, came_us: int, cut_us: int, done: s.Done) -> None:
+        """Add records that a slot has read to the figures of the source."""
+
+    def count_dropped(self, cause: Cause, count: int, *, dead: bool) -> None:
+        """Add records that were read and dropped to the figures of the source."""
 
     # --- snapshots and figures ----------------------------------------------------------------------------------------
 

@@ -130,7 +130,6 @@ class Logs(Input):
     # --- event time ---------------------------------------------------------------------------------------------------
 
     def enter(self, origin: Origin) -> int | None:
-        """Let records enter an operation with state; return the watermark that the inputs have reached if it is new."""
         source = self.logs[origin.input]
         before_us = source.event_time_us
         source.hear(origin)
@@ -151,12 +150,10 @@ class Logs(Input):
 
     @property
     def is_idle(self) -> bool:
-        """Whether all inputs are idle."""
         return all(each.is_idle for each in self.logs)
 
     @property
     def idle_lanes(self) -> list[tuple[int, int]]:
-        """Input and number of lanes that are idle on all inputs that they come by."""
         return [
             (index, lane)
             for index, source in enumerate(self.logs)
@@ -165,14 +162,9 @@ class Logs(Input):
         ]
 
     def tell_idle(self) -> None:
-        """Nobody knows of it if all inputs are idle now: the next look is to find that they have become so."""
         self._was_idle = False
 
     def idle_change(self) -> bool | None:
-        """Whether all inputs have become idle since the last look, or no longer are; None: it is as it was.
-
-        Where all have ended they are not idle: what the state holds leaves with the end, and must be waited for.
-        """
         if not self._may_idle:
             return None
         self._may_idle, is_idle = False, self.is_idle and self._open > 0

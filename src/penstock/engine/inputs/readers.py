@@ -31,7 +31,10 @@ class Readers(Input):
     which the process stood still, or the unit had no room, does not count.
     """
 
+    is_source = True
+
     def __init__(self, spec: UnitSpec, instance: int, plan: Plan) -> None:
+        self.logs = []
         assert spec.source is not None
         self._spec = spec
         self._instance = instance
@@ -72,8 +75,6 @@ class Readers(Input):
         """That of all sources of the worker."""
         self._cut_us = 0
         """When stretches were last cut."""
-        self.is_ripe = False
-        """Whether a stretch could have been cut when that was last asked, if there was room for it."""
         self._cuts: dict[int, int] = {}
         """By partition: when, among all cuts, it had its last one."""
         self._cut = 0
@@ -92,17 +93,17 @@ class Readers(Input):
     # --- what the driver wants ----------------------------------------------------------------------------------------
 
     def begin_epoch(self, epoch: int) -> None:
-        """Bring the marker of ``epoch`` next, unless it has been there."""
         if epoch > self._marked_epoch:
             self._epoch = epoch
 
     def drain(self) -> None:
-        """Read nothing more and end."""
         self._drain = True
 
     def pause(self) -> None:
-        """Read nothing more, but pass markers on."""
         self._paused = True
+
+    def join(self, rhythm: Rhythm) -> None:
+        self.rhythm = rhythm
 
     # --- records and markers ------------------------------------------------------------------------------------------
 
@@ -150,7 +151,6 @@ class Readers(Input):
         self._read_on, self._is_open, self._found = False, False, 0
 
     def stretches(self, now_us: int, records_max: int, interval_us: int, slots: int, room: int) -> list[Stretch]:
-        """Cut what is due into at most ``room`` stretches, shared out over the slots; they are not read here."""
         self.is_ripe = False
         if self._paused:
             return []
@@ -176,14 +176,12 @@ class Readers(Input):
         return cut
 
     def read_again(self, place: Place) -> tuple[pa.RecordBatch, int]:
-        """Read a stretch that a slot should have read: its columns, and when the oldest record was due."""
         reader = self._source.reader(place.partition, self._spec.partitions, self._start_us)
         read = read_place(reader, place.runs)
         reader.close()
         return read.columns, read.due_us
 
     def recent(self, records: int) -> Place | None:
-        """Name some records that were read lately."""
         for partition, reader in self._partitions:
             run = reader.recent(records)
             if run is not None:
@@ -193,7 +191,6 @@ class Readers(Input):
     # --- silence ------------------------------------------------------------------------------------------------------
 
     def origin(self, partition: int, now_us: int) -> Origin:
-        """What goes with records of a partition: it is not idle."""
         self._heard_us[partition] = now_us - self._stalled_us
         if partition in self._idle:
             self._idle.remove(partition)
@@ -299,7 +296,6 @@ class Readers(Input):
             del self._captured[each]
 
     def count_read(self, count: int, took_ns: int, due_us: int, read_us: int) -> None:
-        """Add records that were read here to the figures."""
         stats, latency_us = self.stats, read_us - due_us
         stats.records_in += count
         stats.records_out += count
@@ -310,7 +306,6 @@ class Readers(Input):
         stats.left_us += latency_us * count
 
     def count_away(self, count: int, due_us: int, came_us: int, cut_us: int, done: s.Done) -> None:
-        """Add records that a slot has read to the figures."""
         stats, read_us = self.stats, done.began_us + done.source_ns // 1000
         stats.records_in += count
         stats.records_out += count
@@ -324,7 +319,6 @@ class Readers(Input):
         stats.left_us += (read_us - due_us) * count
 
     def count_dropped(self, cause: Cause, count: int, *, dead: bool) -> None:
-        """Add records that were read and dropped."""
         self.stats.records_in += count
         self.dropped.count(cause, count, dead=dead)
 
@@ -340,6 +334,9 @@ class Readers(Input):
                 over_bound=dropped.over_bound,
             )
         ]
+
+    def show_form(self, form: str) -> None:
+        self.stats.form = form
 
     def figures(self, now_us: int) -> list[StatsMessage]:
         stats = self.stats

@@ -31,10 +31,16 @@ class Way(ABC):
         they leave.
     until : int or None
         Where the unit stops when records enter: the begin of the range; None: it runs the whole chain.
+    is_local : bool
+        What it takes has been computed, and leaves at once: it never gathers, and has nothing in the line.
+    can_call : bool
+        Whether functions that wait can be in its range.
     """
 
     range: Range
     until: int | None
+    is_local: bool = False
+    can_call: bool = False
     numbers: tuple[int, ...] = ()
     """The replicas that compute it, if they do."""
     is_whole: bool = False
@@ -44,6 +50,16 @@ class Way(ABC):
     def away(self) -> Range:
         """The operations that other processes compute."""
         return self.range
+
+    @property
+    def batched(self) -> Range:
+        """The operations of which it computes the batch form."""
+        return Range(0, -1)
+
+    @property
+    def is_calling(self) -> bool:
+        """Whether calls are under way that another way must not take over from."""
+        return False
 
     @property
     def has_room(self) -> bool:
@@ -83,6 +99,11 @@ class Way(ABC):
         """Take positions of a source that are to be read there; only where the range begins at the source."""
         raise NotImplementedError(f"{type(self).__name__} reads no source")
 
+    @property
+    def stretch_us(self) -> int | None:
+        """How long it waits between two stretches of a source; None: the unit itself reads what comes."""
+        return None
+
     def cut(self, now_us: int) -> bool:
         """Make items of what has gathered long enough; say whether there was any."""
         del now_us
@@ -119,6 +140,24 @@ class Way(ABC):
     def on_result(self, item: Item, result: ItemResult, number: int = 0) -> None:
         """Whoever had the item has computed it."""
         raise NotImplementedError(f"{type(self).__name__} sends nothing away")
+
+    def hand_on(self, records_max: int) -> int:
+        """Another alternative is active in the range: give it what nobody has begun; return how many records.
+
+        Its first item has ``records_max`` at the most, where what it costs is not known.
+        """
+        del records_max
+        return 0
+
+    def calls(self, alternative: str) -> bool:
+        """Whether an alternative in the range calls a function."""
+        del alternative
+        return False
+
+    def take_cost_ns(self, alternative: str) -> float | None:
+        """What a record costs in an alternative that calls a function, as far as that is known since the last look."""
+        del alternative
+        return None
 
     def figures(self) -> ReplicaPulse | None:
         """What replicas have done, if they are this way."""

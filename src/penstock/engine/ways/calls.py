@@ -82,6 +82,8 @@ class Calls(Way):
         Lets what has passed the whole chain out.
     """
 
+    can_call = True
+
     def __init__(
         self, spec: UnitSpec, chain: Chain, times: Times, line: Line, desk: Desk, bell: Bell, leave: Leave
     ) -> None:
@@ -125,7 +127,6 @@ class Calls(Way):
 
     @property
     def is_calling(self) -> bool:
-        """Whether portions of records are on their way."""
         return bool(self._portions)
 
     @property
@@ -236,8 +237,8 @@ class Calls(Way):
         self._give(portion, others[0])
         return True
 
-    def hand_on(self) -> int:
-        """Another alternative takes over: give it the portions that nobody has begun; return how many records."""
+    def hand_on(self, records_max: int) -> int:
+        del records_max
         moved, name = 0, self._name
         for portion in list(self._portions.values()):
             if portion.ones and not portion.begun and not portion.item.is_complete:
@@ -248,13 +249,11 @@ class Calls(Way):
         self._bell.rung = True
         return moved
 
-    def take_cost_ns(self, name: str) -> float | None:
-        """What a record costs in an alternative that calls a function, as far as that is known since the last look."""
-        return self._callees[name].take_cost_ns() if name in self._callees else None
+    def calls(self, alternative: str) -> bool:
+        return alternative in self._callees
 
-    def calls_in(self, name: str) -> bool:
-        """Whether an alternative calls a function."""
-        return name in self._callees
+    def take_cost_ns(self, alternative: str) -> float | None:
+        return self._callees[alternative].take_cost_ns() if alternative in self._callees else None
 
     # --- calls --------------------------------------------------------------------------------------------------------
 

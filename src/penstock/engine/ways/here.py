@@ -18,6 +18,8 @@ Leave = Callable[["Taken", "Passed", int], None]
 class Here(Way):
     """Lets what has passed the chain out at once."""
 
+    is_local = True
+
     def __init__(self, operations: int, leave: Leave) -> None:
         self.range = Range(operations, operations - 1)
         self.until = None

@@ -92,6 +92,8 @@ class Replicas(Way):
         self.records_in = self.records_out = 0
         """Records dealt out, and those that came back: of them, what follows."""
         self.busy_us = self.cpu_us = 0
+        self._began_us: dict[int, int] = {}
+        """When each active replica began its first item."""
 
     # --- taking -------------------------------------------------------------------------------------------------------
 
@@ -124,6 +126,7 @@ class Replicas(Way):
         if not switch.replicas or switch.range != self.range:
             return False
         self.numbers = switch.replicas
+        self._began_us = {number: at_us for number, at_us in self._began_us.items() if number in self.numbers}
         return True
 
     def _fitting(self, work_us: int) -> int:
@@ -203,6 +206,8 @@ class Replicas(Way):
         each_us = max(0.1, took_us / item.count)
         self._cost_us += COST_WEIGHT * (each_us - self._cost_us) if self._cost_us else each_us
         self._dealing.done(number, took_us)
+        if number in self.numbers and number not in self._began_us:
+            self._began_us[number] = done.began_us
         self.records_out += item.count
         self.busy_us += took_us
         self.cpu_us += done.cpu_ns // 1000
@@ -236,6 +241,7 @@ class Replicas(Way):
             busy_us=self.busy_us,
             cpu_us=self.cpu_us,
             utilisation=self._dealing.utilisation(self.numbers),
+            began_us=dict(self._began_us),
         )
 
     def recall(self) -> None:

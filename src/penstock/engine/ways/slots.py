@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from penstock.dataset import Block, Scale, join_columns, pack
 from penstock.dataset.sizes import BLOCK_BYTES
 from penstock.engine.event_time import Origin
-from penstock.engine.inputs.readers import Readers
 from penstock.engine.line import Item, ItemResult, Line, Sides
 from penstock.engine.ways.base import Way
 from penstock.engine.ways.pool import Known, SlotPool, Work
@@ -126,15 +125,23 @@ class Slots(Way):
         return min(self._pace_us, self.interval_us)
 
     @staticmethod
-    def of(unit: Unit, switch: Switch, pool: SlotPool, block_bytes: int) -> Slots:
+    def of(unit: Unit, switch: Switch, pool: SlotPool) -> Slots:
         """The way that a switch leads a unit to."""
         chosen, times = switch.range, unit.times
         return Slots(
             chosen, switch.interval_us, pool, unit.line, unit.spec.schema_at(chosen.first),
-            (unit.spec.id, unit.instance), unit.chain.record_ns(chosen), block_bytes,
+            (unit.spec.id, unit.instance), unit.chain.record_ns(chosen), unit.plan.options.block_bytes,
             keeps_lanes=times.keeps_lanes, keeps_payloads=times.are_read_in(chosen),
             using=lambda: unit.exchanges.using(chosen), is_whole=unit.spec.is_whole(chosen.first, chosen.last),
         )  # fmt: skip
+
+    @property
+    def batched(self) -> Range:
+        return self.range
+
+    @property
+    def stretch_us(self) -> int | None:
+        return self.pace_us if self.range.first < 0 else None
 
     @property
     def room(self) -> int:
@@ -214,7 +221,6 @@ class Slots(Way):
         return origin.straggler_us is not None and origin.straggler_us != held.straggler_us
 
     def take_stretches(self, source: Input, now_us: int) -> bool:
-        assert isinstance(source, Readers)
         room = self.room
         stretches = source.stretches(now_us, self.records_max, self.pace_us, self.slots, room)
         if room <= 0 and source.is_ripe:
@@ -323,7 +329,6 @@ class Slots(Way):
             self.records_max = (self.records_max + fitting + 1) // 2
 
     def hand_on(self, records_max: int) -> int:
-        """Other alternatives are active now: micro-batches that no slot has are theirs; return how many records."""
         self.records_max = min(self.records_max, records_max)
         return self._pool.reassign(self, self._using())
 

@@ -1,7 +1,7 @@
 """Aggregates as mergeable partials: count, sum, min, max, mean, first, last and users' own.
 
 An aggregate keeps its partial in *slots*. Written as source, it says what a single record's partial is and how
-another partial is merged into the slots; adding a record is merging its partial, so both halves of an aggregation
+the slots absorb another partial; adding a record is absorbing its partial, so both halves of an aggregation
 share one text.
 """
 
@@ -57,11 +57,11 @@ class Aggregate(ABC):
         """Expressions over ``r`` for the partial of one record, one for each slot."""
 
     @abstractmethod
-    def merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
-        """Statements that merge the partial in the names ``other`` into the places ``slots``."""
+    def absorb(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
+        """Statements by which the places ``slots`` absorb the partial in the names ``other``."""
 
-    def before_merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
-        """Statements that may raise; they come before any aggregate's `merge`, so that a bad record changes no slot."""
+    def before_absorb(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
+        """Statements that may raise; they run before any `absorb`, so that a bad record changes no slot."""
         del slots, other
         return []
 
@@ -114,7 +114,7 @@ class Count(Aggregate):
     def of_record(self) -> tuple[str, ...]:
         return ("1",) if self.of is None else (f"0 if r.{attribute(self.of)} is None else 1",)
 
-    def merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
+    def absorb(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
         return [f"{slots[0]} += {other[0]}"]
 
     def result(self, slots: tuple[str, ...]) -> str:
@@ -174,7 +174,7 @@ class Sum(_OfColumn):
     def slots(self, schema: Schema) -> tuple[DataType, ...]:
         return (self._numeric(schema),)
 
-    def merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
+    def absorb(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
         (s,), (x,) = slots, other
         return [f"if {x} is not None: {s} = {x} if {s} is None else {s} + {x}"]
 
@@ -202,7 +202,7 @@ class _Extreme(_OfColumn):
         if found.kind is TypeKind.BINARY:
             raise TypeMismatch(what=f"{self} needs values with an order, but '{self.of}' is {found.ddl}.")
 
-    def merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
+    def absorb(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
         (s,), (x,) = slots, other
         # `s != s` is true for NaN alone: any number replaces it, so NaN is the result only if there is nothing else.
         return [f"if {x} is not None and ({s} is None or {x} {self._sign} {s} or {s} != {s}): {s} = {x}"]
@@ -240,8 +240,8 @@ class Mean(Sum):
     def of_record(self) -> tuple[str, ...]:
         return f"r.{attribute(self.of)}", f"0 if r.{attribute(self.of)} is None else 1"
 
-    def merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
-        return [*super().merge(slots[:1], other[:1]), f"{slots[1]} += {other[1]}"]
+    def absorb(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
+        return [*super().absorb(slots[:1], other[:1]), f"{slots[1]} += {other[1]}"]
 
     def result(self, slots: tuple[str, ...]) -> str:
         return f"{slots[0]} / {slots[1]} if {slots[1]} else None"
@@ -253,7 +253,7 @@ class First(_OfColumn):
     word = "first"
     ordered = True
 
-    def merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
+    def absorb(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
         return [f"if {slots[0]} is None: {slots[0]} = {other[0]}"]
 
 
@@ -263,7 +263,7 @@ class Last(_OfColumn):
     word = "last"
     ordered = True
 
-    def merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
+    def absorb(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
         return [f"if {other[0]} is not None: {slots[0]} = {other[0]}"]
 
 
@@ -296,8 +296,8 @@ class Opaque(Aggregate):
     def slots(self, schema: Schema) -> tuple[DataType, ...]:
         return (BINARY,)
 
-    def merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
-        return [f"{slots[0]} = {other[0]}"]  # which `before_merge` has merged
+    def absorb(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
+        return [f"{slots[0]} = {other[0]}"]  # which `before_absorb` has made
 
 
 @dataclass(frozen=True)
@@ -324,7 +324,7 @@ class Custom(Opaque):
     def of_record(self) -> tuple[str, ...]:
         return (f"{self._name}.add({self._name}.init(), r)",)
 
-    def before_merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
+    def before_absorb(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
         return [f"{other[0]} = {self._name}.merge({slots[0]}, {other[0]})"]
 
     def result(self, slots: tuple[str, ...]) -> str:

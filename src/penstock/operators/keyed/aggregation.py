@@ -183,7 +183,7 @@ class Aggregation(Operation):
         ]
 
     def accumulate(self, find: str, store: str, values: list[tuple[str, ...]], *, kept: bool = False) -> list[str]:
-        """Statements that merge ``values`` into the group's accumulator.
+        """Statements by which the group's accumulator absorbs ``values``.
 
         One that is ``kept`` is an `accumulator` in the space ``s``, which notes that it is new. Otherwise it is a list,
         in whose first place records are counted.
@@ -199,11 +199,11 @@ class Aggregation(Operation):
         )
         body.append("else:")
         places = self.kept_places if kept else self.slot_places(1)
-        merges = list(zip((each for _, each in self.aggregates), places, names, strict=True))
-        body += [f"    {line}" for each, slots, other in merges for line in each.before_merge(slots, other)]
+        absorbing = list(zip((each for _, each in self.aggregates), places, names, strict=True))
+        body += [f"    {line}" for each, slots, other in absorbing for line in each.before_absorb(slots, other)]
         if not kept:
             body.append("    a[0] += 1")
-        body += [f"    {line}" for each, slots, other in merges for line in each.merge(slots, other)]
+        body += [f"    {line}" for each, slots, other in absorbing for line in each.absorb(slots, other)]
         return body
 
     @property

@@ -26,7 +26,7 @@ from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from penstock.operators.base import RecordForm
+from penstock.operators.base import RecordForm, Result
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.bounds import UNBOUNDED_US
 from penstock.operators.keyed.held import HIGH_US, HoldingOperator
@@ -103,14 +103,14 @@ class AsOfOperator(HoldingOperator):
             insort(versions, entry)
         heappush(self._due, (row._t, number, key))
 
-    def advance(self, watermark_us: int) -> list[Record]:
+    def advance(self, watermark_us: int) -> Result:
         watermark_us -= self._of.lateness_us
         if watermark_us <= self.watermark_us:
-            return []
+            return Result([])
         self.watermark_us = watermark_us
         out = self._take_before(watermark_us)
         self._forget(watermark_us)
-        return out
+        return Result(out)
 
     def _take_before(self, time_us: int) -> list[Record]:
         """Left records before a time, each with its version, in the order of time."""
@@ -157,12 +157,12 @@ class AsOfOperator(HoldingOperator):
             elif expires and versions[0][0] < watermark_us:
                 heappush(due, (versions[0][0] + tolerance_us, versions[0][-1], key))
 
-    def finish(self) -> list[Record]:
+    def finish(self) -> Result:
         out = self._take_before(HIGH_US)
         self._rows.changed.update(dict.fromkeys(self._rows))
         for each in (self._rows, self._versions, self._due):
             each.clear()
-        return out
+        return Result(out)
 
     def on_loaded(self, name: Name, number: int, row: Any, before: Any) -> None:
         del name

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.checks import Whole
 from penstock.durations import format_us, parse_us
 from penstock.errors import InvalidOption
-from penstock.operators.base import RecordForm, StatefulOperator
+from penstock.operators.base import RecordForm, Result, StatefulOperator
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.aggregates import Custom
 from penstock.operators.keyed.match_once import order_source, watermark_source
@@ -187,7 +187,7 @@ class CountOperator(StatefulOperator):
         """Generate how a record begins a window, how a window takes it in, and how a result is made."""
         of = self._of
         places, others = of.slot_places(_SLOTS), of.slot_places(_SLOTS, "b")
-        merges = list(zip((each for _, each in of.aggregates), places, others, strict=True))
+        absorbing = list(zip((each for _, each in of.aggregates), places, others, strict=True))
         keys = ["k" if len(of.keys) == 1 else "*k"] if of.keys else []
         results = [each.result(slots) for (_, each), slots in zip(of.aggregates, places, strict=True)]
         made = f"T({', '.join([*keys, *(['w'] if self._counts.size is not None else []), *results])})"
@@ -198,8 +198,8 @@ class CountOperator(StatefulOperator):
         order = order_source([(f"r.{attribute(field.name)}", field.type) for field in schema.fields], scope)
         lines = [f"def row(k, w, a): return {made}", f"def single(n, r): return [n, {values}]"]
         lines += ["def absorb(a, b):", "    a = list(a)"]
-        lines += [f"    {line}" for each, slots, other in merges for line in each.before_merge(slots, other)]
-        lines += [f"    {line}" for each, slots, other in merges for line in each.merge(slots, other)]
+        lines += [f"    {line}" for each, slots, other in absorbing for line in each.before_absorb(slots, other)]
+        lines += [f"    {line}" for each, slots, other in absorbing for line in each.absorb(slots, other)]
         lines += ["    return a", f"def order(r): return ({order})", f"def key(r): return {self._key_source}"]
         exec(compile("\n".join(lines), f"<penstock {self._errors.operation}>", "exec"), scope)
         return scope
@@ -248,12 +248,12 @@ class CountOperator(StatefulOperator):
         """How many records wait."""
         return len(self._ahead)
 
-    def advance(self, watermark_us: int) -> list[Record]:
+    def advance(self, watermark_us: int) -> Result:
         watermark_us -= self._counts.lateness_us
         if self._counts.on is None or watermark_us <= self.watermark_us:
-            return []
+            return Result([])
         self.watermark_us = watermark_us
-        return self._take_before(watermark_us)
+        return Result(self._take_before(watermark_us))
 
     def _take_before(self, time_us: int) -> list[Record]:
         out: list[Record] = []
@@ -268,7 +268,7 @@ class CountOperator(StatefulOperator):
             changed[key] = None
         return out
 
-    def finish(self) -> list[Record]:
+    def finish(self) -> Result:
         out = self._take_before(_HIGH)
         counts = self._counts
         for key, (seen, opened, _) in self._held.items():
@@ -279,7 +279,7 @@ class CountOperator(StatefulOperator):
                     out.append(self._row(key, each[0] // counts.slide, each))
         self._held.changed.update(dict.fromkeys(self._held))
         self._held.clear()
-        return out
+        return Result(out)
 
     def header(self) -> Any:
         return self.watermark_us, self.late_records

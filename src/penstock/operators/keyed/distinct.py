@@ -11,14 +11,23 @@ import pyarrow as pa
 
 from penstock.durations import format_us
 from penstock.errors import BadRecord
-from penstock.operators.base import BatchKind, BatchResult, Expansion, Lateness, Operation, Operator, StatefulOperator
+from penstock.operators.base import (
+    BatchKind,
+    BatchResult,
+    Expansion,
+    Lateness,
+    Operation,
+    Operator,
+    Result,
+    StatefulOperator,
+)
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.match_once import watermark_source
 from penstock.operators.keyed.state import KeyedState, Name
 from penstock.operators.keyed.windows import check_time
 from penstock.operators.keys import check_keys, key_source
 from penstock.operators.loop import compile_loop
-from penstock.types import Record, Schema, attribute
+from penstock.types import Schema, attribute
 
 _LOW = -(1 << 63)
 
@@ -177,11 +186,11 @@ class DistinctOperator(StatefulOperator):
         heappush(self._ages, (time_us, self._number, key))
         self._times.changed[key] = None
 
-    def advance(self, watermark_us: int) -> list[Record]:
+    def advance(self, watermark_us: int) -> Result:
         if self._of.on is not None and watermark_us > self.watermark_us:
             self.watermark_us = watermark_us
             self._forget()
-        return []
+        return Result([])
 
     def _forget(self) -> None:
         ages, before_us = self._ages, self.watermark_us - self._of.within_us
@@ -198,8 +207,8 @@ class DistinctOperator(StatefulOperator):
             left = held[:at] + held[at + 1 :]
             self._times[key] = left if len(left) > 1 else left[0]
 
-    def finish(self) -> list[Record]:
-        return []
+    def finish(self) -> Result:
+        return Result([])
 
     def header(self) -> Any:
         return self.watermark_us, self.late_records

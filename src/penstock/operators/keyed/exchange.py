@@ -46,6 +46,7 @@ from penstock.operators.alternatives import Alternatives
 from penstock.operators.base import BatchKind, BatchResult, Operation, Operator, Result, StatefulOperator
 from penstock.operators.errors import Errors, Passing
 from penstock.operators.members import Member
+from penstock.redaction import redacted
 from penstock.types import Record, Schema, attribute
 
 BEHIND_RECORDS_MAX = 50_000
@@ -98,6 +99,12 @@ class KeyedAlternatives(Operation):
     kind = "alternatives"
     stateful = True
     batch_kind = BatchKind.NONE
+    can_shift = False
+    """Its instances may use different alternatives for a while."""
+
+    @property
+    def choice(self) -> Alternatives:
+        return self.of
 
     def bind(self, schema: Schema) -> Schema:
         del schema
@@ -300,7 +307,7 @@ class KeyedOperator(StatefulOperator):
 
     def _on_failure(self, name: str, error: BaseException) -> None:
         self.failures[name] += 1
-        self.last_error = f"{type(error).__name__}: {error}"[:200]
+        self.last_error = redacted(f"{type(error).__name__}: {error}")[:200]
         self.given_up = name
         self._failed.add(name)
         self._forget_target()

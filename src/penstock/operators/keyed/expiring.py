@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.durations import format_us
-from penstock.operators.base import RecordForm, StatefulOperator
+from penstock.operators.base import RecordForm, Result, StatefulOperator
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.match_once import watermark_source
 from penstock.operators.keyed.panes import no_time
@@ -24,7 +24,7 @@ from penstock.operators.keyed.state import KeyedState, Name
 from penstock.operators.keyed.windows import Emit
 from penstock.operators.keys import key_source
 from penstock.operators.loop import compile_loop
-from penstock.types import Record, Schema, attribute
+from penstock.types import Schema, attribute
 
 if TYPE_CHECKING:
     from penstock.operators.keyed.aggregation import Aggregation
@@ -90,12 +90,12 @@ class ExpiringOperator(StatefulOperator):
         for group, expressions in zip(names, of.of_record(), strict=True):
             body += [f"{name} = {each}" for name, each in zip(group, expressions, strict=True)]
         flat = ", ".join(name for group in names for name in group)
-        merges = list(zip((each for _, each in of.aggregates), of.kept_places, names, strict=True))
+        absorbing = list(zip((each for _, each in of.aggregates), of.kept_places, names, strict=True))
         body += ["a = s.get(k)", f"if a is None or t > a.t + {ttl.us}:"]
         body += ["    if a is None: op.began(k, t)", f"    s[k] = a = A({flat}, t)", "else:"]
-        body += [f"    {line}" for each, slots, other in merges for line in each.before_merge(slots, other)]
+        body += [f"    {line}" for each, slots, other in absorbing for line in each.before_absorb(slots, other)]
         body.append("    if t > a.t: a.t = t")
-        body += [f"    {line}" for each, slots, other in merges for line in each.merge(slots, other)]
+        body += [f"    {line}" for each, slots, other in absorbing for line in each.absorb(slots, other)]
         body.append("touched[k] = a")
         before, after = [*watermark_source(0), "touched = {}"], ["s.changed.update(touched)"]
         if of.emit is Emit.EVERY:
@@ -112,11 +112,11 @@ class ExpiringOperator(StatefulOperator):
         self._held.fresh.append(key)
         self._buckets.setdefault(time_us // self._bucket_us, []).append(key)
 
-    def advance(self, watermark_us: int) -> list[Record]:
+    def advance(self, watermark_us: int) -> Result:
         if watermark_us > self.watermark_us:
             self.watermark_us = watermark_us
             self._forget()
-        return []
+        return Result([])
 
     def _forget(self) -> None:
         """Look at some of the keys whose bucket is so old that they may be; those that are newer wait again."""
@@ -139,8 +139,8 @@ class ExpiringOperator(StatefulOperator):
                 else:
                     buckets.setdefault(newest_us // self._bucket_us, []).append(key)
 
-    def finish(self) -> list[Record]:
-        return []
+    def finish(self) -> Result:
+        return Result([])
 
     def header(self) -> Any:
         return self.watermark_us, self.late_records

@@ -8,9 +8,9 @@ records are kept by *panes*, as long as the interval, which divides the windows:
 ================================  ====================================================================================
 what comes                        what is done
 ================================  ====================================================================================
-a record, or a partial            is merged into its key's accumulator of its pane. One that is behind the watermark of
+a record, or a partial            goes into its key's accumulator of its pane. One that is behind the watermark of
                                   its own partition missed its firings: it waits with the pane that comes next there
-the watermark passes a pane       its accumulators are merged into those of the pane's windows that are open
+the watermark passes a pane       those of the pane's windows that are open absorb its accumulators
 at the end of that pane           every key and window that it has changed is sent on, unless the window ends there
 the watermark passes an end       the window is sent on, for the last time, and forgotten
 ================================  ====================================================================================
@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from penstock.operators.base import RecordForm, StatefulOperator
+from penstock.operators.base import RecordForm, Result, StatefulOperator
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.aggregates import Opaque
 from penstock.operators.keyed.panes import no_time, pane_source
@@ -79,7 +79,7 @@ class FiringOperator(StatefulOperator):
         self._due: list[Name] = []
         self._groups: list[int] | None = None
         self._row = of.compile_row(output, errors.operation)
-        self._merge = self._merging()
+        self._absorb = self._absorbing()
         super().__init__(self._compile(late_port), schema=schema, output=output)
 
     def _load(self, name: Name, key: Any, slots: list[Any]) -> Any:
@@ -91,7 +91,7 @@ class FiringOperator(StatefulOperator):
         """How many accumulators are held."""
         return len(self.state)
 
-    def _merging(self) -> Callable[[Any, Any], Any]:
+    def _absorbing(self) -> Callable[[Any, Any], Any]:
         """Generate how an accumulator takes in another one, or becomes a copy of it where there is none."""
         of = self._of
         slots = [slot for places in of.kept_places for slot in places]
@@ -102,16 +102,16 @@ class FiringOperator(StatefulOperator):
             if isinstance(each, Opaque):
                 mine |= {slot: each.unpack(each.pack(mine[slot])) for slot in places}
         others = [tuple(names[slot] for slot in places) for places in of.kept_places]
-        merges = list(zip((each for _, each in of.aggregates), of.kept_places, others, strict=True))
-        lines = ["def merge(a, b):", *(f"    {names[slot]} = {mine[slot]}" for slot in slots)]
+        absorbing = list(zip((each for _, each in of.aggregates), of.kept_places, others, strict=True))
+        lines = ["def absorb(a, b):", *(f"    {names[slot]} = {mine[slot]}" for slot in slots)]
         lines += [f"    if a is None: return A({', '.join(names.values())})"]
-        lines += [f"    {line}" for each, places, other in merges for line in each.before_merge(places, other)]
-        lines += [f"    {line}" for each, places, other in merges for line in each.merge(places, other)]
+        lines += [f"    {line}" for each, places, other in absorbing for line in each.before_absorb(places, other)]
+        lines += [f"    {line}" for each, places, other in absorbing for line in each.absorb(places, other)]
         lines += ["    return a"]
         scope: dict[str, Any] = {**of.names, "A": self._accumulator}
         exec(compile("\n".join(lines), f"<penstock {self._errors.operation}>", "exec"), scope)
-        merge: Callable[[Any, Any], Any] = scope["merge"]
-        return merge
+        absorb: Callable[[Any, Any], Any] = scope["absorb"]
+        return absorb
 
     def _compile(self, late_port: str | None) -> RecordForm:
         of, window, whole = self._of, self._window, late_port is not None
@@ -154,17 +154,17 @@ class FiringOperator(StatefulOperator):
             return window.starts(pane_us)
         return (pane_us - pane_us % window.size_us if self._ends else 0,)
 
-    def advance(self, watermark_us: int) -> list[Record]:
+    def advance(self, watermark_us: int) -> Result:
         watermark_us -= self._window.lateness_us
         if watermark_us <= self.passed_us:
-            return []
+            return Result([])
         self.passed_us = watermark_us
         self._find_due(watermark_us)
-        return self.go_on() if self._due else []
+        return self.go_on() if self._due else Result([])
 
-    def finish(self) -> list[Record]:
+    def finish(self) -> Result:
         self._find_due(_HIGH)
-        return self.go_on() if self._due else []
+        return self.go_on() if self._due else Result([])
 
     def _find_due(self, until_us: int) -> None:
         """Look which spaces hold something that is due."""
@@ -181,7 +181,7 @@ class FiringOperator(StatefulOperator):
     def behind_us(self) -> int | None:
         return self.passed_us + self._window.lateness_us if self._due else None
 
-    def go_on(self) -> list[Record]:
+    def go_on(self) -> Result:
         """Let a few key groups pass all moments until the watermark; all of them at once, if they hold few entries.
 
         Keys have nothing to do with each other, so one may be ahead. What is due is taken out of its spaces: what they
@@ -194,13 +194,13 @@ class FiringOperator(StatefulOperator):
             if rows_max is None or sum(map(len, spaces)) <= rows_max:
                 self._pass(out, None)
                 self._due = []
-                return out
+                return Result(out)
             self._groups = list({group: None for name in self._due for group in self.state.groups_in(name)})
         while self._groups and (rows_max is None or len(out) < rows_max):
             self._pass(out, self._groups.pop())
         if not self._groups:
             self._drop_passed()
-        return out
+        return Result(out)
 
     def _drop_passed(self) -> None:
         """All groups have passed: forget the spaces that held what was due."""
@@ -257,7 +257,7 @@ class FiringOperator(StatefulOperator):
             for key, slots in entries:
                 held = space.get(key)
                 with making_results(self._errors.operation, f"the result of window {start}"):
-                    space[key] = space.changed[key] = self._merge(held, slots)
+                    space[key] = space.changed[key] = self._absorb(held, slots)
                 if held is None:
                     space.fresh.append(key)
                 touched[start, key] = None

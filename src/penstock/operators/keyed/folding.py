@@ -1,6 +1,6 @@
 """Aggregates whose partial is one value of any shape: distinct counts, sketches, percentiles, lists.
 
-A `Fold` is three pure functions: the partial of a record, two partials merged, the result. Partials are made of what
+A `Fold` is three pure functions: the partial of a record, two partials together, the result. Partials are made of what
 MessagePack keeps as it is (numbers, texts, bytes, lists, dicts), because they are packed in snapshots too;
 values of other types are held as their bytes.
 """
@@ -63,8 +63,8 @@ class Fold(Opaque):
     def of_record(self) -> tuple[str, ...]:
         return (f"{self._name}_of({', '.join(f'r.{attribute(name)}' for name in self.of)})",)
 
-    def before_merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
-        return [f"{other[0]} = {self._name}_merge({slots[0]}, {other[0]})"]
+    def before_absorb(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
+        return [f"{other[0]} = {self._name}_together({slots[0]}, {other[0]})"]
 
     def result(self, slots: tuple[str, ...]) -> str:
         return f"{self._name}_result({slots[0]})"
@@ -79,7 +79,7 @@ class Fold(Opaque):
     def names(self) -> dict[str, object]:
         return {
             f"{self._name}_of": self.of_values,
-            f"{self._name}_merge": self.combine,
+            f"{self._name}_together": self.combine,
             f"{self._name}_result": self.finish,
             f"{self._name}_decode": msgspec.msgpack.decode,
             "fold_encode": _encode,

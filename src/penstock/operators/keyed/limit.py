@@ -78,6 +78,10 @@ class Limited(Operation):
     def build(self, schema: Schema, errors: Errors) -> Operator:
         return LimitOperator(self.count, schema, errors)
 
+    @property
+    def passes_max(self) -> int:
+        return self.count
+
     def describe(self) -> str:
         return f"{self.count} records"
 
@@ -104,12 +108,12 @@ class LimitOperator(StatefulOperator):
         self.passed += len(let)
         return Result(let)
 
-    def advance(self, watermark_us: int) -> list[Record]:
+    def advance(self, watermark_us: int) -> Result:
         del watermark_us
-        return []
+        return Result([])
 
-    def finish(self) -> list[Record]:
-        return []
+    def finish(self) -> Result:
+        return Result([])
 
     def header(self) -> Any:
         return self.passed

@@ -12,7 +12,7 @@ from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from penstock.operators.base import BatchKind, Operation, Operator, RecordForm
+from penstock.operators.base import BatchKind, Operation, Operator, RecordForm, Result
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.asof import AsOfOperator
 from penstock.operators.keyed.bounds import Bounds
@@ -178,10 +178,10 @@ class MatchOperator(HoldingOperator):
         before = [*watermark_source(self._of.lateness_us), "n = op.next_number"]
         return compile_loop(errors.operation, body, names, errors, before=before, after=["op.next_number = n"])
 
-    def advance(self, watermark_us: int) -> list[Record]:
+    def advance(self, watermark_us: int) -> Result:
         watermark_us -= self._of.lateness_us
         if watermark_us <= self.watermark_us:
-            return []
+            return Result([])
         self.watermark_us = watermark_us
         first = (watermark_us - self._of.bounds.high_us) // self._bucket_us
         if first > self._first_bucket:
@@ -190,7 +190,7 @@ class MatchOperator(HoldingOperator):
                 held = self._buckets.pop(bucket)
                 self._leaving.append((bucket, iter(held.items())))
                 self._leaving_records += len(held)
-        return self._let_go() if self._leaving else []
+        return Result(self._let_go() if self._leaving else [])
 
     def _let_go(self) -> list[Record]:
         """Let go of records that no partner can come for; return the outer ones that have found none.
@@ -221,7 +221,7 @@ class MatchOperator(HoldingOperator):
             self.state.drop(bucket)
         return out
 
-    def finish(self) -> list[Record]:
+    def finish(self) -> Result:
         rows = {number: row for bucket in self._buckets.values() for number, row in bucket.items()}
         out = [self._alone[rows[number]._side](rows[number]) for number in sorted(self._unmatched)]
         for bucket in [*self._buckets, *(bucket for bucket, _ in self._leaving)]:
@@ -231,7 +231,7 @@ class MatchOperator(HoldingOperator):
         self._unmatched.changed.update(dict.fromkeys(self._unmatched))
         for each in (self._unmatched, *self._sides, self._buckets):
             each.clear()
-        return out
+        return Result(out)
 
     def on_loaded(self, name: Name, number: int, row: Any, before: Any) -> None:
         if name == _UNMATCHED:

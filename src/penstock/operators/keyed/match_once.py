@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.operators.base import RecordForm
+from penstock.operators.base import RecordForm, Result
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.held import HIGH_US, LOW_US, HoldingOperator
 from penstock.operators.keyed.state import Name
@@ -191,24 +191,24 @@ class MatchOnceOperator(HoldingOperator):
             out.append(self._alone[row._side](row))
         return True
 
-    def advance(self, watermark_us: int) -> list[Record]:
+    def advance(self, watermark_us: int) -> Result:
         watermark_us -= self._of.lateness_us
         if watermark_us <= self.watermark_us:
-            return []
+            return Result([])
         self.watermark_us = self._taken_us = watermark_us
         out = self._take_before(watermark_us)
         self.expire(watermark_us - self._of.bounds.high_us, out)
-        return out
+        return Result(out)
 
     def _take_before(self, time_us: int) -> list[Record]:
         due = self._due(self._fresh_number, self.next_number, time_us)
         self._fresh_number = self.next_number
         return self._take(due)
 
-    def finish(self) -> list[Record]:
+    def finish(self) -> Result:
         out = self._take_before(HIGH_US)
         self.expire(HIGH_US, out)
-        return out
+        return Result(out)
 
     def header(self) -> Any:
         return self.watermark_us, self._taken_us, self.late_records, self.next_number

@@ -26,7 +26,7 @@ def pair(x: Any, y: Any) -> Comoments:
 
 
 def paired(left: Comoments, right: Comoments) -> Comoments:
-    """The co-moments of two groups together, as Spark merges them."""
+    """The co-moments of two groups together, as Spark computes them."""
     if not left or not right:
         return left or right
     n, x, y, c, xx, yy = left

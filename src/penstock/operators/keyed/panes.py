@@ -26,7 +26,7 @@ def spread_source(
     values: Sequence[tuple[str, ...]],
     touches: bool,
 ) -> list[str]:
-    """Statements that merge ``values`` into the accumulators of key ``k`` in all windows of pane ``w`` that are open.
+    """Statements by which the accumulators of key ``k`` in all open windows of pane ``w`` absorb ``values``.
 
     The names are those of a `ReduceOperator`: ``starts`` gives a pane's windows, ``windows`` the accumulators, ``A``
     makes one, and ``touched`` takes those that have changed, where that is wanted.
@@ -40,9 +40,9 @@ def spread_source(
         for name, value in zip(group, each, strict=True)
     ]
     flat = ", ".join(name for group in names for name in group)
-    merges = list(zip(aggregates, places, names, strict=True))
-    checked = [line for each, slots, other in merges for line in each.before_merge(slots, other)]
-    merged = [line for each, slots, other in merges for line in each.merge(slots, other)]
+    absorbing = list(zip(aggregates, places, names, strict=True))
+    checked = [line for each, slots, other in absorbing for line in each.before_absorb(slots, other)]
+    absorbed = [line for each, slots, other in absorbing for line in each.absorb(slots, other)]
     return [
         "todo = []",
         "for u in starts(w):",
@@ -59,7 +59,7 @@ def spread_source(
         f"        s[k] = a = A({flat})",
         "        s.fresh.append(k)",
         "    else:",
-        *(f"        {line}" for line in merged),
+        *(f"        {line}" for line in absorbed),
         "    s.changed[k] = a",
         *(["    touched[u, k] = a"] if touches else []),
     ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import astuple
 
-from penstock.operators.base import BatchKind, Operation, Operator, RecordForm, StatefulOperator
+from penstock.operators.base import BatchKind, Operation, Operator, RecordForm, Result, StatefulOperator
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.counting import CountOperator
 from penstock.operators.keyed.expiring import ExpiringOperator
@@ -202,13 +202,13 @@ class ReduceOperator(StatefulOperator):
         assert window is not None
         return watermark_us - window.size_us - window.lateness_us - window.allowed_lateness_us
 
-    def advance(self, watermark_us: int) -> list[Record]:
+    def advance(self, watermark_us: int) -> Result:
         window = self._of.window
         if window is None:
-            return []
+            return Result([])
         closed, until_us = self._closed, self._forgotten_us(watermark_us)
         if until_us <= closed.until_us:
-            return []
+            return Result([])
         closed.until_us = until_us
         self._find_closed()
         return self.go_on()
@@ -239,7 +239,7 @@ class ReduceOperator(StatefulOperator):
         is_behind = self._ended or self._closed.sending
         return self._closed.until_us - self._forgotten_us(0) if is_behind else None
 
-    def go_on(self) -> list[Record]:
+    def go_on(self) -> Result:
         """Send on what has not been sent of windows that have closed; a large one by key groups.
 
         Windows that are not kept are forgotten, in the same parts, once there is nothing of the others to be sent.
@@ -248,7 +248,7 @@ class ReduceOperator(StatefulOperator):
         assert window is not None
         rows = self._send_kept()
         if closed.sending:
-            return rows
+            return Result(rows)
         if left is not None:
             left = max(0, left - len(rows))
         while self._ended:
@@ -256,7 +256,7 @@ class ReduceOperator(StatefulOperator):
             sends = window.emit is Emit.CLOSE and start - window.allowed_lateness_us > closed.sent_us
             if left is not None and len(self._windows[start]) > left:
                 taken = self.state.take_out(start, left)
-                return rows + self._made(start, taken) if sends else rows
+                return Result(rows + self._made(start, taken) if sends else rows)
             if sends:
                 rows += self._made(start, self._windows[start].items())
             if left is not None:
@@ -265,7 +265,7 @@ class ReduceOperator(StatefulOperator):
             self._ended.pop()
         if not window.allowed_lateness_us:
             closed.sent_us = closed.until_us
-        return rows
+        return Result(rows)
 
     def _send_kept(self) -> list[Record]:
         """Results of windows that have closed and are kept: they stay in the state, whose key groups are told apart."""
@@ -320,10 +320,10 @@ class ReduceOperator(StatefulOperator):
         self._closed.until_us, self._closed.sent_us = other._closed.until_us, other._closed.sent_us
         self._closed.late_records = other._closed.late_records
 
-    def finish(self) -> list[Record]:
+    def finish(self) -> Result:
         window = self._of.window
         if window is None:
-            return []
+            return Result([])
         self._ended = sorted(self._windows, reverse=True)
         return self.go_on()
 

@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from penstock.operators.base import RecordForm, StatefulOperator
+from penstock.operators.base import RecordForm, Result, StatefulOperator
 from penstock.operators.errors import Errors
 from penstock.operators.keyed.aggregates import Custom
 from penstock.operators.keyed.match_once import watermark_source
@@ -65,15 +65,15 @@ class SessionOperator(StatefulOperator):
         """Generate how a result is made, and how a session takes another one in."""
         of, gap_us = self._of, self._window.size_us
         places, others = of.slot_places(_SLOTS), of.slot_places(_SLOTS, "b")
-        merges = list(zip((each for _, each in of.aggregates), places, others, strict=True))
+        absorbing = list(zip((each for _, each in of.aggregates), places, others, strict=True))
         keys = ["k" if len(of.keys) == 1 else "*k"] if of.keys else []
         results = [each.result(slots) for (_, each), slots in zip(of.aggregates, places, strict=True)]
         made = f"T({', '.join([*keys, 'a[0]', f'a[1] + {gap_us}', *results])})"
         if any(isinstance(each, Custom) for _, each in of.aggregates):
             made = f"check({made})"
         lines = [f"def row(k, a): return {made}", "def absorb(a, b):", "    a = list(a)"]
-        lines += [f"    {line}" for each, slots, other in merges for line in each.before_merge(slots, other)]
-        lines += [f"    {line}" for each, slots, other in merges for line in each.merge(slots, other)]
+        lines += [f"    {line}" for each, slots, other in absorbing for line in each.before_absorb(slots, other)]
+        lines += [f"    {line}" for each, slots, other in absorbing for line in each.absorb(slots, other)]
         lines += ["    a[0], a[1] = min(a[0], b[0]), max(a[1], b[1])", "    return a"]
         scope: dict[str, Any] = {**of.names, "T": output.record_type, "check": output.check}
         exec(compile("\n".join(lines), f"<penstock {self._errors.operation}>", "exec"), scope)
@@ -111,10 +111,10 @@ class SessionOperator(StatefulOperator):
             self.opened(key, single)
             return
         # Everything that may raise comes before the first change.
-        merged = touched[0]
+        whole = touched[0]
         for other in (*touched[1:], single):
-            merged = self._absorb(merged, other)
-        touched[0][:] = merged
+            whole = self._absorb(whole, other)
+        touched[0][:] = whole
         for other in touched[1:]:
             held.remove(other)
             other.clear()
@@ -124,10 +124,10 @@ class SessionOperator(StatefulOperator):
         """How many accumulators are held."""
         return sum(map(len, self._sessions.values()))
 
-    def advance(self, watermark_us: int) -> list[Record]:
+    def advance(self, watermark_us: int) -> Result:
         watermark_us -= self._window.lateness_us
         if watermark_us <= self.watermark_us:
-            return []
+            return Result([])
         self.watermark_us = watermark_us
         return self.go_on()
 
@@ -136,10 +136,10 @@ class SessionOperator(StatefulOperator):
         is_behind = self._ends and (self._ending or self._ends[0][0] < self.watermark_us)
         return self.watermark_us + self._window.lateness_us if is_behind else None
 
-    def go_on(self) -> list[Record]:
-        return self._close(_HIGH if self._ending else self.watermark_us, self.rows_max)
+    def go_on(self) -> Result:
+        return Result(self._close(_HIGH if self._ending else self.watermark_us, self.rows_max))
 
-    def finish(self) -> list[Record]:
+    def finish(self) -> Result:
         self._ending = True
         return self.go_on()
 

@@ -47,7 +47,7 @@ class _Typed(Aggregate):
 
 @dataclass(frozen=True)
 class Moments(_Typed):
-    """Count, mean and the sums of powers of differences from it; merged without loss of digits."""
+    """Count, mean and the sums of powers of differences from it; two of them are added without loss of digits."""
 
     word: str = "variance"  # type: ignore[misc]
 
@@ -61,19 +61,19 @@ class Moments(_Typed):
         value = self._value
         return f"0.0 if {value} is None else 1.0", f"0.0 if {value} is None else float({value})", "0.0", "0.0", "0.0"
 
-    def merge(self, slots: Places, other: Places) -> list[str]:
+    def absorb(self, slots: Places, other: Places) -> list[str]:
         places = ", ".join(slots)
-        return [f"{places} = moments_merged({places}, {', '.join(other)})"]
+        return [f"{places} = moments_together({places}, {', '.join(other)})"]
 
     @property
     def names(self) -> dict[str, object]:
-        return {"moments_merged": merged, **{f"moments_{name}": function for name, function in _RESULTS.items()}}
+        return {"moments_together": together, **{f"moments_{name}": function for name, function in _RESULTS.items()}}
 
     def result(self, slots: Places) -> str:
         return f"moments_{self.word}({', '.join(slots)})"
 
 
-def merged(
+def together(
     n: float, mean: float, m2: float, m3: float, m4: float, k: float, other: float, o2: float, o3: float, o4: float
 ) -> tuple[float, float, float, float, float]:
     """The moments of two groups together."""
@@ -132,7 +132,7 @@ class DecimalSum(_Typed):
     def slots(self, schema: Schema) -> tuple[DataType, ...]:
         return (self.output(schema),)
 
-    def merge(self, slots: Places, other: Places) -> list[str]:
+    def absorb(self, slots: Places, other: Places) -> list[str]:
         (s,), (x,) = slots, other
         return [f"if {x} is not None: {s} = {x} if {s} is None else decimal_added({s}, {x})"]
 
@@ -158,8 +158,8 @@ class DecimalMean(DecimalSum):
     def of_record(self) -> Places:
         return self._value, f"0 if {self._value} is None else 1"
 
-    def merge(self, slots: Places, other: Places) -> list[str]:
-        return [*super().merge(slots[:1], other[:1]), f"{slots[1]} += {other[1]}"]
+    def absorb(self, slots: Places, other: Places) -> list[str]:
+        return [*super().absorb(slots[:1], other[:1]), f"{slots[1]} += {other[1]}"]
 
     def result(self, slots: Places) -> str:
         made = decimal_of(self.kind.precision + 4, self.kind.scale + 4)
@@ -186,7 +186,7 @@ class Condition(_Typed):
 
     _word = "and"
 
-    def merge(self, slots: Places, other: Places) -> list[str]:
+    def absorb(self, slots: Places, other: Places) -> list[str]:
         (s,), (x,) = slots, other
         return [f"if {x} is not None: {s} = {x} if {s} is None else ({s} {self._word} {x})"]
 
@@ -218,7 +218,7 @@ class CountIf(_Typed):
     def of_record(self) -> Places:
         return (f"1 if {self._value} else 0",)
 
-    def merge(self, slots: Places, other: Places) -> list[str]:
+    def absorb(self, slots: Places, other: Places) -> list[str]:
         return [f"{slots[0]} += {other[0]}"]
 
 
@@ -242,7 +242,7 @@ class FirstOrNull(Ordered):
 
     word = "first"
 
-    def merge(self, slots: Places, other: Places) -> list[str]:
+    def absorb(self, slots: Places, other: Places) -> list[str]:
         return [f"if not {slots[0]}: {slots[0]}, {slots[1]} = {other[0]}, {other[1]}"]
 
 
@@ -251,7 +251,7 @@ class LastOrNull(Ordered):
 
     word = "last"
 
-    def merge(self, slots: Places, other: Places) -> list[str]:
+    def absorb(self, slots: Places, other: Places) -> list[str]:
         return [f"if {other[0]}: {slots[0]}, {slots[1]} = {other[0]}, {other[1]}"]
 
 
@@ -282,7 +282,7 @@ class ExtremeBy(Aggregate):
     def of_record(self) -> Places:
         return f"r.{attribute(self.by)}", f"r.{attribute(self.of)}"
 
-    def merge(self, slots: Places, other: Places) -> list[str]:
+    def absorb(self, slots: Places, other: Places) -> list[str]:
         (b, v), (y, x) = slots, other
         sign = ">" if self.largest else "<"
         return [f"if {y} is not None and ({b} is None or nan_last({y}) {sign} nan_last({b})): {b}, {v} = {y}, {x}"]
@@ -308,6 +308,6 @@ class SparkMax(_Typed):
 
     word = "max"
 
-    def merge(self, slots: Places, other: Places) -> list[str]:
+    def absorb(self, slots: Places, other: Places) -> list[str]:
         (s,), (x,) = slots, other
         return [f"if {x} is not None and ({s} is None or ({s} == {s} and not {x} <= {s})): {s} = {x}"]

@@ -59,7 +59,7 @@ class Top(Opaque):
         values = ", ".join(f"r.{attribute(name)}" for name in self._shown)
         return (f"top_of(r.{attribute(self.by)}, ({values},))",)
 
-    def before_merge(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
+    def before_absorb(self, slots: tuple[str, ...], other: tuple[str, ...]) -> list[str]:
         return [f"{other[0]} = {self._name}({slots[0]}, {other[0]})"]
 
     def result(self, slots: tuple[str, ...]) -> str:
@@ -77,17 +77,17 @@ class Top(Opaque):
         decode = msgspec.msgpack.Decoder(struct_type(self.struct)).decode
         return {
             "top_of": _of,
-            self._name: self._merged,
+            self._name: self._together,
             f"{self._name}_shown": lambda best: [decode(packed) for _, packed in best],
             "top_encode": _encode,
             "top_decode": msgspec.msgpack.decode,
         }
 
-    def _merged(self, left: Best, right: Best) -> Best:
-        merged = [*left, *right]
+    def _together(self, left: Best, right: Best) -> Best:
+        both = [*left, *right]
         # At equal values the records themselves decide: which came first would be another order in a replay.
-        merged.sort(key=lambda entry: (nan_last(entry[0]), entry[1]), reverse=self.largest)
-        return merged[: self.count]
+        both.sort(key=lambda entry: (nan_last(entry[0]), entry[1]), reverse=self.largest)
+        return both[: self.count]
 
     def __str__(self) -> str:
         return f"top({self.count}, {', '.join(self._shown)}{'' if self.largest else ', smallest'})"

@@ -26,5 +26,9 @@ class Watermark(Operation):
         del schema
         return column
 
+    @property
+    def declared_time(self) -> tuple[str, int]:
+        return self.column, self.delay_us
+
     def describe(self) -> str:
         return f"{self.column}, {format_us(self.delay_us) if self.delay_us else '0'}"

@@ -10,7 +10,7 @@ from penstock.errors import PenstockError, TypeMismatch
 from penstock.expr import Column, col
 from penstock.expr.column import Op
 from penstock.expr.infer import path_of
-from penstock.operators import MAIN, Operation, Watermark
+from penstock.operators import MAIN, Operation
 from penstock.pipeline.graph import Input
 from penstock.pipeline.options import read_replicas
 from penstock.pipeline.steps import Step, make_step
@@ -104,9 +104,9 @@ def plain_names(columns: Sequence[Any]) -> tuple[str, ...]:
 def declared_time(step: Step, schema: Schema) -> str | None:
     """The column that `with_watermark` has declared last on the way to a step, if it is still there."""
     while True:
-        operation: Any = step.node.body
-        if isinstance(operation, Watermark) and operation.column in schema:
-            return operation.column
+        declared = step.node.operation.declared_time if step.node.operation is not None else None
+        if declared is not None and declared[0] in schema:
+            return declared[0]
         if len(step.inputs) != 1:
             return None
         (step,) = step.inputs

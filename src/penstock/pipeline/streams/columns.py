@@ -95,15 +95,13 @@ class ColumnVerbs(Builder):
         name: str | None = None,
         on_error: str = "fail",
     ) -> Stream:
-        """Decode a binary column by a format: ``ps.avro(…)`` or ``ps.protobuf(…)``.
+        """Decode a binary column by a format: ``ps.avro(…)``, ``ps.protobuf(…)``, ``ps.json(…)``.
 
         A value that the format cannot read makes the record bad, which follows ``on_error``. Of the columns beside,
         those in ``keep`` stay, such as a topic's key.
         """
         if not isinstance(format, Format):
-            raise InvalidOption(
-                option="format", given=format, allowed="ps.avro(…) or ps.protobuf(…); JSON is read by parse_json()"
-            )
+            raise InvalidOption(option="format", given=format, allowed="ps.avro(…), ps.protobuf(…) or ps.json(…)")
         kept = (keep,) if isinstance(keep, str) else tuple(keep)
         return self._then(Parse(format.resolved(), column, kept), name, on_error)
 

@@ -1,4 +1,4 @@
-"""A server's process: started in a directory of its own, waited for, and ended by its process id."""
+"""Server processes for tests, examples and benchmarks: started in a directory of their own, waited for, ended by id."""
 
 from __future__ import annotations
 
@@ -10,27 +10,47 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Self
+
+from penstock.errors import PenstockError
 
 HOST = "127.0.0.1"
 START_S_MAX = 120.0
 PORTS = range(20_000, 32_000)
 """Outside of those that the system gives to whoever asks for any, which are often in use by the time of the start."""
 STOP_S_MAX = 10.0
+LOG_CHARS = 2_000
+"""How much of its log is shown of a server that did not start."""
+
+
+class ServerFailed(PenstockError):
+    """A server that was started here did not come up."""
+
+    code = "SERVER_FAILED"
+
+    def __init__(self, *, name: str, log: str) -> None:
+        super().__init__(f"{name} did not start.", hint=f"The end of its log:\n{log[-LOG_CHARS:]}")
+
+
+def free_ports(count: int, host: str = HOST) -> list[int]:
+    """Find different ports that nobody listens on."""
+    found: dict[int, None] = {}
+    while len(found) < count:
+        port = secrets.choice(PORTS)
+        with suppress(OSError), socket.create_server((host, port)):
+            found[port] = None
+    return list(found)
 
 
 def free_port(host: str = HOST) -> int:
     """Find a port that nobody listens on."""
-    while True:
-        try:
-            with socket.create_server((host, secrets.choice(PORTS))) as server:
-                return int(server.getsockname()[1])
-        except OSError:
-            continue
+    return free_ports(1, host)[0]
 
 
 class Server:
-    """A server of ours.
+    """A server of ours; with `close`, or as a context, it ends and leaves nothing.
 
     Parameters
     ----------
@@ -58,14 +78,22 @@ class Server:
         log = self.directory / "log"
         with log.open("ab") as out:
             # In a session of its own: Ctrl-C must not end it before those who talk to it.
-            self._process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            )
         deadline = time.monotonic() + START_S_MAX
-        while not is_up():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                text = log.read_text(errors="replace")[-2_000:]
-                self.close()
-                raise RuntimeError(f"{self.name} did not start: {text}")
-            time.sleep(0.01)
+        try:
+            while not is_up():
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    raise ServerFailed(name=self.name, log=log.read_text(errors="replace"))
+                time.sleep(0.01)
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self) -> None:
+        """Start it again, on the same port and with what it has stored."""
+        self.run(self._command, self._is_up, self._stop)
 
     def stop(self) -> None:
         """End the process; what it has stored stays."""
@@ -78,11 +106,17 @@ class Server:
                 self._process.wait()
 
     def restart(self) -> None:
-        """End it and start it again, on the same port and with what it has stored."""
+        """End it and start it again."""
         self.stop()
-        self.run(self._command, self._is_up, self._stop)
+        self.start()
 
     def close(self) -> None:
         """End it, and remove what it has stored."""
         self.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,12 +1,30 @@
-"""Shuffles: records that move by another key six times in a row, so that what is measured is moving them."""
+"""Numbered records, straight into the sink or moved by key six times: what is measured is the engine itself."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 import penstock as ps
-from penstock_bench.workloads.base import Comparison, Row, Workload
-from penstock_bench.workloads.identity import compare, expected
+from penstock.types import Record
+from penstock_bench.workloads.base import Comparison, Row, Workload, by_number
+
+
+def expected(records: Iterable[Record]) -> dict[int, None]:
+    """Number the records."""
+    return {record.number: None for record in records}
+
+
+compare = by_number(None)
+IDENTITY = Workload(
+    name="identity",
+    title="numbered records, unchanged",
+    fields={"number": ps.fields.sequence()},
+    format="columns",
+    build=lambda records: records,
+    expected=expected,
+    compare=compare,
+)
+
 
 KEYS = [f"key{i}" for i in range(6)]
 
