@@ -11,16 +11,17 @@ from typing import Any
 import msgspec
 
 from penstock.demo.chaos import quantile
-from penstock_bench.meter.rows import make_header
+from penstock_bench.meter.rows import Check, Results, make_header
 
 RESULTS = Path(__file__).parent / "results"
 
 
-def keep(name: str, settings: dict[str, Any], figures: dict[str, Any], directory: Path = RESULTS) -> None:
-    """Write figures as JSON and say where."""
-    path = directory / f"{name}.json"
-    found = {"header": msgspec.to_builtins(make_header({"command": " ".join(sys.argv), **settings})), **figures}
-    path.write_text(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
+def keep(name: str, settings: dict[str, Any], checks: Sequence[Check], figures: dict[str, Any]) -> None:
+    """Write figures as JSON and say where; as results like those of studies."""
+    header = make_header({"command": " ".join(sys.argv), **settings})
+    found = msgspec.to_builtins(Results(header=header, rows=[], checks=list(checks)))
+    path = RESULTS / f"{name}.json"
+    path.write_text(msgspec.json.format(msgspec.json.encode({**found, **figures}), indent=1).decode() + "\n")
     sys.stdout.write(f"kept in {path.name}\n")
 
 

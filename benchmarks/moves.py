@@ -26,6 +26,7 @@ from keeping import keep
 from penstock.control.rescaling import MoveReport
 from penstock.demo.chaos import quantile
 from penstock.operators.keys import owner
+from penstock_bench.studies.base import at_most
 
 KEYS = 1_800_000
 TEXT = "x" * 40
@@ -33,6 +34,8 @@ TEXT = "x" * 40
 COLUMNS = 2
 CALM_S = 3.0
 WAIT_S = 60.0
+WAIT_MS = 100.0
+"""No record should wait longer than this because of a move."""
 SAMPLED = ("3", "7")
 """Last digits of the keys whose records are noted."""
 NEAR_US = 20_000
@@ -157,7 +160,11 @@ def main() -> None:
         told = ", ".join(f"{quantity} {value:,}" for quantity, value in each.items())
         sys.stdout.write(f"{name.replace('_', ' '):<20} {told}\n")
     figures = {"loaded_mb": loaded_mb, "pause_ms": pauses, "latency_ms": latencies}
-    keep("moves", {"moves": moves, "rate": rate, "keys": keys}, figures)
+    checks = [
+        at_most("records of what moved, in pauses: p99", latencies["moved_in_pauses"].get("p99", 0.0), "ms", WAIT_MS),
+        at_most("longest pause of a move", pauses[-1], "ms", WAIT_MS),
+    ]
+    keep("moves", {"moves": moves, "rate": rate, "keys": keys}, checks, figures)
     sys.exit(0 if len(found) == moves else 1)
 
 

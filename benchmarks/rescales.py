@@ -20,6 +20,7 @@ from penstock.demo.chaos import Campaign, Killer, at_least
 from penstock.demo.oracle import judge, pipeline
 from penstock.demo.soak import WORKERS, Rescales, Scaler
 from penstock.runtime.job import Job, plan_of
+from penstock_bench.studies.base import at_most
 
 PARALLELISM = 3
 LOOK_S = 0.05
@@ -77,7 +78,9 @@ def main() -> None:
         "latency_ms": msgspec.to_builtins(report.latency_ms),
         "chaos": msgspec.to_builtins(found),
     }
-    keep("rescales", {"rescales": int(wanted), "rate": rate, "kill_every_s": kill_s, "scale_every_s": scale_s}, figures)
+    settings = {"rescales": int(wanted), "rate": rate, "kill_every_s": kill_s, "scale_every_s": scale_s}
+    faults = at_most(f"what speaks against {wanted:g} rescales with kills", len(found.faults), "findings", 0)
+    keep("rescales", settings, [faults], figures)
     sys.exit(0 if figures["passed"] else 1)
 
 

@@ -203,6 +203,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, spark: None) -> Iterator[Ran]:
         options = {"parallelism": 2, "workers": 1, "forms": "record", "epoch": "200ms"}
         with ps.start(pipeline, scored, name="measured", metrics=places, **options) as job:
             wait_for(lambda: job.status().epoch >= 1)
+            wait_for(lambda: prometheus is None or prometheus.samples("penstock_job_moves_total") >= 1)
             job.scale(2)
             wait_for(lambda: len(job.moves()) == 1)
             job.switch("filter", "select", to="batch")
@@ -398,7 +399,7 @@ def test_the_influx_dashboard_finds_the_run_and_the_switches(ran: Ran) -> None:
 
 def snapshot(at_us: int, operation: str = "x") -> Snapshot:
     point = Point("operation", {"operation": operation}, {"queue_records": float(at_us)})
-    return Snapshot(at_us, Tags("ads", "ads-1", "9.9"), [point], [], 0, False, Buckets([], 0, 0.0))
+    return Snapshot(at_us, Tags("ads", "ads-1", "9.9"), [point], [], [], 0, False, Buckets([], 0, 0.0))
 
 
 @pytest.fixture

@@ -197,7 +197,7 @@ class DriverMachine:
             case AlternativePinned(operation=operation, alternative=alternative, by=by):
                 self.loop.pin_alternative(operation, alternative, by, now_us)
             case ReplicasWanted():
-                self.loop.replication.want(event.unit, event.range, event.degree, event.reason)
+                self.loop.replication.want(event.unit, event.range, event.degree, event.reason, now_us=now_us)
             case ShiftWanted():
                 self.scheduler.rescaling.shifting.want(event.unit, event.old, event.new, event.groups, event.reason)
             case DegreeWanted(operation=operation, degree=degree):
