@@ -262,10 +262,12 @@ def test_the_file_has_the_whole_run(ran: Ran) -> None:
     assert moves == ran.report.moves
     assert (last["moves_total"], last["move_bytes_total"]) == (1, moves[0].loaded_bytes)
     assert last["move_pause_seconds"] == moves[0].pause_ms / 1e3
-    owners = [each["worker"] for line in ran.lines for each in of(line, "instance", operation="filter", number="1")]
+    moved = str(moves[0].column)
+    owners = [each["worker"] for line in ran.lines for each in of(line, "instance", operation="filter", number=moved)]
     assert set(owners) == {0.0, 1.0}, "it began on the only worker, and moved"
     assert owners == sorted(owners)
-    assert ran.report.placement == [0, 1]
+    assert ran.report.placement[moves[0].column] == 1
+    assert sorted(ran.report.placement) == [0, 1]
     scored = [
         of(line, "operation", operation="scored")[0] for line in ran.lines if of(line, "operation", operation="scored")
     ]
