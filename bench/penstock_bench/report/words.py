@@ -67,8 +67,8 @@ def faults(row: ResultRow) -> str:
 
 
 def label(row: ResultRow) -> str:
-    """Name what was measured: the form of ours, the engine of others."""
-    if row.engine == "penstock":
+    """Name what was measured: the form of ours, unless it has variants of another kind; the engine of others."""
+    if row.engine == "penstock" and (not row.variant or row.variant in FORMS):
         return row.form
     return f"{row.engine}:{row.variant}" if row.variant else row.engine
 

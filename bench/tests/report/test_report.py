@@ -62,6 +62,7 @@ def test_milliseconds_and_spreads() -> None:
 def test_labels_and_their_order() -> None:
     assert label(row("batch")) == "batch"
     assert label(row("batch", engine="spark", variant="sql")) == "spark:sql"
+    assert label(row("adaptive", variant="immediate")) == "penstock:immediate"
     assert in_order(["spark:sql", "batch", "record", "batch"]) == ["record", "batch", "spark:sql"]
 
 
