@@ -21,6 +21,7 @@ class Joining:
         self.tags = {side: Tag(of, left, right, side).build(self.schemas[side], Errors("join")) for side in Side}
         self.match: Any = self._new()
         self.out: list[Row] = []
+        self.late = 0
         self._chain = [snapshot(self.match, True)]
 
     def _new(self) -> StatefulOperator:
@@ -31,7 +32,9 @@ class Joining:
 
     def add(self, side: Side, rows: list[Row]) -> None:
         records = [self.schemas[side].record_type(*row) for row in rows]
-        self._keep(self.match.process(self.tags[side].process(records).rows).rows)
+        made = self.match.process(self.tags[side].process(records).rows)
+        self.late += made.late
+        self._keep(made.rows)
 
     def advance(self, event_time_us: int) -> None:
         self._keep(self.match.advance(event_time_us).rows)

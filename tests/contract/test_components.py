@@ -107,7 +107,7 @@ def test_in_record_form(width: int) -> None:
 def test_with_a_range_in_batch_form(width: int, route: tuple[int, int]) -> None:
     run = Run(width)
     run.cluster.add_slot(0)
-    run.cluster.switch(0, *route, 20_000)
+    run.cluster.switch(0, *route)
     run.cluster.run_until(1 << 62)
     run.beat()
     for operation in PLACES:
@@ -129,7 +129,7 @@ def test_while_forms_change(width: int) -> None:
     for part, route in enumerate([(-1, 2), (0, -1), (0, 1), (0, -1)], start=1):
         run.cluster.run_until(run.cluster.start_us + part * S // 5)
         run.beat()
-        run.cluster.switch(0, *route, 20_000)
+        run.cluster.switch(0, *route)
     run.cluster.run_until(1 << 62)
     run.beat()
     for operation in PLACES:

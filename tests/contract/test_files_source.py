@@ -97,7 +97,7 @@ def test_a_directory_is_followed_in_every_form(tmp_path: Path, range_: tuple[int
     cluster.add_slot(0)
     cluster.add_slot(1)
     runs.wait(0.3)
-    cluster.switch(0, *range_, 10_000)
+    cluster.switch(0, *range_)
     write(tmp_path / "a.jsonl", 500, 500)
     runs.wait(0.5)
     assert runs.read == Counter(range(1_000))
@@ -108,7 +108,7 @@ def test_a_directory_is_followed_in_every_form(tmp_path: Path, range_: tuple[int
     runs.wait(0.07)
     cluster.crash(0)
     runs.wait(1)
-    cluster.switch(0, 0, -1, 10_000)
+    cluster.switch(0, 0, -1)
     write(tmp_path / "a.jsonl", 2_000, 100)
     with (tmp_path / "b.jsonl").open("a") as file:
         file.write('{"n": 7')
@@ -202,7 +202,7 @@ def test_dead_letters_name_file_and_line(tmp_path: Path, range_: tuple[int, int]
     runs = Runs(tmp_path, parallelism=1)
     cluster = runs.start()
     cluster.add_slot(0)
-    cluster.switch(0, *range_, 10_000)
+    cluster.switch(0, *range_)
     cluster.run_until(FOREVER_US)
     assert runs.read == Counter([1, 2, 3])
     found = [(row.source, row.partition, Path(row.file).name, row.line, row.offset) for row in runs.dead.rows]
@@ -215,7 +215,7 @@ def test_an_error_names_file_and_line(tmp_path: Path, range_: tuple[int, int]) -
     runs = Runs(tmp_path, parallelism=1, strict=True)
     cluster = runs.start()
     cluster.add_slot(0)
-    cluster.switch(0, *range_, 10_000)
+    cluster.switch(0, *range_)
     with pytest.raises(OperationFailed, match=r"source 'lines', file '.*a\.jsonl', line 3"):
         cluster.run_until(FOREVER_US)
 

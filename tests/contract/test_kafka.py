@@ -69,7 +69,7 @@ def test_both_forms_read_every_record_once_in_the_order_of_its_partition(kafka_s
     cluster = Cluster(planned(ps.stream("in", place).filter(ps.col("offset") >= 0).to(sink)))
     if form == "batch":
         cluster.add_slot(0)
-        cluster.switch(0, -1, 0, interval_us=1_000)
+        cluster.switch(0, -1, 0)
     run(cluster)
     found = defaultdict(list)
     for row in sink.rows:
@@ -103,7 +103,7 @@ def test_headers_go_from_topic_to_topic_as_they_are(kafka_server: Any, form: str
     cluster = Cluster(planned(written + shown.to(sink := ps.memory()), parallelism=1))
     if form == "batch":
         cluster.add_slot(0)
-        cluster.switch(0, -1, 0, interval_us=1_000)
+        cluster.switch(0, -1, 0)
     run(cluster)
     assert [each.headers() for each in kafka_server.read(target)] == given
     assert [each.headers() for each in kafka_server.read(texts)] == [[("t", b"x"), ("u", None)]] * 40

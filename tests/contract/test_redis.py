@@ -1,9 +1,7 @@
-"""A real Redis: rows into it, once for each epoch; tables in it, alike in both forms; streams at either end."""
+"""A real Redis: rows into it, once for each epoch, and streams at either end."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from decimal import Decimal
 from pathlib import Path
@@ -11,35 +9,20 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pyspark import cloudpickle
 from test_second_runs import run
 
 import penstock as ps
 from penstock.connectors.base import WriterContext
-from penstock.connectors.redis import link
 from penstock.connectors.redis import sink as sink_module
-from penstock.connectors.redis.table import Cache
 from penstock.errors import (
-    BadRecord,
     InvalidOption,
-    OperationFailed,
     PenstockError,
     SinkFailed,
     SourceFailed,
     TypeMismatch,
 )
-from penstock.operators.errors import ErrorPolicy, Errors
-from penstock.operators.stateless.lookup import How, Lookup
-from penstock.pipeline.explain import explain_plan
-from penstock.runtime.job import plan_of
-from penstock.runtime.progress import Progress
-from penstock.testing import Harness
-from penstock.testing.cluster import Cluster
 from penstock.testing.conformance.report import until
-from penstock.types import Schema, record_dict
-from services.postgres import PASSWORD as POSTGRES_PASSWORD
+from penstock.types import Schema
 from services.redis import PASSWORD
 from waiting import WAIT_S
 
@@ -228,126 +211,6 @@ def test_keys_that_are_no_text_are_refused_at_every_end(redis_server: Any) -> No
             make()
 
 
-# --- tables -----------------------------------------------------------------------------------------------------------
-
-TABLE = "k string, n bigint, x double, b boolean, at timestamp, day date, tags array<string>"
-
-
-@pytest.mark.parametrize("layout", ["hash", "json"])
-@pytest.mark.parametrize("cache", [0, 2])
-def test_what_a_sink_has_written_is_looked_up_alike_in_both_forms(redis_server: Any, layout: str, cache: int) -> None:
-    prefix = f"table-{layout}"
-    rows = [FULL, ROW("b", -1), ROW("c", None, float("inf") if layout == "hash" else 1e9, False)]
-    committed(opened(redis_server, key="k", prefix=prefix, layout=layout, job_id=f"{layout}{cache}"), 1, rows)
-    table = ps.redis_table(
-        redis_server.url, schema=TABLE.replace("k string", "key string"), key="key", prefix=prefix, layout=layout,
-        cache=cache, ttl="1h",
-    )  # fmt: skip
-    schema = Schema.parse("i bigint, k string")
-    wanted = {row.k: row for row in rows}
-
-    @settings(max_examples=15)
-    @given(st.lists(st.sampled_from(["a", "b", "c", "none", None])), st.sampled_from(How))
-    def both(keys: list[str | None], how: How) -> None:
-        lookup = Lookup(table, "k", how)
-        output = lookup.bind(schema)
-        records = [schema.record_type(i, key) for i, key in enumerate(keys)]
-        one = lookup.build(schema, Errors("lookup")).process(records)
-        many = lookup.build(schema, Errors("lookup")).process_batch(schema.to_batch(records))
-        assert many.fallbacks == 0
-        assert output.to_rows(many.columns) == one.rows
-        kept = [(i, key) for i, key in enumerate(keys) if key in wanted or how is How.LEFT]
-        assert [(row.i, row.k) for row in one.rows] == kept
-        for row in one.rows:
-            if row.k in wanted:
-                found = record_dict(row)
-                assert {name: found[name] for name in SCHEMA.names} == record_dict(wanted[row.k])
-
-    both()
-
-
-def test_a_batch_costs_one_round_trip_and_so_do_records_that_came_together(redis_server: Any) -> None:
-    client = redis_server.client
-    client.mset({f"ad:{i}": f"campaign-{i % 10}" for i in range(100)})
-    table = ps.redis_table(redis_server.url, schema="ad int, campaign string", key="ad", prefix="ad", layout="string")
-    schema = Schema.parse("ad int")
-    rows = [schema.record_type(i % 120) for i in range(1_000)]
-    operator = Lookup(table, "ad").build(schema, Errors("lookup"))
-
-    def commands() -> int:
-        return int(client.info("stats")["total_commands_processed"])
-
-    before = commands()
-    found = operator.process_batch(schema.to_batch(rows))
-    asked = commands() - before - 1
-    assert asked <= 4, "the batch has asked once, beside the greeting of its connection"
-    before = commands()
-    one = operator.process(rows[:50])
-    assert commands() - before - 1 == 1
-    before = commands()
-    assert len(operator.process([rows[7]] * 30).rows) == 30
-    assert commands() - before - 1 == 1, "records of one key are one question"
-    before = commands()
-    alone = [row for each in rows[:50] for row in operator.process([each]).rows]
-    assert commands() - before - 1 == 50
-    assert alone == one.rows
-    assert found.columns.num_rows == sum(row.ad < 100 for row in rows)
-    assert [row.campaign for row in one.rows] == found.columns.column("campaign").to_pylist()[:50]
-
-
-def test_what_does_not_fit_is_a_bad_record_in_both_forms(redis_server: Any) -> None:
-    redis_server.client.set("bad:1", "seven")
-    table = ps.redis_table(redis_server.url, schema="id int, n int", key="id", prefix="bad", layout="string")
-    schema = Schema.parse("id int")
-    operator = Lookup(table, "id").build(schema, Errors("lookup"))
-    for form in (lambda: operator.process([schema.record_type(1)]),
-                 lambda: operator.process_batch(schema.to_batch([schema.record_type(1)]))):  # fmt: skip
-        with pytest.raises(OperationFailed, match="'seven' is not a whole number"):
-            form()
-    # Among others it is this record, and no other, that is bad.
-    redis_server.client.set("bad:2", "8")
-    skipping = Lookup(table, "id").build(schema, Errors("lookup", ErrorPolicy.SKIP))
-    result = skipping.process([schema.record_type(each) for each in (2, 1, None, 3, 2)])
-    assert [(row.id, row.n) for row in result.rows] == [(2, 8), (2, 8)]
-    assert result.failures is not None
-    assert result.failures.counts.skipped == 1
-    table._place = link.Place("redis://127.0.0.1:9/0", "a table", 0.0)
-    with pytest.raises(OperationFailed, match=r"127\.0\.0\.1:9"):
-        Lookup(table, "id").build(schema, Errors("lookup")).process([schema.record_type(each) for each in (1, 2)])
-
-
-def test_a_refusal_or_a_restart_leaves_no_answer_to_the_next_question(redis_server: Any) -> None:
-    client = redis_server.client
-    client.set("mixed:1", "a string")
-    for i in (2, 3):
-        client.hset(f"mixed:{i}", mapping={"n": i})
-    table = ps.redis_table(redis_server.url, schema="id int, n int", key="id", prefix="mixed")
-    schema = Schema.parse("id int")
-    operator = Lookup(table, "id").build(schema, Errors("lookup"))
-
-    def asked(*ids: int) -> list[int]:
-        return [row.n for row in operator.process([schema.record_type(each) for each in ids]).rows]
-
-    with pytest.raises(OperationFailed, match="WRONGTYPE"):
-        asked(1, 2)
-    assert asked(3, 2) == [3, 2]
-    client.client_kill_filter(_type="normal", skipme=True)
-    assert asked(2, 3) == [2, 3], "a connection that was lost is opened again"
-
-
-def test_the_cache_is_bounded_and_forgets_in_time() -> None:
-    now = [0.0]
-    cache = Cache(2, 10.0, lambda: now[0])
-    cache.put({"a": None, "b": FULL})
-    assert cache.split(["a", "b", "c"]) == ({"a": None, "b": FULL}, ["c"])
-    cache.split(["a"])
-    cache.put({"c": FULL})
-    assert cache.split(["a", "b", "c"]) == ({"a": None, "c": FULL}, ["b"]), "the one not used for longest has gone"
-    assert len(cache) == 2
-    now[0] = 10.0
-    assert cache.split(["a", "c"]) == ({}, ["a", "c"])
-
-
 # --- streams as sources -----------------------------------------------------------------------------------------------
 
 
@@ -429,121 +292,3 @@ def test_what_cannot_work_is_refused_before_anything_starts_and_without_the_pass
     with pytest.raises(SinkFailed, match="no value in 'k'"):
         opened(redis_server, schema, key="k").write([schema.record_type(None, 1)])
     assert PASSWORD not in repr(ps.redis(url, key="k")) + repr(ps.redis(url, key="k").sink())
-
-
-def test_no_credentials_in_what_is_shown_and_stored_of_a_job(redis_server: Any, postgres_server: Any) -> None:
-    postgres_server.execute("CREATE TABLE IF NOT EXISTS shown (id bigint PRIMARY KEY, v text)")
-    place = ps.postgres(postgres_server.dsn, "shown", key="id")
-    stream = ps.stream("in", place).select("id", "v")
-    stream = stream.select("id").lookup(ps.table(place, key="id"), on="id")
-    looked = stream.lookup(
-        ps.redis_table(redis_server.url, schema="id bigint, r string", key="id"), on="id", how="left"
-    )
-    web = ps.webhook("https://localhost/p?key=webhook-secret", headers={"Authorization": "webhook-secret"})
-    posted = ps.stream("posted", ps.http(port=1, spool="s", token="http-secret-token")).to(ps.memory())
-    written = looked.to(ps.postgres(postgres_server.dsn, "shown_out", key="id"))
-    pipeline = written + looked.to(ps.redis(redis_server.url, key="id")) + looked.to(web) + posted
-    plan = plan_of(pipeline, parallelism=2)
-    nodes = pipeline.graph().nodes
-    states = {name: sink.state() for name, sink in plan.sinks.items()}
-    text = explain_plan(plan, 100) + repr(plan) + repr(nodes) + repr(states) + repr(place) + repr(web)
-    for secret in (PASSWORD, POSTGRES_PASSWORD, "webhook-secret", "http-secret-token"):
-        assert secret not in text
-    assert "127.0.0.1" in text
-
-
-LEAKS = (
-    "cannot reach {dsn}",
-    "cannot reach {url}, nor {dsn}",
-    "host=db password={redis} user=x",
-    "{{'host': 'db', 'password': '{postgres}'}}",
-    "tried {redis} and {postgres}",
-)
-"""What a client that users call may raise: addresses, settings, and bare passwords of the job's own places."""
-
-
-@pytest.fixture
-def leaking(redis_server: Any, postgres_server: Any) -> list[str]:
-    ps.postgres(postgres_server.dsn, "leaks")
-    ps.redis(redis_server.url, key="id")
-    given = {"dsn": postgres_server.dsn, "url": redis_server.url, "redis": PASSWORD, "postgres": POSTGRES_PASSWORD}
-    return [text.format(**given) for text in LEAKS]
-
-
-def check_clean(*texts: object) -> None:
-    for text in texts:
-        assert PASSWORD not in str(text)
-        assert POSTGRES_PASSWORD not in str(text)
-
-
-def numbered(count: int) -> ps.Stream:
-    return ps.stream("numbers", ps.records([(n,) for n in range(count)], schema="n bigint", partitions=2))
-
-
-@pytest.mark.parametrize("form", ["record", "batch"])
-@pytest.mark.parametrize("kind", [ConnectionError, BadRecord])
-def test_dead_letters_show_no_credentials(leaking: list[str], form: str, kind: type[Exception]) -> None:
-    def later(row: Any) -> Any:
-        raise kind(leaking[row.n % len(leaking)])
-
-    stream = numbered(10).map(later, schema="n bigint", on_error="dead_letter")
-    harness = Harness(stream.to(ps.memory(), dead_letters=ps.memory()), parallelism=2)
-    if form == "batch":
-        harness.switch("batch")
-    harness.run()
-    letters = harness.dead_letters()
-    assert len(letters) == 10
-    assert sum("***" in str(letter["error"]) for letter in letters) == 10
-    check_clean(letters)
-
-
-@pytest.mark.parametrize("form", ["record", "batch"])
-@pytest.mark.parametrize("kind", [ConnectionError, SinkFailed])
-@pytest.mark.parametrize("which", range(len(LEAKS)))
-def test_errors_and_reports_of_a_failed_job_show_no_credentials(
-    leaking: list[str], form: str, kind: type[Exception], which: int
-) -> None:
-    text = leaking[which]
-
-    def connect(row: Any) -> Any:
-        raise SinkFailed(sink="theirs", cause=text, hint=text) if kind is SinkFailed else kind(text)
-
-    def rows() -> Any:
-        yield connect(None)
-
-    pipelines = [
-        numbered(5).map(connect, schema="n bigint").to(ps.memory()),
-        numbered(5).to(ps.foreach(connect)),
-        ps.stream("theirs", ps.from_iterator(rows, schema="n bigint")).to(ps.memory()),
-    ]
-    for pipeline in pipelines[: 1 if form == "batch" else None]:
-        plan = plan_of(pipeline, parallelism=2)
-        cluster = Cluster(plan)
-        if form == "batch":
-            cluster.add_slot(0)
-            for unit in plan.units:
-                if unit.movable:
-                    cluster.switch(unit.id, unit.movable[0], unit.movable[-1])
-        with pytest.raises(PenstockError) as caught:
-            cluster.run_until(1 << 62)
-        error = caught.value
-        told = Progress("job", "failed", 0.0, 1, 0, 0, [], [], str(error))
-        json = msgspec.json.encode(told)
-        assert b"***" in json
-        check_clean(error, error.what, error.hint, repr(error), getattr(error, "user_traceback", ""), json, told)
-
-
-def test_a_worker_knows_what_is_secret_from_the_plan_alone(redis_server: Any, postgres_server: Any) -> None:
-    place = ps.postgres(postgres_server.dsn, "known", key="n")
-    web = ps.webhook("https://localhost/p", headers={"Authorization": "Bearer webhook-secret", "X-Kind": "of-the-job"})
-    stream = numbered(1)
-    pipeline = stream.to(place) + stream.to(ps.redis(redis_server.url, key="n")) + stream.to(web)
-    pipeline += ps.stream("posted", ps.http(port=1, spool="s", token="http-secret-token")).to(ps.memory())
-    packed = cloudpickle.dumps(plan_of(pipeline, parallelism=2))
-    secrets = [PASSWORD, POSTGRES_PASSWORD, "webhook-secret", "http-secret-token"]
-    program = (
-        "import sys, pickle; from penstock.redaction import redacted; pickle.load(sys.stdin.buffer); "
-        f"print(redacted({' '.join([*secrets, 'of-the-job'])!r}))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], input=packed, capture_output=True, check=True)
-    assert done.stdout.decode().split() == ["***"] * len(secrets) + ["of-the-job"]

@@ -52,7 +52,7 @@ def cluster_of(pipeline: ps.Pipeline, parallelism: int, form: str = "record", **
             cluster.add_slot(slot)
         for unit in plan.units:
             if unit.movable:
-                cluster.switch(unit.id, unit.movable[0], unit.movable[-1], 10_000)
+                cluster.switch(unit.id, unit.movable[0], unit.movable[-1])
     return cluster
 
 

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
-import urllib.error
-import urllib.parse
-import urllib.request
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic, time
+from time import time
 from typing import Any
 
 import msgspec
 import pytest
 
 import penstock as ps
-from penstock.errors import InvalidOption
-from penstock.pipeline.outlets import InfluxOutlet
+from metric_servers import INFLUXD, PROMETHEUS, Influx, Prometheus, direct, get, needs_influx, needs_prometheus
 from penstock.runtime.metrics_out import exporter
 from penstock.runtime.metrics_out import influx as influx_module
-from penstock.runtime.metrics_out.feeder import Feeder
 from penstock.runtime.metrics_out.files import Line
-from penstock.runtime.metrics_out.influx import InfluxWriter
-from penstock.runtime.metrics_out.samples import Buckets, OutletFigures, Point, Snapshot, Tags
+from penstock.runtime.metrics_out.samples import OutletFigures
 from penstock.runtime.report import Report
 from penstock.testing.servers import free_port
 from penstock_bench.workloads import WORKLOADS
@@ -35,132 +27,9 @@ from waiting import WAIT_S, wait_for
 
 pytestmark = pytest.mark.spark
 
-Eventually = Callable[[Callable[[], object]], None]
 ROOT = Path(__file__).parents[2]
 GRAFANA = ROOT / "benchmarks" / "grafana"
-PROMETHEUS, INFLUXD = shutil.which("prometheus"), shutil.which("influxd")
-needs_prometheus = pytest.mark.skipif(not PROMETHEUS, reason="no 'prometheus' here: apt-get install prometheus")
-needs_influx = pytest.mark.skipif(not INFLUXD, reason="no 'influxd' here: apt-get install influxdb")
 YAHOO = WORKLOADS["yahoo-updates"]
-SECRET = "not-for-logs-4711"
-_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-def get(url: str, **parameters: object) -> dict:
-    """Ask a server's HTTP interface."""
-    with _direct.open(f"{url}?{urllib.parse.urlencode(parameters)}", timeout=WAIT_S) as answer:
-        return json.loads(answer.read())
-
-
-def answers(url: str) -> bool:
-    try:
-        with _direct.open(url, timeout=WAIT_S):
-            return True
-    except urllib.error.HTTPError:
-        return True
-    except OSError:
-        return False
-
-
-class Prometheus:
-    """A Prometheus that scrapes one port."""
-
-    def __init__(self, directory: Path, target: int) -> None:
-        directory.mkdir()
-        config = directory / "prometheus.yml"
-        config.write_text(
-            "global: {scrape_interval: 500ms, scrape_timeout: 500ms}\n"
-            "scrape_configs:\n"
-            "  - job_name: penstock\n"
-            "    honor_labels: true\n"
-            f"    static_configs: [{{targets: ['127.0.0.1:{target}']}}]\n"
-        )
-        port = free_port()
-        self.url = f"http://127.0.0.1:{port}"
-        self._log = (directory / "log").open("w")
-        self._process = subprocess.Popen(
-            [
-                str(PROMETHEUS),
-                f"--config.file={config}",
-                f"--storage.tsdb.path={directory / 'data'}",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ],
-            stdout=self._log,
-            stderr=self._log,
-        )
-        wait_for(lambda: answers(f"{self.url}/-/ready"))
-
-    def series(self, expression: str, first_s: float, last_s: float) -> list[dict]:
-        """What an expression gives over a time."""
-        found = get(f"{self.url}/api/v1/query_range", query=expression, start=first_s, end=last_s, step="0.5")
-        assert found["status"] == "success", found
-        return found["data"]["result"]
-
-    def samples(self, expression: str) -> int:
-        """How many samples of the last minutes it has."""
-        found = get(f"{self.url}/api/v1/query", query=f"count_over_time({expression}[10m])")["data"]["result"]
-        return sum(int(each["value"][1]) for each in found)
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._log.close()
-
-
-class Influx:
-    """An InfluxDB with one database, ``mydb``."""
-
-    def __init__(self, directory: Path, *, authenticate: bool = False) -> None:
-        directory.mkdir()
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.outlet = InfluxOutlet(False, "127.0.0.1", self.port, "", "mydb")
-        self._config = directory / "influxdb.conf"
-        self._config.write_text(
-            f"""
-            reporting-disabled = true
-            bind-address = "127.0.0.1:0"
-            [meta]
-            dir = "{directory / "meta"}"
-            [data]
-            dir = "{directory / "data"}"
-            wal-dir = "{directory / "wal"}"
-            [http]
-            bind-address = "127.0.0.1:{self.port}"
-            auth-enabled = {str(authenticate).lower()}
-            """
-        )
-        self._log = (directory / "log").open("w")
-        self.login: dict[str, str] = {}
-        self.start()
-        if authenticate:
-            self.do(f"CREATE USER me WITH PASSWORD '{SECRET}' WITH ALL PRIVILEGES")
-            self.login = {"u": "me", "p": SECRET}
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(
-            [str(INFLUXD), "-config", str(self._config)], stdout=self._log, stderr=self._log
-        )
-        wait_for(lambda: answers(f"{self.url}/ping"))
-
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def do(self, statement: str) -> None:
-        body = urllib.parse.urlencode({"q": statement}).encode()
-        with _direct.open(f"{self.url}/query?{urllib.parse.urlencode(self.login)}", body, timeout=WAIT_S) as answer:
-            assert "error" not in answer.read().decode()
-
-    def series(self, query: str) -> list[dict]:
-        """What a query gives."""
-        (result,) = get(f"{self.url}/query", q=query, db="mydb", **self.login)["results"]
-        assert "error" not in result, result
-        return result.get("series", [])
-
-    def close(self) -> None:
-        self.stop()
-        self._log.close()
 
 
 @dataclass
@@ -216,7 +85,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, spark: None) -> Iterator[Ran]:
             begun, seen = job.metrics[0].sent, 0 if prometheus is None else prometheus.samples(scraped % "")
             wait_for(lambda: job.metrics[0].sent > begun + 2)
             wait_for(lambda: prometheus is None or prometheus.samples(scraped % "") >= seen + 3)
-            with _direct.open(f"http://127.0.0.1:{port}/metrics", timeout=WAIT_S) as answer:
+            with direct.open(f"http://127.0.0.1:{port}/metrics", timeout=WAIT_S) as answer:
                 exposed = answer.read()
             job.drain()
             report = job.wait()
@@ -397,108 +266,3 @@ def test_the_influx_dashboard_finds_the_run_and_the_switches(ran: Ran) -> None:
         [each.column, each.old, each.new, each.pause_ms / 1e3, each.loaded_bytes, each.reason]
         for each in ran.report.moves
     ]
-
-
-def snapshot(at_us: int, operation: str = "x") -> Snapshot:
-    point = Point("operation", {"operation": operation}, {"queue_records": float(at_us)})
-    return Snapshot(at_us, Tags("ads", "ads-1", "9.9"), [point], [], [], 0, False, Buckets([], 0, 0.0))
-
-
-@pytest.fixture
-def influx(tmp_path: Path) -> Iterator[Callable[..., Influx]]:
-    opened: list[Influx] = []
-
-    def open_one(**options: bool) -> Influx:
-        opened.append(Influx(tmp_path / f"influx-{len(opened)}", **options))
-        return opened[-1]
-
-    yield open_one
-    for each in opened:
-        each.close()
-
-
-@needs_influx
-def test_any_name_comes_back_from_influx_as_it_was(influx: Callable[..., Influx]) -> None:
-    server = influx()
-    server.do("CREATE DATABASE mydb")
-    writer = InfluxWriter(server.outlet, {})
-    names = ["a b", "a,b", "a=b", 'a"b', "a\\b", "a\\,b", "größe", "'", "a\\ b"]
-    for at_us, name in enumerate(names, 1):
-        writer.write(snapshot(at_us, name))
-    writer.close()
-    found = server.series('SELECT "queue_records" FROM "penstock_operation" GROUP BY "operation"')
-    assert sorted(each["tags"]["operation"] for each in found) == sorted(names)
-
-
-@needs_influx
-def test_samples_wait_while_influx_is_away_and_arrive_when_it_is_back(influx: Callable[..., Influx]) -> None:
-    server = influx()
-    server.do("CREATE DATABASE mydb")
-    feeder = Feeder("influx", InfluxWriter(server.outlet, {}))
-    feeder.offer(snapshot(1))
-    wait_for(lambda: feeder.figures.sent == 1)
-    server.stop()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        warnings.simplefilter("ignore", ResourceWarning)  # for what other tests have left behind
-        for at_us in range(2, 12):
-            feeder.offer(snapshot(at_us))
-        wait_for(lambda: feeder.figures.failed >= 2)
-    assert ["The job goes on" in str(each.message) for each in caught] == [True]
-    server.start()
-    wait_for(lambda: feeder.figures.sent == 11)
-    feeder.close(monotonic() + WAIT_S)
-    (found,) = server.series('SELECT "queue_records" FROM "penstock_operation"')
-    assert [row[1] for row in found["values"]] == list(range(1, 12))
-    assert feeder.figures.dropped == 0
-
-
-@needs_influx
-def test_credentials_open_influx_and_are_told_to_nobody_else(influx: Callable[..., Influx]) -> None:
-    server = influx(authenticate=True)
-    server.do("CREATE DATABASE mydb")
-    wrong = {"PENSTOCK_INFLUX_USER": "me", "PENSTOCK_INFLUX_PASSWORD": f"{SECRET}-wrong"}
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        warnings.simplefilter("ignore", ResourceWarning)  # for what other tests have left behind
-        refused = Feeder("influx", InfluxWriter(server.outlet, wrong))
-        refused.offer(snapshot(1))
-        wait_for(lambda: refused.figures.dropped == 1)
-        refused.close(monotonic() + WAIT_S)
-    (told,) = [str(each.message) for each in caught]
-    assert "HTTP 401" in told
-    assert SECRET not in told
-    right = {"PENSTOCK_INFLUX_USER": "me", "PENSTOCK_INFLUX_PASSWORD": SECRET}
-    taken = Feeder("influx", InfluxWriter(server.outlet, right))
-    taken.offer(snapshot(2))
-    taken.close(monotonic() + WAIT_S)
-    assert taken.figures == OutletFigures("influx", sent=1)
-    (found,) = server.series('SELECT "queue_records" FROM "penstock_operation"')
-    assert [row[1] for row in found["values"]] == [2]
-
-
-# --- places that are gone ---------------------------------------------------------------------------------------------
-
-
-def test_a_job_does_not_mind_a_server_that_is_not_there(tmp_path: Path) -> None:
-    kept = ps.memory()
-    numbers = ps.stream("numbers", ps.records([(n,) for n in range(1000)], schema="n bigint"))
-    with warnings.catch_warnings(record=True) as caught, socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else can
-        places = [f"influx:http://127.0.0.1:{taken.getsockname()[1]}/mydb", f"file:{tmp_path / 'run.jsonl'}"]
-        warnings.simplefilter("always")
-        warnings.simplefilter("ignore", ResourceWarning)  # for what other tests have left behind
-        with ps.start(numbers.to(kept), name="alone", parallelism=1, metrics=places) as job:
-            report = job.wait()
-    assert report is not None
-    assert sorted(record.n for record in kept.rows) == list(range(1000))
-    gone, written = job.metrics
-    assert gone.sent == 0 < gone.failed
-    assert gone.dropped == written.sent == len((tmp_path / "run.jsonl").read_text().splitlines())
-    assert len([each for each in caught if "metrics to influx" in str(each.message)]) == 1
-
-
-def test_a_file_that_cannot_be_written_is_refused_before_the_job_starts(tmp_path: Path) -> None:
-    numbers = ps.stream("numbers", ps.records([(1,)], schema="n bigint"))
-    with pytest.raises(InvalidOption, match="No such file or directory"):
-        ps.start(numbers.to(ps.memory()), metrics=f"file:{tmp_path / 'missing' / 'run.jsonl'}")

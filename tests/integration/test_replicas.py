@@ -1,4 +1,4 @@
-"""Replicas on real Spark: activated, deactivated and killed under load; in order, exactly once."""
+"""Replicas on real Spark, told from another terminal how many, killed under load: in order, exactly once."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import penstock as ps
-from penstock.errors import InvalidOption
+from penstock.cli import app
 from waiting import kill_one
 
 pytestmark = pytest.mark.spark
@@ -30,21 +31,27 @@ def test_replicas_are_killed_activated_and_deactivated_under_load(eventually: Ev
     schema = "n bigint, pid bigint"
     stream = stream.map(triple, schema=schema, name="triple", on_error="dead_letter", replicas=(2, 3))
     out, letters = ps.memory(), ps.memory()
-    # The law looks once in an hour: what is wanted by hand here stays wanted, however busy the machine is.
-    options = {"epoch": "200ms", "forms": "record", "replica_interval": "1h"}
-    job = ps.start(stream.to(out), dead_letters=letters, parallelism=1, **options)
+    options, run = {"epoch": "200ms", "forms": "record"}, CliRunner()
+    job = ps.start(stream.to(out), dead_letters=letters, parallelism=1, name="replicated", **options)
     with job:
         eventually(lambda: job.adaptation().replicas[0].degree == 2 and len(job.status().replica_pids) == 3)
-        with pytest.raises(InvalidOption, match="an operation with replicas=: triple"):
-            job.replicate("filter", 2)
+        for operation, number, why in (("filter", "2", "with replicas=: triple"), ("triple", "4", "2 to 3")):
+            refused = run.invoke(app, ["replicate", "replicated", operation, number])
+            assert refused.exit_code == 2
+            assert why in refused.output
         for degree in (3, 2):
             epoch, victim = job.status().epoch, kill_one(lambda: job.status().replica_pids)
-            job.replicate("triple", degree)
+            # What is settled stays, however much the law would like another number on a busy machine.
+            told = run.invoke(app, ["replicate", "replicated", "triple", str(degree)])
+            assert told.output == f"'triple' is computed by {degree} processes from here on\n"
             eventually(lambda victim=victim: victim not in job.status().replica_pids)
             eventually(lambda degree=degree: job.adaptation().replicas[0].degree == degree)
             if degree == 3:
                 eventually(lambda: len({*job.status().replica_pids} & {row.pid for row in out.rows}) == 3)
             eventually(lambda epoch=epoch: job.status().epoch > epoch + 1)
+        job.replicate("triple", "auto")
+        eventually(lambda: not job.adaptation().replicas[0].pinned)
+        assert job.adaptation().actions[-1].what == "triple: auto replicas"
         os.kill(job.status().workers[0].pid, signal.SIGKILL)
         eventually(lambda: job.status().recoveries == 1 and job.adaptation().replicas[0].service_eps > 0)
         job.drain()

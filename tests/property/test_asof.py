@@ -98,7 +98,7 @@ def test_the_result_is_that_of_all_that_is_not_late(
                         accepted[move].append(row)
                     else:
                         late += 1
-    assert asof.match.late_records == late
+    assert asof.late == late
     out = asof.finish()
     assert Counter(out) == recomputed(accepted[Side.LEFT], accepted[Side.RIGHT], tolerance_us, how)
     times = [row[2] for row in out]

@@ -92,7 +92,7 @@ def test_the_result_is_that_of_taking_what_is_not_late_in_order(
                         accepted[move].append(row)
                     elif row[key] is not None or how.keeps(move):
                         late += 1
-    assert once.match.late_records == late
+    assert once.late == late
     assert Counter(once.finish()) == recomputed(accepted[Side.LEFT], accepted[Side.RIGHT], within_us, how)
 
 
@@ -127,7 +127,7 @@ def test_partitions_blocks_and_restarts_make_no_difference(
             once.advance(min(open_inputs))
         if data.draw(st.integers(0, 4)) == 0:
             once.restart(data.draw(st.booleans()))
-    assert once.match.late_records == 0
+    assert once.late == 0
     assert Counter(once.finish()) == recomputed(lefts, rights, within_us, how)
 
 
@@ -151,7 +151,7 @@ def test_a_restored_state_gives_the_same_rows_in_the_same_order(
                     once.add(move, what)
         once.finish()
     assert again.out == original.out
-    assert again.match.late_records == original.match.late_records
+    assert again.late == original.late
 
 
 @given(moves=st.lists(MOVES, max_size=20), within_us=st.integers(0, 30))

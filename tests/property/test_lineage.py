@@ -101,7 +101,7 @@ def run(plan: Plan, ranges: Sequence[Range] = (), prepare: Callable[[Cluster], N
         cluster.add_slot(0)
         cluster.add_slot(1)
     for at, (first, last) in enumerate(ranges):
-        cluster.switch(0, first, last, 1_000)
+        cluster.switch(0, first, last)
         cluster.run_until(cluster.start_us + (at + 1) * 20_000)
     cluster.run_until(FOREVER_US)
 
@@ -209,7 +209,7 @@ def places_behind(stream: ps.Stream, form: str = "record") -> list[tuple[Any, An
         for unit in plan.units:
             at = [index for index, op in enumerate(unit.ops) if op.name == "failing"]
             if at:
-                cluster.switch(unit.id, at[0], at[0], 1_000)
+                cluster.switch(unit.id, at[0], at[0])
     cluster.run_until(FOREVER_US)
     return [(row.source, row.partition, row.offset) for row in dead.rows]
 

@@ -414,7 +414,19 @@ def a_resumed_job_forgets_sinks_in_units_of_their_own(patch: Patch) -> None:
     patch.setattr(simulated_driver, "anchors", lambda plan: [each for each in original(plan) if not each.is_sink])
 
 
-@planted_where(lambda s: sum(fault.action in DRIVER_DIES for fault in s.faults) > 1 and len(s.faults) > 3)
+def one_source_is_empty(scenario: Scenario) -> Scenario | None:
+    """An instance ends epochs before the driver dies, and a worker dies as soon as the job is resumed."""
+    if scenario.delivered or scenario.shape in FORWARD or scenario.options.parallelism < 2:
+        return None
+    faults = [
+        Fault(Action.KILL_DRIVER, Moment.MARKER, 4 * scenario.options.parallelism, 0, 0),
+        Fault(Action.KILL_IT, Moment.RESUME, 1, 0, 0),
+        Fault(Action.KILL_IT, Moment.RESUME, 4, 0, 0),
+    ]
+    return replace(scenario, partitions=[[], *scenario.partitions[1:]], faults=faults)
+
+
+@nursery.planted_with(one_source_is_empty)
 def what_had_ended_resumes_in_its_old_epoch(patch: Patch) -> None:
     original = share_module.renumbered
     patch.setattr(share_module, "renumbered", lambda snapshot, epoch: original(snapshot, snapshot.epoch))

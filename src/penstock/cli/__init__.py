@@ -13,7 +13,7 @@ import typer
 
 from penstock.cli.backfill import backfill
 from penstock.cli.chaos import chaos
-from penstock.cli.commands import scale, stop, switch, use
+from penstock.cli.commands import replicate, scale, stop, switch, use
 from penstock.cli.demo import demo
 from penstock.cli.explain import explain
 from penstock.cli.new import new
@@ -41,6 +41,7 @@ COMMANDS: dict[Callable[..., None], str] = {
     use: "Have an operation of a running job use another alternative.",
     switch: "Settle the form of operations of a running job.",
     scale: "Run a running job on more workers or fewer.",
+    replicate: "Settle how many processes compute an operation.",
     stop: "End a running job; it commits what it has.",
     explain: "Show what a file would run, and how; starts nothing.",
     pack: "Pack this Python and its packages for a cluster.",

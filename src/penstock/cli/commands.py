@@ -1,4 +1,4 @@
-"""`penstock use`, `switch`, `scale` and `stop`: commands to a job that runs elsewhere on this machine."""
+"""`penstock use`, `switch`, `scale`, `replicate` and `stop`: commands to a job that runs elsewhere on this machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.outcome import Exit, told
-from penstock.protocol.commands import Command, ScaleJob, StopJob, SwitchForm, UseAlternative
+from penstock.protocol.commands import Command, ReplicateOperation, ScaleJob, StopJob, SwitchForm, UseAlternative
 from penstock.runtime.commands import send
 from penstock.runtime.status import find_job
 
@@ -41,6 +41,19 @@ def scale(
 ) -> None:
     """Run a running job on more workers or fewer: instances move with their state, one after the other."""
     _send(job, ScaleJob(int(workers) if workers.isdecimal() else workers))
+
+
+def replicate(
+    job: _Job,
+    operation: Annotated[str, typer.Argument(help="Name of an operation that has replicas=.")],
+    replicas: Annotated[str, typer.Argument(help="How many processes; 1: the worker itself. auto: the job chooses.")],
+) -> None:
+    """Have so many processes compute an operation of a running job; its records stay in order.
+
+    The number stays until another one is given: penstock replicate images classify 4. With auto in its place the job
+    chooses again, by the load.
+    """
+    _send(job, ReplicateOperation(operation, int(replicas) if replicas.isdecimal() else replicas))
 
 
 def stop(

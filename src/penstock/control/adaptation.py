@@ -249,6 +249,7 @@ class ControlLoop:
                 self._pins.pop(name, None)
             else:
                 self._pins[name] = form
+        self._control_us = 0  # the next look is now
 
     def pin_alternative(self, operation: str, alternative: str | None, by: str, now_us: int) -> None:
         """Have an operation use an alternative for good, or leave it to the loop again (None)."""
@@ -258,9 +259,10 @@ class ControlLoop:
             reason = f"wanted by {by}" if by else "wanted by the user"
             self._exchanges.begin(operation, alternative, reason, {}, (now_us - self._began_us) / 1e6, now_us)
 
-    def may_call(self, unit: int) -> bool:
-        """Whether a unit has an alternative that calls a function, and uses it now or soon."""
-        return any(each.may_call for each in self._exchanges.operations.values() if each.unit == unit)
+    def replicate(self, operation: str, degree: int | None, now_us: int) -> None:
+        """Have so many processes compute an operation for good, or leave it to the law again (None)."""
+        for unit, wanted in self.replication.obey(operation, degree, now_us):
+            self._elastic.settle(unit, wanted)
 
     def wanted_alternatives(self) -> dict[str, WantedAlternative]:
         """Which alternative each operation is to use, for the commit record."""

@@ -89,6 +89,8 @@ class UnitMeasure:
         By how much a record takes longer in the slowest instance than on average, in record form; 1 or more.
     relieved : Relieved or None
         The unit without back-pressure from those behind it; None if there is none.
+    processes : int
+        Workers that have instances of it, each of which computes one record at a time.
     """
 
     unit: int
@@ -101,6 +103,7 @@ class UnitMeasure:
     arrival_eps: float
     spread: float = 1.0
     relieved: Relieved | None = None
+    processes: int = 1
 
     def without_back_pressure(self, reserve: float) -> UnitMeasure:
         """The unit as decisions see it: what waits for those behind it is no load of its own.

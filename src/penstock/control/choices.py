@@ -177,7 +177,7 @@ class Chooser:
             at_once = alternative.steps[alternative.calls].operation.at_once
             return Candidate(name, standing.instances * 1e9 / cost_ns, None, cost_ns * at_once / 1000)
         loops = any(step.operation.batch_kind is not BatchKind.VECTORISED for step in alternative.steps)
-        record_eps = min(standing.instances, self._cores) * 1e9 / cost_ns
+        record_eps = min(unit.processes, self._cores) * 1e9 / cost_ns
         batch_eps = min(max(1, slots), self._cores) * 1e9 / cost_ns * (1.0 if loops else ASSUMED_GAIN)
         operations = [
             replace(op, record_eps=record_eps, batch_eps=batch_eps) if op.index == standing.index else op

@@ -201,7 +201,7 @@ class DriverMachine:
             case ShiftWanted():
                 self.scheduler.rescaling.shifting.want(event.unit, event.old, event.new, event.groups, event.reason)
             case DegreeWanted(operation=operation, degree=degree):
-                self.loop.replication.obey(operation, degree, now_us)
+                self.loop.replicate(operation, degree, now_us)
             case CoresSeen(cores=cores):
                 self._schedule(event, now_us)
                 if self._cores is not None and cores < self._cores:
@@ -222,7 +222,7 @@ class DriverMachine:
             case AlternativePinned(operation=operation, alternative=alternative):
                 what = f"{operation}: use {alternative or 'auto'}"
             case DegreeWanted(operation=operation, degree=degree):
-                what = f"{operation}: {degree} replicas"
+                what = f"{operation}: {'auto' if degree is None else degree} replicas"
             case ScaleRequested(workers=workers):
                 what = f"{workers} workers" if workers else "as many workers as the job chooses"
             case DrainRequested():

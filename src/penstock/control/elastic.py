@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from penstock.control.asked import bounds
 from penstock.control.candidates import reaches
 from penstock.control.forms import OpMeasure, UnitMeasure
 from penstock.control.laws.replicas import INPUT, Operator
 from penstock.control.monitor import OperationFigures
-from penstock.control.replicas import Replication, bounds
+from penstock.control.replicas import Replication
 from penstock.control.replicating import RangeMeasure, Replicator
 from penstock.control.switches import Switches
 from penstock.engine.ways.pool import DEPTH
@@ -46,11 +47,11 @@ class ElasticMoment(msgspec.Struct):
     """Of those that came from outside, as many as all ranges with replicas have kept up with."""
     queue_records: float
     replicas: int
-    """Processes that compute ranges which may have replicas: a range without any has its instances."""
+    """Processes that compute ranges which may have replicas: a range without any has its workers."""
     latency_ms: float
     """Mean at the end of the pipeline."""
     ranges: dict[str, int] = {}
-    """By range, named by its operations: the replicas that compute it; 0: its instances do."""
+    """By range, named by its operations: the replicas that compute it; 0: its workers do."""
 
 
 class ElasticReport(msgspec.Struct):
@@ -146,6 +147,10 @@ class Elastic:
         self._replica_s = self._received = self._processed = 0.0
         self._asked = {unit.id: next(iter(bounds(unit)), None) for unit in plan.units}
 
+    def settle(self, unit: int, degree: int) -> None:
+        """The user has decided how many processes compute a unit's range: the law goes on from there."""
+        self._replicator.settle(unit, degree)
+
     @property
     def notes(self) -> list[str]:
         """Where replicas cannot do what is needed."""
@@ -177,7 +182,7 @@ class Elastic:
                 width = need.replicas if need is not None and away else 0
             if width and not self._waits.get(unit, False):
                 width = min(width, self._cores)
-            if width > self._plan.units[unit].instances:
+            if width > self._plan.processes(self._plan.units[unit]):
                 found.update({(unit, index): width for index in present})
         return found
 
@@ -215,14 +220,13 @@ class Elastic:
         incoming = sum(each.received.get(INPUT, 0.0) for each in operators)
         for wanted in self._replicator.decide(now_us, operators, ranges, incoming):
             self._changes += 1
-            chosen = Range(wanted.first, wanted.last)
             degree = max(1, wanted.degree)
-            self._replication.want(wanted.unit, chosen, degree, wanted.reason, wanted.inputs, now_us)
+            self._replication.want(wanted.unit, wanted.range, degree, wanted.reason, wanted.inputs, now_us)
         self._remember(operators, ranges, incoming, figures, at_s, passed_us)
 
     def _execution_us(self, at: RangeMeasure, costs: Mapping[int, _Cost]) -> float:
         """et of a range for a record that enters its unit: what replicas took of late, else what the worker takes."""
-        known = [costs[index] for index in range(at.first, at.last + 1) if index in costs]
+        known = [costs[index] for index in at.range if index in costs]
         now = _Away()
         for (unit, _), pulse in self._pulses.items():
             if unit == at.unit and pulse.replicas is not None:
@@ -302,9 +306,8 @@ class Elastic:
         return RangeMeasure(
             unit=unit.id,
             names=tuple(unit.display_at(index) for index in chosen),
-            first=chosen.first,
-            last=chosen.last,
-            instances=unit.instances,
+            range=chosen,
+            processes=self._plan.processes(unit),
             degree=self._replication.degree(unit.id),
             least=least,
             most=most,
@@ -343,7 +346,7 @@ class Elastic:
         passed_us: float,
     ) -> None:
         by_unit = {int(each.name): each for each in operators}
-        replicas = sum(each.degree or each.instances for each in ranges)
+        replicas = sum(each.degree or each.processes for each in ranges)
         seconds, per_s = passed_us / US_PER_S, US_PER_S / self._interval_us
         watched = [by_unit[each.unit] for each in ranges] or list(by_unit.values())
         kept_up = [each.processed / each.arrived for each in watched if each.arrived > 0]

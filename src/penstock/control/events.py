@@ -105,10 +105,10 @@ class FormsPinned:
 
 @dataclass(frozen=True, slots=True)
 class DegreeWanted:
-    """The user wants so many processes to compute an operation that may have replicas, until the law says otherwise."""
+    """The user wants so many processes to compute an operation that may have replicas; None: the law is to choose."""
 
     operation: str
-    degree: int
+    degree: int | None
     by: str = ""
 
 

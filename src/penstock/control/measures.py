@@ -241,7 +241,7 @@ class Measures:
                     arrival_eps=arrival_eps * reach,
                     record_eps=self._eps(
                         self._mean_ns(name, Form.RECORD),
-                        self.widths.get((unit.id, index), min(unit.instances, self._cores)),
+                        self.widths.get((unit.id, index), min(self._plan.processes(unit), self._cores)),
                     ),
                     batch_eps=self._batch_eps(unit, index, name, min(max(1, slots), self._cores)),
                     selectivity=selectivity,
@@ -261,6 +261,7 @@ class Measures:
             arrival_eps=arrival_eps,
             spread=self._spread(operations),
             relieved=self._relieved(unit, held),
+            processes=self._plan.processes(unit),
         )
         slack = self._watch_slack(unit, held, measure, now_us)
         if slack == 1.0:

@@ -90,11 +90,15 @@ class Presence:
     ----------
     silence_us : int
         A worker that says nothing for longer is lost.
+    patience_us : int, optional
+        One that says nothing for longer is to leave; where that is sooner, a driver that stood still for a part of it
+        counts that time as no silence.
     """
 
-    def __init__(self, workers: int, silence_us: int) -> None:
+    def __init__(self, workers: int, silence_us: int, patience_us: int | None = None) -> None:
         self._workers = {worker: _Worker() for worker in range(workers)}
         self._silence_us = silence_us
+        self._least_us = silence_us if patience_us is None else min(silence_us, patience_us)
         self._orders = 0
         self._ticked_us = 0
         """When the driver was last at work."""
@@ -140,9 +144,9 @@ class Presence:
         return [Withdraw(worker, each.pending)] if each.pending else []
 
     def silent_us(self, worker: int, now_us: int) -> int:
-        """How long a worker that has been there is not heard of; 0 if another process of it was not ordered yet."""
+        """How long a worker that has been there is not heard of."""
         each = self._workers.get(worker)
-        return now_us - each.heard_us if each is not None and each.state is State.ORDERED else 0
+        return now_us - each.heard_us if each is not None and each.state is not State.ABSENT else 0
 
     def forgive(self) -> None:
         """The job has started, or has committed an epoch: it gets ahead in spite of its losses."""
@@ -154,7 +158,7 @@ class Presence:
 
         While the driver stood still nobody could be heard and nothing could come of an order: that time does not count.
         """
-        stood_us = stood_still_us(self._ticked_us or now_us, now_us, self._silence_us)
+        stood_us = stood_still_us(self._ticked_us or now_us, now_us, self._least_us)
         self._ticked_us = now_us
         for each in self._workers.values() if stood_us else ():
             each.heard_us = min(each.heard_us + stood_us, now_us)

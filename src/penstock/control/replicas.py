@@ -36,6 +36,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from penstock.control.asked import bounds, ranges_of
 from penstock.control.changes import Advice
 from penstock.control.groups import GroupCommand, Submit, TellSlot
 from penstock.control.switches import Switches
@@ -83,12 +84,14 @@ class ReplicasView(msgspec.Struct):
     record_us, cpu_us : float
         Execution time of a record and the processor time of that; the rest is waiting.
     utilisation : dict
-        U of each active replica, by number: the mean over instances.
+        U of each active replica, by number: what all instances together have given it.
     activations : int
         How often replicas became active.
     activation_ms : list of float
         Of the last activations that were decided while the replica stood by: from the decision until the replica began
         its first item. It includes waiting for an item to come.
+    pinned : bool
+        Whether the user has settled the number.
     """
 
     operations: list[str]
@@ -106,6 +109,7 @@ class ReplicasView(msgspec.Struct):
     activations: int = 0
     reason: str = ""
     activation_ms: list[float] = []
+    pinned: bool = False
 
     @property
     def advice(self) -> str:
@@ -173,6 +177,8 @@ class Replication:
         """By worker: the replicas that it knows."""
         self._known_us: dict[int, int] = {}
         """By replica: when all workers last knew it."""
+        self._pins: dict[int, int] = {}
+        """By unit: how many processes the user wants, whatever the law says."""
         self._looks: dict[tuple[int, int], deque[tuple[int, UnitPulse]]] = {}
         for unit in plan.units:
             for chosen, (least, _) in bounds(unit).items():
@@ -213,15 +219,29 @@ class Replication:
             self._wants[unit] = _Want(chosen, degree, reason, dict(inputs or {}), now_us)
         return degree
 
-    def obey(self, operation: str, degree: int, now_us: int) -> None:
-        """Have so many processes compute an operation that replicas are asked for, because the user wants it."""
-        for unit in self._plan.units:
-            for chosen in bounds(unit):
-                if operation in (unit.name_at(index) for index in chosen):
-                    self.want(unit.id, chosen, degree, f"{degree} are wanted", now_us=now_us)
+    def obey(self, operation: str, degree: int | None, now_us: int) -> list[tuple[int, int]]:
+        """Settle how many processes compute an operation that replicas are asked for, or leave it to others (None).
+
+        Returns the units that this is about, and how many processes each is to have now.
+        """
+        found = []
+        for unit, chosen in ranges_of(self._plan, operation):
+            if degree is None:
+                self._pins.pop(unit, None)
+            else:
+                least, most = self._asked(unit, chosen)
+                self._pins[unit] = degree = max(1, least, min(degree, most))
+                self.want(unit, chosen, degree, f"{degree} are wanted", now_us=now_us)
+            found.append((unit, held.degree if (held := self._wants.get(unit)) is not None else 1))
+        return found
 
     def bounds(self, unit: int, chosen: Range) -> tuple[int, int]:
-        """The least and the most processes that a range may have: what users ask for, within the pool."""
+        """The least and the most processes that a range may have: the same where the user has settled the number."""
+        pinned = self._pins.get(unit)
+        return self._asked(unit, chosen) if pinned is None else (pinned, pinned)
+
+    def _asked(self, unit: int, chosen: Range) -> tuple[int, int]:
+        """What users have asked for when the job was made, within the pool."""
         asked = [
             op.replicas for op in self._plan.units[unit].ops[chosen.first : chosen.last + 1] if op.replicas is not None
         ]
@@ -414,16 +434,16 @@ class Replication:
 
     def _view(self, unit: UnitSpec, want: _Want) -> ReplicasView:
         chosen, present = want.range, self._switches.replicas(unit.id)[1]
-        least, most = self.bounds(unit.id, chosen)
+        least, most = self._asked(unit.id, chosen)
         found = ReplicasView(
             [unit.display_at(index) for index in chosen],
             len(present), want.degree, least, most, list(present),
             activations=self._activations[unit.id], reason=want.reason,
-            activation_ms=list(self._activation_ms.get(unit.id, ())),
+            activation_ms=list(self._activation_ms.get(unit.id, ())), pinned=unit.id in self._pins,
         )  # fmt: skip
         looks = [self._looks.get((unit.id, instance), ()) for instance in range(unit.instances)]
         handled = busy_us = cpu_us = 0
-        used: dict[int, list[float]] = {}
+        used: dict[int, float] = {}
         for each in looks:
             if not each:
                 continue
@@ -433,17 +453,17 @@ class Replication:
             assert new is not None
             found.queue_records += after.waiting + new.records_in - new.records_out
             for number, utilisation in new.utilisation.items():
-                used.setdefault(number, []).append(utilisation)
+                used[number] = used.get(number, 0.0) + utilisation
             passed_s = max(1, to_us - from_us) / 1e6
             found.arrival_eps += (new.records_in - old.records_in) / passed_s
             found.service_eps += (new.records_out - old.records_out) / passed_s
             if new.records_out == old.records_out:
-                old = ReplicaPulse(first=0, last=0, records_in=0, records_out=0, busy_us=0, cpu_us=0, utilisation={})
+                old = ReplicaPulse(range=old.range, records_in=0, records_out=0, busy_us=0, cpu_us=0, utilisation={})
             handled += new.records_out - old.records_out
             busy_us += new.busy_us - old.busy_us
             cpu_us += new.cpu_us - old.cpu_us
         found.record_us, found.cpu_us = busy_us / max(1, handled), cpu_us / max(1, handled)
-        found.utilisation = {number: sum(each) / len(each) for number, each in sorted(used.items())}
+        found.utilisation = {number: min(1.0, each) for number, each in sorted(used.items())}
         return found
 
     def waits(self) -> list[str]:
@@ -454,21 +474,7 @@ class Replication:
         return [f"replicas, until then workers compute everything: {self.error}"]
 
 
-def bounds(unit: UnitSpec) -> dict[Range, tuple[int, int]]:
-    """The ranges of a unit that users have asked replicas for: neighbours that ask for the same are one."""
-    found: dict[Range, tuple[int, int]] = {}
-    begin = 0
-    for index in range(len(unit.ops) + 1):
-        here = unit.ops[index].replicas if index < len(unit.ops) else None
-        before = unit.ops[begin].replicas if begin < len(unit.ops) else None
-        if here != before:
-            if before is not None:
-                found[Range(begin, index - 1)] = before
-            begin = index
-    return found
-
-
 def _is_other(before: ReplicaPulse | None, after: ReplicaPulse) -> bool:
     if before is None:
         return True
-    return (before.first, before.last) != (after.first, after.last) or after.records_in < before.records_in
+    return before.range != after.range or after.records_in < before.records_in

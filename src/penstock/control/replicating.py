@@ -28,6 +28,7 @@ from penstock.control.laws.replicas import OURS, Need, Operator, Policy, Predict
 from penstock.control.laws.threshold import Threshold
 from penstock.control.replicas import DEGREE_MIN
 from penstock.pipeline.options import ReplicaLaw
+from penstock.pipeline.ranges import Range
 
 HOLD_LOOKS = 2
 """Replicas are given back when so many intervals in a row had no use for them."""
@@ -44,10 +45,10 @@ class RangeMeasure:
 
     Attributes
     ----------
-    first, last : int
-        Chain indexes, both included.
-    instances : int
-        Instances of the unit, each of which computes the range itself while there are no replicas.
+    range : Range
+        Its place in the chain.
+    processes : int
+        Workers that have instances of the unit, each of which computes the range itself while there are no replicas.
     degree : int
         Replicas that are active; 0: it is computed in the worker.
     least, most : int
@@ -60,9 +61,8 @@ class RangeMeasure:
 
     unit: int
     names: tuple[str, ...]
-    first: int
-    last: int
-    instances: int
+    range: Range
+    processes: int
     degree: int
     least: int
     most: int
@@ -76,8 +76,7 @@ class WantedReplicas:
 
     unit: int
     names: tuple[str, ...]
-    first: int
-    last: int
+    range: Range
     before: int
     degree: int
     reason: str
@@ -122,6 +121,10 @@ class Replicator:
         """Records that are expected from outside in the next interval."""
         return self._law.expected
 
+    def settle(self, unit: int, degree: int) -> None:
+        """Somebody else has decided: what is wanted next is compared with that."""
+        self._wanted[unit] = degree if degree >= DEGREE_MIN else HERE
+
     def decide(
         self, now_us: int, operators: Sequence[Operator], ranges: Sequence[RangeMeasure], incoming: float
     ) -> list[WantedReplicas]:
@@ -147,8 +150,7 @@ class Replicator:
                 WantedReplicas(
                     each.unit,
                     each.names,
-                    each.first,
-                    each.last,
+                    each.range,
                     each.degree,
                     granted[each.unit],
                     self._reason(each, own, need, granted[each.unit]),
@@ -173,18 +175,18 @@ class Replicator:
 
     @staticmethod
     def _sized(own: Operator, at: RangeMeasure | None) -> Operator:
-        """The operator with the replicas that it has: instances that compute a range themselves count as replicas."""
+        """The operator with the replicas that it has: workers that compute a range themselves count as replicas."""
         if at is None:
             return own
         most = at.most if at.cores is None else min(at.most, max(at.cores, at.least))
-        return replace(own, replicas=at.degree or at.instances, least=1, most=max(1, most))
+        return replace(own, replicas=at.degree or at.processes, least=1, most=max(1, most))
 
     @staticmethod
     def _degree(at: RangeMeasure, need: Need) -> int:
-        """Replicas for a need: none where the instances do it themselves and nobody has asked for some."""
+        """Replicas for a need: none where the workers do it themselves and nobody has asked for some."""
         if at.least == at.most:
             return at.least
-        if need.replicas <= at.instances and at.least <= max(1, at.instances):
+        if need.replicas <= at.processes and at.least <= max(1, at.processes):
             return HERE
         return max(at.least, need.replicas)
 

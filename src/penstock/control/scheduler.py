@@ -97,7 +97,7 @@ class Scheduler:
         self._chains = SnapshotChains(resumption.snapshots if resumption else ())
         self._came_us = now_us
         """When the last worker came up, while the job starts."""
-        self._presence = Presence(plan.workers, plan.options.silence_us)
+        self._presence = Presence(plan.workers, plan.options.silence_us, plan.options.shrink_after_us)
         self._cores: int | None = None
         self._cores_most = 0
         self._alive_us = now_us
@@ -479,8 +479,8 @@ class Scheduler:
         if self.phase is Phase.STARTING and now_us - self._came_us >= self._options.start_timeout_us:
             waited_us = now_us - self._came_us
             return self._stop(too_few(self._plan.workers, len(self.peers), waited_us, self._cores))
-        commands: list[Command] = self._staff.tick(now_us)
-        commands += self._presence.tick(self._waiting_stop, now_us)
+        commands: list[Command] = [*self._presence.tick(self._waiting_stop, now_us)]  # knows what was no silence
+        commands += self._staff.tick(now_us)
         if now_us - self._alive_us >= ALIVE_US:
             self._alive_us = now_us
             commands += self._everyone(m.Alive())

@@ -291,6 +291,7 @@ def _replicas(found: ReplicasView) -> Text:
         text.append(f"   {human(found.service_eps)}/s   busy {busy}   {measure(found.record_us / 1e3)} ms a record, ")
         text.append(f"{measure(found.cpu_us / 1e3)} ms of it computing")
     text.append(f"   {found.activations} activations", style="dim")
+    text.append("   settled by the user" if found.pinned else "", style="dim")
     return text.append(f"   {found.advice}" if found.advice else "", style="yellow")
 
 
@@ -300,6 +301,9 @@ def can_be_done(status: Status) -> str:
     found = [f"penstock stop {job}", f"penstock switch {job} OPERATION batch|record|auto"]
     if len(status.placement) > 1:
         found.append(f"penstock scale {job} 1…{len(status.placement)}|auto")
+    for at in status.replicas:
+        if at.least < at.most:
+            found.append(f"penstock replicate {job} {at.operations[0]} {at.least}…{at.most}|auto")
     for name, each in status.alternatives.items():
         found.append(f"penstock use {job} {name} {'|'.join([*each.names, 'auto'])}")
     return "\n".join(found)

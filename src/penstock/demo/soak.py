@@ -14,8 +14,8 @@ from statistics import median
 import msgspec
 import psutil
 
+from penstock.control.asked import bounds
 from penstock.control.monitor import Status
-from penstock.control.replicas import bounds
 from penstock.errors import InvalidOption, PenstockError
 from penstock.operators import Form
 from penstock.pipeline.plan import Plan

@@ -179,6 +179,7 @@ class Chain:
 
     def put_aside(self, passed: Passed, index: int, result: Result, origin: Place | None, rows: Reread) -> None:
         """Count what an operation could not handle, and take what it has put aside; dead letters get their places."""
+        self.stages[index].stats.late_records += result.late
         for port, held in (result.sides or {}).items():
             passed.sides[index, port] = held
         failures = result.failures
@@ -220,6 +221,7 @@ class Chain:
             for row, place in zip(rows, places, strict=True):
                 stage.stats.records_in += 1
                 result = self._handle_carefully(guard, stage, row, place)
+                stage.stats.late_records += result.late
                 results += result.rows
                 result_places += [place] * len(result.rows)
                 for port, held in (result.sides or {}).items():
@@ -332,7 +334,6 @@ class Chain:
             each.stats.message(
                 self._unit.id,
                 self._instance,
-                late=each.operator.late_records,
                 skipped=each.counts.skipped,
                 retried=each.counts.retried,
                 dead_letters=each.counts.dead_letters,
@@ -347,6 +348,7 @@ class Chain:
                 name=stage.stats.name,
                 records_in=stage.stats.records_in,
                 records_out=stage.stats.records_out,
+                late=stage.stats.late_records,
                 skipped=stage.counts.skipped,
                 retried=stage.counts.retried,
                 dead_letters=stage.counts.dead_letters,
@@ -361,7 +363,9 @@ class Chain:
         for stage in self.stages:
             counters = by_name.get(stage.stats.name)
             if counters is not None:
-                stage.stats.records_in, stage.stats.records_out = counters.records_in, counters.records_out
+                stats = stage.stats
+                stats.records_in, stats.records_out = counters.records_in, counters.records_out
+                stats.late_records = counters.late
                 stage.counts = ErrorCounts(counters.skipped, counters.retried, counters.dead_letters)
         if self.stateful is not None:
             (self._ahead.restore if self._ahead is not None else restore_state)(

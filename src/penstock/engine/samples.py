@@ -46,6 +46,7 @@ def calibrate(unit: Unit, pool: SlotPool, records: int) -> None:
     if not repeatable:
         return
     worker, incarnation = pool.owner
+    chosen = Range(0, repeatable.stop - 1)
     do = s.Do(
         slot=0,
         worker=worker,
@@ -54,19 +55,19 @@ def calibrate(unit: Unit, pool: SlotPool, records: int) -> None:
         attempt=0,
         unit=unit.spec.id,
         instance=unit.instance,
-        first=0,
-        last=repeatable.stop - 1,
+        range=chosen,
         partition=0,
         runs=[],
         count=records,
         due_us=0,
         sample=True,
-        using=unit.exchanges.using(Range(0, repeatable.stop - 1)),
+        using=unit.exchanges.using(chosen),
     )
     if repeatable.start < 0:
         place = unit.input.recent(records)
         if place is not None:
-            do.first, do.partition, do.runs, do.count = -1, place.partition, place.runs, place.count
+            do.range = Range(-1, chosen.last)
+            do.partition, do.runs, do.count = place.partition, place.runs, place.count
             pool.sample(do, None)
         return
     if unit.tap is None:

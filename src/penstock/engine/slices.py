@@ -295,6 +295,18 @@ class Slice:
                     outcome.parts.append(Part(edge=edge.id, consumer=consumer, count=count))
                     outcome.payloads.append(packed)
 
+    def try_out(self, place: Place) -> None:
+        """Read a few records, and throw away what comes of them: what is slow the first time is so before it matters.
+
+        As with samples, no function of a user's sees them that is not declared pure, and nothing behind one.
+        """
+        batch, _ = self.read(place)
+        for index, stage in enumerate(self._stages, start=max(self._first, 0)):
+            if not batch.num_rows or index not in self._unit.repeatable:
+                break
+            batch = self._process(stage, batch).columns
+            stage.take_failures()
+
     def sample(self, batch: pa.RecordBatch, place: Place) -> Sample:
         """Measure both forms of every operation on the same records; sinks are left alone."""
         found = Sample()

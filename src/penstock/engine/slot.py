@@ -40,6 +40,7 @@ from penstock.engine.worker import Connect
 from penstock.errors import LimitExceeded, OperationFailed, PenstockError, WorkerFailed
 from penstock.operators.errors import describe_error, user_traceback
 from penstock.pipeline.plan import Plan
+from penstock.pipeline.ranges import Range
 from penstock.protocol import messages as m
 from penstock.protocol import slots as s
 from penstock.protocol.link import Kind, Link, Outgoing, decode_header
@@ -56,8 +57,8 @@ LEAVE_AGAIN_US = 200_000
 
 _THROUGH = object()
 
-SliceId = tuple[int, int, int, int, bool, tuple[tuple[int, str], ...]]
-"""Unit, instance, first and last operation, whether in record form, and the alternatives among them."""
+SliceId = tuple[int, int, Range, bool, tuple[tuple[int, str], ...]]
+"""Unit, instance, operations, whether in record form, and the alternatives among them."""
 Slices = dict[SliceId, Slice | Section]
 """What a process has built."""
 
@@ -313,6 +314,8 @@ class SlotMachine:
         try:
             work = self._slice(do)
             if not do.count:
+                if do.runs and isinstance(work, Slice):
+                    work.try_out(origin)
                 now_us = self._clock_ns() // 1000
                 self._answer(do, Outcome(do.due_us), now_us, now_us)
                 return
@@ -327,7 +330,7 @@ class SlotMachine:
                 columns, due_us = work.read(origin)
                 due_us = due_us or do.due_us
             else:
-                columns, due_us = unpack(payload, self._plan.units[do.unit].schema_at(do.first)), do.due_us
+                columns, due_us = unpack(payload, self._plan.units[do.unit].schema_at(do.range.first)), do.due_us
             read_ns = self._clock_ns()
             if do.sample:
                 found = work.sample(columns, origin)
@@ -354,14 +357,14 @@ class SlotMachine:
         self._answer(do, outcome, began_ns // 1000, done_ns // 1000)
 
     def _slice(self, do: s.Do) -> Slice | Section:
-        key = (do.unit, do.instance, do.first, do.last, do.rows, tuple(sorted(do.using.items())))
+        key = (do.unit, do.instance, do.range, do.rows, tuple(sorted(do.using.items())))
         found = self._slices.get(key)
         if found is None:
             unit = self._plan.units[do.unit]
             if do.rows:
-                found = Section(self._plan, unit, do.first, do.last, self._clock_ns)
+                found = Section(self._plan, unit, do.range.first, do.range.last, self._clock_ns)
             else:
-                found = Slice(self._plan, unit, do.instance, do.first, do.last, self._clock_ns, do.using)
+                found = Slice(self._plan, unit, do.instance, do.range.first, do.range.last, self._clock_ns, do.using)
             self._slices[key] = found
         return found
 
@@ -386,7 +389,7 @@ class SlotMachine:
         payloads = [*outcome.payloads, *(packed for _, packed in behind)]
         try:
             for packed in payloads:
-                m.check_size(packed, self._plan.units[do.unit].name_at(do.last))
+                m.check_size(packed, self._plan.units[do.unit].name_at(do.range.last))
         except LimitExceeded as error:
             self._tell(do.worker, _not_done(self.identity.incarnation, do, error))
             return

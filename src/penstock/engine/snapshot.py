@@ -68,6 +68,7 @@ class OpCounters(msgspec.Struct, array_like=True, kw_only=True):
     name: str
     records_in: int = 0
     records_out: int = 0
+    late: int = 0
     skipped: int = 0
     retried: int = 0
     dead_letters: int = 0

@@ -50,6 +50,8 @@ from penstock.protocol import messages as m
 from penstock.types import Record
 
 _FIRST_READ_RECORDS = 64
+TRIED_RECORDS = 64
+"""Slots that have built operations try them on so many records."""
 
 
 class Unit:
@@ -377,7 +379,8 @@ class Unit:
         """Go on as before until the slots are ready, so that nobody waits while they build the operations."""
         chosen = switch.range
         what, using = (self.spec.id, self.instance, chosen), self.exchanges.using(chosen)
-        ready = not chosen or self._pool.is_ready_for(what, now_us, using, switch.replicas)
+        recent = self.input.recent(TRIED_RECORDS) if chosen.first < 0 and chosen else None
+        ready = not chosen or self._pool.is_ready_for(what, now_us, using, switch.replicas, recent)
         ready &= not self.way.is_calling
         if ready or self.changes.has_waited(now_us):
             self.changes.pending, self.changes.wanted = None, switch

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from penstock.dataset import Block, ChannelId, Mark, cut_rows
+from penstock.dataset import Block, ChannelId, cut_rows
 from penstock.pipeline.plan import Plan
 from penstock.protocol import messages as m
 from penstock.types import Record
@@ -47,7 +47,7 @@ class Wire:
             message.lane,
             message.straggler_us,
             message.idle,
-            Mark(message.mark),
+            message.mark,
             payloads[0] if payloads and message.packed else None,
             size_bytes,
         )
@@ -74,7 +74,7 @@ class Wire:
             lane=block.lane,
             straggler_us=block.straggler_us,
             idle=block.idle,
-            mark=int(block.mark),
+            mark=block.mark,
             packed=block.packed is not None,
             frames=len(payloads),
         )

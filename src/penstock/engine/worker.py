@@ -353,6 +353,12 @@ class WorkerMachine:
         if now_us - self._beat_us >= HEARTBEAT_US:
             self._beat(share, now_us)
 
+    def tell_now(self, now_us: int) -> None:
+        """Tell how busy it is and which slots it knows, though it is not time for that."""
+        self._pulse_us, self._stirred = 0, True
+        if self.share is not None:
+            self._tell_figures(self.share, now_us)
+
     def _beat(self, share: Share, now_us: int) -> None:
         self._beat_us = now_us
         rss_bytes, cpu_us, _ = self._usage()

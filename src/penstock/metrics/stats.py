@@ -15,6 +15,7 @@ class OpStats:
         "entered_us",
         "fallbacks",
         "form",
+        "late_records",
         "latency_us",
         "left_us",
         "name",
@@ -30,6 +31,7 @@ class OpStats:
         self.form = form
         self.records_in = 0
         self.records_out = 0
+        self.late_records = 0
         self.blocks = 0
         self.busy_ns = 0
         self.queue_records = 0
@@ -45,7 +47,6 @@ class OpStats:
         unit: int,
         instance: int,
         *,
-        late: int = 0,
         skipped: int = 0,
         retried: int = 0,
         dead_letters: int = 0,
@@ -63,7 +64,7 @@ class OpStats:
             blocks=self.blocks,
             busy_ns=self.busy_ns,
             queue_records=self.queue_records,
-            late=late,
+            late=self.late_records,
             skipped=skipped,
             retried=retried,
             dead_letters=dead_letters,

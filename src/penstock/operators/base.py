@@ -47,14 +47,18 @@ class Result(msgspec.Struct, gc=False):
     rows : list of Record
         What leaves through the main port.
     sides : dict or None
-        Records for the other ports that have any, dead letters among them; None if there are none and nothing failed.
+        Records for the other ports that have any, dead letters among them. None: there are none, and nothing failed or
+        was late, so that there is nothing to look at beside the rows.
     failures : Failures or None
         Records that the operation could not handle; None if there are none.
+    late : int
+        How many of the records came after their window had closed.
     """
 
     rows: list[Record]
     sides: dict[str, list[Record]] | None = None
     failures: Failures | None = None
+    late: int = 0
 
 
 class BatchResult(msgspec.Struct):
@@ -71,10 +75,10 @@ RecordForm = Callable[[list[Record]], Result]
 BatchForm = Callable[[pa.RecordBatch], BatchResult]
 
 
-def result_of(rows: list[Record], sides: dict[str, list[Record]] | None, failures: Failures) -> Result:
+def result_of(rows: list[Record], sides: dict[str, list[Record]] | None, failures: Failures, late: int = 0) -> Result:
     """The result of a call in which some records failed: their dead letters go through a port of their own."""
     letters = {DEAD_LETTERS: failures.letters} if failures.letters else {}
-    return Result(rows, {**(sides or {}), **letters}, failures)
+    return Result(rows, {**(sides or {}), **letters}, failures, late)
 
 
 @dataclass(frozen=True)
@@ -106,8 +110,6 @@ class Operator:
     ----------
     process : callable
         The record form: takes the records that have arrived, in order, and returns what came of them.
-    late_records : int
-        Records that came after their window had closed.
     waited_ns : callable or None
         Takes how long it has waited for others since it was last asked, however many the records were.
     """
@@ -123,7 +125,6 @@ class Operator:
         vectorised: BatchForm | None = None,
     ) -> None:
         self.process = process
-        self.late_records = 0
         self._schema = schema
         self._output = output
         self._vectorised = vectorised

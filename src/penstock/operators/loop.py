@@ -26,6 +26,7 @@ def compile_loop(
     before: Iterable[str] = (),
     after: Iterable[str] = (),
     sides: str = "None",
+    counts_late: bool = False,
 ) -> RecordForm:
     """Compile ``for r in rows: body`` into a function from records to a result.
 
@@ -41,13 +42,18 @@ def compile_loop(
         Statements that run once per call, before and after the loop.
     sides : str
         Expression for the records of the other ports, after the loop.
+    counts_late : bool
+        Whether the body adds those that are late to ``late_records``.
     """
+    late = ", late_records" if counts_late else ""
     beside = "" if sides == "None" else f", {sides}"
+    held = "{}" if sides == "None" else f"({sides}) or {{}}"
     lines = [
         "def process(rows):",
         "    out = []",
         "    append = out.append",
         "    failures = None",
+        *(["    late_records = 0"] if counts_late else []),
         *(f"    {line}" for line in before),
         "    it = left = iter(rows)",
         "    while True:",
@@ -62,7 +68,8 @@ def compile_loop(
         # What is left is always the same iterator: wrapping it once more for every retry would go ever deeper.
         "                it = chain((r,), left)",
         *(f"    {line}" for line in after),
-        f"    if failures is not None: return result_of(out, {sides}, failures)",
+        f"    if failures is not None: return result_of(out, {sides}, failures{late})",
+        *([f"    if late_records: return Result(out, {held}, None, late_records)"] if counts_late else []),
         f"    return Result(out{beside})",
     ]
     scope: dict[str, Any] = {**namespace, "begin": errors.begin, "chain": chain, "length_hint": length_hint}

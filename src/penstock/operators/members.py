@@ -110,7 +110,7 @@ class Member:
         self.process: Process = self._steps[0].process if len(self._steps) == 1 else self._process
 
     def _process(self, rows: list[Record]) -> Result:
-        entered, sides, failures = rows, None, None
+        entered, sides, failures, late = rows, None, None, 0
         for index, step in enumerate(self._steps if self.state is None else self._steps[: self._state_at + 1]):
             if not rows:
                 break
@@ -122,8 +122,9 @@ class Member:
                 raise
             rows = result.rows
             if result.sides is not None:
+                late += result.late
                 sides, failures = self._aside(result, index, entered, sides, failures)
-        made = Result(rows, sides, failures)
+        made = Result(rows, sides, failures, late)
         return made if self.state is None else self.behind(made)
 
     def process_batch(self, batch: pa.RecordBatch) -> BatchResult:
@@ -212,7 +213,7 @@ class Member:
                 error.at_index = None  # of the records that entered, any number may be in one result
                 raise
         self.left = None
-        return Result(rows, result.sides, result.failures)
+        return Result(rows, result.sides, result.failures, result.late)
 
 
 def traced(before: Sequence[Process], failures: Sequence[Failure], rows: Iterable[Record]) -> Iterator[int]:

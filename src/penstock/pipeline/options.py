@@ -97,8 +97,8 @@ class Options:
     silence_us : int
         A worker that is silent for so long is lost; a worker without its driver ends after as long.
     shrink_after_us : int
-        A worker that is silent for so long, though another process was ordered for it, leaves the job: the others take
-        over what it had.
+        A worker that is silent for so long leaves the job: the others take over what it had. Workers say twice a second
+        that they are there.
     """
 
     name: Annotated[str, _NAME] = "job"
@@ -118,7 +118,7 @@ class Options:
     state_slice: int = 1_000
     start_timeout_us: int = 120_000_000
     silence_us: int = 30_000_000
-    shrink_after_us: Annotated[int, Duration(1_000_000)] = 600_000_000
+    shrink_after_us: Annotated[int, Duration(2_000_000)] = 600_000_000
     checkpoint: str = ""
     """Directory of snapshots and commits; filled in by the job where the user named none."""
     durable: bool = False

@@ -214,6 +214,10 @@ class Plan:
         """Worker on which an instance lives; forward neighbours share it."""
         return self.placement[instance] if self.placement else instance % self.workers
 
+    def processes(self, unit: UnitSpec) -> int:
+        """How many workers have instances of a unit; those of one worker take turns in its process."""
+        return len({self.worker_of(instance) for instance in range(unit.instances)})
+
     def inputs(self, unit: int) -> list[EdgeSpec]:
         """Edges into a unit."""
         return [edge for edge in self.edges if edge.consumer == unit]

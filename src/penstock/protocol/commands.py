@@ -38,10 +38,10 @@ class ScaleJob(msgspec.Struct, tag="scale", frozen=True, forbid_unknown_fields=T
 
 
 class ReplicateOperation(msgspec.Struct, tag="replicate", frozen=True, forbid_unknown_fields=True):
-    """Have so many processes compute an operation that has replicas, until the job chooses another number."""
+    """Have so many processes compute an operation that has replicas; ``auto``: as many as the job chooses."""
 
     operation: str
-    replicas: int
+    replicas: int | str
 
 
 Command = UseAlternative | SwitchForm | StopJob | ScaleJob | ReplicateOperation

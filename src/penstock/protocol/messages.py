@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from penstock.dataset import Mark
 from penstock.errors import LimitExceeded
 from penstock.metrics.message import StatsMessage
 from penstock.pipeline.ranges import Range
@@ -451,7 +452,7 @@ class Data(_Message, kw_only=True):
     lane: int
     straggler_us: int | None
     idle: bool | None
-    mark: int
+    mark: Mark
     packed: bool = False
     """The payload is columns, not rows."""
     frames: int = 1

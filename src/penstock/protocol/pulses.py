@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from penstock.pipeline.ranges import Range
+
 
 class AlternativePulse(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """The alternatives of one operation, as an instance sees them."""
@@ -23,8 +25,7 @@ class AlternativePulse(msgspec.Struct, array_like=True, frozen=True, kw_only=Tru
 class ReplicaPulse(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """What the replicas of a range have done for one instance so far."""
 
-    first: int
-    last: int
+    range: Range
     records_in: int
     """Records dealt out to them."""
     records_out: int
@@ -34,7 +35,7 @@ class ReplicaPulse(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     cpu_us: int
     """Processor time of that; the rest was waiting."""
     utilisation: dict[int, float]
-    """U of each active replica, by its number."""
+    """U of each active replica in the last interval, by its number: what this instance has given it."""
     began_us: dict[int, int] = {}
     """When each of them began its first item since it became active."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from penstock.connectors.base import Run
+from penstock.pipeline.ranges import Range
 from penstock.protocol.messages import Peer
 
 
@@ -149,9 +150,7 @@ class Do(_Message, kw_only=True):
     attempt: int
     unit: int
     instance: int
-    first: int
-    last: int
-    """Operations of the unit's chain, both included; -1 is the source."""
+    range: Range
     partition: int
     runs: list[Run]
     """Where the source records are that it reads, or was made of."""

@@ -19,7 +19,7 @@ from penstock.pipeline.routes import Shift
 from penstock.protocol import messages as m
 from penstock.runtime.places import open_place
 
-_FORMAT = 5
+_FORMAT = 6
 KEPT_COMMITS = 2
 
 

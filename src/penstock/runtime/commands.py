@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.checks import Whole
+from penstock.control.asked import checked_replicas
 from penstock.control.events import (
     AlternativePinned,
     DegreeWanted,
@@ -31,7 +31,6 @@ from penstock.control.events import (
 )
 from penstock.control.exchanges import AUTO, checked_alternative
 from penstock.control.pins import checked_operations
-from penstock.control.replicas import bounds
 from penstock.errors import InvalidOption, JobNotFound, PenstockError, nearest, rebuilt
 from penstock.operators import Form
 from penstock.pipeline.plan import Plan
@@ -79,12 +78,10 @@ def checked(plan: Plan, command: c.Command, by: str = "") -> tuple[Event | Wish,
                 return StopRequested(by), "the job ends now"
             return DrainRequested(by), "the job finishes what is under way, and ends"
         case c.ReplicateOperation(operation=operation, replicas=replicas):
-            names = [unit.name_at(i) for unit in plan.units for each in bounds(unit) for i in each]
-            if operation not in names:
-                may = f"an operation with replicas=: {', '.join(names) or 'there is none'}"
-                raise InvalidOption(option="operation", given=operation, allowed=may, hint=nearest(operation, names))
-            degree = Whole(1).read("replicas", replicas)
-            return DegreeWanted(operation, degree, by), f"{degree} processes compute '{operation}', within its bounds"
+            degree = checked_replicas(plan, operation, replicas)
+            who = "as many processes as the job chooses" if degree is None else f"{degree} processes"
+            who = "the worker itself" if degree == 1 else who
+            return DegreeWanted(operation, degree, by), f"'{operation}' is computed by {who} from here on"
         case c.ScaleJob(workers=workers):
             most = plan.options.parallelism
             if workers == AUTO:

@@ -312,11 +312,15 @@ class Job:
         """
         self._driver.obey(ScaleJob(workers))
 
-    def replicate(self, operation: str, replicas: int) -> None:
-        """Have so many processes compute an operation from now on, within its ``replicas=``; 1: the worker itself.
+    def replicate(self, operation: str, replicas: int | str) -> None:
+        """Have so many processes compute an operation from now on; returns at once, see :meth:`adaptation`.
 
-        Returns at once, see :meth:`adaptation`. Where the job chooses the number, it does so again when the load asks
-        for another one.
+        Parameters
+        ----------
+        operation : str
+            One with ``replicas=``.
+        replicas : int or "auto"
+            Within its ``replicas=`` and the job's pool; 1: the worker itself. "auto": the job chooses.
         """
         self._driver.obey(ReplicateOperation(operation, replicas))
 
@@ -461,7 +465,8 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
     environment : path
         On a cluster: the Python that workers run, as ``penstock pack`` has packed it.
     shrink_after : str
-        A worker that Spark has not brought back for so long leaves the job to the others. Default ``"10m"``.
+        A worker that Spark has not brought back for so long leaves the job to the others. Default ``"10m"``, at least
+        ``"2s"``; a process that Spark starts again needs some seconds.
     metrics : str or list of str
         Where samples of the live figures go, twice a second, as in ``"prometheus:9464"``; see docs/metrics.md.
     """

@@ -193,9 +193,11 @@ class Neighbours:
         Under which the others know this process.
     frame_bytes_max : int
         Whoever announces a larger frame is not listened to any more.
+    beside : int
+        Another descriptor that is looked at, so that one system call answers for both.
     """
 
-    def __init__(self, secret: bytes, endpoint: str, frame_bytes_max: int) -> None:
+    def __init__(self, secret: bytes, endpoint: str, frame_bytes_max: int, beside: int) -> None:
         self._secret = secret
         self._token = _token(secret, endpoint)
         self._frame_bytes_max = frame_bytes_max
@@ -206,6 +208,8 @@ class Neighbours:
         self._inlets: dict[int, _Inlet] = {}
         self._poll = select.epoll()
         self._poll.register(self._listener.fileno(), select.EPOLLIN)
+        self._beside = beside
+        self._poll.register(beside, select.EPOLLIN)
         self.fileno = self._poll.fileno()
 
     def open(self, endpoint: str) -> Outlet | None:
@@ -222,15 +226,20 @@ class Neighbours:
         connected.close()
         return None
 
-    def receive(self, arrived: list[list[bytes]]) -> None:
-        """Add what has arrived, without waiting."""
+    def receive(self, arrived: list[list[bytes]]) -> bool:
+        """Add what has arrived, without waiting; say whether the descriptor beside is readable."""
+        is_beside_ready = False
         for number, _ in self._poll.poll(0):
             inlet = self._inlets.get(number)
-            if inlet is None:
+            if inlet is not None:
+                if not inlet.read(arrived):
+                    self._poll.unregister(number)
+                    self._inlets.pop(number).socket.close()
+            elif number == self._beside:
+                is_beside_ready = True
+            else:
                 self._accept()
-            elif not inlet.read(arrived):
-                self._poll.unregister(number)
-                self._inlets.pop(number).socket.close()
+        return is_beside_ready
 
     def _accept(self) -> None:
         try:

@@ -100,13 +100,13 @@ class Node:
             self.close(linger_ms=0)
             raise
         self._host = address.host
-        self._fd = int(self._inbox.getsockopt(zmq.FD))
-        self._fds = [self._fd]
+        self._fileno = int(self._inbox.getsockopt(zmq.FD))
+        """Readable when something is there, in one inbox or the other."""
         if is_possible():
-            self._neighbours = Neighbours(keys.secret, self.endpoint, FRAME_BYTES_MAX)
-            self._fds.append(self._neighbours.fileno)
-        self._is_far_ready = self._is_near_ready = True
-        """Whether something may wait in the one inbox and in the other."""
+            self._neighbours = Neighbours(keys.secret, self.endpoint, FRAME_BYTES_MAX, self._fileno)
+            self._fileno = self._neighbours.fileno
+        self._is_far_left = True
+        """Something may wait in the inbox of ZeroMQ though its descriptor is not readable."""
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket: zmq.Socket[bytes] = self._context.socket(kind)
@@ -166,16 +166,18 @@ class Node:
     def receive(self) -> list[list[bytes]]:
         """Return what has arrived, without waiting."""
         arrived: list[list[bytes]] = []
-        if self._is_near_ready and self._neighbours is not None:
-            self._neighbours.receive(arrived)
-        if self._is_far_ready:
+        is_far_ready = self._neighbours is None or self._neighbours.receive(arrived)
+        if is_far_ready or self._is_far_left:
             self._receive_far(arrived)
-        self._is_far_ready = self._is_near_ready = True
         return arrived
 
     def _receive_far(self, arrived: list[list[bytes]]) -> None:
         inbox, most, size_bytes = self._inbox, len(arrived) + RECEIVE_MAX, 0
-        while len(arrived) < most and size_bytes < RECEIVE_BYTES_MAX and int(inbox.getsockopt(zmq.EVENTS)) & _POLLIN:
+        self._is_far_left = True
+        while len(arrived) < most and size_bytes < RECEIVE_BYTES_MAX:
+            if not int(inbox.getsockopt(zmq.EVENTS)) & _POLLIN:
+                self._is_far_left = False  # only after this answer does the descriptor tell of what comes next
+                break
             try:
                 frames = inbox.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
@@ -188,9 +190,8 @@ class Node:
 
         Finer than ZeroMQ's own poll, which counts in milliseconds.
         """
-        if timeout_us > 0 and not int(self._inbox.getsockopt(zmq.EVENTS)) & _POLLIN:
-            ready, _, _ = select.select([*self._fds, *others], [], [], timeout_us / 1e6)
-            self._is_far_ready, self._is_near_ready = self._fd in ready, self._fds[-1] in ready
+        if timeout_us > 0 and not self._is_far_left:
+            select.select([self._fileno, *others], [], [], timeout_us / 1e6)
 
     @staticmethod
     def rest(time_us: int) -> None:

@@ -17,6 +17,8 @@ from penstock.control.events import (
     AlternativePinned,
     CommitRecorded,
     DrainRequested,
+    FormsPinned,
+    GroupJobEnded,
     RecordCommit,
     Replace,
     ReplicasWanted,
@@ -31,9 +33,9 @@ from penstock.engine.snapshot import Persist, by_instance
 from penstock.engine.ways.desk import Begin, Cancel
 from penstock.engine.worker import Chore, Fetch, ReadBack, WorkerIdentity, WorkerMachine
 from penstock.errors import PenstockError
+from penstock.operators import Form
 from penstock.pipeline.plan import Plan
 from penstock.pipeline.ranges import Range
-from penstock.protocol import messages as m
 from penstock.protocol.link import Kind
 from penstock.testing.calling import MadeUpCalls
 
@@ -41,6 +43,7 @@ START_US = 1_700_000_000_000_000
 """When made-up time begins: an ordinary day, so that times of day look like times of day."""
 STEPS_MAX = 10_000_000
 DRIVER = "driver"
+SWITCH_ROUNDS = 3
 
 
 class Cluster:
@@ -66,7 +69,12 @@ class Cluster:
         self._mail: deque[tuple[str, Sequence[bytes]]] = deque()
         self._deliveries = Deliveries(plan)
         self._slots: dict[str, SlotMachine] = {}
-        self._switches = 0
+        self._by_hand = False
+        """Whether slots come and go as the test says, and not as the driver wants them."""
+        self._groups: dict[int, set[str]] = {}
+        """By group that the driver has submitted: its slots that are up."""
+        for unit in plan.units:
+            self._pin([unit.name_at(index) for index in unit.movable if index not in plan.whole(unit)], Form.RECORD)
         for worker in range(plan.workers):
             self._start(worker)
         self._settle()
@@ -93,11 +101,14 @@ class Cluster:
         self._settle()
 
     def add_slot(self, slot: int, group: int = 0, quota: int = 1_000_000) -> str:
-        """Start a slot of the batch path, as a task of a group would; return its name."""
+        """Start a slot of the batch path, of which the driver does not know; from now on it gets no others."""
+        self._by_hand = True
+        return self._add_slot(slot, group, quota)
+
+    def _add_slot(self, slot: int, group: int, quota: int) -> str:
         self._incarnations += 1
         name = f"slot:{self._incarnations}"
         identity = Identity(group, slot, self._incarnations, name)
-        # Slots are not submitted here, so the driver does not know of one: it hears of the workers at once.
         self._slots[name] = SlotMachine(self._plan, identity, quota, {}, self._clock_ns, DRIVER)
         self._slots[name].on_workers(list(self._driver.scheduler.peers.values()), self.start_us)
         return name
@@ -105,7 +116,9 @@ class Cluster:
     def lose_slot(self, name: str) -> None:
         """Lose a slot or replica with all it holds; another takes its place, as Spark would have it."""
         lost = self._slots.pop(name).identity
-        self.add_slot(lost.slot, lost.group, 1_000_000 if lost.group >= 0 else 0)
+        another = self._add_slot(lost.slot, lost.group, 1_000_000 if lost.group >= 0 else 0)
+        if name in (group := self._groups.get(lost.group, set())):
+            group.symmetric_difference_update((name, another))
 
     def want(self, unit: int, first: int, last: int, degree: int) -> None:
         """Have so many processes compute a range of a unit, as a law would."""
@@ -118,15 +131,25 @@ class Cluster:
         """Names of the slots that are up."""
         return list(self._slots)
 
-    def switch(self, unit: int, first: int, last: int, interval_us: int = 50_000) -> None:
-        """Have operations ``first`` to ``last`` of a unit computed in slots, or here where ``first`` is larger."""
+    def switch(self, unit: int, first: int, last: int) -> None:
+        """Have operations ``first`` to ``last`` of a unit computed in slots, or here where ``first`` is larger.
+
+        The user says so, and the driver does it as soon as it can: at this moment, if all workers know a slot.
+        """
+        spec, chosen = self._plan.units[unit], Range(first, last)
+        for form, there in ((Form.RECORD, False), (Form.BATCH, True)):
+            self._pin([spec.name_at(index) for index in spec.movable if (index in chosen) is there], form)
         self._rest_us.clear()
-        self._switches += 1
-        switch = m.Switch(number=self._switches, unit=unit, range=Range(first, last), interval_us=interval_us)
-        for worker in self.workers:
-            for each in worker.units:
-                if each.spec.id == unit:
-                    each.switch(switch)
+        for _ in range(SWITCH_ROUNDS):  # groups are submitted, slots say that they are there, all change
+            self._driver.tick(self.now_us)
+            self._settle()
+            for machine in self._machines.values():
+                machine.tell_now(self.now_us)
+            self._settle()
+
+    def _pin(self, operations: Sequence[str], form: Form) -> None:
+        if operations:
+            self._driver.handle(FormsPinned(tuple(operations), form), self.now_us)
 
     def scale(self, workers: int) -> None:
         """Have the job run on so many workers, as the user would; it takes a few epochs."""
@@ -148,10 +171,6 @@ class Cluster:
         self._driver.handle(AlternativePinned(operation, alternative), self.now_us)
         self._driver.tick(self.now_us)
         self._settle()
-
-    def may_call(self, unit: int) -> bool:
-        """Whether a unit may call a function, so that it must be in record form."""
-        return self._driver.loop.may_call(unit)
 
     @property
     def adaptation(self) -> Adaptation:
@@ -236,11 +255,11 @@ class Cluster:
             slot.on_workers(list(self._driver.scheduler.peers.values()), self.start_us)
             worked |= slot.step(now_us)
             for endpoint, kind, frames in slot.sends(now_us):
-                if endpoint != DRIVER or slot.identity.group < 0:
+                if endpoint != DRIVER or slot.identity.group < 0 or slot.identity.group in self._groups:
                     self._mail.append((endpoint, [kind.value, *frames]))
                     worked = True
             if slot.ended:
-                del self._slots[name]
+                self._end(name)
         for machine in list(self._machines.values()):
             if not machine.ended:
                 worked |= self._turn(machine, work=work)
@@ -252,6 +271,15 @@ class Cluster:
             self._mail.append((endpoint, [kind.value, *frames]))
             worked = True
         return worked
+
+    def _end(self, name: str) -> None:
+        """A slot's task is over; with the last one of a group, so is the group's job."""
+        group = self._slots.pop(name).identity.group
+        if group in self._groups:
+            self._groups[group].discard(name)
+            if not self._groups[group]:
+                del self._groups[group]
+                self._driver.handle(GroupJobEnded(group, None), self.now_us)
 
     def _deliver(self, to: str, frames: Sequence[bytes]) -> None:
         if to == DRIVER:
@@ -308,9 +336,10 @@ class Cluster:
                 self._deliveries.take(message)
             case FinishSinks():
                 self._deliveries.finish()
-            case Submit(group=group, slots=slots) if group < 0:
-                for number in range(slots):
-                    self.add_slot(number, group, 0)
+            case Submit(group=group, slots=slots, micro_batches=quota) if group < 0 or not self._by_hand:
+                names = {self._add_slot(number, group, quota) for number in range(slots)}
+                if group >= 0:
+                    self._groups[group] = names
             case Replace(worker=worker, order=order):
                 self._start(worker, order)  # nobody is ever silent here: one more is wanted
             case _:

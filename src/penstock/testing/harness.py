@@ -27,7 +27,7 @@ from penstock.types import nested_dict
 
 _FOREVER_US = 1 << 62
 _FIGURES = ("records_in", "records_out", "late", "skipped", "retried", "dead_letters", "timed_out", "over_bound")
-_INTERVAL_US = 10_000
+_INTERVAL = "10ms"
 """How long a micro-batch gathers, in made-up time."""
 
 Replacing = Callable[[str, Source], Source]
@@ -75,7 +75,7 @@ class Harness:
         self._scripts: dict[str, Script] = {}
         self._sinks: dict[str, Collected] = {}
         self._dead = Collected()
-        self._options = Options.of(name="test", parallelism=parallelism, epoch=epoch, idle=idle)
+        self._options = Options.of(name="test", parallelism=parallelism, epoch=epoch, idle=idle, interval=_INTERVAL)
         self._pipeline = pipeline
         self._form = Form.RECORD
         self._plan = self._laid_out(pipeline)
@@ -163,7 +163,6 @@ class Harness:
             raise InvalidOption(option="worker", given=worker, allowed=f"0 to {len(workers) - 1}")
         for each in workers if worker is None else [worker]:
             self._cluster.crash(each)
-        self._apply_form()
 
     def restart(self, pipeline: Pipeline | None = None, *, parallelism: int | None = None) -> None:
         """Lose the driver and all workers, and start the job again from its last commit.
@@ -185,33 +184,25 @@ class Harness:
         resumption = resumption_of(self._committed, plan, old.disk)
         old.close()
         self._plan, self._cluster = plan, Cluster(plan, resumption, old.disk, now_us=old.now_us)
-        self._apply_form()
+        if self._form is Form.BATCH:
+            self._apply_form()
 
     def switch(self, form: str) -> None:
         """Have all operations that can change their form compute in this one, ``"batch"`` or ``"record"``."""
         self._form = OneOf(Form).read("form", form)
-        if self._form is Form.BATCH and not self._cluster.slots:
-            for slot in range(self._plan.workers):
-                self._cluster.add_slot(slot)
-        self._apply_form(always=True)
+        self._apply_form()
 
-    def _apply_form(self, *, always: bool = False) -> None:
-        """Tell all units, rebuilt ones too, what form they have."""
-        batch = self._form is Form.BATCH
-        if batch and not self._cluster.slots:
-            self._cluster.add_slot(0)
-        for unit in self._plan.units if batch or always else ():
+    def _apply_form(self) -> None:
+        """Have the user settle the form of everything that can change it."""
+        for unit in self._plan.units:
             if unit.movable:
-                away = batch and not self._cluster.may_call(unit.id)
-                first, last = (unit.movable[0], unit.movable[-1]) if away else (0, -1)
-                self._cluster.switch(unit.id, first, last, _INTERVAL_US)
+                first, last = (unit.movable[0], unit.movable[-1]) if self._form is Form.BATCH else (0, -1)
+                self._cluster.switch(unit.id, first, last)
 
     def use(self, operation: str, alternative: str) -> None:
         """Have an operation use one of its alternatives from here on."""
         checked_alternative(self._plan, operation, alternative)
         self._cluster.use(operation, None if alternative == AUTO else alternative)
-        if self._form is Form.BATCH:
-            self._apply_form(always=True)  # slots cannot call a function, if that is what it does
 
     def drain(self) -> None:
         """Stop the sources and finish, as Ctrl-C does."""

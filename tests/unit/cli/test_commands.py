@@ -298,3 +298,9 @@ def test_with_json_on_standard_output_everything_else_is_on_standard_error(
     assert result.stderr.splitlines() == ["loaded", "n=7", "by a function", "the end"]
     plain = call("run", file)
     assert plain.stdout.splitlines() == ["loaded", "n=7", "by a function", "the end"]
+
+
+def test_a_number_of_replicas_needs_a_job_that_runs() -> None:
+    refused = call("replicate", "nowhere", "classify", 4)
+    assert refused.exit_code == Exit.FAILED
+    assert "'nowhere'" in refused.output

@@ -15,7 +15,7 @@ from penstock.control.shifting import ShiftReport
 from penstock.control.staffing import StaffingView
 from penstock.dashboard.history import History
 from penstock.dashboard.summary import progress
-from penstock.dashboard.view import Frame
+from penstock.dashboard.view import Frame, can_be_done
 
 
 def operation(name: str, **changes: object) -> OperationFigures:
@@ -269,3 +269,16 @@ def test_progress_is_one_line() -> None:
     assert progress(shown, {"events"}, {"out"}, ["count"]) == (
         "ads running 12s  in 100K (20.0K/s)  out 300  waiting 21  latency p50 0.56 ms p99 2.81 ms"
     )
+
+
+def test_what_can_be_done_from_another_terminal() -> None:
+    told = can_be_done(
+        status(
+            placement=[0, 1],
+            replicas=[
+                ReplicasView(["classify"], 2, 2, 1, 8, [0, 1]),
+                ReplicasView(["always"], 4, 4, 4, 4, [0, 1, 2, 3]),
+            ],
+        )
+    )
+    assert told.splitlines()[2:] == ["penstock scale ads 1…2|auto", "penstock replicate ads classify 1…8|auto"]

@@ -23,7 +23,8 @@ def stats(records: int, *latencies_us: int, operation: str = "out", built: int =
         made.latency_us.record(each)
         made.left_us += each
     made.blocks = len(latencies_us)
-    told = made.message(0, 0, late=records // 100)
+    made.late_records = records // 100
+    told = made.message(0, 0)
     return msgspec.structs.replace(told, built=built)
 
 

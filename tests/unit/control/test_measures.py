@@ -73,6 +73,25 @@ def test_rates_are_those_of_the_last_moments_over_all_instances() -> None:
     assert (unit.arrival_eps, unit.queue_records) == (0, 0)
 
 
+def test_the_record_form_is_as_wide_as_there_are_workers_and_cores() -> None:
+    """Instances of one worker take turns."""
+    found = {}
+    for workers, cores in (1, 8), (2, 8), (4, 8), (4, 2):
+        columns = {"n": ps.fields.sequence()}
+        source = ps.generator(columns, rate=1000, total=10, format="columns", partitions=4)
+        chain = ps.stream("in", source).map(lambda r: r, schema="n bigint", name="same")
+        plan = Plan.of(chain.to(ps.memory()).graph(), Options.of(parallelism=4, workers=workers)).placed()
+        measures = Measures(plan, cores, {})
+        for instance in range(4):
+            cost = s.Calibrated(
+                unit=0, instance=instance, records=100, records_in={0: 100}, record_ns={0: 100_000}, batch_ns={}
+            )
+            measures.on_calibrated(cost)
+        (unit,) = measures.units(2, 50_000, S)
+        found[workers, cores] = unit.operations[1].record_eps
+    assert found == {(1, 8): 1e6, (2, 8): 2e6, (4, 8): 4e6, (4, 2): 2e6}
+
+
 def test_an_instance_that_was_rolled_back_does_not_arrive_backwards() -> None:
     measures = made()
     pulse(measures, S, (1000, 0))

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.control.asked import bounds
 from penstock.control.groups import Submit, TellSlot
-from penstock.control.replicas import FAILURES_MAX, KNOWN_US, RETRY_US_MIN, Replication, bounds
+from penstock.control.replicas import FAILURES_MAX, KNOWN_US, RETRY_US_MIN, Replication
 from penstock.control.switches import Switches
 from penstock.errors import InvalidOption
 from penstock.pipeline.options import Options
@@ -55,7 +56,7 @@ class Play:
     def pulse(self, worker: int, known: tuple[int, ...], **figures: Any) -> m.Pulse:
         units = []
         if figures:
-            found = ReplicaPulse(**{"first": 1, "last": 1, "utilisation": {0: 0.5, 1: 0.25}, **figures})
+            found = ReplicaPulse(**{"range": Range(1, 1), "utilisation": {0: 0.5, 1: 0.25}, **figures})
             units = [UnitPulse(unit=0, instance=worker, arrived=0, waiting=3, replicas=found)]
         return m.Pulse(
             worker=worker, incarnation=70 + worker, at_us=self.now_us, units=units, slots=0, replicas=list(known)
@@ -237,7 +238,7 @@ def test_what_replicas_report_is_put_together() -> None:
     (view,) = play.of.view()
     assert (view.arrival_eps, view.service_eps, view.queue_records) == (100.0, 80.0, 26)
     assert (view.record_us, view.cpu_us) == (100.0, 20.0)
-    assert view.utilisation == {0: 0.5, 1: 0.25}
+    assert view.utilisation == {0: 1.0, 1: 0.5}, "each of two instances gives them a part"
 
 
 @pytest.mark.parametrize("given", [0, -1, 1.5, True, "2", (3, 2), (0, 2), (1, 2, 3), (1,), 1001, None.__class__])

@@ -29,7 +29,7 @@ def unit(rate: float, *, queue: float = 0.0, number: int = 0, execution_us: floa
 
 
 def at(degree: int = 0, **changes: Any) -> RangeMeasure:
-    usual: dict[str, Any] = {"unit": 0, "names": ("slow",), "first": 0, "last": 0, "instances": 1}
+    usual: dict[str, Any] = {"unit": 0, "names": ("slow",), "range": Range(0, 0), "processes": 1}
     return RangeMeasure(**{**usual, "degree": degree, "least": 1, "most": 8, **changes})
 
 
@@ -62,7 +62,7 @@ def test_other_laws_decide_within_the_same_bounds() -> None:
 def test_what_the_worker_can_do_itself_it_does() -> None:
     replicator = Replicator(8, S)
     assert decide(replicator, unit(20), at()) == []
-    assert decide(replicator, unit(76), at(instances=2)) == []
+    assert decide(replicator, unit(76), at(processes=2)) == []
     decide(replicator, unit(150), at())
     decide(replicator, unit(20), at(4))
     back = decide(replicator, unit(20), at(4))
@@ -111,17 +111,17 @@ def test_a_pool_that_is_too_small_is_shared() -> None:
 # --- the loop ---------------------------------------------------------------------------------------------------------
 
 
-def plan_of(job: dict[str, Any], replicas: Any = (1, 8)) -> Plan:
-    source = ps.generator({"n": ps.fields.sequence()}, rate=100, total=10, format="columns", partitions=1)
+def plan_of(job: dict[str, Any], replicas: Any = (1, 8), instances: int = 1) -> Plan:
+    source = ps.generator({"n": ps.fields.sequence()}, rate=100, total=10, format="columns", partitions=instances)
     stream = ps.stream("in", source).map(lambda r: (r.n,), schema="n bigint", name="slow", replicas=replicas)
-    return Plan.of(stream.to(ps.memory(), name="out").graph(), Options.of(parallelism=1, **job))
+    return Plan.of(stream.to(ps.memory(), name="out").graph(), Options.of(parallelism=instances, workers=1, **job))
 
 
 class Play:
     """A job of one worker in made-up time: a queue before the slow operation, which as many processes work off."""
 
-    def __init__(self, execution_us: float = 25_000, replicas: Any = (1, 8), **job: Any) -> None:
-        self.plan = plan_of(job, replicas)
+    def __init__(self, execution_us: float = 25_000, replicas: Any = (1, 8), instances: int = 1, **job: Any) -> None:
+        self.plan = plan_of(job, replicas, instances)
         self.loop = ControlLoop(self.plan, cores=2)
         self.execution_us = execution_us
         self.now_us = 100 * S
@@ -152,7 +152,7 @@ class Play:
         if self.active:
             busy_us = round(self.away * self.execution_us)
             pulse = ReplicaPulse(
-                first=0, last=0, records_in=round(self.away), records_out=round(self.away), busy_us=busy_us,
+                range=Range(0, 0), records_in=round(self.away), records_out=round(self.away), busy_us=busy_us,
                 cpu_us=0, utilisation={},
             )  # fmt: skip
         own = UnitPulse(
@@ -175,10 +175,52 @@ class Play:
         self.active = list(order.replicas)
         self.away = self.away if order.replicas else 0.0
         self.orders.append(order.replicas)
-        switched = m.Changed(
-            worker=0, incarnation=70, number=order.number, unit=0, instance=0, pause_us=0, carried_records=0
-        )
-        self.loop.on_worker(switched, self.now_us)
+        for instance in range(self.plan.units[0].instances):
+            switched = m.Changed(
+                worker=0, incarnation=70, number=order.number, unit=0, instance=instance, pause_us=0, carried_records=0
+            )
+            self.loop.on_worker(switched, self.now_us)
+
+
+def test_instances_of_one_worker_are_one_process() -> None:
+    """Four instances that take turns in a worker carry what one does: the rest is for replicas."""
+    play = Play(instances=4)
+    play.run(10, 100)
+    assert len(play.active) == 3
+    assert play.arrived - play.done < 10
+
+
+@pytest.mark.parametrize("degree", [1, 3, 8])
+def test_a_number_that_the_user_settles_stays_until_the_job_may_choose_again(degree: int) -> None:
+    play = Play()
+    play.run(2, 20)
+    play.loop.replicate("slow", degree, play.now_us)
+    play.run(5, 20)
+    assert len(play.active) == (degree if degree > 1 else 0)
+    settled = list(play.orders)
+    play.run(5, 150)
+    assert play.orders == settled, "whatever the load"
+    (view,) = play.loop.report().replicas
+    assert (view.wanted, view.least, view.most, view.pinned) == (degree, 1, 8, True)
+    play.loop.replicate("slow", None, play.now_us)
+    play.run(20, 20)
+    assert play.active == [], "one process is enough for that"
+    (view,) = play.loop.report().replicas
+    assert not view.pinned
+    play.run(8, 150)
+    assert len(play.active) in (4, 5)
+
+
+def test_a_number_that_is_given_back_at_once_is_the_laws_again() -> None:
+    play = Play()
+    play.run(8, 150)
+    before = list(play.active)
+    play.loop.replicate("slow", 8, play.now_us)
+    play.run(0.3, 150)
+    assert len(play.active) == 8
+    play.loop.replicate("slow", None, play.now_us)
+    play.run(10, 150)
+    assert len(play.active) == len(before), "although the law has wanted that number all the time"
 
 
 def test_a_step_is_followed_up_and_down() -> None:

@@ -195,6 +195,32 @@ def test_a_worker_that_spark_cannot_bring_back_leaves_and_others_take_over() -> 
     assert driver.register(1, incarnation=9) == [Dismiss(9)]
 
 
+@pytest.mark.parametrize("after_s", [2, 5, 29, 40])
+def test_a_worker_leaves_when_it_was_silent_for_as_long_as_is_wanted(after_s: int) -> None:
+    plan = plan_on(2)
+    plan = replace(plan, options=replace(plan.options, shrink_after_us=after_s * 1_000_000))
+    driver = Driver.running(2, plan=plan)
+    driver.commit_one()
+    driver.worker(m.Present(worker=1, incarnation=1))
+    heard_us = driver.now_us
+    while not any(isinstance(each, Retire) for each in driver.hear(Tick(), 100_000)):
+        driver.worker(m.Present(worker=0, incarnation=1))
+        assert driver.now_us - heard_us <= after_s * 1_000_000, "it is still in the job"
+    assert 0 <= driver.now_us - heard_us - after_s * 1_000_000 <= 100_000
+    assert plan.placement == [0, 0]
+
+
+def test_a_driver_that_stood_still_takes_nobody_for_silent() -> None:
+    plan = plan_on(2)
+    plan = replace(plan, options=replace(plan.options, shrink_after_us=4_000_000))
+    driver = Driver.running(2, plan=plan)
+    driver.commit_one()
+    driver.hear(Tick(), 100_000)
+    for after_us in (10_000_000, 1_000_000):
+        assert not any(isinstance(each, Retire) for each in driver.hear(Tick(), after_us))
+    assert sorted(set(plan.placement)) == [0, 1]
+
+
 @pytest.mark.parametrize(("most", "cores", "within_s"), [(2, 1, 100), (2, 2, 700), (0, 1, 700)])
 def test_a_job_that_chooses_its_workers_does_not_wait_for_a_core_that_is_gone(
     most: int, cores: int, within_s: int

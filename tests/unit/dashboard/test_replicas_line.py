@@ -30,6 +30,8 @@ def test_who_computes_and_what_a_record_costs() -> None:
     )
     here = _replicas(view(degree=0, wanted=4, replicas=[], utilisation={})).plain
     assert here == "lookup by the workers themselves   4 wanted   0 activations"
+    pinned = _replicas(view(pinned=True)).plain
+    assert pinned.endswith("0 activations   settled by the user")
 
 
 @pytest.mark.parametrize(

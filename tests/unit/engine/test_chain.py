@@ -101,3 +101,24 @@ def test_what_came_out_adds_up() -> None:
     passed.add(Passed([1], {(0, "x"): [2]}))  # type: ignore[list-item]
     passed.add(Passed([3], {(0, "x"): [4]}))  # type: ignore[list-item]
     assert (passed.rows, passed.sides) == ([1, 3], {(0, "x"): [2, 4]})
+
+
+@pytest.mark.parametrize("careful", [False, True])
+def test_late_records_are_counted_and_kept_in_the_snapshot(careful: bool) -> None:
+    stream = ps.stream("in", ps.records([("a", 0)], schema="k string, at timestamp"))
+    counted = stream.key_by("k").process(Noting, schema="k string", time="at")
+    plan = Plan.of(counted.to(ps.memory()).graph(), Options.of(parallelism=1), ps.memory())
+    (unit,) = [each for each in plan.units if each.is_stateful]
+    chain, record = Chain(unit, 0, plan, lambda: 0), plan.units[0].schema.record_type
+    chain.guard = Guard({}, lambda suspect: None) if careful else None
+    chain.advance(10, 0)
+    chain.push([record("a", 9), record("a", 10), record("b", 8)], 0)
+    chain.push([record("a", 10)], 0)
+    chain.push([record("a", 1)], 0)
+    assert chain.figures()[0].late == 3
+    assert chain.counters()[0].late == 3
+
+
+class Noting(ps.Process):
+    def on_record(self, record: Any, ctx: Any) -> Any:
+        yield record.k

@@ -54,7 +54,12 @@ def test_who_has_a_slow_source_or_none_listens() -> None:
 def test_who_waits_for_results_of_others_listens() -> None:
     play = Play(generated(20_000).filter(ps.col("n") >= 0))
     assert min(play.resting()) > 0.95
+    name = play.cluster.add_slot(0)
     play.cluster.switch(0, 0, 0)
+    slot = play.cluster._slots[name]
+    slot.step = lambda now_us: False  # type: ignore[method-assign]
+    slot.wake_us = lambda: 1 << 62  # type: ignore[method-assign]
+    play.cluster.run_until(play.cluster.now_us + 100 * MS)
     assert max(play.resting()) < 0.05, "what it has gathered waits for a slot"
 
 

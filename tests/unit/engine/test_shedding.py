@@ -81,7 +81,7 @@ def test_where_slots_read_the_source_the_bound_holds_too(on_error: str, crash: b
     cluster, out, letters = cluster_of(on_error, queue_bound=100)
     slot = cluster._slots[cluster.add_slot(0)]
     cluster.run_until(cluster.now_us + S // 2)
-    cluster.switch(0, -1, 0, 10_000)
+    cluster.switch(0, -1, 0)
     cluster.run_until(cluster.start_us + S // 4)
     (unit,) = (unit for worker in cluster.workers for unit in worker.units if unit.spec.source)
     assert unit.way.range.first == -1, "the slot reads the source"

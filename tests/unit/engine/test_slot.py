@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import penstock as ps
+from penstock.connectors.base import Run
 from penstock.dataset import pack
 from penstock.engine.event_time import Origin
 from penstock.engine.line import Item, Line
@@ -58,8 +59,7 @@ class Play:
             attempt=0,
             unit=0,
             instance=0,
-            first=0,
-            last=0,
+            range=Range(0, 0),
             partition=0,
             runs=[],
             count=len(numbers),
@@ -236,8 +236,7 @@ class SlowPlay:
             attempt=0,
             unit=0,
             instance=0,
-            first=0,
-            last=0,
+            range=Range(0, 0),
             partition=0,
             runs=[],
             count=count,
@@ -308,8 +307,7 @@ def test_samples_are_for_the_driver_and_count_as_no_work() -> None:
             attempt=0,
             unit=0,
             instance=0,
-            first=0,
-            last=0,
+            range=Range(0, 0),
             partition=0,
             runs=[],
             count=10,
@@ -335,8 +333,7 @@ def test_samples_are_for_the_driver_and_count_as_no_work() -> None:
             attempt=0,
             unit=0,
             instance=0,
-            first=0,
-            last=0,
+            range=Range(0, 0),
             partition=0,
             runs=[],
             count=1,
@@ -347,3 +344,36 @@ def test_samples_are_for_the_driver_and_count_as_no_work() -> None:
     )
     play.steps()
     assert (to_driver(play.slot), play.told()) == ([], [])
+
+
+def test_what_a_slot_has_built_it_tries_where_nothing_comes_of_it() -> None:
+    """The source, and functions that are declared pure, see a few recent records; others see none of them."""
+    seen: dict[str, list[int]] = {"pure": [], "other": []}
+
+    @ps.op(schema="n bigint", pure=True)
+    def pure(record: Any) -> int:
+        seen["pure"].append(record.n)
+        return int(record.n)
+
+    @ps.op(schema="n bigint")
+    def other(record: Any) -> int:
+        seen["other"].append(record.n)
+        return int(record.n)
+
+    source = ps.generator({"n": ps.fields.sequence()}, rate=10, total=100, format="columns", partitions=1)
+    plan = Plan.of(ps.stream("in", source).map(pure).map(other).to(ps.memory()).graph(), Options.of(parallelism=1))
+    slot = SlotMachine(plan, Identity(5, 2, 99, "tcp://s", 1234), 100, {}, lambda: 10 * S * 1000)
+    slot.on_workers(PEERS[:1], S)
+    slot.to_workers()
+    do = s.Do(
+        slot=99, worker=0, incarnation=70, item=7, attempt=0, unit=0, instance=0, range=Range(-1, 1), partition=0,
+        runs=[Run(40, 3)], count=0, due_us=0, sample=False,
+    )  # fmt: skip
+    slot.on_message(do, None)
+    slot.step(10 * S)
+    assert seen == {"pure": [40, 41, 42], "other": []}
+    ((_, frames),) = slot.to_workers()
+    answer = s.decode_from_slot(frames[0])
+    assert isinstance(answer, s.Done)
+    assert (answer.item, answer.stages) == (7, [])
+    assert len(frames) == 1, "no records come of it"

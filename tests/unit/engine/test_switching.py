@@ -57,7 +57,7 @@ def windowed(partitions: int, total: int, **options: Any) -> tuple[Listening, An
     sink = ps.memory()
     stream = ps.stream("in", source).filter(ps.col("n") >= 0)
     counted = stream.key_by("k").window(ps.tumbling("10ms", on="t")).count()
-    plan = Plan.of(counted.to(sink).graph(), Options.of(parallelism=1, epoch="200ms", **options))
+    plan = Plan.of(counted.to(sink).graph(), Options.of(parallelism=1, epoch="200ms", interval="5ms", **options))
     return Listening(plan), source, sink
 
 
@@ -74,7 +74,7 @@ def check(cluster: Cluster, source: Any, sink: Any, total: int) -> None:
 def test_who_waits_for_slots_has_not_been_silent(route: tuple[int, int]) -> None:
     cluster, source, sink = windowed(3, 3000, idle="200ms")
     name = cluster.add_slot(0)
-    cluster.switch(0, *route, 5 * MS)
+    cluster.switch(0, *route)
     cluster.run_until(cluster.start_us + S // 4)
     slot = cluster.freeze(name)
     cluster.run_until(cluster.start_us + S)
@@ -87,7 +87,7 @@ def test_who_waits_for_slots_has_not_been_silent(route: tuple[int, int]) -> None
 def test_the_way_back_does_not_wait_for_slots_that_are_gone(route: tuple[int, int]) -> None:
     cluster, source, sink = windowed(2, 2000)
     cluster.add_slot(0)
-    cluster.switch(0, *route, 5 * MS)
+    cluster.switch(0, *route)
     cluster.run_until(cluster.start_us + S // 4)
     cluster._slots.clear()
     cluster.run_until(cluster.start_us + S // 2)
@@ -103,7 +103,7 @@ def test_the_way_back_does_not_wait_for_slots_that_are_gone(route: tuple[int, in
 def test_work_that_slots_are_lost_with_is_done_here(route: tuple[int, int]) -> None:
     cluster, source, sink = windowed(2, 2000)
     name = cluster.add_slot(0)
-    cluster.switch(0, *route, 5 * MS)
+    cluster.switch(0, *route)
     cluster.run_until(cluster.start_us + S // 4)
     for _ in range(4):
         cluster.freeze(name)
@@ -118,7 +118,7 @@ def test_work_that_slots_are_lost_with_is_done_here(route: tuple[int, int]) -> N
 def test_nothing_spins_while_results_are_awaited() -> None:
     cluster, source, sink = windowed(2, 2000)
     name = cluster.add_slot(0)
-    cluster.switch(0, -1, 1, 5 * MS)
+    cluster.switch(0, -1, 1)
     cluster.run_until(cluster.start_us + S // 4)
     slot = cluster.freeze(name)
     cluster.run_until(cluster.now_us + 50 * MS)
@@ -136,7 +136,7 @@ def test_nothing_spins_while_results_are_awaited() -> None:
 def test_nothing_spins_while_the_end_is_in_line() -> None:
     cluster, _, sink = windowed(2, 2000)
     name = cluster.add_slot(0)
-    cluster.switch(0, -1, 1, 5 * MS)
+    cluster.switch(0, -1, 1)
     cluster.run_until(cluster.start_us + S // 4)
     slot = cluster.freeze(name)
     cluster.run_until(cluster.now_us + 20 * MS)
@@ -173,7 +173,7 @@ def test_a_unit_goes_on_as_before_until_its_slots_have_built_the_operations() ->
     name = cluster.add_slot(0)
     cluster.run_until(cluster.start_us + 10 * MS)
     slot = cluster.freeze(name)
-    cluster.switch(0, 0, 1, 5 * MS)
+    cluster.switch(0, 0, 1)
     cluster.run_until(cluster.start_us + S // 2)
     assert cluster.sources[0].chain.stages[0].stats.records_in == pytest.approx(1000, abs=10), "record by record"
     assert not cluster.switched
@@ -189,7 +189,7 @@ def test_a_switch_does_not_wait_for_ever_for_a_slot() -> None:
     name = cluster.add_slot(0)
     cluster.run_until(cluster.start_us + 10 * MS)
     slot = cluster.freeze(name)
-    cluster.switch(0, 0, 1, 5 * MS)
+    cluster.switch(0, 0, 1)
     cluster.run_until(cluster.start_us + S + S // 4)
     assert cluster.sources[0].way.range, "away, although the slot has not said that it is ready"
     cluster.thaw(slot)

@@ -29,8 +29,10 @@ def built(keys: tuple[str, ...] = ("k",), emit: Emit = Emit.EVERY, policy: Error
     return operator
 
 
-def put(operator: ExpiringOperator, *rows: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    return [(row.k, row.c, row.s) for row in operator.process([SCHEMA.record_type(*row) for row in rows]).rows]
+def put(operator: ExpiringOperator, *rows: tuple[Any, ...], late: int = 0) -> list[tuple[Any, ...]]:
+    made = operator.process([SCHEMA.record_type(*row) for row in rows])
+    assert made.late == late
+    return [(row.k, row.c, row.s) for row in made.rows]
 
 
 ROWS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9), st.integers(0, 200)), max_size=6)
@@ -52,10 +54,10 @@ def test_a_record_long_after_the_newest_of_its_key_begins_anew(forgotten_max: in
         operator = built()
         snapshots: list[bytes] = []
         exact: dict[str, list[int]] = {}
-        watermark_us, late = -1, 0
+        watermark_us = -1
         for what, given_ in moves:
             if what == "rows":
-                expected = []
+                expected, late = [], 0
                 for k, n, at in given_:
                     if at < watermark_us:
                         late += 1
@@ -65,7 +67,7 @@ def test_a_record_long_after_the_newest_of_its_key_begins_anew(forgotten_max: in
                         held = exact[k] = [0, 0, at]
                     held[:] = [held[0] + 1, held[1] + n, max(held[2], at)]
                     expected.append((k, held[0], held[1]))
-                assert put(operator, *given_) == expected
+                assert put(operator, *given_, late=late) == expected
             elif what == "advance":
                 watermark_us = max(watermark_us, given_)
                 assert operator.advance(given_).rows == []
@@ -76,7 +78,6 @@ def test_a_record_long_after_the_newest_of_its_key_begins_anew(forgotten_max: in
                     operator = built()
                     restore(operator, snapshots)
                     snapshots = []
-            assert operator.late_records == late
         assert operator.finish().rows == []
         for _ in range(2 * len(exact) + 1):
             watermark_us = max(watermark_us, 400) + 1

@@ -63,6 +63,7 @@ def test_a_local_master_needs_a_slot_for_every_worker() -> None:
         *(("name", value) for value in ("", "a b", "-a", "a/b", "x" * 65, None, 5, "a\n")),
         *(("parallelism", value) for value in (0, -1, 257, 1.0, "2", True)),
         *(("master", value) for value in ("", "locl", "local[]", "local[x]", "spark://", 5, "local[2] ")),
+        *(("shrink_after", value) for value in (0, "1s", "1999ms", "never")),
         *(("epoch", value) for value in (0, -1, "9ms", "1", "soon", float("nan"), float("inf"), None, "400d", True)),
         *(("idle", value) for value in (0, "0s", "-1s", [])),
         *(("queue_records", value) for value in (0, -5, 1.5, "9", 10_000_001, True)),

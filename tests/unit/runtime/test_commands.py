@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.control.events import AlternativePinned, DrainRequested, FormsPinned, ScaleRequested, StopRequested
+from penstock.control.events import (
+    AlternativePinned,
+    DegreeWanted,
+    DrainRequested,
+    FormsPinned,
+    ScaleRequested,
+    StopRequested,
+)
 from penstock.errors import InvalidOption, JobNotFound
 from penstock.operators import Form
 from penstock.pipeline.options import Options
@@ -121,6 +128,41 @@ def test_commands_become_events(plan: Plan) -> None:
         checked(plan, c.SwitchForm(["score"], "fast"))
     with pytest.raises(InvalidOption, match="Allowed: score"):
         checked(plan, c.UseAlternative("in", "fast"))
+
+
+def replicated(*replicas: int | tuple[int, int] | None, pool: int = 0) -> Plan:
+    stream = ps.stream("in", ps.records([(1,)], schema=SCHEMA)).filter(ps.col("id") > 0)
+    for at, each in enumerate(replicas):
+        stream = stream.map(lambda r: (r.id,), schema=SCHEMA, name=f"model{at}", replicas=each)
+    return Plan.of(stream.to(ps.memory()).graph(), Options.of(parallelism=1, replicas=pool))
+
+
+def test_a_number_of_replicas_or_the_jobs_own() -> None:
+    plan = replicated((2, 6), None)
+    assert checked(plan, c.ReplicateOperation("model0", 4), "me") == (
+        DegreeWanted("model0", 4, "me"), "'model0' is computed by 4 processes from here on"
+    )  # fmt: skip
+    assert checked(plan, c.ReplicateOperation("model0", "auto"), "me") == (
+        DegreeWanted("model0", None, "me"), "'model0' is computed by as many processes as the job chooses from here on"
+    )  # fmt: skip
+    for bad in (1, 7, 0, -3, True, "many"):
+        with pytest.raises(InvalidOption, match=r"Allowed: 2 to 6, .* pool of 6, or auto"):
+            checked(plan, c.ReplicateOperation("model0", bad))
+    with pytest.raises(InvalidOption, match=r"Allowed: 1 to 3, .* pool of 3, or auto"):
+        checked(replicated((1, 6), pool=3), c.ReplicateOperation("model0", 4))
+    with pytest.raises(InvalidOption, match=r"Allowed: 4, by its replicas="):
+        checked(replicated(4), c.ReplicateOperation("model0", 3))
+    told = checked(replicated((1, 6)), c.ReplicateOperation("model0", 1))[1]
+    assert told == "'model0' is computed by the worker itself from here on"
+
+
+@pytest.mark.parametrize(
+    ("operation", "hint"),
+    [("modle0", "Did you mean 'model0'"), ("model1", "asked for where it is made"), ("filter", "is made")],
+)
+def test_an_operation_without_replicas_is_refused(operation: str, hint: str) -> None:
+    with pytest.raises(InvalidOption, match=rf"'?{operation}.*an operation with replicas=: model0.*{hint}"):
+        checked(replicated((2, 6), None), c.ReplicateOperation(operation, 2))
 
 
 def test_a_number_of_workers_or_the_jobs_own(plan: Plan) -> None:

@@ -16,7 +16,6 @@ import msgspec
 import pytest
 from test_metrics_out import (
     SECRET,
-    WAIT_S,
     eventually,
     exposition,
     snapshot,
@@ -37,6 +36,7 @@ from penstock.runtime.metrics_out.influx import InfluxWriter, credentials, lines
 from penstock.runtime.metrics_out.processes import Meter
 from penstock.runtime.metrics_out.prometheus import Endpoint
 from penstock.runtime.metrics_out.samples import OutletFigures
+from waiting import WAIT_S
 
 # --- InfluxDB ---------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -18,11 +19,12 @@ pytestmark = pytest.mark.skipif(not n.is_possible(), reason="needs Linux's socke
 SECRET = b"the job's secret"
 HERE = "tcp://127.0.0.1:1"
 FRAME_BYTES_MAX = 10_000_000
+BESIDE, WAKES = os.pipe()
 
 
 @pytest.fixture
 def inbox() -> Iterator[Neighbours]:
-    opened = Neighbours(SECRET, HERE, FRAME_BYTES_MAX)
+    opened = Neighbours(SECRET, HERE, FRAME_BYTES_MAX, BESIDE)
     yield opened
     opened.close()
 
@@ -144,12 +146,22 @@ def test_the_name_says_nothing_to_those_without_the_secret() -> None:
     assert n._token(SECRET, HERE).hex().encode() not in name
 
 
+def test_one_look_answers_for_the_descriptor_beside(inbox: Neighbours) -> None:
+    found: list[list[bytes]] = []
+    assert not inbox.receive(found)
+    os.write(WAKES, b"x")
+    assert inbox.receive(found)
+    os.read(BESIDE, 1)
+    assert not inbox.receive(found)
+    assert found == []
+
+
 def test_where_nobody_listens_there_is_no_way(inbox: Neighbours) -> None:
     assert inbox.open("tcp://127.0.0.1:2") is None
 
 
 def test_a_neighbour_that_is_gone_is_noticed() -> None:
-    inbox = Neighbours(SECRET, HERE, FRAME_BYTES_MAX)
+    inbox = Neighbours(SECRET, HERE, FRAME_BYTES_MAX, BESIDE)
     outlet = opened(inbox)
     inbox.receive([])
     inbox.close()
@@ -161,7 +173,7 @@ def test_a_neighbour_that_is_gone_is_noticed() -> None:
 
 
 def test_what_a_neighbour_that_is_gone_did_not_take_is_given_up() -> None:
-    inbox = Neighbours(SECRET, HERE, FRAME_BYTES_MAX)
+    inbox = Neighbours(SECRET, HERE, FRAME_BYTES_MAX, BESIDE)
     outlet = opened(inbox)
     inbox.receive([])
     for _ in range(5):

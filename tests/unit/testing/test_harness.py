@@ -49,3 +49,40 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
         harness.count("in", "lates")
     with pytest.raises(InvalidGraph, match="Sources: in"):
         Harness(ps.stream("in", ps.records(schema=EVENT)).to(ps.memory()), inputs={"inn": []})
+
+
+def test_a_switch_is_the_drivers_and_takes_effect_at_once() -> None:
+    columns = {"n": ps.fields.sequence()}
+    numbers = ps.stream("in", ps.generator(columns, rate=1_000, total=3_000, format="columns", partitions=2))
+    harness = Harness(numbers.filter(ps.col("n") >= 0).to(ps.memory()), parallelism=2)
+
+    def forms() -> set[str]:
+        harness.advance("100ms")
+        return {each.form for worker in harness._cluster.workers for each in worker.figures()}
+
+    harness.advance("500ms")
+    assert forms() == {"record"}
+    for form in ("batch", "record", "batch"):
+        harness.switch(form)
+        (view,) = harness._cluster._driver.loop.inspect().values()
+        assert bool(view.range) is (form == "batch"), "all workers have been told"
+        assert forms() == {form}
+    harness.crash(1)
+    harness.advance("500ms")
+    assert forms() == {"batch"}, "an instance that is built anew hears of it"
+    told = [each.to for each in harness._cluster.adaptation.switches]
+    assert told == ["batch", "record", "batch"]
+    harness.restart()
+    assert forms() == {"batch"}
+    harness.run()
+    harness.assert_rows([{"n": n} for n in range(3_000)])
+
+
+def test_a_switch_before_the_start_holds_for_the_first_record() -> None:
+    rows = [(n,) for n in range(100)]
+    harness = Harness(ps.stream("in", ps.records(rows, schema="n bigint")).filter("n >= 0").to(ps.memory()))
+    harness.switch("batch")
+    harness.run()
+    figures = {each.operation: each.form for worker in harness._cluster.workers for each in worker.figures()}
+    assert figures["filter"] == "batch"
+    harness.assert_rows([{"n": n} for n in range(100)])

@@ -55,8 +55,6 @@ def _state(spec: UnitSpec, instance: int, chains: Sequence[Sequence[UnitSnapshot
     assert isinstance(operator, StatefulOperator)
     logs = [[each.state for each in chain if each.state is not None] for chain in chains]
     restore_state(operator, *logs, owned=owned_groups(instance, spec.instances))
-    if instance:
-        operator.late_records = 0
     return StateSnapshot(operator.header(), [operator.state.whole()])
 
 
@@ -66,6 +64,7 @@ def _summed(counters: Iterable[Sequence[OpCounters]]) -> list[OpCounters]:
         total = summed.setdefault(each.name, OpCounters(name=each.name))
         total.records_in += each.records_in
         total.records_out += each.records_out
+        total.late += each.late
         total.skipped += each.skipped
         total.retried += each.retried
         total.dead_letters += each.dead_letters

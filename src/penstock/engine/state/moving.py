@@ -34,7 +34,7 @@ from penstock.engine.chain import ClockNs
 from penstock.engine.snapshot import InstanceId, UnitSnapshot, decode_snapshot
 from penstock.engine.stage import Stage
 from penstock.engine.state.copier import StateSnapshot
-from penstock.engine.state.regrouping import Regrouped, late_of
+from penstock.engine.state.regrouping import Regrouped
 from penstock.operators import StatefulOperator
 from penstock.operators.keyed.loading import Loading, parts
 from penstock.operators.keyed.state import KeyedState
@@ -74,7 +74,7 @@ class Loaded:
         """What was written after what is loaded by the instance that key groups come from."""
         operator = self.stage.operator
         assert isinstance(operator, StatefulOperator)
-        self._spec, self._instance, self._operator = spec, instance, operator
+        self._instance, self._operator = instance, operator
         self._loadings = {instance: Loading(operator)}
         if shift is not None:
             leaves, own, lent = parts(shift.groups)
@@ -113,8 +113,6 @@ class Loaded:
                 for piece in each.pieces:
                     self._loadings[log].apply(piece)
         self._loadings[self._instance].end([states[-1].header for states in rests.values()])
-        if len(rests) > 1:
-            self._operator.late_records = late_of(self._spec, rest[-1])
 
 
 Ahead = Loaded | Regrouped

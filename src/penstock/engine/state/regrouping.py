@@ -29,7 +29,6 @@ class Regrouped:
 
     def __init__(self, spec: UnitSpec, groups: Collection[int], lent: Sequence[UnitSnapshot] | None) -> None:
         self.stage = Stage.of(spec.ops[0])
-        self._spec = spec
         self._groups = frozenset(groups)
         self._lent = None if lent is None else [each.state for each in lent if each.state is not None]
 
@@ -45,16 +44,6 @@ class Regrouped:
         if not operator.state.restore_with(self._groups, _pieces(own), _pieces(self._lent)):
             operator.wants_whole = True  # all of its entries have other ids now
         operator.restored(headers)
-        operator.late_records = late_of(self._spec, own[-1])
-
-
-def late_of(spec: UnitSpec, own: StateSnapshot) -> int:
-    """The late records that one instance has counted; another one, whose groups come, goes on counting its own."""
-    alone = Stage.of(spec.ops[0]).operator
-    assert isinstance(alone, StatefulOperator)
-    alone.prepare([own.header])
-    alone.restored([own.header])
-    return alone.late_records
 
 
 def _pieces(log: Sequence[StateSnapshot]) -> Iterator[bytes]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.inspect import SlotView
 from penstock.engine.line import Item, ItemResult
+from penstock.engine.lineage import Place
 from penstock.errors import rebuilt
 from penstock.pipeline.ranges import Range
 from penstock.protocol import messages as m
@@ -181,14 +182,16 @@ class SlotPool:
         """How many items of a way nobody has."""
         return sum(each.way is way for each in self._unsent)
 
+    def _standing(self) -> list[Known]:
+        return [each for each in self._known.values() if not each.leaving and each.ready.group >= 0]
+
     def used(self) -> list[Known]:
         """The slots that take work now, of each number the oldest."""
         oldest: dict[int, Known] = {}
-        for each in self._known.values():
-            if not each.leaving and each.ready.group >= 0:
-                found = oldest.get(each.ready.slot)
-                if found is None or each.ready.group < found.ready.group:
-                    oldest[each.ready.slot] = each
+        for each in self._standing():
+            found = oldest.get(each.ready.slot)
+            if found is None or each.ready.group < found.ready.group:
+                oldest[each.ready.slot] = each
         return list(oldest.values())
 
     # --- messages -----------------------------------------------------------------------------------------------------
@@ -278,23 +281,32 @@ class SlotPool:
     # --- work ---------------------------------------------------------------------------------------------------------
 
     def is_ready_for(
-        self, what: Built, now_us: int, using: dict[int, str] | None = None, replicas: Collection[int] = ()
+        self,
+        what: Built,
+        now_us: int,
+        using: dict[int, str] | None = None,
+        replicas: Collection[int] = (),
+        recent: Place | None = None,
     ) -> bool:
-        """Whether all slots, or these replicas, have built the operations; those that have not are asked to."""
+        """Whether all slots, or these replicas, have built the operations; those that have not are asked to.
+
+        So are slots that stand by for the next group: nobody waits for them, but they may be used at any time. All try
+        what they have built on ``recent`` records, if these may be read again.
+        """
         worker, owner = self.owner
         unit, instance, chosen = what
-        cold, asked = 0, self.replicas(replicas) if replicas else self.used()
-        for known in asked:
-            cold += what not in known.built
+        asked = self.replicas(replicas) if replicas else self.used()
+        for known in asked if replicas else self._standing():
             if what not in known.built and what not in known.building.values():
                 do = s.Do(
                     slot=known.ready.incarnation, worker=worker, incarnation=owner, item=self.next_item(), attempt=0,
-                    unit=unit, instance=instance, first=chosen.first, last=chosen.last, partition=0, runs=[], count=0,
+                    unit=unit, instance=instance, range=chosen, partition=recent.partition if recent is not None else 0,
+                    runs=recent.runs if recent is not None else [], count=0,
                     due_us=now_us, sample=False, using=using or {}, rows=bool(replicas),
                 )  # fmt: skip
                 known.building[do.item] = what
                 self._out.append((known.ready.endpoint, [m.encode(do)]))
-        return not cold and (bool(asked) or not replicas)
+        return all(what in known.built for known in asked) and (bool(asked) or not replicas)
 
     def _is_built(self, incarnation: int, item: int) -> bool:
         """Whether this answers what a slot was asked to build; if that failed, its first micro-batch will say so."""

@@ -172,7 +172,7 @@ class Replicas(Way):
         worker, incarnation = self._pool.owner
         return s.Do(
             slot=0, worker=worker, incarnation=incarnation, item=item.number, attempt=0,
-            unit=self._unit, instance=self._instance, first=self.range.first, last=self.range.last,
+            unit=self._unit, instance=self._instance, range=self.range,
             partition=item.place.partition if item.place is not None else 0,
             runs=item.place.runs if item.place is not None else [],
             count=item.count, due_us=item.due_us or item.cut_us, sample=False, rows=True, skip=item.skip,
@@ -234,13 +234,12 @@ class Replicas(Way):
     def figures(self) -> ReplicaPulse:
         """What has been dealt, and how busy the active replicas are."""
         return ReplicaPulse(
-            first=self.range.first,
-            last=self.range.last,
+            range=self.range,
             records_in=self.records_in,
             records_out=self.records_out,
             busy_us=self.busy_us,
             cpu_us=self.cpu_us,
-            utilisation=self._dealing.utilisation(self.numbers),
+            utilisation={each: self._dealing.measured.get(each, 0.0) for each in self.numbers},
             began_us=dict(self._began_us),
         )
 

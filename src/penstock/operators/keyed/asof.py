@@ -83,13 +83,13 @@ class AsOfOperator(HoldingOperator):
         return scope
 
     def _compile_arrival(self, scope: dict[str, Any], errors: Errors) -> RecordForm:
-        body = ["if r._t < watermark_us:", "    op.late_records += 1", "    continue", "held[n] = r"]
+        body = ["if r._t < watermark_us:", "    late_records += 1", "    continue", "held[n] = r"]
         body += ["if r._side: add_version(n, r)", "else: heappush(ahead, entry(n, r))", "n += 1"]
         names = {"op": self, "held": self._rows, "changed": self._rows.changed, "ahead": self._ahead}
         names |= {"entry": scope["entry"], "heappush": heappush, "add_version": self._add_version}
         before = [*watermark_source(self._of.lateness_us), "n = op.next_number"]
         after = ["changed.update(dict.fromkeys(range(op.next_number, n)))", "op.next_number = n"]
-        return compile_loop(errors.operation, body, names, errors, before=before, after=after)
+        return compile_loop(errors.operation, body, names, errors, before=before, after=after, counts_late=True)
 
     def _add_version(self, number: int, row: Record) -> None:
         """Take note of what a key is from a time on."""

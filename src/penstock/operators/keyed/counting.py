@@ -213,14 +213,15 @@ class CountOperator(StatefulOperator):
         body, before = [], []
         if on is not None:
             before = watermark_source(self._counts.lateness_us)
-            body += [f"t = r.{attribute(on)}", "if t < watermark_us:", "    op.late_records += 1", "    continue"]
+            body += [f"t = r.{attribute(on)}", "if t < watermark_us:", "    late_records += 1", "    continue"]
         body += [f"k = {self._key_source}", "h = held.get(k)"]
         # What may raise comes before the first change, so that a bad record leaves nothing behind.
         body += ["if h is None: h = [0, [], {}]"]
         body += ["op.add(k, h, r, out)"] if on is None else ["op.wait(k, h, r, t)"]
         body += ["held[k] = h", "changed[k] = None"]
         names = {"op": self, "held": self._held, "changed": self._held.changed}
-        return compile_loop(self._errors.operation, body, names, self._errors, before=before)
+        late = on is not None
+        return compile_loop(self._errors.operation, body, names, self._errors, before=before, counts_late=late)
 
     def add(self, key: Any, held: Held, record: Record, out: list[Record]) -> None:
         """Take the next record of a key: into its open windows, and into one that begins with it."""
@@ -282,7 +283,7 @@ class CountOperator(StatefulOperator):
         return Result(out)
 
     def header(self) -> Any:
-        return self.watermark_us, self.late_records
+        return self.watermark_us
 
     def on_loaded(self, name: Name, key: Any, held: Held | None, before: Held | None) -> None:
         del name, before
@@ -293,8 +294,7 @@ class CountOperator(StatefulOperator):
                 self.wait(key, held, row, getattr(row, on))
 
     def caught_up(self, headers: Sequence[Any]) -> None:
-        self.watermark_us = max(watermark_us for watermark_us, _ in headers)
-        self.late_records = sum(late_records for _, late_records in headers)
+        self.watermark_us = max(headers)
 
     def restored(self, headers: Sequence[Any]) -> None:
         self.caught_up(headers)

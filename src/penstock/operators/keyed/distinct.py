@@ -161,7 +161,7 @@ class DistinctOperator(StatefulOperator):
             body = [
                 f"t = r.{attribute(of.on)}",
                 "if t < watermark_us:",
-                "    op.late_records += 1",
+                "    late_records += 1",
                 "    continue",
                 key,
             ]
@@ -172,7 +172,7 @@ class DistinctOperator(StatefulOperator):
             body += ["op.passed(t, k)", "append(r)"]
             before = watermark_source(0)
         names = {"op": self, "times": self._times, "changed": self._times.changed}
-        process = compile_loop(errors.operation, body, names, errors, before=before)
+        process = compile_loop(errors.operation, body, names, errors, before=before, counts_late=of.on is not None)
         super().__init__(process, schema=schema, output=of.bind(schema))
 
     @property
@@ -211,7 +211,7 @@ class DistinctOperator(StatefulOperator):
         return Result([])
 
     def header(self) -> Any:
-        return self.watermark_us, self.late_records
+        return self.watermark_us
 
     def on_loaded(self, name: Name, key: Any, held: Passed | None, before: Passed | None) -> None:
         del name
@@ -223,8 +223,7 @@ class DistinctOperator(StatefulOperator):
                     heappush(self._ages, (time_us, self._number, key))
 
     def caught_up(self, headers: Sequence[Any]) -> None:
-        self.watermark_us = max(watermark_us for watermark_us, _ in headers)
-        self.late_records = sum(late_records for _, late_records in headers)
+        self.watermark_us = max(headers)
 
     def restored(self, headers: Sequence[Any]) -> None:
         self.caught_up(headers)

@@ -165,7 +165,6 @@ class KeyedOperator(StatefulOperator):
         self._become(self._built(of.active))
         self._loads = False
         """Whether state is being loaded into the active one, which a header has named."""
-        self._before_late = 0
         self._target: Member | None = None
         self._entries: deque[Entry] = deque()
         """What the target has not seen yet."""
@@ -198,16 +197,6 @@ class KeyedOperator(StatefulOperator):
     def target(self) -> str | None:
         """Which alternative is being warmed up, if one is."""
         return self._target.name if self._target is not None else None
-
-    @property
-    def late_records(self) -> int:
-        """Records that came too late for the alternative that was active."""
-        found = self._active.state.late_records if self._active.state is not None else 0
-        return self._before_late + found
-
-    @late_records.setter
-    def late_records(self, value: int) -> None:
-        self._before_late = value
 
     # --- records ------------------------------------------------------------------------------------------------------
 
@@ -349,7 +338,6 @@ class KeyedOperator(StatefulOperator):
         self.wants_whole = True
 
     def _settle(self, target: Member) -> None:
-        self._before_late = self.late_records - (target.state.late_records if target.state is not None else 0)
         if self._active.state is not None:
             self._active.state.close()
         self._become(target)
@@ -421,7 +409,7 @@ class KeyedOperator(StatefulOperator):
 
     def header(self) -> Any:
         assert self._active.state is not None
-        return self.active, self._active.state.header(), self._before_late, self._newest_us, self._watermark_us
+        return self.active, self._active.state.header(), self._newest_us, self._watermark_us
 
     def prepare(self, headers: Sequence[Any]) -> None:
         self._forget_target()
@@ -465,7 +453,6 @@ class KeyedOperator(StatefulOperator):
 
     def _take_headers(self, headers: Sequence[Any]) -> None:
         self._loads = False
-        self._before_late = sum(late for _, _, late, _, _ in headers)
         newest = [newest_us for *_, newest_us, _ in headers if newest_us is not None]
         reached = [watermark_us for *_, watermark_us in headers if watermark_us is not None]
         self._newest_us, self._watermark_us = max(newest, default=None), max(reached, default=None)

@@ -84,7 +84,7 @@ class ExpiringOperator(StatefulOperator):
     def _compile(self, output: Schema) -> RecordForm:
         of, ttl = self._of, self._ttl
         body = [f"t = r.{attribute(ttl.on)}", f"if t is None: no_time({ttl.on!r})"]
-        body += ["if t < watermark_us:", "    op.late_records += 1", "    continue"]
+        body += ["if t < watermark_us:", "    late_records += 1", "    continue"]
         body.append(f"k = {key_source(of.keys) if of.keys else '()'}")
         names = [tuple(f"x{i}_{j}" for j in range(len(each))) for i, each in enumerate(of.of_record())]
         for group, expressions in zip(names, of.of_record(), strict=True):
@@ -104,7 +104,9 @@ class ExpiringOperator(StatefulOperator):
             after.append("for k, a in touched.items(): append(row(k, None, a))")
         scope = {**of.names, "op": self, "s": self._held, "A": self._accumulator, "no_time": no_time}
         scope["row"] = of.compile_row(output, self._errors.operation)
-        return compile_loop(self._errors.operation, body, scope, self._errors, before=before, after=after)
+        return compile_loop(
+            self._errors.operation, body, scope, self._errors, before=before, after=after, counts_late=True
+        )
 
     def began(self, key: Any, time_us: int) -> None:
         """Take note of a new key."""
@@ -143,7 +145,7 @@ class ExpiringOperator(StatefulOperator):
         return Result([])
 
     def header(self) -> Any:
-        return self.watermark_us, self.late_records
+        return self.watermark_us
 
     def on_loaded(self, name: Name, key: Any, held: Any, before: Any) -> None:
         del name
@@ -151,8 +153,7 @@ class ExpiringOperator(StatefulOperator):
             self._buckets.setdefault(held.t // self._bucket_us, []).append(key)
 
     def caught_up(self, headers: Sequence[Any]) -> None:
-        self.watermark_us = max(watermark_us for watermark_us, _ in headers)
-        self.late_records = sum(late_records for _, late_records in headers)
+        self.watermark_us = max(headers)
 
     def restored(self, headers: Sequence[Any]) -> None:
         self.caught_up(headers)

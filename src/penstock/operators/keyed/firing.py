@@ -117,7 +117,7 @@ class FiringOperator(StatefulOperator):
         of, window, whole = self._of, self._window, late_port is not None
         body = pane_source(window) if whole else ["w = r._w"]
         if self._ends:
-            count = ["op.late_records += 1", "late.append(r)"] if whole else ["op.late_records += r._n"]
+            count = ["late_records += 1", "late.append(r)"] if whole else ["late_records += r._n"]
             body += ["starts = windows_of(w)", "if starts[0] <= closed_us:", *(f"    {line}" for line in count)]
             body += ["    if starts[-1] <= closed_us: continue"]
         keys = of.keys if whole else of.partial_keys()
@@ -141,7 +141,9 @@ class FiringOperator(StatefulOperator):
             "no_time": no_time,
         }
         sides = f"{{{late_port!r}: late}} if late else None" if whole else "None"
-        return compile_loop(self._errors.operation, body, names, self._errors, before=before, sides=sides)
+        return compile_loop(
+            self._errors.operation, body, names, self._errors, before=before, sides=sides, counts_late=self._ends
+        )
 
     def _open_pane(self, name: Name, own_us: int, next_us: int) -> Space:
         self._panes[name] = (own_us if name == own_us else next_us, own_us)
@@ -276,11 +278,10 @@ class FiringOperator(StatefulOperator):
             out += [self._row(key, shown_us, slots) for key, slots in entries]
 
     def header(self) -> Any:
-        return self.passed_us, self.late_records
+        return self.passed_us
 
     def restored(self, headers: Sequence[Any]) -> None:
-        self.passed_us = max(passed_us for passed_us, _ in headers)
-        self.late_records = sum(late_records for _, late_records in headers)
+        self.passed_us = max(headers)
         for name, space in self.state.spaces.items():
             if isinstance(name, int):
                 self._panes[name] = (name, name)

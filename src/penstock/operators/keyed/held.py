@@ -41,10 +41,9 @@ class HoldingOperator(StatefulOperator):
         return read_record(self._schema.record_type, values)
 
     def header(self) -> Any:
-        return self.watermark_us, self.late_records, self.next_number
+        return self.watermark_us, self.next_number
 
     def restored(self, headers: Sequence[Any]) -> None:
-        self.watermark_us = max(watermark_us for watermark_us, _, _ in headers)
-        self.late_records = sum(late_records for _, late_records, _ in headers)
+        self.watermark_us = max(watermark_us for watermark_us, _ in headers)
         # Records of several instances have been numbered anew, from 0 on.
-        self.next_number = sum(number for _, _, number in headers)
+        self.next_number = sum(number for _, number in headers)

@@ -142,7 +142,7 @@ class MatchOperator(HoldingOperator):
     def _compile(self, pair: str, key: str, output: Schema, errors: Errors) -> RecordForm:
         bounds = self._of.bounds
         left_outer, right_outer = self._outer
-        body = ["t = r._t", "if t < watermark_us:", "    op.late_records += 1", "    continue", f"k = {key}"]
+        body = ["t = r._t", "if t < watermark_us:", "    late_records += 1", "    continue", f"k = {key}"]
         if left_outer or right_outer:
             # Of a side that is not outer none has come with a null.
             body.append(f"if {' or '.join(f'r.{attribute(name)} is None' for name in self._of.tagged_keys)}:")
@@ -176,7 +176,8 @@ class MatchOperator(HoldingOperator):
             "unmatched": self._unmatched,
         }
         before = [*watermark_source(self._of.lateness_us), "n = op.next_number"]
-        return compile_loop(errors.operation, body, names, errors, before=before, after=["op.next_number = n"])
+        after = ["op.next_number = n"]
+        return compile_loop(errors.operation, body, names, errors, before=before, after=after, counts_late=True)
 
     def advance(self, watermark_us: int) -> Result:
         watermark_us -= self._of.lateness_us

@@ -81,11 +81,11 @@ class MatchOnceOperator(HoldingOperator):
         return len(self._rows)
 
     def _compile_arrival(self, errors: Errors) -> RecordForm:
-        body = ["if r._t < watermark_us: op.late_records += 1", "else:", "    rows_held[n] = r", "    n += 1"]
+        body = ["if r._t < watermark_us: late_records += 1", "else:", "    rows_held[n] = r", "    n += 1"]
         names = {"op": self, "rows_held": self._rows, "changed": self._rows.changed}
         before = [*watermark_source(self._of.lateness_us), "n = op.next_number"]
         after = ["changed.update(dict.fromkeys(range(op.next_number, n)))", "op.next_number = n"]
-        return compile_loop(errors.operation, body, names, errors, before=before, after=after)
+        return compile_loop(errors.operation, body, names, errors, before=before, after=after, counts_late=True)
 
     def _compile(self, left: Schema, right: Schema, output: Schema, errors: Errors) -> dict[str, Any]:
         """Generate what is done with every record, so that it costs no call of ours."""
@@ -211,7 +211,7 @@ class MatchOnceOperator(HoldingOperator):
         return Result(out)
 
     def header(self) -> Any:
-        return self.watermark_us, self._taken_us, self.late_records, self.next_number
+        return self.watermark_us, self._taken_us, self.next_number
 
     def prepare_next(self, header: Any) -> None:
         self._wait_before(header[1])
@@ -253,13 +253,13 @@ class MatchOnceOperator(HoldingOperator):
         heappush(self._aged, entry)
 
     def caught_up(self, headers: Sequence[Any]) -> None:
-        super().restored([(watermark_us, late, number) for watermark_us, _, late, number in headers])
+        super().restored([(watermark_us, number) for watermark_us, _, number in headers])
         self._wait_before(min(taken_us for _, taken_us, *_ in headers))
         self._fresh_number = self.next_number
         self.oldest_us = self._aged[0][0] if self._aged else HIGH_US
 
     def restored(self, headers: Sequence[Any]) -> None:
-        super().restored([(watermark_us, late, number) for watermark_us, _, late, number in headers])
+        super().restored([(watermark_us, number) for watermark_us, _, number in headers])
         # Records that one instance had not come to are taken next; so are some that wait, again: that changes nothing.
         self._taken_us = min(taken_us for _, taken_us, *_ in headers)
         self._fresh_number = self.next_number

@@ -78,7 +78,7 @@ class Reduce(Operation):
 
 @dataclass(slots=True)
 class _Closed:
-    """Windows that start at or before ``until_us`` are closed and forgotten; ``late_records`` came for them.
+    """Windows that start at or before ``until_us`` are closed and forgotten: what comes for them is late.
 
     Results have been sent up to ``sent_us``: the same, unless key groups of instances that had come further and less
     far have come together, or the results of many keys are being sent. What has been sent then is no longer held, if
@@ -88,7 +88,6 @@ class _Closed:
 
     until_us: int = _LOW
     sent_us: int = _LOW
-    late_records: int = 0
     sending: dict[int, set[int] | None] = field(default_factory=dict)
 
 
@@ -112,15 +111,6 @@ class ReduceOperator(StatefulOperator):
         super().__init__(self._compile(operation.whole, errors), schema=schema, output=output)
 
     @property
-    def late_records(self) -> int:
-        """Records that came after their window had closed."""
-        return self._closed.late_records
-
-    @late_records.setter
-    def late_records(self, value: int) -> None:
-        self._closed.late_records = value
-
-    @property
     def open_groups(self) -> int:
         """How many accumulators are held."""
         return len(self.state)
@@ -135,7 +125,7 @@ class ReduceOperator(StatefulOperator):
         # Whether the accumulators that a call has changed are gathered, to be sent on or to be noted at once.
         touches = window is None or emit is Emit.CHANGE or bool(emit is Emit.CLOSE and window.allowed_lateness_us)
         body = []
-        count = ["closed.late_records += 1", "late.append(r)"] if whole else ["closed.late_records += r._n"]
+        count = ["late_records += 1", "late.append(r)"] if whole else ["late_records += r._n"]
         keys = of.keys if whole else of.partial_keys()
         key = f"k = {key_source(keys) if keys else '()'}"
         values = of.of_record() if whole else of.of_partial()
@@ -194,7 +184,10 @@ class ReduceOperator(StatefulOperator):
             names["starts"] = window.starts
         if window is None:
             names["only"] = self.state.open()
-        return compile_loop(errors.operation, body, names, errors, before=before, after=after, sides=sides)
+        late = window is not None
+        return compile_loop(
+            errors.operation, body, names, errors, before=before, after=after, sides=sides, counts_late=late
+        )
 
     def _forgotten_us(self, watermark_us: int) -> int:
         """The last start of the windows that are closed and not kept any longer at a watermark."""
@@ -287,15 +280,14 @@ class ReduceOperator(StatefulOperator):
     def header(self) -> Any:
         closed = self._closed
         sending = [(start, groups if groups is None else sorted(groups)) for start, groups in closed.sending.items()]
-        return closed.until_us, closed.sent_us, closed.late_records, sending
+        return closed.until_us, closed.sent_us, sending
 
     def restored(self, headers: Sequence[Any]) -> None:
         closed = self._closed
         closed.until_us = max(until_us for until_us, *_ in headers)
-        closed.sent_us = min(sent_us for _, sent_us, *_ in headers)
-        closed.late_records = sum(late_records for _, _, late_records, *_ in headers)
-        for _, _, _, *sending in headers:  # checkpoints of 0.1 have none
-            for start, groups in sending[0] if sending else ():
+        closed.sent_us = min(sent_us for _, sent_us, _ in headers)
+        for _, _, sending in headers:
+            for start, groups in sending:
                 known = closed.sending.get(start, ())
                 if start in self._windows:
                     closed.sending[start] = None if groups is None or known is None else {*known, *groups}
@@ -318,7 +310,6 @@ class ReduceOperator(StatefulOperator):
                 with making_results(self._errors.operation, f"the state of {key!r}, converted"):
                     mine[key] = self._accumulator(*convert(key, list(astuple(slots))))
         self._closed.until_us, self._closed.sent_us = other._closed.until_us, other._closed.sent_us
-        self._closed.late_records = other._closed.late_records
 
     def finish(self) -> Result:
         window = self._of.window

@@ -81,7 +81,7 @@ class SessionOperator(StatefulOperator):
 
     def _compile(self, scope: dict[str, Any], late_port: str) -> RecordForm:
         of, gap_us = self._of, self._window.size_us
-        body = [*pane_source(self._window), "if t < watermark_us:", "    op.late_records += 1", "    late.append(r)"]
+        body = [*pane_source(self._window), "if t < watermark_us:", "    late_records += 1", "    late.append(r)"]
         body += ["    continue", f"k = {key_source(of.keys) if of.keys else '()'}"]
         values = ", ".join(each for group in of.of_record() for each in group)
         body += [f"b = [t, t, {values}]", "held = sessions.get(k)", "if held is None:"]
@@ -95,7 +95,9 @@ class SessionOperator(StatefulOperator):
         names |= {"absorb": self._absorb, "no_time": no_time}
         before = [*watermark_source(self._window.lateness_us), "late = []"]
         sides = f"{{{late_port!r}: late}} if late else None"
-        return compile_loop(self._errors.operation, body, names, self._errors, before=before, sides=sides)
+        return compile_loop(
+            self._errors.operation, body, names, self._errors, before=before, sides=sides, counts_late=True
+        )
 
     def opened(self, key: Any, session: Session) -> None:
         """Take note of a new session."""
@@ -165,7 +167,7 @@ class SessionOperator(StatefulOperator):
         return out
 
     def header(self) -> Any:
-        return self.watermark_us, self.late_records
+        return self.watermark_us
 
     def on_loaded(self, name: Name, key: Any, held: list[Session] | None, before: list[Session] | None) -> None:
         del name
@@ -175,8 +177,7 @@ class SessionOperator(StatefulOperator):
             self.opened(key, session)
 
     def caught_up(self, headers: Sequence[Any]) -> None:
-        self.watermark_us = max(watermark_us for watermark_us, _ in headers)
-        self.late_records = sum(late_records for _, late_records in headers)
+        self.watermark_us = max(headers)
 
     def restored(self, headers: Sequence[Any]) -> None:
         self.caught_up(headers)

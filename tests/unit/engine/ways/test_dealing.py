@@ -30,6 +30,7 @@ def test_the_least_utilised_is_first() -> None:
     # Each item adds an eighth.
     assert dealt(dealing, 6, 125_000, now_us=2 * INTERVAL_US) == [1, 1, 2, 1, 2, 0]
     assert dealing.utilisation(ALL) == {0: 0.625, 1: 0.5, 2: 0.625}
+    assert dealing.measured == {0: 0.5, 1: 0.125, 2: 0.375}, "without what was dealt out since"
 
 
 def test_when_all_are_full_they_take_turns() -> None:

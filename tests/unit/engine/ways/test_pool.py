@@ -39,8 +39,7 @@ def work(pool: SlotPool, of: Slots, payload: bytes | None = None) -> Work:
         attempt=0,
         unit=0,
         instance=0,
-        first=0,
-        last=1,
+        range=Range(0, 1),
         partition=0,
         runs=[],
         count=10,
@@ -317,8 +316,7 @@ def test_samples_go_to_whoever_has_least_to_do() -> None:
         attempt=0,
         unit=0,
         instance=0,
-        first=0,
-        last=1,
+        range=Range(0, 1),
         partition=0,
         runs=[],
         count=10,
@@ -336,3 +334,22 @@ def test_samples_go_to_whoever_has_least_to_do() -> None:
 
 def test_incarnations_do_not_share_numbers() -> None:
     assert SlotPool(3, OWNER + 1).next_item() != SlotPool(3, OWNER + 2).next_item()
+
+
+def test_slots_that_stand_by_build_too_and_nobody_waits_for_them() -> None:
+    pool = SlotPool(0, 70)
+    for group in (1, 2):
+        pool.receive(ready(0, group), [])
+    what = (0, 0, Range(0, 0))
+    assert not pool.is_ready_for(what, 0)
+    asked = [s.decode_to_slot(frames[0]) for _, frames in pool.send(0)]
+    assert all(isinstance(each, s.Do) and not each.count for each in asked)
+    known = {each.slot: each.item for each in asked if isinstance(each, s.Do)}
+    assert len(known) == 2
+    first = next(each for each in pool.used()).ready.incarnation
+    done = s.NotDone(
+        incarnation=first, item=known[first], attempt=0, code="", operation=None, what="", hint="", user_traceback=""
+    )
+    pool.receive(done, [])
+    assert pool.is_ready_for(what, 0), "the one that is used has built it"
+    assert pool.send(0) == [], "nobody is asked twice"

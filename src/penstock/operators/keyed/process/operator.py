@@ -78,7 +78,7 @@ class ProcessOperator(StatefulOperator):
         self._on_record = _handler(kind, "on_record")
         self._on_batch: Callable[..., Any] | None = _handler(kind, "on_batch")
         self._fails = errors.policy is ErrorPolicy.FAIL
-        self._before_block = self.watermark_us, 0
+        self._before_block_us = self.watermark_us
         self._fired: dict[Any, int] = {}
         """How many timers each key has fired since the end."""
         self._times: Callable[[Record], int] | None = None
@@ -100,7 +100,7 @@ class ProcessOperator(StatefulOperator):
             return super().take_over(other)
         # Not a copy: the keys' objects are of this function's class from now on.
         self.table, self.state, self._waiting = other.table, other.state, other._waiting
-        self.watermark_us, self.late_records = other.watermark_us, other.late_records
+        self.watermark_us = other.watermark_us
         self.process = self._compiled()
         return True
 
@@ -108,19 +108,19 @@ class ProcessOperator(StatefulOperator):
         assert isinstance(other, ProcessOperator)
         with making_results(self._errors.operation, "a state, converted"):
             self.table.take_converted(other.table, convert)
-        self.watermark_us, self.late_records = other.watermark_us, other.late_records
+        self.watermark_us = other.watermark_us
         if self._waiting is not None:
             self._waiting.arrange()
 
     def begin(self, *, undoable: bool) -> None:
         self.table.journal = {} if undoable else None
-        self._before_block = self.watermark_us, self.late_records
+        self._before_block_us = self.watermark_us
         if self._waiting is not None:
             self._waiting.begin(undoable=undoable)
 
     def undo(self) -> bool:
         self.table.undo()
-        self.watermark_us, self.late_records = self._before_block
+        self.watermark_us = self._before_block_us
         if self._waiting is not None:
             self._waiting.undo()
         return True
@@ -149,13 +149,16 @@ class ProcessOperator(StatefulOperator):
             before=self._before(),
             after=self._after(),
             sides="sides or None",
+            counts_late=of.time is not None,
         )
 
     def _arranging(self, waiting: Waiting, errors: Errors) -> RecordForm:
         """The loop only puts records aside: event time brings their turn."""
         names = {**self._names(), "wait": waiting.add}
         body = [*self._arrival(), "wait(r)"]
-        return compile_loop(errors.operation, body, names, errors, before=self._before(), sides="sides or None")
+        return compile_loop(
+            errors.operation, body, names, errors, before=self._before(), sides="sides or None", counts_late=True
+        )
 
     def _grouping(self, errors: Errors) -> RecordForm:
         """The loop sorts records by key; then each key has its own, together."""
@@ -163,7 +166,14 @@ class ProcessOperator(StatefulOperator):
         before = [*self._before(), "groups = {}"]
         after = ["failures = op.take_groups(groups, rows, failures)", *self._after()]
         return compile_loop(
-            errors.operation, body, self._names(), errors, before=before, after=after, sides="sides or None"
+            errors.operation,
+            body,
+            self._names(),
+            errors,
+            before=before,
+            after=after,
+            sides="sides or None",
+            counts_late=self._of.time is not None,
         )
 
     def _names(self) -> dict[str, object]:
@@ -184,7 +194,7 @@ class ProcessOperator(StatefulOperator):
         of = self._of
         if of.time is None:
             return [f"k = {key_source(of.keys)}"]
-        late = ["if t < watermark_us:", "    op.late_records += 1", f"    sides.setdefault({LATE!r}, []).append(r)"]
+        late = ["if t < watermark_us:", "    late_records += 1", f"    sides.setdefault({LATE!r}, []).append(r)"]
         return [f"t = r.{attribute(of.time)}", *late, "    continue", f"k = {key_source(of.keys)}"]
 
     def _before(self) -> list[str]:
@@ -397,10 +407,10 @@ class ProcessOperator(StatefulOperator):
     # --- snapshots ----------------------------------------------------------------------------------------------------
 
     def header(self) -> Any:
-        return self.watermark_us, self.late_records, self.table.header()
+        return self.watermark_us, self.table.header()
 
     def prepare_next(self, header: Any) -> None:
-        _, _, layouts = header
+        _, layouts = header
         self.table.prepare([layouts])
 
     def on_loaded(self, name: Any, each: Any, value: Any, before: Any) -> None:
@@ -410,13 +420,12 @@ class ProcessOperator(StatefulOperator):
             self.table.loaded(name, each, value, before)
 
     def caught_up(self, headers: Sequence[Any]) -> None:
-        self.watermark_us = max(watermark_us for watermark_us, _, _ in headers)
-        self.late_records = sum(late_records for _, late_records, _ in headers)
-        self.table.prepare([layouts for _, _, layouts in headers])
+        self.watermark_us = max(watermark_us for watermark_us, _ in headers)
+        self.table.prepare([layouts for _, layouts in headers])
 
     def restored(self, headers: Sequence[Any]) -> None:
         self.caught_up(headers)
-        self.table.restored([layouts for _, _, layouts in headers])
+        self.table.restored([layouts for _, layouts in headers])
         if self._waiting is not None:
             self._waiting.restored()
 
