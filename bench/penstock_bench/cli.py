@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from contextlib import closing
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -157,7 +158,7 @@ def search(
     with told(Exit.REFUSED):
         asked = _asked(workload, [engine], [rate], duration, warm_up, parallelism, seed, setting, json, source)
         check_precision(precision)
-    with told(Exit.FAILED), asked.place:
+    with told(Exit.FAILED), closing(asked.place):
         run_search(asked, precision=precision)
 
 
@@ -202,10 +203,10 @@ def _asked(
     """Read what a command is to measure from its options; whatever is wrong is refused before anything starts."""
     from penstock_bench.commands import Asked, parse_settings
     from penstock_bench.engines import RunOptions
-    from penstock_bench.kafka.course import Course, OnKafka
+    from penstock_bench.kafka.course import Course, on_kafka
     from penstock_bench.meter.runner import refuse
 
-    out, place = JsonOut(json), OnKafka() if source is Source.KAFKA else Course()
+    out, place = JsonOut(json), on_kafka() if source is Source.KAFKA else Course()
     found = [place.engine(each) for each in engines]
     subject = place.subject(workload)
     settings = parse_settings(setting or [], found)
@@ -216,8 +217,7 @@ def _asked(
     seconds = parse_us(duration, option="--for") / 1e6
     for rate in rates or ():
         if not 0 < rate <= RATE_EPS_MAX:
-            allowed = f"a number above 0, at most {RATE_EPS_MAX:,.0f}"
-            raise InvalidOption(option="--rate", given=rate, allowed=allowed)
+            raise InvalidOption(option="--rate", given=rate, allowed=f"a number above 0, at most {RATE_EPS_MAX:,.0f}")
     for each in found:
         refuse(each, subject, replace(options, settings=settings[each.label]))
     return Asked(found, subject, rates or [None], seconds, options, settings, place, out, _console(out))
@@ -229,7 +229,7 @@ def _measure(repeat: int, floor: bool, *asked: Any) -> None:
     with told(Exit.REFUSED):
         wanted = _asked(*asked)
         check_comparison(wanted.engines, wanted.rates, repeat)
-    with told(Exit.FAILED), wanted.place:
+    with told(Exit.FAILED), closing(wanted.place):
         if not run_comparison(wanted, repetitions=repeat, floor=floor):
             raise typer.Exit(Exit.FAILED)
 
@@ -259,6 +259,7 @@ def study(
 
     Writes JSON and figures, and says what was claimed, and what was measured. Ctrl-C keeps what there is.
     """
+    from penstock_bench.page import make_directory
     from penstock_bench.studies import STUDIES
     from penstock_bench.studies.base import StudyOptions
     from penstock_bench.studies.command import check, run_study
@@ -271,7 +272,7 @@ def study(
         # The short set is a part of the others.
         names = [each for each in STUDIES if each != "short"] if name == "all" else [name]
         check(names, options)
-        _make_directory(out)
+        make_directory(out, out)
     with told(Exit.FAILED):
         for each in names:
             if not run_study(each, options, out, _console(JsonOut(None))):
@@ -291,14 +292,6 @@ def report(
         for each in skipped:
             typer.echo(f"left out: {each}", err=True)
         typer.echo(f"{page} and {len(figures)} figure{'' if len(figures) == 1 else 's'}")
-
-
-def _make_directory(path: Path) -> Path:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidOption(option="--out", given=str(path), allowed=f"a directory ({error.strerror})") from None
-    return path
 
 
 def _console(out: JsonOut) -> Console:

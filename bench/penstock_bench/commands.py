@@ -13,17 +13,12 @@ from penstock.errors import InvalidOption
 from penstock_bench.engines import Engine, RunOptions, Subject
 from penstock_bench.kafka.course import Course
 from penstock_bench.meter.engine import Rate
+from penstock_bench.meter.evaluate import Evaluation
 from penstock_bench.meter.rows import Check, ResultRow
 from penstock_bench.meter.runner import interleaved, measure, new_run, results_of
 from penstock_bench.meter.search import search
-from penstock_bench.report.presentation import (
-    ProgressView,
-    check_line,
-    comparison_tables,
-    number,
-    progress_view,
-    row_lines,
-)
+from penstock_bench.report import presentation
+from penstock_bench.report.presentation import ProgressView, check_line, number, progress_view
 
 REPETITIONS_MAX = 100
 Settings = dict[str, dict[str, str]]
@@ -50,9 +45,14 @@ class Asked:
     out: JsonOut
     console: Console
 
-    def options_of(self, engine: Engine, view: ProgressView) -> RunOptions:
-        """The options of one engine."""
-        return replace(self.options, settings=self.settings[engine.label], tell=view.tell)
+    def measure(self, engine: Engine, rate: Rate, run: str, view: ProgressView) -> tuple[ResultRow, Evaluation]:
+        """Run an engine once, with its own options."""
+        options = replace(self.options, settings=self.settings[engine.label], tell=view.tell)
+        return measure(engine, self.subject, rate, self.seconds, options, run)
+
+    def show(self, *lines: str) -> None:
+        """Tell people."""
+        self.console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
 
 
 def parse_settings(texts: Sequence[str], engines: Sequence[Engine]) -> Settings:
@@ -87,11 +87,11 @@ def run_search(asked: Asked, *, precision: float) -> None:
 
         def sustains(rate: float) -> bool:
             view.begin(f"{engine.label}, trial {len(rows) + 1} at {rate:,.0f}/s")
-            row, found = measure(engine, subject, rate, asked.seconds, asked.options_of(engine, view), run)
+            row, found = asked.measure(engine, rate, run, view)
             rows.append(row)
             word = "sustained" if found.sustained else "not sustained"
             growth = f"backlog {found.backlog.growth:+.1%}"
-            _show(asked, [f"{rate:,.0f}/s: {word}, {growth}, p99 {number(row.p99_ms)} ms, lost {row.lost:,}"])
+            asked.show(f"{rate:,.0f}/s: {word}, {growth}, p99 {number(row.p99_ms)} ms, lost {row.lost:,}")
             asked.out.keep(results)
             return found.sustained
 
@@ -103,7 +103,7 @@ def run_search(asked: Asked, *, precision: float) -> None:
     best = next((row for row in rows if row.rate == found.sustained_eps), rows[-1])
     rows.append(msgspec.structs.replace(best, rate=None, sustained_eps=round(found.sustained_eps), note=note))
     told = f"{subject.name} on {engine.label} {best.version} sustains {found.sustained_eps:,.0f} events/s ({note})"
-    _show(asked, [*map(check_line, checks), told])
+    asked.show(*map(check_line, checks), told)
     asked.out.write(results)
 
 
@@ -115,16 +115,16 @@ def run_comparison(asked: Asked, *, repetitions: int, floor: bool) -> bool:
         results = results_of(taken, checks, asked.options, repetitions=repetitions)
         for rate in asked.rates:
             for engine in interleaved(asked.engines, repetitions):
-                view.begin(f"{engine.label} at {_rate_text(rate)}")
-                row, _ = measure(engine, asked.subject, rate, asked.seconds, asked.options_of(engine, view), run)
-                taken.append(row)
-                _show(asked, row_lines(row))
+                told = f"{rate:,.0f}/s" if isinstance(rate, int | float) else "its own rate"
+                view.begin(f"{engine.label} at {told}")
+                taken.append(asked.measure(engine, rate, run, view)[0])
+                asked.show(*presentation.row_lines(taken[-1]))
                 asked.out.keep(results)
-    _show(asked, [check_line(check) for check in checks])
+    asked.show(*map(check_line, checks))
     if len(taken) > 1:
-        for table in comparison_tables(taken):
+        for table in presentation.comparison_tables(taken):
             asked.console.print(table)
-        _show(asked, [TABLE_NOTE])
+        asked.show(TABLE_NOTE)
     asked.out.write(results)
     return not any(row.faults for row in taken)
 
@@ -139,10 +139,6 @@ def check_comparison(engines: Sequence[Engine], rates: Sequence[Rate], repetitio
                 raise InvalidOption(option=option, given=each, allowed="each one once; --repeat N repeats all of them")
 
 
-def _rate_text(rate: Rate) -> str:
-    return f"{rate:,.0f}/s" if isinstance(rate, int | float) else "its own rate"
-
-
 def _meter(asked: Asked, rates: Sequence[Rate], view: ProgressView) -> list[Check]:
     view.begin("the meter itself")
     options = replace(asked.options, tell=view.tell)
@@ -150,7 +146,3 @@ def _meter(asked: Asked, rates: Sequence[Rate], view: ProgressView) -> list[Chec
     view.tell("the generator's limit", None)
     floors = (asked.place.floor(asked.subject, rate, options) for rate in rates)
     return [asked.place.limit(asked.subject), *floors]
-
-
-def _show(asked: Asked, lines: Sequence[str]) -> None:
-    asked.console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,6 +17,7 @@ from penstock_bench.report.draw import render
 from penstock_bench.report.general import figures as general_figures
 from penstock_bench.report.losses import losses
 from penstock_bench.studies import STUDIES
+from penstock_bench.studies.base import Study
 
 FILES_MAX = 200
 SKIPPED_SHOWN_MAX = 10
@@ -29,35 +30,33 @@ class NothingToReport(PenstockError):
     code = "NOTHING_TO_REPORT"
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """A file of results."""
+class Loaded(NamedTuple):
+    """A file of results; ``slug`` is its name in file names and anchors."""
 
+    slug: str
     path: Path
     results: Results
 
     @property
-    def slug(self) -> str:
-        """Its name in file names and anchors."""
-        return self.path.stem
+    def study(self) -> Study | None:
+        """The study that measured it, where that is known here."""
+        return STUDIES.get(self.results.study.name) if self.results.study is not None else None
+
+    @property
+    def title(self) -> str:
+        """What it is about."""
+        return f"Benchmarks: {self.slug}" if self.results.study is None else self.results.study.title
 
 
 def load(directory: Path) -> tuple[list[Loaded], list[str]]:
-    """Read every file of results in a directory and below it; also tells which JSON files were something else.
-
-    Raises
-    ------
-    NothingToReport
-        If there is no such directory, or nothing to report in it.
-    """
+    """Read every file of results in a directory and below it; also tells which JSON files were something else."""
     if not directory.is_dir():
         what = "is not a directory" if directory.exists() else "does not exist"
         raise NothingToReport(f"'{directory}' {what}.", hint=f"Give the directory that holds results. {MAKE_SOME}")
-    found: list[Loaded] = []
-    skipped: list[str] = []
+    found, skipped = list[Loaded](), list[str]()
     for path in sorted(directory.rglob("*.json"))[:FILES_MAX]:
         try:
-            found.append(Loaded(path, msgspec.json.decode(path.read_bytes(), type=Results)))
+            found.append(Loaded(path.stem, path, msgspec.json.decode(path.read_bytes(), type=Results)))
         except msgspec.DecodeError as error:
             skipped.append(f"{path.relative_to(directory)}: {error}")
     if not found:
@@ -92,63 +91,54 @@ dt {{ font-weight: 600; }} dd {{ margin: 0; overflow-wrap: anywhere; }} details 
 """
 
 
+def make_directory(path: Path, given: Path) -> Path:
+    """Make a directory in the one that ``--out`` names, or that one."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidOption(option="--out", given=str(given), allowed=f"a directory ({error.strerror})") from None
+    return path
+
+
 def write(directory: Path, out: Path) -> tuple[Path, list[Path], list[str]]:
     """Report on the results in a directory; returns the page, the figures, and files that were left out."""
     loaded, skipped = load(directory)
-    loaded.sort(key=_order)
-    drawn = out / FIGURES_NAME
-    try:
-        drawn.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidOption(option="--out", given=str(out), allowed=f"a directory ({error.strerror})") from None
-    written: list[Path] = []
-    parts = []
+    loaded.sort(key=lambda each: (list(STUDIES).index(each.study.name) if each.study is not None else -1, each.slug))
+    drawn = make_directory(out / FIGURES_NAME, out)
+    written, parts = list[Path](), list[str]()
     for each in loaded:
-        shown = []
         try:
-            found, told = figures_of(each.results, each.slug), _study_tables(each.results)
+            found, told = figures_of(each), _study_tables(each)
         except msgspec.ValidationError as error:
             skipped.append(f"{each.path.name}: its study is of another version, only its rows are shown ({error})")
             found, told = general_figures(each.results, each.slug), ""
-        for figure in found:
-            png = drawn / f"{figure.slug}.png"
-            shown.append((figure, render(figure, png)))
-            written.append(png)
-        parts.append(_section(each, shown, told))
+        pngs = [drawn / f"{figure.slug}.png" for figure in found]
+        shown = [_figure(figure, render(figure, png)) for figure, png in zip(found, pngs, strict=True)]
+        written += pngs
+        parts.append(_section(each, "".join(shown), told))
     page = out / HTML_NAME
     page.write_text(_page(loaded, parts, skipped), encoding="utf-8")
     return page, written, skipped
 
 
-def figures_of(results: Results, slug: str) -> list[Figure]:
+def figures_of(loaded: Loaded) -> list[Figure]:
     """The figures of a file: those of its study, or what its rows are enough for."""
-    study = STUDIES.get(results.study.name) if results.study is not None else None
-    return study.figures(results) if study is not None else general_figures(results, slug)
+    study = loaded.study
+    return study.figures(loaded.results) if study is not None else general_figures(loaded.results, loaded.slug)
 
 
-def _study_tables(results: Results) -> str:
-    study = STUDIES.get(results.study.name) if results.study is not None else None
+def _study_tables(loaded: Loaded) -> str:
     return "".join(
         f"<h3>{escape(title)}</h3>{tables.table(heads, ([escape(cell) for cell in line] for line in lines))}"
-        for title, heads, lines in (study.tables(results) if study is not None else ())
+        for title, heads, lines in (loaded.study.tables(loaded.results) if loaded.study is not None else ())
     )
-
-
-def _order(loaded: Loaded) -> tuple[int, str]:
-    name = loaded.results.study.name if loaded.results.study is not None else ""
-    return (list(STUDIES).index(name) if name in STUDIES else -1, loaded.slug)
-
-
-def _title(loaded: Loaded) -> str:
-    study = loaded.results.study
-    return study.title if study is not None else f"Benchmarks: {loaded.slug}"
 
 
 def _page(loaded: Sequence[Loaded], parts: Sequence[str], skipped: Sequence[str]) -> str:
     header = loaded[0].results.header
     found = [loss for each in loaded for loss in losses(each.results)]
-    links = "".join(f'<a href="#{escape(each.slug)}">{escape(_title(each))}</a>' for each in loaded)
-    left_out = "".join(f"<li>{escape(each)}</li>" for each in skipped)
+    links = "".join(f'<a href="#{escape(each.slug)}">{escape(each.title)}</a>' for each in loaded)
+    left_out = f"<h3>Left out</h3><ul>{tables.items(skipped)}</ul>" if skipped else ""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Penstock: measurements</title>'
         '<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">'
@@ -157,15 +147,13 @@ def _page(loaded: Sequence[Loaded], parts: Sequence[str], skipped: Sequence[str]
         f"{escape(header.penstock)}, Spark {escape(header.spark)}, Python {escape(header.python)}. Latency counts from "
         "the time at which an event was due. Ratios inside one run mean more than figures across machines.</p>"
         f'<nav>{links}<a href="#losses">Where we lose</a></nav>{"".join(parts)}'
-        f'<h2 id="losses">Where we lose</h2>{tables.losses(found)}'
-        + (f"<h3>Left out</h3><ul>{left_out}</ul>" if left_out else "")
-        + "</body></html>\n"
+        f'<h2 id="losses">Where we lose</h2>{tables.losses(found)}{left_out}</body></html>\n'
     )
 
 
-def _section(loaded: Loaded, shown: Sequence[tuple[Figure, str]], told: str) -> str:
+def _section(loaded: Loaded, figures: str, told: str) -> str:
     results, study = loaded.results, loaded.results.study
-    parts = [f'<h2 id="{escape(loaded.slug)}">{escape(_title(loaded))}</h2>']
+    parts = [f'<h2 id="{escape(loaded.slug)}">{escape(loaded.title)}</h2>']
     if study is not None:
         parts.append(f"<p>{escape(study.method)}</p>")
         if study.quick:
@@ -173,11 +161,10 @@ def _section(loaded: Loaded, shown: Sequence[tuple[Figure, str]], told: str) -> 
         if not study.complete:
             parts.append('<p class="flag">Interrupted: this is what there was.</p>')
         parts.append(tables.claims(study.claims))
-    parts += [_figure(figure, svg) for figure, svg in shown]
-    components = tables.components(results.rows)
-    if components:
-        shown_first = " open" if study is None or study.name == "components" else ""
-        parts.append(f"<details{shown_first}><summary>Components of latency</summary>{components}</details>")
+    parts.append(figures)
+    if components := tables.components(results.rows):
+        opened = " open" if study is None or study.name == "components" else ""
+        parts.append(f"<details{opened}><summary>Components of latency</summary>{components}</details>")
     parts.append(told)
     if results.checks:
         parts.append(f"<h3>Figures with a target</h3>{tables.checks(results.checks)}")
@@ -187,8 +174,7 @@ def _section(loaded: Loaded, shown: Sequence[tuple[Figure, str]], told: str) -> 
             f"{tables.measurements(results.rows)}<ul class=muted>{tables.notes(results.rows)}</ul></details>"
         )
     header = tables.header(results.header, results.rows)
-    parts.append(f"<details><summary>Machine, versions, settings</summary>{header}</details>")
-    return "".join(parts)
+    return "".join([*parts, f"<details><summary>Machine, versions, settings</summary>{header}</details>"])
 
 
 def _figure(figure: Figure, svg: str) -> str:

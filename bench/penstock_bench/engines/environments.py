@@ -17,8 +17,7 @@ from typing import ClassVar
 from penstock_bench.engines.launch import Launched
 from penstock_bench.meter.errors import EnvironmentFailed
 
-READY = "penstock-ready.json"
-"""Written last: an environment without it was not finished, and is made anew."""
+READY = "penstock-ready.json"  # written last: an environment without it was not finished, and is made anew
 CAUSE_LINES = 3
 
 
@@ -32,18 +31,10 @@ def cache_directory() -> Path:
 
 @dataclass(frozen=True)
 class EngineEnvironment:
-    """A virtual environment with an engine in it.
-
-    Attributes
-    ----------
-    name : str
-        Name of the engine.
-    requirements : tuple of str
-        What pip installs; the first is the engine itself.
-    """
+    """A virtual environment with an engine in it."""
 
     name: str
-    requirements: tuple[str, ...]
+    requirements: tuple[str, ...]  # what pip installs; the first is the engine itself
 
     @property
     def path(self) -> Path:
@@ -53,32 +44,18 @@ class EngineEnvironment:
 
     @property
     def python(self) -> str:
-        """Its interpreter."""
         return str(self.path / "bin" / "python")
 
     @property
     def ready(self) -> bool:
-        """Whether it has been made."""
         return (self.path / READY).exists()
 
     def versions(self) -> dict[str, str]:
-        """Versions of everything in it, by name."""
         versions: dict[str, str] = json.loads((self.path / READY).read_text())
         return versions
 
     def make(self, tell: Callable[[str], None] | None = None) -> None:
-        """Make it unless it is there; only one process does at a time.
-
-        Parameters
-        ----------
-        tell : callable
-            Is told that it takes a while.
-
-        Raises
-        ------
-        EnvironmentFailed
-            Says which step failed, why, and what to do.
-        """
+        """Make it unless it is there; only one process does at a time. ``tell`` is told that it takes a while."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.with_suffix(".lock").open("w") as lock:
@@ -88,9 +65,7 @@ class EngineEnvironment:
                         tell(f"making the environment of {self.name} in {self.path} ({', '.join(self.requirements)})")
                     self._build()
         except OSError as error:
-            raise EnvironmentFailed(
-                name=self.name, step="preparing the directory", cause=str(error), path=str(self.path)
-            ) from error
+            raise self._failed("preparing the directory", str(error)) from error
 
     def _build(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
@@ -107,8 +82,11 @@ class EngineEnvironment:
         if done.returncode:
             said = (done.stderr or done.stdout).strip().splitlines()[-CAUSE_LINES:]
             cause = "; ".join(said) or f"exit code {done.returncode}"
-            raise EnvironmentFailed(name=self.name, step=step, cause=cause.rstrip("."), path=str(self.path))
+            raise self._failed(step, cause.rstrip("."))
         return done.stdout
+
+    def _failed(self, step: str, cause: str) -> EnvironmentFailed:
+        return EnvironmentFailed(name=self.name, step=step, cause=cause, path=str(self.path))
 
 
 class InEnvironment(Launched):

@@ -18,8 +18,7 @@ import numpy as np
 
 from penstock_bench.engines.inputs import ENDS, LINES, TIMES
 
-LINGER_S = 0.0005
-"""Least time between two sends, as Penstock's own sources have it."""
+LINGER_S = 0.0005  # least time between two sends, as Penstock's own sources have it
 SEND_RECORDS_MAX = 4096
 SEND_BUFFER_BYTES = 1 << 20
 
@@ -60,7 +59,6 @@ class Lines:
 
 
 def tell(**what: object) -> None:
-    """Say something in a line of JSON."""
     print(json.dumps(what), flush=True)
 
 

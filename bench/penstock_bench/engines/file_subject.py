@@ -70,9 +70,8 @@ class FileSubject(Subject):
 
     def judge(self, given: Input, came: Came) -> tuple[Timeline, Comparison]:
         exact = self._workload.expected(given.replay(came.event_start_us))
-        found = self._workload.compare(
-            exact, (dict(zip(self.columns, values, strict=True)) for _, values in came.rows), came.partitions
-        )
+        rows = (dict(zip(self.columns, values, strict=True)) for _, values in came.rows)
+        found = self._workload.compare(exact, rows, came.partitions)
         left: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
         for at_us, values in reversed(came.rows):
             left[tuple(values)].append(at_us)

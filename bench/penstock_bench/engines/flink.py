@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,22 +17,19 @@ from penstock_bench.engines.environments import EngineEnvironment, InEnvironment
 from penstock_bench.engines.launch import FOREIGN, Launch
 from penstock_bench.meter.engine import Output, Rate, RunOptions, cannot, no_java
 from penstock_bench.meter.subject import Subject
+from penstock_bench.workloads.base import time_us
 
 ENVIRONMENT = EngineEnvironment("flink", ("apache-flink==2.3.0",))
 """PyFlink brings NumPy and, through Beam, the client of Redis, which two of the workloads need."""
-BUFFER_TIMEOUT = "1ms"
-"""Flink's default of 100 ms would be the latency of all that crosses a network buffer."""
-BUNDLE = "2ms"
-"""Process mode hands events to Python in bundles; the default of 1 s would be the latency."""
+BUFFER_TIMEOUT = "1ms"  # Flink's default of 100 ms would be the latency of all that crosses a network buffer
+BUNDLE = "2ms"  # process mode hands events to Python in bundles; the default of 1 s would be the latency
 WATERMARK = "2 ms"
 """How often a watermark goes out; Flink's default of 200 ms would be the latency of windows and of some joins."""
 LEAD_S = {"thread": 3.0, "process": 12.0, "sql": 2.0}
 """The source connects before the operators after it are up; Python's processes take longest."""
-HALF_US = 500
-"""Flink SQL's clock cuts off what is below a millisecond; half of one is right on average."""
+HALF_US = 500  # Flink SQL's clock cuts off what is below a millisecond; half of one is right on average
 # A row as the print connector writes it, "2> +U[a, 1, …]": what is retracted (-U, -D) is no result.
 _CHANGE = re.compile(rb"(?:\d+> )?\+[IU]\[(.*)\]")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Flink(InEnvironment):
@@ -52,21 +48,16 @@ class Flink(InEnvironment):
     }
 
     def supports(self, subject: Subject) -> str | None:
-        reason = no_java()
-        if self.variant == "sql" and not reason:
-            reason = subject.not_in_sql
-            if subject.nested:
-                reason = f"'{subject.nested}' has state behind state, whose times it cannot order"
-        able = ("window", "join") if self.variant == "sql" else ("window", "session", "join")
-        loads = "no function of SQL costs that much by itself" if self.variant == "sql" else None
-        return reason or cannot(subject, able, loads=loads)
+        if self.variant != "sql":
+            return no_java() or cannot(subject, ("window", "session", "join"))
+        nested = f"'{subject.nested}' has state behind state, whose times it cannot order" if subject.nested else None
+        able, loads = ("window", "join"), "no function of SQL costs that much by itself"
+        return no_java() or nested or subject.not_in_sql or cannot(subject, able, loads=loads)
 
     def configuration(self, options: RunOptions) -> dict[str, str]:
-        """What is not Flink's default."""
         self.check(options.settings)
-        buffer_us = parse_us(
-            options.settings.get("buffer-timeout", BUFFER_TIMEOUT), option="buffer-timeout", allow_zero=True
-        )
+        buffer = options.settings.get("buffer-timeout", BUFFER_TIMEOUT)
+        buffer_us = parse_us(buffer, option="buffer-timeout", allow_zero=True)
         found = {
             "parallelism.default": str(options.parallelism),
             "execution.buffer-timeout.interval": f"{buffer_us // 1000} ms",
@@ -115,14 +106,9 @@ def read_printed(log: Path, subject: Subject) -> list[Output]:
     for line in log.read_bytes().splitlines():
         if match := _CHANGE.fullmatch(line):
             *values, at = match[1].decode().split(", ")
-            outputs.append(Output(_time_us(at) + HALF_US, convert(values)))
+            outputs.append(Output(time_us(f"{at}Z") + HALF_US, convert(values)))
     outputs.sort(key=lambda output: output.out_us)
     return outputs
-
-
-def _time_us(text: str) -> int:
-    at = datetime.fromisoformat(text).replace(tzinfo=UTC)
-    return (at - _EPOCH) // timedelta(microseconds=1)
 
 
 _CONVERTERS: dict[str, Callable[[list[str]], list[Any]]] = {

@@ -26,8 +26,7 @@ from penstock_bench.meter.rows import Check
 from penstock_bench.meter.stamped import read_outputs
 from penstock_bench.meter.subject import Input, Subject
 
-START_S_MAX = 120.0
-"""How long an engine may take until it has connected."""
+START_S_MAX = 120.0  # how long an engine may take until it has connected
 DRAIN_S_MAX = 60.0
 """How long it may take after the last event until all results are out; what is not out then counts as lost."""
 POLL_S = 0.5
@@ -36,43 +35,21 @@ FOREIGN = Path(__file__).parents[1] / "foreign"
 
 @dataclass(frozen=True)
 class Launch:
-    """How an engine's programs are started.
-
-    Attributes
-    ----------
-    commands : list
-        The command of every program; each finds its specification through the variable PENSTOCK_SPEC.
-    specification : dict
-        What the programs are told beside the workload, the port and the place of their output.
-    environment : mapping
-        More environment variables.
-    connections : int
-        Connections that the engine opens to the feeder, each with its share of the events; 0: it makes its own events.
-    lead_s : float
-        From the engine's last connection to the start of the schedule: what it still needs to come up.
-    dealt : int
-        Instances among which the engine deals its lines out in turn; order is kept within each.
-    closing : bool
-        Whether the engine needs a last line to close its windows.
-    read : callable
-        Reads the output, where that is not the usual log; takes the directory of the run.
-    settings, notes
-        For the results: what is not the engine's default, and what a reader has to know.
-    blows : sequence of (float, callable)
-        What is done to the engine at which second after the warm-up.
-    """
+    """How an engine's programs are started; each finds its specification through the variable PENSTOCK_SPEC."""
 
     commands: Sequence[Sequence[str]]
-    specification: Mapping[str, Any] = field(default_factory=dict)
+    specification: Mapping[str, Any] = field(default_factory=dict)  # beside workload, port and place of the output
     environment: Mapping[str, str] = field(default_factory=dict)
     connections: int = 1
+    """That the engine opens to the feeder, each with its share of the events; 0: it makes its own events."""
     lead_s: float = 1.0
-    dealt: int = 1
-    closing: bool = False
-    read: Callable[[Path], list[Output]] = read_outputs
-    settings: Mapping[str, object] = field(default_factory=dict)
-    notes: Sequence[str] = ()
-    blows: Sequence[tuple[float, Callable[[], object]]] = ()
+    """From the engine's last connection to the start of the schedule: what it still needs to come up."""
+    dealt: int = 1  # instances among which the engine deals its lines out in turn; order is kept within each
+    closing: bool = False  # whether the engine needs a last line to close its windows
+    read: Callable[[Path], list[Output]] = read_outputs  # from the directory of the run
+    settings: Mapping[str, object] = field(default_factory=dict)  # for the results: what is not the engine's default
+    notes: Sequence[str] = ()  # what a reader of the results has to know
+    blows: Sequence[tuple[float, Callable[[], object]]] = ()  # done to the engine so many seconds after the warm-up
 
 
 @dataclass(frozen=True)
@@ -92,19 +69,14 @@ class Run:
         return time.time_ns() // 1_000_000 * 1000
 
     @property
-    def whole_s(self) -> float:
-        """How long events come."""
-        return self.options.warm_up_s + self.seconds
-
-    @property
     def end_us(self) -> int:
         """After the last event time."""
-        return self.event_start_us + round(self.whole_s * 1e6)
+        return self.event_start_us + round((self.options.warm_up_s + self.seconds) * 1e6)
 
     def prepare(self, partitions: int) -> Input:
         """Make the input, for so many partitions, and write it down."""
         self.options.tell("making the input", None)
-        given = self.subject.input(self.rate, self.whole_s, seed=self.options.seed)
+        given = self.subject.input(self.rate, self.options.warm_up_s + self.seconds, seed=self.options.seed)
         closing = self.subject.closing(self.end_us) if self.launch.closing else None
         prepare(self.subject, given, self.event_start_us, self.directory, partitions, closing)
         return given
@@ -113,13 +85,10 @@ class Run:
 class Sides(ABC):
     """What is beside an engine: who gives it its events, and who knows its results."""
 
-    but: Collection[int] = ()
-    """Processes that were there before the run and count all the same."""
+    but: Collection[int] = ()  # processes that were there before the run and count all the same
     programs: Sequence[Program] = ()
-    partitions: int
-    """Of the input; order is kept within each."""
-    event_start_us: int | None
-    """What event times count from; None: from the start of the schedule."""
+    partitions: int  # of the input; order is kept within each
+    event_start_us: int | None  # what event times count from; None: from the start of the schedule
 
     @abstractmethod
     def open(self, table: Processes, stack: ExitStack) -> dict[str, Any]:
@@ -187,7 +156,7 @@ class Launched(Engine):
         options.tell("starting", None)
         table = stack.enter_context(Processes(apart=True, but=sides.but))
         settings = {**stack.enter_context(run.subject.beside()), **launch.settings}
-        told: dict[str, Any] = {**run.subject.specification(), "out": str(run.directory), "end_us": run.end_us}
+        told = {**run.subject.specification(), "out": str(run.directory), "end_us": run.end_us}
         told |= {"parallelism": options.parallelism, **sides.open(table, stack), **launch.specification}
         programs = self._start(run, told, table, stack)
         start_us = sides.start_us(programs)

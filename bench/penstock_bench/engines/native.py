@@ -51,23 +51,15 @@ class Penstock(Launched):
             "seed": options.seed,
             "options": job_options,
         }
-        return Launch(
-            PROGRAM,
-            specification,
-            connections=0,
-            dealt=options.parallelism,
-            settings={"parallelism": options.parallelism, **job_options},
-            notes=["makes its own events, in its workers"],
-        )
+        settings, notes = {"parallelism": options.parallelism, **job_options}, ["makes its own events, in its workers"]
+        return Launch(PROGRAM, specification, connections=0, dealt=options.parallelism, settings=settings, notes=notes)
 
     def _job_options(self, options: RunOptions) -> dict[str, Any]:
         found: dict[str, Any] = {**options.settings, "forms": self.variant}
-        if "queue_records" in found:
+        if (given := found.get("queue_records")) is not None:
             try:
-                found["queue_records"] = int(found["queue_records"])
+                found["queue_records"] = int(given)
             except ValueError:
-                raise InvalidOption(
-                    option="queue_records", given=found["queue_records"], allowed="a whole number"
-                ) from None
+                raise InvalidOption(option="queue_records", given=given, allowed="a whole number") from None
         Options.of(name="bench", parallelism=options.parallelism, **found)
         return found

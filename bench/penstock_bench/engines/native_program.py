@@ -24,10 +24,7 @@ POLL_S = 0.05
 
 
 def views(event: Record) -> list[tuple[str, int]]:
-    """Filter and join: the campaign and time of a view."""
-    if event.event_type != "view":
-        return []
-    return [(CAMPAIGN_OF_AD[event.ad_id], event.event_time)]
+    return [(CAMPAIGN_OF_AD[event.ad_id], event.event_time)] if event.event_type == "view" else []
 
 
 def between_topics(spec: dict[str, Any]) -> ps.Pipeline:
@@ -42,7 +39,6 @@ def between_topics(spec: dict[str, Any]) -> ps.Pipeline:
 
 
 def with_events(spec: dict[str, Any]) -> ps.Pipeline:
-    """Build a workload that makes its own events."""
     wanted = subject(spec["reference"])
     sink = Stamped(Path(spec["out"]), wanted.columns, wanted.constants)
     rate = msgspec.convert(spec["rate"], RateSchedule | None)

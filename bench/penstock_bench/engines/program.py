@@ -10,13 +10,13 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from penstock_bench.meter.errors import EngineFailed
 
-END_S = 10.0
-"""How long a program may take to end when it is asked to."""
+END_S = 10.0  # how long a program may take to end when it is asked to
 POLL_S = 0.05
 
 
@@ -44,30 +44,28 @@ class Program:
                 env={**os.environ, **(environment or {})},
                 start_new_session=True,
             )
+        assert self._process.stdin is not None
+        self._stdin = self._process.stdin
         if messages:
             threading.Thread(target=self._read, daemon=True).start()
 
     @property
     def pid(self) -> int:
-        """Process id."""
         return self._process.pid
 
     @property
     def ended(self) -> bool:
-        """Whether it is over."""
         return self._process.poll() is not None
 
     def log(self) -> str:
-        """What it has printed."""
         return self._log.read_text(errors="replace")
 
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            try:
+            message = None
+            with suppress(ValueError):
                 message = json.loads(line)
-            except ValueError:
-                message = None
             if isinstance(message, dict):
                 self._messages.put(message)
             else:
@@ -94,9 +92,8 @@ class Program:
 
     def tell(self, words: str) -> None:
         """Give it words on its standard input."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{words}\n".encode())
-        self._process.stdin.flush()
+        self._stdin.write(f"{words}\n".encode())
+        self._stdin.flush()
 
     def ask(self, word: str, timeout_s: float) -> Any:
         """Give it a word, and return the message of that name."""
@@ -105,16 +102,13 @@ class Program:
 
     def finish(self, timeout_s: float) -> bool:
         """End its input, which is the word to stop, and wait until it has; return whether it did in time."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self._stdin.close()
         return self.wait(timeout_s)
 
     def check(self) -> None:
         """Fail if it has ended with an error."""
-        if self._process.poll():
-            raise EngineFailed(
-                engine=self._engine, what=f"ended with exit code {self._process.returncode}", log=self.log()
-            )
+        if code := self._process.poll():
+            raise EngineFailed(engine=self._engine, what=f"ended with exit code {code}", log=self.log())
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for its end; return whether it came in time."""
@@ -127,20 +121,13 @@ class Program:
 
     def close(self) -> None:
         """End it and everything in its group: first by the end of its input, then by signals."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.close()
-        except BrokenPipeError:
-            pass
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
+        with suppress(BrokenPipeError):
+            self._stdin.close()
+        with suppress(ProcessLookupError):
+            for number in (signal.SIGTERM, signal.SIGKILL):
                 os.killpg(self.pid, number)
-            except ProcessLookupError:
-                break
-            try:
-                self._process.wait(END_S)
-            except subprocess.TimeoutExpired:
-                continue
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(END_S)
         self._process.wait()
 
     def __enter__(self) -> Program:

@@ -39,20 +39,7 @@ def missing() -> str | None:
 def serving(table: Mapping[bytes, bytes]) -> Iterator[dict[str, object]]:
     """Run a server that holds a table, and name it in the environment for everything that is started meanwhile.
 
-    Parameters
-    ----------
-    table : mapping
-        Keys and values that are there before anybody asks.
-
-    Yields
-    ------
-    dict
-        Version and settings of the server, for the results.
-
-    Raises
-    ------
-    RedisMissing
-        Says what to install.
+    Yields version and settings of the server, for the results; `RedisMissing` says what to install.
     """
     if (reason := missing()) is not None:
         raise RedisMissing(reason)

@@ -16,7 +16,6 @@ def _found() -> dict[str, EntryPoint]:
 
 
 def engine_names() -> list[str]:
-    """Names of all installed engines."""
     return sorted(_found())
 
 

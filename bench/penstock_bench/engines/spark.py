@@ -43,11 +43,9 @@ class Spark(Launched):
     def supports(self, subject: Subject) -> str | None:
         if self.variant == "python":
             return no_java() or cannot(subject)
-        reason = no_java()
-        if not reason and subject.nested:
-            needs = "for which it needs a watermark that a join does not give"
-            reason = f"'{subject.nested}' has state behind state, {needs}"
-        return reason or subject.not_in_sql or cannot(subject, ("window", "join"), loads=_NO_LOADS)
+        needs = "for which it needs a watermark that a join does not give"
+        nested = f"'{subject.nested}' has state behind state, {needs}" if subject.nested else None
+        return no_java() or nested or subject.not_in_sql or cannot(subject, ("window", "join"), loads=_NO_LOADS)
 
     def launch(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Launch:
         trigger_us = parse_us(options.settings.get("trigger", "0s"), option="trigger", allow_zero=True)
@@ -71,10 +69,8 @@ class SparkRealTime(Spark):
     )
 
     def supports(self, subject: Subject) -> str | None:
-        reason = no_java()
-        if not reason and subject.branches:
-            reason = "Real-Time Mode does not read one source for several branches"
-        return reason or subject.not_in_sql or cannot(subject, loads=_NO_LOADS)
+        branches = "Real-Time Mode does not read one source for several branches" if subject.branches else None
+        return no_java() or branches or subject.not_in_sql or cannot(subject, loads=_NO_LOADS)
 
     def launch(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Launch:
         batch_us = parse_us(options.settings.get("batch", REAL_TIME_BATCH), option="batch")
@@ -84,12 +80,7 @@ class SparkRealTime(Spark):
 
 
 def launched(
-    variant: str,
-    trigger: str,
-    master: str,
-    told: str,
-    settings: Mapping[str, str] | None = None,
-    **more: Any,
+    variant: str, trigger: str, master: str, told: str, settings: Mapping[str, str] | None = None, **more: Any
 ) -> Launch:
     """How `spark_program` is started; ``settings`` come on top of those that all runs have."""
     settings = {**SETTINGS, **(settings or {})}

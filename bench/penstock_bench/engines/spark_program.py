@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
@@ -28,12 +29,11 @@ PRIME_LINES = 1_000
 STAMP = "unix_micros(CAST(java_method('java.time.Instant', 'now') AS timestamp)) AS out_us"
 
 
-def _micro_batches(spec: dict[str, Any]) -> None:
+def _micro_batches(spark: Any, spec: dict[str, Any]) -> None:
     log = OutLog(spec["out"], "driver")
     order = {"file": "time", "grep": "number", "scoring": "number", "lookup": "number"}.get(spec["workload"])
 
-    def store(batch: Any, batch_id: int) -> None:
-        del batch_id
+    def store(batch: Any, _: int) -> None:
         rows = batch.collect()
         if order is not None:
             # A batch leaves as a whole, its rows have no order among each other; the check looks at that of batches.
@@ -41,14 +41,28 @@ def _micro_batches(spec: dict[str, Any]) -> None:
         log.rows([json.dumps(list(row)).encode() for row in rows])
         log.flush()
 
-    with open_spark(spec["master"], spec["settings"]) as spark:
-        if "files" in spec:
-            lines = spark.readStream.format("text").option("maxFilesPerTrigger", spec["files_per_batch"])
-            writer = _writer(spark, lines.load(spec["files"]), spec, "checkpoint").trigger(availableNow=True)
-            writer.foreachBatch(store).start().awaitTermination()
-        else:
-            _from_socket(spark, spec, store)
+    if "files" in spec:
+        lines = spark.readStream.format("text").option("maxFilesPerTrigger", spec["files_per_batch"])
+        writer = _writer(*_query(spark, lines.load(spec["files"]), spec), spec).trigger(availableNow=True)
+        writer.foreachBatch(store).start().awaitTermination()
+    else:
+        _from_socket(spark, spec, store)
     log.close()
+
+
+def _query(spark: Any, lines: Any, spec: dict[str, Any]) -> tuple[Any, str]:
+    return query(spark, lines, spec, watermark=spec["variant"] != "real-time")
+
+
+def _writer(rows: Any, mode: str, spec: dict[str, Any], checkpoint: str = "checkpoint") -> Any:
+    return rows.writeStream.outputMode(mode).option("checkpointLocation", str(Path(spec["out"]) / checkpoint))
+
+
+def _until(running: Any, over: Callable[[], bool]) -> None:
+    while not over():
+        time.sleep(POLL_S)
+        if running.exception() is not None:
+            raise running.exception()
 
 
 def _from_socket(spark: Any, spec: dict[str, Any], store: Any) -> None:
@@ -57,25 +71,18 @@ def _from_socket(spark: Any, spec: dict[str, Any], store: Any) -> None:
     # The same query over some lines, its rows thrown away: an engine that is up has compiled its query.
     first = _MemorySource(spark, 0, "runtime.MemoryStream", spec["parallelism"])
     first.add(lines)
-    writer = _writer(spark, first.lines, spec, "primed").trigger(availableNow=True)
+    writer = _writer(*_query(spark, first.lines, spec), spec, "primed").trigger(availableNow=True)
     writer.foreachBatch(lambda batch, _: batch.collect()).start().awaitTermination()
     source = _MemorySource(spark, spec["port"], "runtime.MemoryStream", spec["parallelism"])
-    writer = _writer(spark, source.lines, spec, "checkpoint")
+    writer = _writer(*_query(spark, source.lines, spec), spec)
     if spec["trigger"]:
         writer = writer.trigger(processingTime=spec["trigger"])
     running = writer.foreachBatch(store).start()
     threading.Thread(target=source.feed, daemon=True).start()
-    while not source.ended:
-        time.sleep(POLL_S)
-        _check(running)
+    _until(running, lambda: source.ended)
     # Also the batch without data, which brings out what the last watermark has closed.
     running.processAllAvailable()
     running.stop()
-
-
-def _writer(spark: Any, lines: Any, spec: dict[str, Any], checkpoint: str) -> Any:
-    rows, mode = query(spark, lines, spec, watermark=True)
-    return rows.writeStream.outputMode(mode).option("checkpointLocation", str(Path(spec["out"]) / checkpoint))
 
 
 class _RealTimeWriter:
@@ -85,15 +92,15 @@ class _RealTimeWriter:
         self._directory = directory
 
     def open(self, partition: int, epoch: int) -> bool:
-        self._file = (Path(self._directory) / f"out-{partition}-{epoch}.log").open("wb", 1 << 20)
+        self._log = OutLog(self._directory, f"{partition}-{epoch}")
         return True
 
     def process(self, row: Any) -> None:
         *values, out_us = row
-        self._file.write(b"%d\t%b\n" % (out_us, json.dumps(values).encode()))
+        self._log.rows([json.dumps(values).encode()], out_us)
 
     def close(self, error: Exception | None) -> None:
-        self._file.close()
+        self._log.close()
 
 
 class _MemorySource:
@@ -115,7 +122,6 @@ class _MemorySource:
         self.ended = False
 
     def add(self, lines: list[bytes]) -> None:
-        """Hand lines over as one piece."""
         self._stream.addData(self._convert(self._list(b"\n".join(lines).decode())))
         self.pieces += 1
 
@@ -128,58 +134,40 @@ class _MemorySource:
         self.ended = True
 
 
-def _between_topics(spec: dict[str, Any]) -> None:
+def _between_topics(spark: Any, spec: dict[str, Any]) -> None:
     """From one topic to the other, until the end of the standard input."""
-    is_real_time = spec["variant"] == "real-time"
-    with open_spark(spec["master"], spec["settings"]) as spark:
-        read = spark.readStream.format("kafka").option("kafka.bootstrap.servers", spec["servers"])
-        read = read.option("subscribe", spec["events"]).option("startingOffsets", "earliest")
-        lines = read.load().selectExpr("CAST(value AS string) AS value")
-        rows, mode = query(spark, lines, spec, watermark=not is_real_time)
-        written = rows.selectExpr("campaign_id AS key", "to_json(struct(*)) AS value").writeStream.format("kafka")
-        written = written.option("kafka.bootstrap.servers", spec["servers"]).option("topic", spec["results"])
-        written = written.option("checkpointLocation", str(Path(spec["out"]) / "checkpoint")).outputMode(mode)
-        if spec["trigger"]:
-            written = written.trigger(**{"realTime" if is_real_time else "processingTime": spec["trigger"]})
-        running = written.start()
-        threading.Thread(target=lambda: (sys.stdin.read(), running.stop()), daemon=True).start()
-        running.awaitTermination()
+    kafka = {"kafka.bootstrap.servers": spec["servers"]}
+    read = {**kafka, "subscribe": spec["events"], "startingOffsets": "earliest"}
+    lines = spark.readStream.format("kafka").options(**read).load().selectExpr("CAST(value AS string) AS value")
+    rows, mode = _query(spark, lines, spec)
+    writer = _writer(rows.selectExpr("campaign_id AS key", "to_json(struct(*)) AS value"), mode, spec)
+    writer = writer.format("kafka").options(**kafka, topic=spec["results"])
+    if spec["trigger"]:
+        kind = "realTime" if spec["variant"] == "real-time" else "processingTime"
+        writer = writer.trigger(**{kind: spec["trigger"]})
+    running = writer.start()
+    threading.Thread(target=lambda: (sys.stdin.read(), running.stop()), daemon=True).start()
+    running.awaitTermination()
 
 
-def _real_time(spec: dict[str, Any]) -> None:
-    with open_spark(spec["master"], spec["settings"]) as spark:
-        source = _MemorySource(spark, spec["port"], "sources.LowLatencyMemoryStream", 1)
-        rows, _ = query(spark, source.lines, spec, watermark=False)
-        running = (
-            rows.selectExpr("*", STAMP)
-            .writeStream.outputMode("update")
-            .trigger(realTime=spec["trigger"])
-            .option("checkpointLocation", str(Path(spec["out"]) / "checkpoint"))
-            .foreach(_RealTimeWriter(spec["out"]))
-            .start()
-        )
-        while not any(each.batchId >= 0 for each in running.recentProgress):
-            time.sleep(POLL_S)
-            _check(running)
-        threading.Thread(target=source.feed, daemon=True).start()
-        while not source.ended or _rows_read(running) < source.pieces:
-            time.sleep(POLL_S)
-            _check(running)
-        running.stop()
-
-
-def _rows_read(running: Any) -> int:
-    return sum(each.numInputRows for each in running.recentProgress)
-
-
-def _check(running: Any) -> None:
-    if running.exception() is not None:
-        raise running.exception()
+def _real_time(spark: Any, spec: dict[str, Any]) -> None:
+    source = _MemorySource(spark, spec["port"], "sources.LowLatencyMemoryStream", 1)
+    rows, _ = _query(spark, source.lines, spec)
+    writer = _writer(rows.selectExpr("*", STAMP), "update", spec).trigger(realTime=spec["trigger"])
+    running = writer.foreach(_RealTimeWriter(spec["out"])).start()
+    _until(running, lambda: any(each.batchId >= 0 for each in running.recentProgress))
+    threading.Thread(target=source.feed, daemon=True).start()
+    _until(
+        running,
+        lambda: source.ended and sum(each.numInputRows for each in running.recentProgress) >= source.pieces,
+    )
+    running.stop()
 
 
 if __name__ == "__main__":
     given = json.loads(Path(os.environ["PENSTOCK_SPEC"]).read_text())
-    if "servers" in given:
-        _between_topics(given)
-    else:
-        (_real_time if given["variant"] == "real-time" else _micro_batches)(given)
+    with open_spark(given["master"], given["settings"]) as session:
+        if "servers" in given:
+            _between_topics(session, given)
+        else:
+            (_real_time if given["variant"] == "real-time" else _micro_batches)(session, given)

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from penstock.demo.scoring import FEATURE_NAMES, score
+from penstock.types import Schema
 from penstock_bench.foreign.programs.graph import Routes
 from penstock_bench.foreign.programs.messages import Message, parse
 from penstock_bench.foreign.programs.sql import Dialect
@@ -34,34 +35,37 @@ def query(spark: Any, lines: Any, spec: dict[str, Any], *, watermark: bool) -> t
 
     Without a ``watermark`` windows are never forgotten: Real-Time Mode has none.
     """
-    variant = "sql" if spec["variant"] == "real-time" else spec["variant"]
-    if spec["workload"] != "file":
-        return _built(spark, lines, spec["workload"], variant, watermark=watermark), "update"
-    if variant == "python":
-        return _file_in_python(lines, spec), "append"
-    return _file_in_sql(spark, lines, spec, watermark=watermark), "append"
-
-
-def _built(spark: Any, lines: Any, workload: str, variant: str, *, watermark: bool) -> Any:
+    in_python, workload = spec["variant"] == "python", spec["workload"]
+    if workload == "file":
+        made = _file_in_python(lines, spec) if in_python else _file_in_sql(spark, lines, spec, watermark=watermark)
+        return made, "append"
+    made = (_built_in_python if in_python else _built_in_sql)(spark, lines, workload)
     if workload == "yahoo":
-        in_python = partial(lines.mapInArrow, _views, "campaign_id string, event_time timestamp")
-        return _count_views(_views_in_sql(spark, lines) if variant == "sql" else in_python(), watermark=watermark)
+        made = _count_views(made, watermark=watermark)
+    elif workload == "wordcount":
+        made = made.groupBy("word").count()
+    return made, "update"
+
+
+def _built_in_sql(spark: Any, lines: Any, workload: str) -> Any:
+    if workload == "yahoo":
+        return _views_in_sql(spark, lines)
     if workload == "wordcount":
-        found = (
-            lines.selectExpr("explode(split(value, ' ')) AS word")
-            if variant == "sql"
-            else lines.mapInArrow(_split, "word string")
-        )
-        return found.groupBy("word").count()
-    if workload == "scoring":
-        return lines.mapInArrow(_score, "number bigint, score double")
-    if workload == "lookup":
-        return lines.mapInArrow(partial(_look_up, lookup.address()), "number bigint, segment string")
-    if variant == "sql":
-        parts = lines.selectExpr("split(value, '\\t') AS p").selectExpr(
-            "CAST(p[0] AS bigint) AS number", "p[1] AS line"
-        )
-        return parts.filter(parts["line"].rlike(_PATTERN))
+        return lines.selectExpr("explode(split(value, ' ')) AS word")
+    parts = lines.selectExpr("split(value, '\\t') AS p").selectExpr("CAST(p[0] AS bigint) AS number", "p[1] AS line")
+    return parts.filter(parts["line"].rlike(_PATTERN))
+
+
+def _built_in_python(_: Any, lines: Any, workload: str) -> Any:
+    match workload:
+        case "yahoo":
+            return lines.mapInArrow(_views, "campaign_id string, event_time timestamp")
+        case "wordcount":
+            return lines.mapInArrow(_split, "word string")
+        case "scoring":
+            return lines.mapInArrow(_score, "number bigint, score double")
+        case "lookup":
+            return lines.mapInArrow(partial(_look_up, lookup.address()), "number bigint, segment string")
     return lines.mapInArrow(_grep, "number bigint, line string")
 
 
@@ -116,9 +120,8 @@ def _grep(batches: Batches) -> Batches:
         parts = pc.split_pattern(few.column(0), "\t", max_splits=1)
         numbers, lines = (pc.list_element(parts, i) for i in (0, 1))
         found = pc.match_substring_regex(lines, _PATTERN)
-        yield pa.RecordBatch.from_arrays(
-            [numbers.filter(found).cast(pa.int64()), lines.filter(found)], names=["number", "line"]
-        )
+        columns = [numbers.filter(found).cast(pa.int64()), lines.filter(found)]
+        yield pa.RecordBatch.from_arrays(columns, names=["number", "line"])
 
 
 def _score(batches: Batches) -> Batches:
@@ -144,9 +147,7 @@ def _numbers(batches: Batches, names: Sequence[str]) -> Batches:
             yield from pa.csv.read_csv(pa.BufferReader(text), read, convert_options=options).to_batches()
 
 
-_RESULTS = pa.schema(
-    [("sink", pa.string()), ("key", pa.string()), ("value", pa.string()), ("time", pa.int64()), ("id", pa.int64())]
-)
+_RESULTS = "sink string, key string, value string, time bigint, id bigint"
 
 
 class SparkFile(Dialect):
@@ -196,20 +197,19 @@ def _file_in_sql(spark: Any, lines: Any, spec: dict[str, Any], *, watermark: boo
 
 def _file_in_python(lines: Any, spec: dict[str, Any]) -> Any:
     """Build the query of a file without state: all its steps are one function of Arrow batches."""
-    text = json.dumps(spec)
+    text, schema = json.dumps(spec), Schema.parse(_RESULTS).arrow
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         routes, found = _routes(text)
         for batch in batches:
             for line in batch.column(0).to_pylist():
                 routes.put(parse(line.encode()))
-            columns = list(zip(*found, strict=True)) or [()] * len(_RESULTS)
+            columns = zip(*found, strict=True) if found else [()] * len(schema)
+            made = dict(zip(schema.names, columns, strict=True))
             found.clear()
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(column, field.type) for column, field in zip(columns, _RESULTS, strict=True)], schema=_RESULTS
-            )
+            yield pa.RecordBatch.from_pydict(made, schema=schema)
 
-    return lines.mapInArrow(rows, "sink string, key string, value string, time bigint, id bigint")
+    return lines.mapInArrow(rows, _RESULTS)
 
 
 @cache

@@ -4,41 +4,35 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import psutil
 
-SHUFFLE_PARTITIONS = 2
-"""As many as there are cores; the default of 200 would only be slower."""
+SHUFFLE_PARTITIONS = 2  # as many as there are cores; the default of 200 would only be slower
 SETTINGS = {"trigger": "as fast as possible", "spark.sql.shuffle.partitions": SHUFFLE_PARTITIONS}
 
 
-@contextmanager
-def open_spark(master: str, settings: Mapping[str, str]) -> Iterator[Any]:
-    """Start Spark with its own settings, but for those named here and in ``settings``."""
+OWN = {
+    "spark.sql.shuffle.partitions": SHUFFLE_PARTITIONS,
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.memory": "2g",
+}
+
+
+def open_spark(master: str, settings: Mapping[str, str]) -> Any:
+    """Start Spark with its own settings, but for those named here and in ``settings``; ends with the context."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(master)
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = (
-        builder.config("spark.sql.shuffle.partitions", SHUFFLE_PARTITIONS)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.driver.memory", "2g")
-        .getOrCreate()
-    )
+    session = SparkSession.builder.master(master).config(map={**settings, **OWN}).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
-    try:
-        yield session
-    finally:
-        session.stop()
+    return session
 
 
 def executors() -> list[psutil.Process]:
@@ -56,9 +50,7 @@ def python_workers() -> list[psutil.Process]:
 def _below(word: str) -> list[psutil.Process]:
     found = []
     for process in psutil.Process().children(recursive=True):
-        try:
+        with suppress(psutil.NoSuchProcess):
             if word in " ".join(process.cmdline()):
                 found.append(process)
-        except psutil.NoSuchProcess:
-            continue
     return found

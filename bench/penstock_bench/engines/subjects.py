@@ -12,13 +12,13 @@ import numpy as np
 from penstock.connectors.base import Sink
 from penstock.pipeline.pipeline import Pipeline
 from penstock.types import Record
+from penstock_bench.engines import redis_server
 from penstock_bench.meter.errors import UnknownWorkload
 from penstock_bench.meter.subject import Came, Input, Rate, Subject
 from penstock_bench.meter.timeline import NEVER_US, Shown, Timeline
 from penstock_bench.workloads import AT_SINK, SERVED, WORKLOADS, Comparison, Workload, lookup
 
-RATE_EPS = 10_000.0
-"""Of workloads that have none of their own."""
+RATE_EPS = 10_000.0  # of workloads that have none of their own
 FILES = (".json", ".yaml", ".yml")
 
 
@@ -50,14 +50,10 @@ class Built(Subject):
         return {"workload": self.workload.name.partition("-")[0], **self.workload.program()}
 
     def missing(self) -> str | None:
-        from penstock_bench.engines.redis_server import missing
-
-        return missing() if self.name in SERVED else None
+        return redis_server.missing() if self.name in SERVED else None
 
     def beside(self) -> AbstractContextManager[Mapping[str, object]]:
-        from penstock_bench.engines.redis_server import serving
-
-        return serving(lookup.TABLE) if self.name in SERVED else super().beside()
+        return redis_server.serving(lookup.TABLE) if self.name in SERVED else super().beside()
 
     def judge(self, given: Input, came: Came) -> tuple[Timeline, Comparison]:
         exact = self.workload.expected(given.replay(came.event_start_us))
@@ -84,7 +80,6 @@ _BUILT: dict[str, Workload[Any]] = {
 
 
 def subject_names() -> list[str]:
-    """Names of the workloads that engines have programs for."""
     return list(_BUILT)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import ceil
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,17 +25,7 @@ from penstock_bench.foreign.programs.chance import PRIME, combine, draw, relabel
 _Message = MESSAGE.record_type
 
 
-class TwoForms(Protocol):
-    """A function of one record, and the same of a batch."""
-
-    def __call__(self, record: Any) -> Any: ...
-
-    def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch form."""
-
-
-def as_operation(forms: TwoForms) -> Function:
-    """Declare both forms as an operation that makes messages."""
+def as_operation(forms: Modify | Burner) -> Function:
     made = ps.op(MESSAGE, pure=True)(forms)
     made.batch(forms.batch)
     return made
@@ -51,13 +41,7 @@ def resized(ratio: float) -> Any:
 
 
 class Modify:
-    """Resizes a message and repeats it so many times, and once more with a probability.
-
-    Parameters
-    ----------
-    step : mapping
-        Its numbers, from `program.modify_step`.
-    """
+    """Resizes messages and repeats each so many times, and once more with a probability: a step of `modify_step`."""
 
     __name__ = "modify"
 
@@ -68,7 +52,6 @@ class Modify:
         self._whole, self._copies = step["copies"], step["relabels"]
 
     def value(self, value: str) -> str:
-        """Return a value resized."""
         return (value * self._times)[: int(len(value) * self._ratio)]
 
     def __call__(self, record: Any) -> list[Record]:
@@ -77,7 +60,6 @@ class Modify:
         return [_Message(record.key, value, record.time, relabel(copy, record.id)) for copy in self._copies[:count]]
 
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch form."""
         ids = batch.column("id").to_numpy()
         counts = self._whole + (draw(self._draw, ids) < self._limit)
         rows = np.repeat(np.arange(batch.num_rows), counts)
@@ -118,7 +100,6 @@ def _late_us(step: Step, read_us: int) -> int:
 
 
 def _made(description: Description, step: Step, read: list[Stream], late_us: int) -> list[Stream]:
-    """The outputs of a transformation of these streams."""
     name, first = step["name"], read[0]
     match step["do"]:
         case "filter":
@@ -134,15 +115,15 @@ def _made(description: Description, step: Step, read: list[Stream], late_us: int
             return [first.merge(*read[1:], name=name)]
         case "join":
             return [_joined(step, read, late_us)]
-    return [_counted(step, first, description.layout.window(name).lateness_us + late_us)]
+    return [_counted(step, first, description.layout.timing[name].lateness_us + late_us)]
 
 
 def _burdened(step: Step, read: list[Stream]) -> list[Stream]:
     if "load" not in step:
         return read
-    burner, name = Burner(**step["load"]), step["name"]
-    labels = [f"{name}:load"] if len(read) == 1 else [f"{name}:load-{i}" for i in range(1, len(read) + 1)]
-    return [each.map(as_operation(burner), name=label) for each, label in zip(read, labels, strict=True)]
+    burner, label = as_operation(Burner(**step["load"])), f"{step['name']}:load"
+    several = len(read) > 1
+    return [each.map(burner, name=f"{label}-{i}" if several else label) for i, each in enumerate(read, 1)]
 
 
 def _copy(read: Stream, step: Step, i: int, output: str) -> Stream:
@@ -164,16 +145,14 @@ def _joined(step: Step, read: list[Stream], late_us: int) -> Stream:
 
 
 def _counted(step: Step, read: Stream, late_us: int) -> Stream:
-    name, is_session, lateness = step["name"], step["do"] == "session", f"{late_us}us"
-    slide_us = 1 if is_session else step["slide_us"]
+    name, is_session, slide_us, lateness = step["name"], "gap_us" in step, step.get("slide_us", 1), f"{late_us}us"
     if is_session:
         window: Window = session(f"{step['gap_us']}us", on="time", lateness=lateness)
     elif slide_us == step["size_us"]:
         window = tumbling(f"{slide_us}us", on="time", lateness=lateness)
     else:
         window = sliding(f"{step['size_us']}us", slide=f"{slide_us}us", on="time", lateness=lateness)
-    grouped = read.key_by("key").window(window)
-    counts = grouped.aggregate(name=name, count=ps.agg.count(), id=ps.agg.min("id"))
+    counts = read.key_by("key").window(window).aggregate(name=name, count=ps.agg.count(), id=ps.agg.min("id"))
     # A message at the very end of a session would still be in it, one at the end of another window would not.
     last = ps.expr(f"timestamp_micros(unix_micros(window_end) - {0 if is_session else 1})")
     number = ps.expr(f"unix_micros(window_start) div {slide_us}") % PRIME

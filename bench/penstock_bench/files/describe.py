@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from penstock.durations import format_us
 from penstock.operators import Pairing
-from penstock_bench.files.layout import Layout, Place, WindowTiming, output_names
+from penstock_bench.files.layout import Layout, Place, Timing, output_names
 from penstock_bench.files.load import Description
 from penstock_bench.files.model import AnyTransformation, Filter, Join, Merge, Modify, Split
 
-PAIRS_EPS_MAX = 1_000_000
-"""A join that is foreseen to make more than this is pointed out."""
+PAIRS_EPS_MAX = 1_000_000  # a join that is foreseen to make more than this is pointed out
 
 
 def describe(description: Description) -> list[str]:
-    """Return the lines."""
     layout = description.layout
     lines = [f"{description.path}: {description.title}", "sources"]
     rows = [(name, source_text(description, name), plan.rate_text) for name, plan in description.sources.items()]
@@ -35,7 +33,6 @@ def describe(description: Description) -> list[str]:
 
 
 def source_text(description: Description, name: str) -> str:
-    """A source in words."""
     source = description.sources[name]
     last = source.keys.low + source.keys.count - 1
     keys = f"keys key{source.keys.low} to key{last} ({source.keys.text})" if source.keys.count > 1 else f"key key{last}"
@@ -43,16 +40,11 @@ def source_text(description: Description, name: str) -> str:
 
 
 def transformation_text(description: Description, name: str) -> str:
-    """A transformation in words."""
     transformation, layout = description.transformations[name], description.layout
     read = " and ".join(_name(place, description) for place in layout.inputs[name])
     text = f"{transformation.__struct_config__.tag} of {read}: {_what(name, transformation, layout)}"
-    loads = [
-        f"{word} {value:g}"
-        for word in ("cpu_load", "mem_load", "disk_load")
-        if (value := getattr(transformation.params, word))
-    ]
-    return ", ".join([text, *loads])
+    loads = {word: getattr(transformation.params, word) for word in ("cpu_load", "mem_load", "disk_load")}
+    return ", ".join([text, *(f"{word} {value:g}" for word, value in loads.items() if value)])
 
 
 def _what(name: str, transformation: AnyTransformation, layout: Layout) -> str:
@@ -68,13 +60,11 @@ def _what(name: str, transformation: AnyTransformation, layout: Layout) -> str:
             return "all messages"
         case Join():
             which = "each message in one pair" if _is_once(transformation) else "all pairs"
-            return f"pairs of one key that are at most {format_us(layout.ttl_us(name))} apart, {which}"
-    window = layout.window(name)
-    return f"messages of each key in {window_text(window)}"
+            return f"pairs of one key that are at most {format_us(layout.timing[name].ttl_us)} apart, {which}"
+    return f"messages of each key in {window_text(layout.timing[name])}"
 
 
-def window_text(window: WindowTiming) -> str:
-    """Windows in words."""
+def window_text(window: Timing) -> str:
     if window.is_session:
         return f"sessions, which end when none has come for {format_us(window.size_us)}"
     size = f"windows of {format_us(window.size_us)}"

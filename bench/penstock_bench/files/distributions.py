@@ -14,8 +14,7 @@ from penstock.connectors.draws import Picker
 from penstock_bench.files.problems import Problem, unknown_word
 
 _COMMONS = "org.apache.commons.math3.distribution."
-_TAIL_SD = 8.0
-"""Normal and Poisson distributions are cut this many standard deviations from their mean."""
+_TAIL_SD = 8.0  # normal and Poisson distributions are cut this many standard deviations from their mean
 
 
 class Kind(Enum):
@@ -32,12 +31,8 @@ class Kind(Enum):
 
 
 DRAWN = (Kind.UNIFORM, Kind.ZIPF, Kind.NORMAL, Kind.POISSON, Kind.CONSTANT)
-_CLASSES = {
-    "UniformIntegerDistribution": Kind.UNIFORM,
-    "ZipfDistribution": Kind.ZIPF,
-    "NormalDistribution": Kind.NORMAL,
-    "PoissonDistribution": Kind.POISSON,
-}
+_CLASSES = {"UniformIntegerDistribution": Kind.UNIFORM}
+_CLASSES |= {f"{kind.value.title()}Distribution": kind for kind in (Kind.ZIPF, Kind.NORMAL, Kind.POISSON)}
 
 
 def kind_of(word: str, allowed: tuple[Kind, ...], path: str, problems: list[Problem]) -> Kind | None:
@@ -51,41 +46,28 @@ def kind_of(word: str, allowed: tuple[Kind, ...], path: str, problems: list[Prob
 
 @dataclass(frozen=True)
 class Discrete:
-    """Whole numbers ``low`` … ``low + count - 1`` with weights; None where all weigh the same.
-
-    Attributes
-    ----------
-    text : str
-        In words, for `penstock bench check`.
-    """
+    """Whole numbers ``low`` … ``low + count - 1`` with weights; None where all weigh the same."""
 
     low: int
     count: int
     weights: tuple[float, ...] | None
-    text: str
+    text: str  # in words, for `penstock bench check`
 
     @property
     def picker(self) -> Picker:
-        """Draws places in the range from random words."""
         return Picker(self.count, self.weights, None)
 
     @property
     def shares(self) -> npt.NDArray[np.float64]:
-        """Probability of each number."""
-        if self.weights is None:
-            return np.full(self.count, 1.0 / self.count)
-        weights = np.array(self.weights)
-        shares: npt.NDArray[np.float64] = weights / weights.sum()
-        return shares
+        weights = np.ones(self.count) if self.weights is None else np.array(self.weights)
+        return np.asarray(weights / weights.sum())
 
     @property
     def mean(self) -> float:
-        """The mean."""
         return float(self.low + (self.shares * np.arange(self.count)).sum())
 
 
 def uniform(low: int, high: int) -> Discrete:
-    """All numbers alike."""
     return Discrete(low, high - low + 1, None, f"uniform {low:,} to {high:,}" if low < high else f"always {low:,}")
 
 
@@ -97,20 +79,21 @@ def zipf(count: int, exponent: float, low: int = 1) -> Discrete:
 
 def normal(mean: float, sd: float, low: int, high: int) -> Discrete | None:
     """A normal distribution rounded to whole numbers; those outside of the range are drawn again, None if all are."""
-    first = max(low, math.floor(mean - _TAIL_SD * sd))
-    last = min(high, math.ceil(mean + _TAIL_SD * sd))
-    scale = sd * math.sqrt(2.0)
-    edges = [math.erf((k - 0.5 - mean) / scale) for k in range(first, last + 2)]
+    near, scale = _near(mean, _TAIL_SD * sd, low, high), sd * math.sqrt(2.0)
+    edges = [math.erf((k - 0.5 - mean) / scale) for k in (*near, near.stop)]
     weights = [after - before for before, after in pairwise(edges)]
-    return _weighted(first, weights, f"normal, mean {mean:g}, standard deviation {sd:g}")
+    return _weighted(near.start, weights, f"normal, mean {mean:g}, standard deviation {sd:g}")
 
 
 def poisson(mean: float, low: int, high: int) -> Discrete | None:
     """A Poisson distribution; numbers outside of the range are drawn again, None if all are."""
-    spread = _TAIL_SD * math.sqrt(mean) + 20
-    first, last = max(low, math.floor(mean - spread)), min(high, math.ceil(mean + spread))
-    weights = [math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(first, last + 1)]
-    return _weighted(first, weights, f"Poisson, mean {mean:g}")
+    near = _near(mean, _TAIL_SD * math.sqrt(mean) + 20, low, high)
+    weights = [math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in near]
+    return _weighted(near.start, weights, f"Poisson, mean {mean:g}")
+
+
+def _near(mean: float, spread: float, low: int, high: int) -> range:
+    return range(max(low, math.floor(mean - spread)), min(high, math.ceil(mean + spread)) + 1)
 
 
 def _weighted(low: int, weights: list[float], text: str) -> Discrete | None:

@@ -22,15 +22,12 @@ from penstock_bench.workloads.base import Comparison, Row, time_us
 class Order(Enum):
     """What order the messages of a stream are promised to be in."""
 
-    SOURCE = "source"
-    """As their source's partition gave them out."""
-    KEY = "key"
-    """By time, for each key."""
+    SOURCE = "source"  # as their source's partition gave them out
+    KEY = "key"  # by time, for each key
     NONE = "none"
 
 
-Result = tuple[str, str, str, int, int]
-"""Sink, key, value, time in microseconds and id."""
+Result = tuple[str, str, str, int, int]  # sink, key, value, time in microseconds and id
 
 
 @dataclass(frozen=True)
@@ -105,9 +102,4 @@ def compare(exact: Expected, rows: Iterable[Row], partitions: int) -> Comparison
                 continue
         reordered += number < newest.get(place, number)
         newest[place] = max(number, newest.get(place, number))
-    return Comparison(
-        lost=(exact.results - seen).total(),
-        duplicated=(seen - exact.results).total(),
-        wrong=wrong,
-        reordered=reordered,
-    )
+    return Comparison((exact.results - seen).total(), (seen - exact.results).total(), wrong, reordered)

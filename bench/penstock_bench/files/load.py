@@ -3,47 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_type_hints
 
-from penstock_bench.files.convert import convert, field_names, inner_names
 from penstock_bench.files.layout import Layout, lay_out
 from penstock_bench.files.model import OPERATORS, AnyTransformation, Document, Head, Source
 from penstock_bench.files.problems import Problem, WorkloadRefused, not_allowed, shown, unknown_word
-from penstock_bench.files.reading import read_plain
+from penstock_bench.files.reading import convert, field_names, read_plain
 from penstock_bench.files.sources import SourcePlan, plan_source
 
 ENTRIES_MAX = 1_000
 # Colons are for the operations that a transformation is made of: filter1:load, join1:pair.
 _NAME = re.compile(r"[^/:\s](?:[^/:\n]{0,78}[^/:\s])?")
 T = TypeVar("T")
-Given = tuple[str, str, object]
-"""Name, path and value of an entry, as the file has it."""
-Placed = dict[str, tuple[str, T]]
-"""What is called by a name, with the path at which it stands."""
+Given = tuple[str, str, object]  # name, path and value of an entry, as the file has it
+Placed = dict[str, tuple[str, T]]  # what is called by a name, with the path at which it stands
 
 
 @dataclass(frozen=True)
 class Description:
-    """A workload file that can run.
-
-    Attributes
-    ----------
-    path : Path
-        Where it was read from.
-    title : str
-        One line on what it does.
-    seed : int
-        Seed of all that is random in it.
-    sources : dict
-        What each source draws, in the order of the file.
-    transformations : dict
-        By name, as written.
-    layout : Layout
-        How they are connected.
-    """
+    """A workload file that can run; sources are in the order of the file."""
 
     path: Path
     title: str
@@ -54,18 +35,11 @@ class Description:
 
     @property
     def name(self) -> str:
-        """The file's name without its ending."""
         return self.path.stem
 
 
 def load(path: str | Path) -> Description:
-    """Read and check a workload file.
-
-    Raises
-    ------
-    WorkloadRefused
-        With every problem found, each with the path of its field.
-    """
+    """Read and check a workload file; `WorkloadRefused` has every problem found, each with the path of its field."""
     path = Path(path)
     problems: list[Problem] = []
     raw = read_plain(path)
@@ -73,18 +47,10 @@ def load(path: str | Path) -> Description:
     problems += [unknown_word(key, "field", key, known) for key in raw if key not in known]
     problems += [Problem(field, "missing.") for field in ("sources", "sinks") if field not in raw]
     head = convert(Head, {key: raw[key] for key in field_names(Head) if key in raw}, "", problems) or Head()
-    sources: Placed[Source] = {}
     given_sources = list(_entries(raw.get("sources", {}), "sources", problems))
-    for name, at, entry in given_sources:
-        source = convert(Source, entry, at, problems)
-        if source is not None:
-            sources[name] = at, source
-    transformations: Placed[AnyTransformation] = {}
+    sources = _each(given_sources, lambda entry, at: convert(Source, entry, at, problems))
     given = list(_entries(raw.get("transformations", {}), "transformations", problems))
-    for name, at, entry in given:
-        transformation = _transformation(entry, at, problems)
-        if transformation is not None:
-            transformations[name] = at, transformation
+    transformations: Placed[AnyTransformation] = _each(given, lambda entry, at: _transformation(entry, at, problems))
     sinks = _sinks(raw.get("sinks", []), problems)
     plans = {}
     for place, (name, (at, source)) in enumerate(sources.items()):
@@ -104,20 +70,23 @@ def load(path: str | Path) -> Description:
     return Description(path, title, head.seed, plans, plain, layout)
 
 
+def _each(given: list[Given], convert: Callable[[object, str], T | None]) -> Placed[T]:
+    made = ((name, at, convert(entry, at)) for name, at, entry in given)
+    return {name: (at, each) for name, at, each in made if each is not None}
+
+
 def _undefined(sources: list[Given], transformations: list[Given], sinks: list[str]) -> Iterator[Problem]:
     """Names that are referred to and that nothing in the file has, whatever else is wrong with it."""
-    entries = [entry for _, _, entry in transformations if isinstance(entry, dict)]
     named = dict.fromkeys(name for name, _, _ in (*sources, *transformations))
-    outputs = [each for entry in entries if isinstance(each := entry.get("outputs"), list)]
-    known = [*named, *(name for each in outputs for name in each if isinstance(name, str))]
+    known: list[str] = [*named]
     references: list[tuple[str, object]] = [(f"sinks[{i}]", name) for i, name in enumerate(sinks)]
     for _, at, entry in transformations:
         if isinstance(entry, dict):
+            lists = (entry.get(field) for field in ("inputs", "outputs"))
+            inputs, outputs = (each if isinstance(each, list) else [] for each in lists)
+            known += [name for name in outputs if isinstance(name, str)]
             references.append((f"{at}.input", entry.get("input")))
-            several = entry.get("inputs")
-            references += [
-                (f"{at}.inputs[{i}]", name) for i, name in enumerate(several if isinstance(several, list) else ())
-            ]
+            references += [(f"{at}.inputs[{i}]", name) for i, name in enumerate(inputs)]
     for at, name in references:
         # An output of a split that is wrong itself cannot be told from a name that is wrong.
         if isinstance(name, str) and name not in known and name.partition("__")[0] not in named:
@@ -166,7 +135,7 @@ def _transformation(raw: object, at: str, problems: list[Problem]) -> AnyTransfo
         problems.append(unknown_word(f"{at}.operator", "operator", operator, OPERATORS))
     if kind is None:
         return None
-    params = inner_names(kind, "params")
+    params = field_names(get_type_hints(kind)["params"])
     for field in raw:
         if field in params and field not in field_names(kind):
             problems.append(Problem(f"{at}.{field}", f"parameters stand in params: write {at}.params.{field}."))

@@ -23,6 +23,9 @@ OUTPUTS_MAX = 64
 RATE_MAX = 1_000_000_000
 
 _CLASS = r"(org\.apache\.commons\.math3\.distribution\.)?"
+_WORDS = rf"{_CLASS}(UniformInteger|Zipf|Normal|Poisson)Distribution|uniform|zipf|normal|poisson|constant"
+_SEED = "seed of all that is random: a whole number from 0 below 2**31"
+_DROP = "probability of DROPPING a message: from 0 up to, not including, 1"
 _DURATION = r"^\s*\d+(\.\d+)?\s*(us|ms|s|m|h|d)\s*$"
 
 Ratio = Annotated[float, Meta(gt=0, le=RATIO_MAX, description=f"a number above 0, at most {RATIO_MAX}")]
@@ -34,40 +37,35 @@ Bound = Annotated[int, Meta(ge=0, le=1_000_000_000, description="a whole number 
 Rate = Annotated[float, Meta(gt=0, le=1e9, description="messages per second: a number above 0")]
 Level = Annotated[float, Meta(ge=0, le=1e9, description="messages per second: a number from 0")]
 Factor = Annotated[float, Meta(ge=1e-6, le=1e6, description="a factor from 1e-6 to 1e6")]
-Duration = Annotated[
-    str | float,
-    Meta(
-        description="a duration above 0: '500ms', '5s', '1m', or a number of seconds",
-        extra_json_schema={"pattern": _DURATION, "exclusiveMinimum": 0},
-    ),
-]
-Pause = Annotated[
-    str | float,
-    Meta(
-        description="a duration from 0: '0s', '500ms', '5s', or a number of seconds",
-        extra_json_schema={"pattern": _DURATION, "minimum": 0},
-    ),
-]
 Name = Annotated[str, Meta(description="the name of a source, a transformation or an output")]
-Seed = Annotated[
-    int, Meta(ge=0, lt=1 << 31, description="seed of all that is random: a whole number from 0 below 2**31")
-]
-_COMMONS = rf"{_CLASS}(UniformInteger|Zipf|Normal|Poisson)Distribution"
-DrawnName = Annotated[
-    str,
-    Meta(
-        description="uniform, zipf, normal, poisson, constant, or a class of Apache Commons Math, as ZipfDistribution",
-        extra_json_schema={"pattern": f"^({_COMMONS}|uniform|zipf|normal|poisson|constant)$"},
-    ),
-]
-RateName = Annotated[
-    str,
-    Meta(
-        description="constant, trace, burst, steps, or the distribution of the number of messages in a second: "
-        "uniform, zipf, normal, poisson, or a class of Apache Commons Math such as UniformIntegerDistribution",
-        extra_json_schema={"pattern": f"^({_COMMONS}|uniform|zipf|normal|poisson|constant|trace|burst|steps)$"},
-    ),
-]
+Seed = Annotated[int, Meta(ge=0, lt=1 << 31, description=_SEED)]
+CsvPath = Annotated[str, Meta(description="a CSV file with the columns time,value, relative to this file")]
+Drop = Annotated[float, Meta(ge=0, lt=1, description=_DROP)]
+Outputs = Annotated[int, Meta(ge=1, le=OUTPUTS_MAX, description=f"number of outputs: 1 to {OUTPUTS_MAX}")]
+Cpu = Annotated[float, Meta(ge=0, le=1, description="share of a core at the file's rates: a number from 0 to 1")]
+Memory = Annotated[float, Meta(ge=0, le=1, description="share of 64 MiB held and of 64 KiB copied per message: 0 to 1")]
+Disk = Annotated[float, Meta(ge=0, le=1, description="share of 16 KiB written and read per message: 0 to 1")]
+
+
+def _text(pattern: str, *description: str, **schema: int) -> Meta:
+    return Meta(description="".join(description), extra_json_schema={"pattern": pattern, **schema})
+
+
+_ABOVE = _text(_DURATION, "a duration above 0: '500ms', '5s', '1m', or a number of seconds", exclusiveMinimum=0)
+_FROM = _text(_DURATION, "a duration from 0: '0s', '500ms', '5s', or a number of seconds", minimum=0)
+Duration = Annotated[str | float, _ABOVE]
+Pause = Annotated[str | float, _FROM]
+_DRAWN = _text(
+    f"^({_WORDS})$",
+    "uniform, zipf, normal, poisson, constant, or a class of Apache Commons Math, as ZipfDistribution",
+)
+_SCHEDULED = _text(
+    f"^({_WORDS}|trace|burst|steps)$",
+    "constant, trace, burst, steps, or the distribution of the number of messages in a second: ",
+    "uniform, zipf, normal, poisson, or a class of Apache Commons Math such as UniformIntegerDistribution",
+)
+DrawnName = Annotated[str, _DRAWN]
+RateName = Annotated[str, _SCHEDULED]
 
 
 class _Strict(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -110,9 +108,7 @@ class RateParams(_DrawnParams, kw_only=True):
 
     rate: Rate | None = None
     num_elements: Keys | None = None
-    path: Annotated[str, Meta(description="a CSV file with the columns time,value, relative to this file")] | None = (
-        None
-    )
+    path: CsvPath | None = None
     scale: Factor | None = None
     speed: Factor | None = None
     base: Level | None = None
@@ -139,29 +135,21 @@ class Source(_Strict, kw_only=True):
 class Loads(_Strict, kw_only=True):
     """What any transformation may cost beside its own work, for every message that comes in."""
 
-    cpu_load: Annotated[
-        float, Meta(ge=0, le=1, description="share of a core at the file's rates: a number from 0 to 1")
-    ] = 0.0
-    mem_load: Annotated[
-        float, Meta(ge=0, le=1, description="share of 64 MiB held and of 64 KiB copied per message: 0 to 1")
-    ] = 0.0
-    disk_load: Annotated[
-        float, Meta(ge=0, le=1, description="share of 16 KiB written and read per message: 0 to 1")
-    ] = 0.0
+    cpu_load: Cpu = 0.0
+    mem_load: Memory = 0.0
+    disk_load: Disk = 0.0
 
 
 class FilterParams(Loads, kw_only=True):
     """Drop some messages."""
 
-    p: Annotated[
-        float, Meta(ge=0, lt=1, description="probability of DROPPING a message: from 0 up to, not including, 1")
-    ] = 0.5
+    p: Drop = 0.5
 
 
 class SplitParams(Loads, kw_only=True):
     """Copy every message to several outputs."""
 
-    n: Annotated[int, Meta(ge=1, le=OUTPUTS_MAX, description=f"number of outputs: 1 to {OUTPUTS_MAX}")]
+    n: Outputs
     ratio: Ratio = 1.0
 
 
@@ -292,16 +280,12 @@ class Document(Head, kw_only=True):
 def workload_schema() -> dict[str, Any]:
     """Return the schema: what `load` accepts, but for the connections between the parts."""
     made = msgspec.json.schema(Document)
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Penstock workload file",
-        **{key: value for key, value in made.items() if key != "$ref"},
-        "$ref": made["$ref"],
-    }
+    ref = made.pop("$ref")
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": dialect, "title": "Penstock workload file", **made, "$ref": ref}
 
 
 def schema_text() -> str:
-    """Return the schema as the file has it."""
     return msgspec.json.format(msgspec.json.encode(workload_schema()), indent=2).decode() + "\n"
 
 

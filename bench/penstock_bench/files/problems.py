@@ -13,18 +13,10 @@ _GIVEN_CHARS_MAX = 60
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that cannot stay as it is.
+    """One thing that cannot stay as it is."""
 
-    Attributes
-    ----------
-    path : str
-        The field, such as ``transformations.t1.params.p`` or ``sources[0].key_dist``.
-    what : str
-        What is wrong, and what is allowed instead.
-    """
-
-    path: str
-    what: str
+    path: str  # the field, such as ``transformations.t1.params.p`` or ``sources[0].key_dist``
+    what: str  # what is wrong, and what is allowed instead
 
     def __str__(self) -> str:
         return f"{self.path}: {self.what}" if self.path else self.what
@@ -47,13 +39,11 @@ class WorkloadRefused(PenstockError):
 
 
 def shown(value: object) -> str:
-    """Write down what was given, not at length."""
     text = repr(value)
     return text if len(text) <= _GIVEN_CHARS_MAX else text[: _GIVEN_CHARS_MAX - 1] + "…"
 
 
 def not_allowed(path: str, given: object, allowed: str) -> Problem:
-    """A value outside of what is allowed."""
     return Problem(path, f"{shown(given)} is not allowed. Allowed: {allowed}.")
 
 

@@ -17,19 +17,10 @@ from penstock_bench.files.model import AnyTransformation, Filter, Join, Loads, M
 from penstock_bench.foreign.programs import loads as plain
 from penstock_bench.foreign.programs.chance import PRIME
 
-MEMORY_HELD_BYTES = 64 << 20
-"""What a transformation with mem_load 1 holds, in every process that runs it."""
-MEMORY_COPIED_BYTES = 64 << 10
-"""What it reads and writes for every message, going round in what it holds."""
-DISK_FILE_BYTES = 64 << 20
-"""Size of the file that a transformation with disk_load 1 goes round in."""
-DISK_WRITTEN_BYTES = 16 << 10
-"""What it writes for every message, and reads again."""
-
-
-def costly(loads: Loads) -> bool:
-    """Whether messages cost more than a transformation's own work."""
-    return bool(loads.cpu_load or loads.mem_load or loads.disk_load)
+MEMORY_HELD_BYTES = 64 << 20  # what a transformation with mem_load 1 holds, in every process that runs it
+MEMORY_COPIED_BYTES = 64 << 10  # what it reads and writes for every message, going round in what it holds
+DISK_FILE_BYTES = 64 << 20  # size of the file that a transformation with disk_load 1 goes round in
+DISK_WRITTEN_BYTES = 16 << 10  # what it writes for every message, and reads again
 
 
 def costs(loads: Loads, rate_eps: float) -> dict[str, float | int]:
@@ -55,7 +46,6 @@ class Burner(plain.Burner):
         return record
 
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Burn for a whole batch."""
         self.burn(batch.num_rows)
         return batch
 
@@ -98,8 +88,9 @@ def specification(description: Description, *, loads: bool = True) -> dict[str, 
         transformation = description.transformations[name]
         step: dict[str, Any] = {"name": name, "inputs": [_place(each) for each in layout.inputs[name]]}
         step |= _step(description, name, transformation)
-        if loads and costly(transformation.params):
-            step["load"] = costs(transformation.params, layout.rates_eps[name][0])
+        params: Loads = transformation.params
+        if loads and (params.cpu_load or params.mem_load or params.disk_load):
+            step["load"] = costs(params, layout.rates_eps[name][0])
         steps.append(step)
     return {
         "workload": "file",
@@ -110,7 +101,6 @@ def specification(description: Description, *, loads: bool = True) -> dict[str, 
 
 
 def _step(description: Description, name: str, transformation: AnyTransformation) -> dict[str, Any]:
-    """What a transformation does, with all its numbers worked out."""
     seed, layout = description.seed, description.layout
     match transformation:
         case Filter(params=params):
@@ -121,11 +111,10 @@ def _step(description: Description, name: str, transformation: AnyTransformation
             return modify_step(seed, name, params.size_ratio, params.rate_ratio)
         case Merge():
             return {"do": "merge"}
-    combine = combining(seed, name)
+    combine, timing = combining(seed, name), layout.timing[name]
     if isinstance(transformation, Join):
         pairing = transformation.params.match.value
-        return {"do": "join", "match": pairing, "ttl_us": layout.ttl_us(name), "combine": combine}
-    timing = layout.window(name)
+        return {"do": "join", "match": pairing, "ttl_us": timing.ttl_us, "combine": combine}
     if timing.is_session:
         return {"do": "session", "gap_us": timing.size_us, "combine": combine}
     return {"do": "window", "size_us": timing.size_us, "slide_us": timing.slide_us, "combine": combine}
@@ -134,14 +123,8 @@ def _step(description: Description, name: str, transformation: AnyTransformation
 def modify_step(seed: int, name: str, size_ratio: float, rate_ratio: float) -> dict[str, Any]:
     """Resize messages, and repeat each ``floor(rate_ratio)`` times and once more with the probability that is left."""
     whole = int(rate_ratio)
-    return {
-        "do": "modify",
-        "draw": drawing(seed, name),
-        "ratio": size_ratio,
-        "copies": whole,
-        "below": limit(rate_ratio - whole),
-        "relabels": _relabels(seed, name, whole + 1),
-    }
+    step = {"do": "modify", "draw": drawing(seed, name), "ratio": size_ratio, "copies": whole}
+    return step | {"below": limit(rate_ratio - whole), "relabels": _relabels(seed, name, whole + 1)}
 
 
 def _relabels(seed: int, name: str, count: int) -> list[list[int]]:

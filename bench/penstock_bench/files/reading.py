@@ -1,14 +1,23 @@
-"""From bytes to plain values: JSON or YAML, without what either lets pass silently; for `load`."""
+"""From bytes to plain values, JSON or YAML, without what either lets pass silently, and on to the structs of `model`.
+
+What msgspec finds wrong becomes a problem with its path; `load` calls both.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
+import msgspec
 import yaml
+from msgspec import inspect
 
-from penstock_bench.files.problems import Problem, WorkloadRefused
+from penstock_bench.files.problems import Problem, WorkloadRefused, not_allowed, unknown_word
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 FILE_BYTES_MAX = 10_000_000
 YAML_ENDINGS = (".yaml", ".yml")
@@ -53,8 +62,7 @@ def read_plain(path: Path) -> dict[str, Any]:
         _refuse(path, str(error))
     if not isinstance(raw, dict):
         _refuse(path, WANTED)
-    plain: dict[str, Any] = _whole(raw)
-    return plain
+    return dict(_whole(raw))
 
 
 def _refuse(path: Path, what: str) -> NoReturn:
@@ -80,13 +88,12 @@ def _constant(word: str) -> object:
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """YAML's plain values; of two equal names in a map the second would win silently."""
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         names = [self.construct_object(key, deep=True) for key, _ in node.value]
         for i, name in enumerate(names):
             if name in names[:i]:
                 raise _Doubled(f"'{name}' stands twice in one map (line {node.start_mark.line + 1}).")
-        made: dict[Any, Any] = super().construct_mapping(node, deep=deep)
-        return made
+        return super().construct_mapping(node, deep=deep)
 
 
 def _whole(value: Any) -> Any:
@@ -96,3 +103,67 @@ def _whole(value: Any) -> Any:
     if isinstance(value, list):
         return [_whole(each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_UNKNOWN = re.compile(r"^Object contains unknown field `(.*)`$")
+_MISSING = re.compile(r"^Object missing required field `(.*)`$")
+_PART = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+
+
+def convert(kind: type[S], raw: object, path: str, problems: list[Problem]) -> S | None:
+    """Return ``raw`` as a struct, or add to the problems why it is none."""
+    try:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        problems.append(_told(kind, raw, path, str(error)))
+        return None
+
+
+def field_names(kind: type[msgspec.Struct]) -> list[str]:
+    """Names of a struct's fields as they are written in a file."""
+    tag = kind.__struct_config__.tag_field
+    return [*([tag] if tag else []), *kind.__struct_encode_fields__]
+
+
+def _told(kind: type[msgspec.Struct], given: Any, path: str, message: str) -> Problem:
+    text, _, inside = message.partition(" - at `$")
+    inside = inside.removesuffix("`")
+    at = (path + inside).removeprefix(".")
+    hint = inspect.type_info(kind)
+    for name, index in _PART.findall(inside):
+        hint = _field(hint, name) if name else _first(hint, inspect.ListType).item_type
+        given = given[name or int(index)]
+    struct = _first(hint, inspect.StructType)
+    if struct is not None and (unknown := _UNKNOWN.match(text)):
+        return unknown_word(f"{at}.{unknown[1]}".removeprefix("."), "field", unknown[1], field_names(struct.cls))
+    if struct is not None and (missing := _MISSING.match(text)):
+        allowed = _description(_field(struct, missing[1]))
+        return Problem(
+            f"{at}.{missing[1]}".removeprefix("."), f"missing. Allowed: {allowed}." if allowed else "missing."
+        )
+    if (words := _first(hint, inspect.EnumType)) is not None:
+        return unknown_word(at, at.rpartition(".")[2], given, [each.value for each in words.cls])
+    return not_allowed(at, given, _description(hint) or text[0].lower() + text[1:].replace("`", ""))
+
+
+def _parts(kind: inspect.Type) -> Iterator[inspect.Type]:
+    """A type, or its alternatives, each with what is noted on it and without."""
+    yield kind
+    for each in kind.types if isinstance(kind, inspect.UnionType) else ():
+        yield from _parts(each)
+    if isinstance(kind, inspect.Metadata):
+        yield from _parts(kind.type)
+
+
+def _first(kind: inspect.Type, wanted: type[inspect.Type]) -> Any:
+    return next((part for part in _parts(kind) if isinstance(part, wanted)), None)
+
+
+def _field(kind: inspect.Type, encoded: str) -> Any:
+    struct = _first(kind, inspect.StructType)
+    return next(field.type for field in struct.fields if field.encode_name == encoded)
+
+
+def _description(kind: inspect.Type) -> str:
+    found = _first(kind, inspect.Metadata)
+    return "" if found is None else str(found.extra_json_schema.get("description", ""))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -62,17 +62,16 @@ class FileWorkload(Workload[Expected]):
         """Build the generators of all sources, by name; the parameters are those of :meth:`source`."""
         plans, total, seconds = self.description.sources, input.get("total"), input.get("seconds")
         together_eps = sum(plan.rate_eps for plan in plans.values())
-        made = {}
-        left = total
+        partitions, seed = input.get("partitions"), input.get("seed", 0)
+        made: dict[str, Generator] = {}
         for i, (name, plan) in enumerate(plans.items(), 1):
             share = plan.rate_eps / together_eps
             own = plan.schedule if isinstance(rate, Own) else _scaled(rate, share)
-            amount = left if left is None or i == len(plans) else round((total or 0) * share)
-            if left is not None and amount is not None:
-                left -= amount
+            amount = None if total is None else round(total * share)
+            if total is not None and i == len(plans):
+                amount = total - sum(each.total or 0 for each in made.values())
             if seconds is not None:
                 amount = due_in(own, seconds, total)
-            partitions, seed = input.get("partitions"), input.get("seed", 0)
             made[name] = plan.generator(own, total=amount, partitions=partitions, seed=seed)
         return made
 
@@ -96,28 +95,15 @@ class FileWorkload(Workload[Expected]):
 
 
 def file_workload(path: str | Path) -> FileWorkload:
-    """Read a workload file.
-
-    Raises
-    ------
-    WorkloadRefused
-        With every problem that the file has.
-    """
+    """Read a workload file; `WorkloadRefused` has every problem with it."""
     description = load(path)
-
-    def only(stream: ps.Stream) -> ps.Stream:
-        return workload.result({next(iter(description.sources)): stream})
-
-    def expected(records: Iterable[Record]) -> Expected:
-        return exact.expected(description, records)
-
     workload = FileWorkload(
         name=description.name,
         title=description.title,
         fields={},
         format="columns",
-        build=only,
-        expected=expected,
+        build=lambda stream: workload.result({next(iter(description.sources)): stream}),
+        expected=partial(exact.expected, description),
         compare=exact.compare,
         description=description,
     )

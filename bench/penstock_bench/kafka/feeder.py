@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 import time
 from pathlib import Path
 
 from confluent_kafka import Producer
 
 from penstock_bench.engines.feeder import Lines, tell, tell_lag
+from penstock_bench.kafka import heard
 
 SEND_RECORDS_MAX = 1_024
 PROBE_S = 0.2
@@ -65,9 +65,7 @@ def main() -> None:
         producer.flush()
         tell(seconds=time.monotonic() - began_s)
         return
-    started = threading.Event()
-    threading.Thread(target=_hear, args=(started,), daemon=True).start()
-    start_us = 0
+    started, start_us = heard(sys.stdin.readline), 0
     while not start_us or time.time_ns() // 1000 < start_us - QUIET_S * 1e6:
         for partition, line in enumerate(spec["probes"]):
             topic.write(line.encode(), partition)
@@ -80,11 +78,6 @@ def main() -> None:
     tell_lag(lines.send(topic.lines, start_us, SEND_RECORDS_MAX))
     producer.flush()
     sys.stdin.read()
-
-
-def _hear(started: threading.Event) -> None:
-    sys.stdin.readline()
-    started.set()
 
 
 if __name__ == "__main__":

@@ -9,10 +9,9 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.testing.kafka_broker import KafkaBroker
 from penstock_bench.engines.inputs import prepare
@@ -28,8 +27,7 @@ from penstock_bench.workloads.yahoo import CAMPAIGN_OF_AD, WINDOW_MS
 PARTITIONS = 4
 
 
-@dataclass(frozen=True)
-class Topics:
+class Topics(NamedTuple):
     """Where a run reads and writes."""
 
     servers: str
@@ -46,7 +44,6 @@ class Place:
 
     @cached_property
     def broker(self) -> KafkaBroker:
-        """The one broker of all runs."""
         return self._stack.enter_context(KafkaBroker(lasting=True))
 
     def topics(self) -> Topics:
@@ -61,7 +58,6 @@ class Place:
         return found
 
     def close(self) -> None:
-        """End the broker."""
         self._stack.close()
 
 
@@ -113,14 +109,12 @@ class Between(Sides):
         run.options.tell("starting the broker", None)
         self._run, self._topics, self._broker = run, place.topics(), place.broker.pid
         self.but, self.event_start_us = [self._broker], run.event_start_us
-        given = run.prepare(1)
+        expected = subject.results(run.prepare(1), run.event_start_us)
         lines, groups = subject.probes(run.event_start_us)
-        common = {"servers": self._topics.servers, "partitions": PARTITIONS}
-        self._feeding = {**common, "directory": str(run.directory), "topic": self._topics.events}
-        self._feeding |= {"probes": lines, "lead_s": run.launch.lead_s}
-        self._watching = {**common, "topic": self._topics.results, "out": str(run.directory), "probes": groups}
+        common = {"servers": self._topics.servers, "partitions": PARTITIONS, "directory": str(run.directory)}
+        self._feeding = {**common, "topic": self._topics.events, "probes": lines, "lead_s": run.launch.lead_s}
+        self._watching = {**common, "topic": self._topics.results, "probes": groups, "expected": expected}
         self._watching |= {"columns": subject.columns, "group": subject.workload.group}
-        self._watching["expected"] = subject.results(given, run.event_start_us)
 
     def open(self, table: Processes, stack: ExitStack) -> dict[str, Any]:
         self._feeder = stack.enter_context(_program("feeder", self._feeding, self._run.directory))
@@ -128,9 +122,7 @@ class Between(Sides):
         self.programs = self._feeder, self._watcher
         for pid, role in ((self._broker, "broker"), (self._feeder.pid, "generator"), (self._watcher.pid, "reader")):
             table.name(pid, role)
-        topics = self._topics
-        told = {"servers": topics.servers, "events": topics.events, "results": topics.results}
-        return {**told, "partitions": PARTITIONS}
+        return {**self._topics._asdict(), "partitions": PARTITIONS}
 
     def start_us(self, engine: Sequence[Program]) -> int:
         self._watcher.message("up", START_S_MAX, self._feeder, *engine)
@@ -139,9 +131,8 @@ class Between(Sides):
 
     def finish(self, engine: Sequence[Program], deadline_s: float) -> tuple[bool, int | None]:
         lag_us: int = self._feeder.message("lag_p99_us", DRAIN_S_MAX)
-        finished = True
         try:
-            self._watcher.message("done", max(deadline_s - time.time(), 0.1), *engine)
+            finished = bool(self._watcher.message("done", max(deadline_s - time.time(), 0.1), *engine))
             time.sleep(SETTLE_S)
         except EngineFailed:
             for each in engine:

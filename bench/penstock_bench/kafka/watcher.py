@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -19,7 +18,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from penstock_bench.engines.feeder import tell
 from penstock_bench.foreign.programs.outlog import OutLog
-from penstock_bench.meter.tally import Growth
+from penstock_bench.kafka import heard
+from penstock_bench.meter.tally import Growth, by_place
 from penstock_bench.workloads.base import time_us
 
 POLL_S = 0.05
@@ -48,9 +48,7 @@ class Progress:
     """Says when the engine is up, by the results of probes, and when everything is out."""
 
     def __init__(self, columns: Sequence[str], group: Sequence[str], probes: list[list[Any]], expected: int) -> None:
-        def get(*names: str) -> Callable[[Any], Any]:
-            return itemgetter(*(columns.index(name) for name in names))
-
+        get = by_place(columns)
         self._growth = Growth(group, get)
         self._group = get(*group)
         self._probes = {tuple(each) for each in probes}
@@ -73,12 +71,11 @@ class Progress:
 
     @property
     def is_done(self) -> bool:
-        """Whether everything is out."""
         return self._left <= 0
 
 
 def main() -> None:
-    """Argument: a specification in JSON (servers, topic, partitions, columns, group, probes, expected, out).
+    """Argument: a specification in JSON (servers, topic, partitions, columns, group, probes, expected, directory).
 
     The end of its input ends it.
     """
@@ -87,8 +84,7 @@ def main() -> None:
     consumer.assign([TopicPartition(spec["topic"], each, 0) for each in range(spec["partitions"])])
     read = reads(spec["columns"])
     progress = Progress(spec["columns"], spec["group"], spec["probes"], spec["expected"])
-    log, told, ended = OutLog(spec["out"], "watcher"), set[str](), threading.Event()
-    threading.Thread(target=_hear, args=(ended,), daemon=True).start()
+    log, told, ended = OutLog(spec["directory"], "watcher"), set[str](), heard(sys.stdin.read)
     encode = msgspec.json.Encoder().encode
     while not ended.is_set():
         first = consumer.poll(POLL_S)
@@ -105,11 +101,6 @@ def main() -> None:
                 tell(**{word: True})
     consumer.close()
     log.close()
-
-
-def _hear(ended: threading.Event) -> None:
-    sys.stdin.read()
-    ended.set()
 
 
 if __name__ == "__main__":

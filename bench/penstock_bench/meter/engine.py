@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from penstock.errors import InvalidOption, JavaMissing, nearest
 from penstock.runtime.java import check_java
@@ -23,75 +23,45 @@ WARM_UP_S = 8.0
 PARALLELISM = 2
 
 
-def _silent(phase: str, seconds: float | None) -> None:
-    del phase, seconds
-
-
 @dataclass(frozen=True)
 class RunOptions:
-    """How an engine is run.
-
-    Attributes
-    ----------
-    warm_up_s : float
-        Seconds at the beginning of the schedule that are run and checked but not measured.
-    parallelism : int
-        Workers, slots or threads, in the engine's own words.
-    seed : int
-        Seed of the input.
-    settings : mapping
-        The engine's own options; what it does not know is refused.
-    tell : callable
-        Is told what the run is doing, and how many seconds that will take where it is known.
-    """
+    """How an engine is run."""
 
     warm_up_s: float = WARM_UP_S
     parallelism: int = PARALLELISM
+    """Workers, slots or threads, in the engine's own words."""
     seed: int = 0
     settings: Mapping[str, str] = field(default_factory=dict)
-    tell: Callable[[str, float | None], None] = _silent
+    """The engine's own options."""
+    tell: Callable[[str, float | None], None] = lambda *_: None
+    """Is told what the run is doing, and how many seconds that will take where it is known."""
 
 
-@dataclass(frozen=True)
-class Output:
-    """A row that left an engine, and when."""
+class Output(NamedTuple):
+    """A row that left an engine, and when; values are in the order of the subject's columns."""
 
     out_us: int
     values: list[Any]
-    """In the order of the subject's columns."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What a run gave: enough to check it and to measure it without asking the engine.
-
-    Attributes
-    ----------
-    start_us : int
-        When the schedule began.
-    event_start_us : int
-        The start that the input's event times count from.
-    outputs : list of Output
-        Everything that left the engine, in the order of time.
-    partitions : int
-        Partitions of the input; order is kept within each.
-    processes : list of ProcessUsage
-        CPU and memory of every process, from the end of the warm-up on.
-    feed_lag_ms : float or None
-        99th percentile of how late the feeder handed an event over; None where the engine makes its own input.
-    settings : dict
-        All that is not the engine's default.
-    notes : list of str
-        What a reader of the figures has to know.
-    """
+    """What a run gave: enough to check it and to measure it without asking the engine."""
 
     start_us: int
+    """When the schedule began."""
     event_start_us: int
+    """The start that the input's event times count from."""
     outputs: list[Output]
+    """In the order of time."""
     partitions: int
+    """Of the input; order is kept within each."""
     processes: list[ProcessUsage]
+    """From the end of the warm-up on."""
     feed_lag_ms: float | None = None
+    """99th percentile of how late the feeder handed an event over; None where the engine makes its own input."""
     settings: dict[str, object] = field(default_factory=dict)
+    """All that is not the engine's default."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -120,32 +90,20 @@ def cannot(subject: Subject, able: Collection[str] = (), *, loads: str | None = 
 
 
 class Engine(ABC):
-    """An engine in one of its variants.
-
-    Attributes
-    ----------
-    name : str
-        Name on the command line and in results.
-    variants : dict of str to str
-        Variants with a line on each; the first is the default.
-    options : dict of str to str
-        The engine's own options with what they allow.
-    form : str
-        How results leave: ``record`` by record, or once per ``batch``; ``adaptive`` for both.
-    """
+    """An engine in one of its variants."""
 
     name: ClassVar[str]
     variants: ClassVar[Mapping[str, str]]
+    """With a line on each; the first is the default."""
     options: ClassVar[Mapping[str, str]] = {}
+    """The engine's own, with what they allow."""
     form: str = "record"
+    """How results leave: ``record`` by record, or once per ``batch``; ``adaptive`` for both."""
 
     def __init__(self, variant: str | None = None) -> None:
         if variant is not None and variant not in self.variants:
-            raise UnknownEngine(
-                given=f"{self.name}:{variant}",
-                what="engine",
-                available=[f"{self.name}:{each}" for each in self.variants],
-            )
+            known = [f"{self.name}:{each}" for each in self.variants]
+            raise UnknownEngine(given=f"{self.name}:{variant}", what="engine", available=known)
         self.variant = variant or next(iter(self.variants))
 
     @property
@@ -155,7 +113,6 @@ class Engine(ABC):
 
     def prepare(self, tell: Callable[[str, float | None], None]) -> None:
         """Make what the engine needs and is not there yet, such as its environment; called before all else."""
-        del tell
 
     @abstractmethod
     def version(self) -> str:
@@ -174,9 +131,5 @@ class Engine(ABC):
         for name, value in settings.items():
             if name not in self.options:
                 known = ", ".join(f"{each} ({allowed})" for each, allowed in self.options.items()) or "none"
-                raise InvalidOption(
-                    option=name,
-                    given=value,
-                    allowed=f"options of '{self.name}': {known}",
-                    hint=nearest(name, self.options),
-                )
+                allowed = f"options of '{self.name}': {known}"
+                raise InvalidOption(option=name, given=value, allowed=allowed, hint=nearest(name, self.options))

@@ -7,34 +7,27 @@ from collections.abc import Iterable
 from penstock.errors import PenstockError, nearest
 
 
-class UnknownEngine(PenstockError):
-    """An engine or a variant is named that does not exist."""
+def _names(words: str, available: Iterable[str], given: str) -> str:
+    names = list(available)
+    return f"{words}: {', '.join(names) or '(none)'}.{nearest(given, names)}"
 
+
+class UnknownEngine(PenstockError):
     code = "UNKNOWN_ENGINE"
 
     def __init__(self, *, given: str, what: str, available: Iterable[str]) -> None:
-        names = list(available)
-        super().__init__(
-            f"there is no {what} '{given}'.", hint=f"Available: {', '.join(names) or '(none)'}.{nearest(given, names)}"
-        )
+        super().__init__(f"there is no {what} '{given}'.", hint=_names("Available", available, given))
 
 
 class UnknownWorkload(PenstockError):
-    """A workload is named that does not exist."""
-
     code = "UNKNOWN_WORKLOAD"
 
     def __init__(self, *, given: str, available: Iterable[str]) -> None:
-        names = list(available)
-        super().__init__(
-            f"there is no workload '{given}', and no file of that name.",
-            hint=f"Workloads by name: {', '.join(names)}.{nearest(given, names)}",
-        )
+        message = f"there is no workload '{given}', and no file of that name."
+        super().__init__(message, hint=_names("Workloads by name", available, given))
 
 
 class NotSupported(PenstockError):
-    """An engine cannot run a workload, and says why."""
-
     code = "NOT_SUPPORTED"
 
     def __init__(self, *, engine: str, workload: str, reason: str) -> None:
@@ -42,8 +35,6 @@ class NotSupported(PenstockError):
 
 
 class EnvironmentFailed(PenstockError):
-    """The environment of an engine could not be made."""
-
     code = "ENGINE_ENVIRONMENT"
 
     def __init__(self, *, name: str, step: str, cause: str, path: str) -> None:
@@ -55,8 +46,6 @@ class EnvironmentFailed(PenstockError):
 
 
 class EngineFailed(PenstockError):
-    """An engine's program ended with an error or did not finish."""
-
     code = "ENGINE_FAILED"
 
     def __init__(self, *, engine: str, what: str, log: str) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -42,8 +41,7 @@ class Backlog(msgspec.Struct, kw_only=True):
         return self.growth <= GROWTH_MAX
 
 
-@dataclass(frozen=True)
-class Evaluation:
+class Evaluation(NamedTuple):
     """A run in figures."""
 
     events: int
@@ -67,8 +65,7 @@ class Evaluation:
 def evaluate(subject: Subject, observation: Observation, rate: Rate, seconds: float, options: RunOptions) -> Evaluation:
     """Judge a run by its output alone."""
     given = subject.input(rate, options.warm_up_s + seconds, seed=options.seed)
-    rows = [(output.out_us, output.values) for output in observation.outputs]
-    came = Came(rows, observation.start_us, observation.event_start_us, observation.partitions)
+    came = Came(observation.outputs, observation.start_us, observation.event_start_us, observation.partitions)
     timeline, found = subject.judge(given, came)
     first_us = observation.start_us + round(options.warm_up_s * 1e6)
     end_us = first_us + round(seconds * 1e6)
@@ -111,8 +108,5 @@ def backlog_between(waiting: Over, due: Over, first_us: int, end_us: int) -> Bac
     second, last = mean(first_us + quarter_us), mean(end_us - quarter_us)
     middles_us = np.array([first_us + 3 * quarter_us // 2, end_us - quarter_us // 2], dtype=np.int64)
     offered = float(np.diff(due(middles_us))[0])
-    return Backlog(
-        second_quarter=round(second, 1),
-        last_quarter=round(last, 1),
-        growth=round((last - second) / offered, 4) if offered else 0.0,
-    )
+    growth = round((last - second) / offered, 4) if offered else 0.0
+    return Backlog(second_quarter=round(second, 1), last_quarter=round(last, 1), growth=growth)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from penstock.runtime.clock import now_us
 from penstock.runtime.report import Report
 from penstock_bench.meter.evaluate import backlog_between
 from penstock_bench.meter.processes import Processes
-from penstock_bench.meter.rows import OperationRow, ResultRow, latency_fields, mean_ms_of
+from penstock_bench.meter.rows import OperationRow, ResultRow, latency_fields
 from penstock_bench.meter.search import search
 from penstock_bench.meter.tally import Tally
 from penstock_bench.meter.timeline import Times
@@ -50,7 +50,7 @@ Watcher = Callable[[ps.Job], object]
 
 
 def discard(record: object) -> None:
-    """Take a result and do nothing with it."""
+    """A sink that does nothing."""
 
 
 def waiting(status: Status) -> int:
@@ -75,7 +75,6 @@ class Run:
 
     @property
     def at_s(self) -> float:
-        """How long the schedule has run."""
         return time.time() - self.job.start_us / 1e6
 
     def warm_up(self, until_s: float) -> None:
@@ -100,13 +99,11 @@ class Run:
 
     def sustained(self, rate: float, first_s: float, end_s: float) -> bool:
         """Whether the backlog at the sources did not grow in a time in which events came at a rate."""
-        times_us, backlog = np.array([(1e6 * at_s, count) for at_s, count in self.looks]).reshape(-1, 2).T
-        if not len(times_us):
+        if not self.looks:
             return False
-        first_us, end_us = round(1e6 * first_s), round(1e6 * end_s)
-        return backlog_between(
-            lambda at_us: np.interp(at_us, times_us, backlog), lambda at_us: at_us * rate / 1e6, first_us, end_us
-        ).is_sustained
+        at_s, backlog = np.array(self.looks).T
+        waited, due = (lambda at_us: np.interp(at_us / 1e6, at_s, backlog)), (lambda at_us: at_us * rate / 1e6)
+        return backlog_between(waited, due, round(1e6 * first_s), round(1e6 * end_s)).is_sustained
 
     def until(self, condition: Callable[[], object], seconds_max: float, every_s: float = 0.005) -> None:
         """Wait until a condition holds, but no longer than so many seconds."""
@@ -153,35 +150,35 @@ def row_of(
     latency_us: Histogram | None = None,
 ) -> ResultRow:
     """Put a run into the format of results; ``found`` is None where nothing was compared."""
-    latency_us = run.job.latency_us() if latency_us is None else latency_us
-    return ResultRow(
+    switched = f"; {len(report.switches)} switches" if report.switches else ""
+    row = ResultRow(
         workload=name,
         engine="penstock",
         form=forms,
         rate=rate,
         seconds=round(report.seconds, 2),
         events=report.events_in,
-        **latency_fields(latency_us),
-        cpu_cores=round(run.processes.cpu_cores, 3),
-        pss_mb=round(run.processes.memory_mb, 1),
-        lost=None if found is None else found.lost + report.lost,
-        duplicated=None if found is None else found.duplicated + found.wrong + report.duplicated,
-        reordered=None if found is None else found.reordered + report.reordered,
         late=report.late,
         components_ms=report.components_ms,
-        note=f"to the update of '{report.measured_at}'"
-        + (f"; {len(report.switches)} switches" if report.switches else ""),
+        note=f"to the update of '{report.measured_at}'{switched}",
+        **latency_fields(run.job.latency_us() if latency_us is None else latency_us),
+        **run.processes.used(),
     )
+    if found is not None:
+        row.lost = found.lost + report.lost
+        row.duplicated = found.duplicated + found.wrong + report.duplicated
+        row.reordered = found.reordered + report.reordered
+    return row
 
 
-@dataclass
 class Watch:
     """Mean components of every operation over a run, from the status that the job shows twice a second."""
 
-    _weights: Counter[str] = field(default_factory=Counter)
-    _sums: dict[str, Counter[str]] = field(default_factory=dict)
-    _forms: dict[str, str] = field(default_factory=dict)
-    _heard_us: int = 0
+    def __init__(self) -> None:
+        self._forms: dict[str, str] = {}
+        self._records: dict[str, float] = defaultdict(float)
+        self._sums_us: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        self._heard_us = 0
 
     def take(self, status: Status) -> None:
         """Take a status, if it says something new; records weigh as many as came."""
@@ -190,19 +187,15 @@ class Watch:
         self._heard_us = status.heard_us
         for each in status.operations:
             self._forms[each.name] = each.form
-            if each.in_eps <= 0:
-                continue
-            self._weights[each.name] += each.in_eps  # type: ignore[assignment]
-            sums = self._sums.setdefault(each.name, Counter())
-            for name, mean_us in each.components_us.items():
-                sums[name] += mean_us * each.in_eps  # type: ignore[assignment]
+            self._records[each.name] += each.in_eps
+            for part, mean_us in each.components_us.items() if each.in_eps else ():
+                self._sums_us[each.name][part] += mean_us * each.in_eps
 
     def rows(self) -> list[OperationRow]:
-        """Operations in the order of the pipeline."""
         found = []
         for name, form in self._forms.items():
-            if weight := self._weights[name]:
-                parts = {part: round(total / weight / 1000, 4) for part, total in self._sums[name].items()}
+            if count := self._records[name]:
+                parts = {part: round(sum_us / count / 1000, 4) for part, sum_us in self._sums_us[name].items()}
                 took_ms = round(sum(parts.values()), 4)
                 found.append(OperationRow(name=name, form=form, latency_ms=took_ms, components_ms=parts))
         return found
@@ -270,7 +263,7 @@ def carry(
         run.processes.restart()
         began_us = now_us()
         time.sleep(seconds)
-        ended_us, cores, switches = now_us(), run.processes.cpu_cores, len(run.job.adaptation().switches)
+        ended_us, used, switches = now_us(), run.processes.used(), len(run.job.adaptation().switches)
         run.end()
         carried_eps = tally.counted().rate_eps(began_us, ended_us)
     took_s = (ended_us - began_us) / 1e6
@@ -282,37 +275,33 @@ def carry(
         seconds=round(took_s, 2),
         events=round(carried_eps * took_s),
         capacity_eps=round(carried_eps),
-        cpu_cores=round(cores, 3),
-        pss_mb=round(run.processes.memory_mb, 1),
         warm_up_s=settle_s,
         settings={"workers": parallelism, **options},
         note=f"overload, counted at the sink; {switches} switches",
+        **used,
     )
 
 
 def sustain(workload: Workload[Any], carried_eps: float, parallelism: int, forms: str) -> ResultRow:
     """Search for the highest rate at which no backlog grows, from what was carried under overload; a job a trial."""
-    told: list[tuple[float, float, float]] = []
+    used: dict[float, dict[str, Any]] = {}
 
     def sustains(rate: float) -> bool:
         schedule = ps.rates.steps([(TRIAL_SETTLE_S, rate / 2), (3600, rate)])
         with _tallied(workload, schedule, parallelism, forms) as (run, tally):
             run.warm_up(TRIAL_SETTLE_S)
             time.sleep(TRIAL_S)
-            cores, end_us = run.processes.cpu_cores, now_us()
+            end_us, used[rate] = now_us(), run.processes.used()
             run.end()
             out, start_us = tally.counted().out, run.job.start_us
 
-            def due(at_us: Times) -> Times:
-                return np.array([schedule.due(each) for each in (at_us - start_us).tolist()], dtype=np.int64)
+        def due(at_us: Times) -> Times:
+            return np.array([schedule.due(each) for each in (at_us - start_us).tolist()], dtype=np.int64)
 
-            found = backlog_between(lambda at_us: due(at_us) - out(at_us), due, end_us - round(1e6 * TRIAL_S), end_us)
-        if found.is_sustained:
-            told.append((rate, cores, run.processes.memory_mb))
-        return found.is_sustained
+        first_us = end_us - round(1e6 * TRIAL_S)
+        return backlog_between(lambda at_us: due(at_us) - out(at_us), due, first_us, end_us).is_sustained
 
     found = search(sustains, 0.9 * carried_eps, factor=TRIAL_FACTOR)
-    _, cores, memory_mb = max(told, default=(0.0, 0.0, 0.0))
     above = "" if found.failed_eps is None else f"; {found.failed_eps:,.0f}/s was not"
     return ResultRow(
         workload=workload.name,
@@ -322,9 +311,8 @@ def sustain(workload: Workload[Any], carried_eps: float, parallelism: int, forms
         seconds=TRIAL_S,
         events=round(found.sustained_eps * TRIAL_S),
         sustained_eps=round(found.sustained_eps),
-        cpu_cores=round(cores, 3),
-        pss_mb=round(memory_mb, 1),
         note=f"{len(found.trials)} trials of {TRIAL_S:g} s, around {carried_eps:,.0f}/s{above}",
+        **used.get(found.sustained_eps, {"cpu_cores": 0.0, "pss_mb": 0.0}),
     )
 
 
@@ -374,18 +362,17 @@ def climb(
                 time.sleep(POLL_S)
                 looks += 1
                 batch.update(op.name for op in run.job.status().operations if op.form == "batch")
-            status, latency = run.job.status(), run.job.latency_us().since(before)
-            steps.append(
-                Step(
-                    rate=round(rate, 1),
-                    p50_ms=latency.quantile(0.5) / 1000 if latency.total else None,
-                    p99_ms=latency.quantile(0.99) / 1000 if latency.total else None,
-                    mean_ms=mean_ms_of(latency),
-                    backlog=waiting(status),
-                    kept_up=waiting(status) <= rate * KEPT_UP_S_MAX,
-                    batch={op.name: round(batch[op.name] / max(1, looks), 3) for op in status.operations},
-                )
+            status, latency = run.job.status(), latency_fields(run.job.latency_us().since(before))
+            step = Step(
+                rate=round(rate, 1),
+                p50_ms=latency.get("p50_ms"),
+                p99_ms=latency.get("p99_ms"),
+                mean_ms=latency.get("mean_ms"),
+                backlog=waiting(status),
+                kept_up=waiting(status) <= rate * KEPT_UP_S_MAX,
+                batch={op.name: round(batch[op.name] / max(1, looks), 3) for op in status.operations},
             )
+            steps.append(step)
             if enough is not None and enough(steps):
                 break
         run.end()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Collection
-from pathlib import Path
+from contextlib import suppress
+from typing import Any
 
 import psutil
 
@@ -21,27 +23,16 @@ OTHERS, SMALL_MB, SMALL_S = "others", 20.0, 0.1
 
 def memory_mb(process: psutil.Process) -> float:
     """The proportional share of a process (PSS): of a page that several processes share, each has its part."""
-    try:
-        for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024 / 1e6
-    except OSError:
-        pass
-    rss_bytes: int = process.memory_info().rss  # where the kernel does not tell, or not us
-    return rss_bytes / 1e6
+    with suppress(psutil.AccessDenied, AttributeError):  # where the kernel does not tell, or not us
+        return float(process.memory_full_info().pss) / 1e6
+    return float(process.memory_info().rss) / 1e6
 
 
 class Processes:
     """Samples the process tree while it is open.
 
-    Parameters
-    ----------
-    memory : bool
-        Read memory too; without, it costs next to nothing itself.
-    apart : bool
-        Leave out processes that run already, such as the Spark of a study that measures another engine.
-    but : collection of int
-        Process ids that are not left out.
+    Without ``memory`` it costs next to nothing itself. ``apart`` leaves out processes that run already, such as the
+    Spark of a study that measures another engine, except those with the ids ``but``.
     """
 
     def __init__(self, *, memory: bool = True, apart: bool = False, but: Collection[int] = ()) -> None:
@@ -50,11 +41,8 @@ class Processes:
         self._left_out -= set(but)
         self.memory_mb = 0.0
         """The most that all had together."""
-        self._roles: dict[int, str] = {}
-        self._names: dict[int, str] = {}
-        self._memory_mb: dict[int, float] = {}
-        self._cpu_s: dict[int, float] = {}
-        self._cpu_s_first: dict[int, float] = {}
+        self._roles, self._names = dict[int, str](), dict[int, str]()
+        self._memory_mb, self._cpu_s, self._cpu_s_first = dict[int, float](), dict[int, float](), dict[int, float]()
         self._began_s = time.monotonic()
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -88,6 +76,11 @@ class Processes:
         self._sample(memory=False)
         return self._cores(list(self._cpu_s))
 
+    def used(self) -> dict[str, Any]:
+        """Cores and memory of all together, as a row of results has them."""
+        self._sample()
+        return {"cpu_cores": round(self.cpu_cores, 3), "pss_mb": round(self.memory_mb, 1)}
+
     def usages(self) -> list[ProcessUsage]:
         """All processes but this one, equal names together, largest consumer first."""
         self._sample()
@@ -96,15 +89,10 @@ class Processes:
             if pid != psutil.Process().pid:
                 small = most_mb < SMALL_MB and self._cpu_s.get(pid, 0.0) < SMALL_S
                 groups[self._roles.get(pid) or (OTHERS if small else self._names[pid])].append(pid)
-        found = [
-            ProcessUsage(
-                name=name,
-                processes=len(pids),
-                cpu_cores=round(self._cores(pids), 3),
-                pss_mb=round(sum(self._memory_mb[pid] for pid in pids), 1),
-            )
-            for name, pids in groups.items()
-        ]
+        found = []
+        for name, pids in groups.items():
+            cores, pss_mb = round(self._cores(pids), 3), round(sum(self._memory_mb[pid] for pid in pids), 1)
+            found.append(ProcessUsage(name=name, processes=len(pids), cpu_cores=cores, pss_mb=pss_mb))
         return sorted(found, key=lambda usage: -usage.cpu_cores)
 
     def _cores(self, pids: list[int]) -> float:
@@ -112,9 +100,9 @@ class Processes:
         return used_s / max(1e-9, time.monotonic() - self._began_s)
 
     def _run(self) -> None:
-        count = 0
-        while not self._ended.wait(SAMPLE_S):
-            count += 1
+        for count in itertools.count(1):
+            if self._ended.wait(SAMPLE_S):
+                return
             self._sample(memory=count % MEMORY_EVERY == 0)
 
     def _sample(self, *, memory: bool = True) -> None:
@@ -124,7 +112,7 @@ class Processes:
             for process in [own, *own.children(recursive=True)]:
                 if process.pid in self._left_out:
                     continue
-                try:
+                with suppress(psutil.NoSuchProcess):
                     times = process.cpu_times()
                     self._cpu_s[process.pid] = times.user + times.system
                     # A launcher becomes what it launches: the last name counts.
@@ -133,6 +121,4 @@ class Processes:
                         now_mb = memory_mb(process)
                         together_mb += now_mb
                         self._memory_mb[process.pid] = max(self._memory_mb.get(process.pid, 0.0), now_mb)
-                except psutil.NoSuchProcess:
-                    continue
             self.memory_mb = max(self.memory_mb, together_mb)

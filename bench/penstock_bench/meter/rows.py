@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar, get_origin
 
 import msgspec
 
@@ -14,12 +14,13 @@ import penstock
 from penstock.metrics import Histogram
 from penstock.metrics.histogram import bucket_bound
 
+T = TypeVar("T")
+
 
 class ProcessUsage(msgspec.Struct, kw_only=True):
     """A process of a run, or several of the same name together."""
 
     name: str
-    """What it does, where that is known, else the program's name."""
     processes: int = 1
     cpu_cores: float
     pss_mb: float | None = None
@@ -29,7 +30,6 @@ class ProcessUsage(msgspec.Struct, kw_only=True):
 
     @property
     def memory_mb(self) -> float | None:
-        """The most memory it had, as far as was measured."""
         return self.rss_mb if self.pss_mb is None else self.pss_mb
 
 
@@ -38,7 +38,6 @@ class OperationRow(msgspec.Struct, kw_only=True):
 
     name: str
     form: str
-    """The one that it had at the end."""
     latency_ms: float
     """On average, the way between processes included."""
     components_ms: dict[str, float]
@@ -76,13 +75,11 @@ class ResultRow(msgspec.Struct, kw_only=True):
     run: str = ""
     """Which run of the runner it belongs to."""
     variant: str = ""
-    """Of the engine."""
     version: str = ""
-    """Of the engine."""
+    """Of the engine, as its variant is."""
     warm_up_s: float | None = None
     """Seconds at the schedule's beginning that were run and checked but not measured."""
     results: int | None = None
-    """Rows that came out."""
     wrong: int | None = None
     """Rows that no input explains."""
     throughput_eps: float | None = None
@@ -104,7 +101,6 @@ class ResultRow(msgspec.Struct, kw_only=True):
 
     @property
     def memory_mb(self) -> float | None:
-        """The most memory, as far as was measured."""
         return self.rss_mb if self.pss_mb is None else self.pss_mb
 
     @property
@@ -143,13 +139,11 @@ class Claim(msgspec.Struct):
     """A figure of a paper, in words, beside ours."""
 
     source: str
-    """Paper and figure."""
     claimed: str
-    """What the paper says, and on what it was measured."""
+    """And on what it was measured."""
     measured: str
-    """What came out here."""
     holds: bool | None
-    """Whether the claim holds here; None where the two cannot be compared."""
+    """None where the two cannot be compared."""
 
 
 class StudyNotes(msgspec.Struct, kw_only=True):
@@ -174,6 +168,40 @@ class Results(msgspec.Struct, kw_only=True):
     rows: list[ResultRow]
     checks: list[Check]
     study: StudyNotes | None = None
+
+    @property
+    def machine(self) -> str:
+        """On what it was measured, in words."""
+        return f"one machine with {self.header.cores} cores and {self.header.memory_gb:g} GB"
+
+    def rows_of(
+        self,
+        workload: str | None = None,
+        form: str | None = None,
+        rate: float | None = None,
+        engine: str = "penstock",
+        *,
+        having: str = "p99_ms",
+        **settings: object,
+    ) -> list[ResultRow]:
+        """Return the rows of this description in which a figure is known; what is None may be anything."""
+        wanted = {"workload": workload, "form": form, "rate": rate, "engine": engine}
+        return [
+            row
+            for row in self.rows
+            if all(value in (None, getattr(row, name)) for name, value in wanted.items())
+            and settings.items() <= row.settings.items()
+            and getattr(row, having) is not None
+        ]
+
+    def pick(self, *description: Any, **more: Any) -> ResultRow | None:
+        """Return the last row of a description; see `rows_of`."""
+        return next(reversed(self.rows_of(*description, **more)), None)
+
+    def data(self, name: str, kind: type[T]) -> T:
+        """Return what a study has put under a name, as the type that it is of; empty where there is nothing."""
+        found = self.study.data.get(name) if self.study is not None else None
+        return msgspec.convert(([] if get_origin(kind) is list else {}) if found is None else found, kind)
 
 
 CDF_SHARES = (0.01, *(i / 20 for i in range(1, 20)), 0.98, 0.99, 0.995, 0.999, 0.9995, 0.9999, 1.0)
@@ -200,8 +228,7 @@ def latency_fields(latency_us: Histogram) -> dict[str, Any]:
         return {}
     quantiles = {"p50_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99, "p999_ms": 0.999}
     found: dict[str, Any] = {name: latency_us.quantile(q) / 1000 for name, q in quantiles.items()}
-    found["max_ms"] = latency_us.maximum / 1000
-    return {**found, "mean_ms": mean_ms_of(latency_us), "cdf": cdf_of(latency_us)}
+    return {**found, "max_ms": latency_us.maximum / 1000, "mean_ms": mean_ms_of(latency_us), "cdf": cdf_of(latency_us)}
 
 
 def make_header(settings: dict[str, object]) -> Header:
@@ -222,12 +249,8 @@ def make_header(settings: dict[str, object]) -> Header:
 
 def results_schema() -> dict[str, Any]:
     """The JSON Schema of a file of results; published as benchmarks/results.schema.json."""
-    return msgspec.json.schema(Results, schema_hook=_anything)
-
-
-def _anything(kind: type) -> dict[str, Any]:
-    del kind  # details and settings may hold anything
-    return {"description": "any value"}
+    # Details and settings may hold anything.
+    return msgspec.json.schema(Results, schema_hook=lambda _: {"description": "any value"})
 
 
 if __name__ == "__main__":

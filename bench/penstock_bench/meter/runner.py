@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 import msgspec
@@ -37,7 +38,6 @@ def refuse(engine: Engine, subject: Subject, options: RunOptions) -> None:
 def measure(
     engine: Engine, subject: Subject, rate: Rate, seconds: float, options: RunOptions, run: str
 ) -> tuple[ResultRow, Evaluation]:
-    """Run a workload once and judge it by what came out."""
     refuse(engine, subject, options)
     engine.prepare(options.tell)
     version = engine.version()
@@ -54,10 +54,7 @@ def measure(
         **latency_fields(found.latency),
         cpu_cores=round(sum(each.cpu_cores for each in observed.processes), 3),
         pss_mb=round(sum(each.memory_mb or 0.0 for each in observed.processes), 1),
-        lost=found.found.lost,
-        duplicated=found.found.duplicated,
-        wrong=found.found.wrong,
-        reordered=found.found.reordered,
+        **asdict(found.found),
         note="; ".join(observed.notes),
         run=run,
         variant=engine.variant,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from penstock.errors import InvalidOption
 
@@ -15,31 +15,14 @@ TRIALS_MAX = 16
 RATE_EPS_MIN = 1.0
 
 
-@dataclass
-class Found:
-    """What a search came to.
+class Found(NamedTuple):
+    """What a search came to: every rate that was tried, and whether it was sustained."""
 
-    Attributes
-    ----------
-    sustained_eps : float
-        Highest rate that was sustained; 0 if none was.
-    failed_eps : float or None
-        Lowest rate above it that was not; None if the search ended at a bound.
-    trials : list
-        Every rate that was tried, and whether it was sustained.
-    """
-
-    sustained_eps: float = 0.0
-    failed_eps: float | None = None
-    trials: list[tuple[float, bool]] = field(default_factory=list)
-
-    def take(self, rate_eps: float, sustained: bool) -> None:
-        """Narrow the range by a trial."""
-        self.trials.append((rate_eps, sustained))
-        if sustained:
-            self.sustained_eps = max(self.sustained_eps, rate_eps)
-        else:
-            self.failed_eps = min(self.failed_eps or math.inf, rate_eps)
+    sustained_eps: float
+    """The highest that was; 0 if none was."""
+    failed_eps: float | None
+    """The lowest above it that was not; None if the search ended at a bound."""
+    trials: list[tuple[float, bool]]
 
 
 def search(
@@ -53,27 +36,18 @@ def search(
 ) -> Found:
     """Look for the highest rate that is sustained: by doubling or halving, or by ``factor``, then by halving the range.
 
-    Parameters
-    ----------
-    sustains : callable
-        Tries a rate; a whole run of the engine.
-    first_eps : float
-        Where to begin.
-    precision : float
-        The range that is left at the end, as a share of its lower end.
-    factor : float
-        From the first rate to the second; then wider, until one is found on either side of the limit.
-    ceiling_eps : float
-        No rate above this one is tried: the generator's own limit.
-    trials_max : int
-        No more trials than this.
+    ``sustains`` tries a rate, with a whole run of the engine. The range that is left at the end is ``precision`` of its
+    lower end. Steps become wider than ``factor`` until a rate is found on either side of the limit. No rate above
+    ``ceiling_eps``, the generator's own limit, is tried.
     """
     check_precision(precision)
-    found = Found()
-    rate_eps: float | None = min(max(first_eps, RATE_EPS_MIN), ceiling_eps)
-    while rate_eps is not None and len(found.trials) < trials_max:
-        found.take(rate_eps, sustains(rate_eps))
-        rate_eps = _next(found, precision, factor, ceiling_eps)
+    found, rate_eps = Found(0.0, None, []), min(max(first_eps, RATE_EPS_MIN), ceiling_eps)
+    while rate_eps and len(found.trials) < trials_max:
+        found.trials.append((rate_eps, sustains(rate_eps)))
+        sustained_eps = max((rate for rate, good in found.trials if good), default=0.0)
+        failed_eps = min((rate for rate, good in found.trials if not good), default=None)
+        found = found._replace(sustained_eps=sustained_eps, failed_eps=failed_eps)
+        rate_eps = _next(found, precision, factor, ceiling_eps) or 0.0
     return found
 
 

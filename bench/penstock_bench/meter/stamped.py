@@ -40,16 +40,9 @@ def read_outputs(directory: Path) -> list[Output]:
 class Stamped(Sink):
     """Writes every row with the time at which it came, whatever becomes of its epoch: at least once after a failure.
 
-    Parameters
-    ----------
-    directory : path
-        Where the logs go.
-    columns : tuple of str
-        What is written of a row.
-    constants : mapping
-        The first columns, where all rows have the same values in them; the pipeline does not carry those.
-    at_once : bool
-        Write without buffers: what a killed process had in its buffers would be missing.
+    ``columns`` are written of a row; ``constants`` are the first of them, where all rows have the same values in them
+    and the pipeline does not carry those. ``at_once`` writes without buffers: what a killed process had in its buffers
+    would be missing.
     """
 
     def __init__(

@@ -6,10 +6,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pyspark
@@ -24,8 +24,7 @@ JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _DEPLOY = "org.apache.spark.deploy"
 
 
-@dataclass(frozen=True)
-class Host:
+class Host(NamedTuple):
     """Where a process runs: an address, and what a command begins with there."""
 
     address: str = HOST
@@ -33,23 +32,10 @@ class Host:
 
 
 class Standalone:
-    """The cluster.
+    """The cluster; its directory has the settings, the log and, in ``work``, what executors write.
 
-    Parameters
-    ----------
-    directory : path
-        Has the settings, the log and the work of executors.
-    address : str
-        Of the master, and of the programs that use the cluster.
-
-    Attributes
-    ----------
-    master : str
-        Its address.
-    environment : dict
-        Of whoever uses it. Spark's connections are not authenticated: they stay on this machine.
-    work : path
-        Where executors work.
+    The programs that use it have the address of the master, and ``environment``. Spark's connections are not
+    authenticated: they stay on this machine.
     """
 
     def __init__(self, directory: Path, address: str = HOST) -> None:
@@ -99,7 +85,6 @@ class Standalone:
         return {process.pid for process in killed}
 
     def close(self) -> None:
-        """End all of it."""
         for process in (*self._machines, self._master):
             process.terminate()
         for process in (*self._machines, self._master):
@@ -121,11 +106,6 @@ class Standalone:
             time.sleep(0.05)
 
 
-@contextmanager
-def standalone(directory: Path, address: str = HOST) -> Iterator[Standalone]:
+def standalone(directory: Path, address: str = HOST) -> closing[Standalone]:
     """A cluster without machines, until the end of the block."""
-    cluster = Standalone(directory, address)
-    try:
-        yield cluster
-    finally:
-        cluster.close()
+    return closing(Standalone(directory, address))

@@ -36,104 +36,81 @@ class Input:
 
     @cached_property
     def total(self) -> int:
-        """How many there are."""
         totals = [generator.total for generator in self.generators]
         if None in totals or any(generator.schedule is None for generator in self.generators):
             raise InvalidOption(option="input", given=totals, allowed="sources with a rate that end")
         return sum(filter(None, totals))
 
     @cached_property
-    def times_us(self) -> Times:
-        """When each is due, from the start of the schedule."""
-        times_us = self._all_times_us
-        return times_us if len(self.generators) == 1 else times_us[self._order]
-
-    @cached_property
-    def _all_times_us(self) -> Times:
-        total = self.total
+    def _each_us(self) -> Times:
+        """When the records are due, one source behind the other."""
         each = [g.schedule.times_us(0, g.total or 0) for g in self.generators if g.schedule is not None]
-        return np.concatenate(each) if total else np.empty(0, np.int64)
+        return np.concatenate(each) if self.total else np.empty(0, np.int64)
 
     @cached_property
     def _order(self) -> Times:
         """Places of the records, one source behind the other, in the order of time."""
-        return np.argsort(self._all_times_us, kind="stable")
+        return np.argsort(self._each_us, kind="stable")
+
+    @cached_property
+    def times_us(self) -> Times:
+        """When each is due, from the start of the schedule."""
+        return self._each_us[self._order]
 
     def records(self, first: int, count: int, start_us: int) -> list[Record]:
         """Make the records from one on; ``start_us`` is what their event times count from."""
-        count = min(count, self.total - first)
         if len(self.generators) == 1:
-            return self.generators[0].records(first, count, start_us)
-        places = self._order[first : first + count]
+            return self.generators[0].records(first, min(count, self.total - first), start_us)
+        places, begin = self._order[first : first + count], 0
         rows: list[Any] = [None] * len(places)
-        at = 0
         for generator in self.generators:
-            end = at + (generator.total or 0)
+            end = begin + (generator.total or 0)
             # A source's records keep their order, so those of a stretch follow each other in it.
-            mine = np.flatnonzero((places >= at) & (places < end))
+            mine = np.flatnonzero((places >= begin) & (places < end))
             if len(mine):
-                made = generator.records(int(places[mine[0]]) - at, len(mine), start_us)
+                made = generator.records(int(places[mine[0]]) - begin, len(mine), start_us)
                 for place, record in zip(mine.tolist(), made, strict=True):
                     rows[place] = record
-            at = end
+            begin = end
         return rows
 
     def replay(self, start_us: int) -> Iterator[Record]:
-        """Make all records, one after the other."""
         for first in range(0, self.total, REPLAY_RECORDS):
             yield from self.records(first, REPLAY_RECORDS, start_us)
 
 
 class Came(NamedTuple):
-    """What came out of an engine.
-
-    Attributes
-    ----------
-    rows : sequence of (int, list)
-        When each row left, and its values.
-    start_us, event_start_us : int
-        When the schedule began, and what the event times count from.
-    partitions : int
-        Partitions of the input; order is kept within each.
-    """
+    """What came out of an engine."""
 
     rows: Sequence[tuple[int, Sequence[Any]]]
+    """When each row left, and its values."""
     start_us: int
+    """When the schedule began."""
     event_start_us: int
+    """What the event times count from."""
     partitions: int = 1
+    """Of the input; order is kept within each."""
 
 
 class Subject(ABC):
-    """A workload to run on engines.
-
-    Attributes
-    ----------
-    name : str
-        Name in results and on the command line.
-    columns : tuple of str
-        Columns of a row that leaves an engine.
-    constants : mapping
-        The first columns, where all rows have the same values in them; Penstock's pipeline does not carry those.
-    stateful : tuple of str
-        Operations with state that an engine needs for it beside running counts: ``window``, ``join``.
-    loads : tuple of str
-        Transformations that are made to cost more than their own work.
-    not_in_sql : str or None
-        Why it cannot be written in SQL; None where it can.
-    nested : str
-        An operation with state that reads what came out of another one; empty if there is none.
-    branches : bool
-        Whether a source is read more than once, or there is more than one.
-    """
+    """A workload to run on engines."""
 
     name: str
+    """In results and on the command line."""
     columns: tuple[str, ...]
+    """Of a row that leaves an engine."""
     constants: Mapping[str, str] = {}
+    """The first columns, where all rows have the same values in them; Penstock's pipeline does not carry those."""
     stateful: tuple[str, ...] = ()
+    """Operations with state that an engine needs for it beside running counts: ``window``, ``join``."""
     loads: tuple[str, ...] = ()
+    """Transformations that are made to cost more than their own work."""
     not_in_sql: str | None = None
+    """Why it cannot be written in SQL; None where it can."""
     nested: str = ""
+    """An operation with state that reads what came out of another one; empty if there is none."""
     branches: bool = False
+    """Whether a source is read more than once, or there is more than one."""
 
     @property
     def reference(self) -> str:
@@ -154,7 +131,6 @@ class Subject(ABC):
 
     def closing(self, end_us: int) -> bytes | None:
         """A last line that brings event time past everything, for engines whose windows wait for that."""
-        del end_us
         return None
 
     def missing(self) -> str | None:

@@ -7,11 +7,10 @@ how many results an event has. Our sink counts rows as they come; those of other
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,19 +24,23 @@ from penstock_bench.meter.timeline import Times
 from penstock_bench.workloads import Workload
 
 
+def by_place(columns: Sequence[str]) -> Callable[..., Callable[[Any], Any]]:
+    """What makes readers of columns, by their names, of rows that are lists in this order."""
+    return lambda *names: itemgetter(*(columns.index(name) for name in names))
+
+
 class Growth:
     """Counts the results in rows; ``get`` makes a reader of columns by their names."""
 
     def __init__(self, group: Sequence[str], get: Callable[..., Callable[[Any], Any]] = attrgetter) -> None:
-        self._group = get(*group) if group else None
-        self._count = get("count") if group else None
+        self._columns = (get(*group), get("count")) if group else None
         self._highest: dict[Hashable, int] = {}
 
     def take(self, rows: Sequence[Any]) -> int:
         """Return how many results are new in these rows."""
-        if self._group is None or self._count is None:
+        if self._columns is None:
             return len(rows)
-        group, count, highest, grown = self._group, self._count, self._highest, 0
+        (group, count), highest, grown = self._columns, self._highest, 0
         for row in rows:
             key, now = group(row), count(row)
             before = highest.get(key, 0)
@@ -47,8 +50,7 @@ class Growth:
         return grown
 
 
-@dataclass(frozen=True)
-class Counted:
+class Counted(NamedTuple):
     """Events that were out over time."""
 
     at_us: Times
@@ -57,7 +59,6 @@ class Counted:
 
     @staticmethod
     def of(results: Iterable[tuple[int, int]], yields: float) -> Counted:
-        """Sum up how many results came when."""
         ordered = np.array(sorted(results), dtype=np.int64).reshape(-1, 2)
         return Counted(ordered[:, 0], np.round(np.cumsum(ordered[:, 1]) / yields).astype(np.int64))
 
@@ -72,13 +73,10 @@ class Counted:
         It begins with the last output before this time, if there was one: what comes in large lumps after long
         pauses is not divided by the time of the lumps alone.
         """
-        begin, last = (int(each) - 1 for each in np.searchsorted(self.at_us, [first_us, end_us], side="right"))
-        begin = max(0, begin)
-        if last <= begin or self.at_us[last] == self.at_us[begin]:
-            return 0.0
-        ends = self.at_us[[begin, last]]
+        places = np.maximum(np.searchsorted(self.at_us, [first_us, end_us], side="right") - 1, 0)
+        ends = self.at_us[places] if len(self.at_us) else np.zeros(2, np.int64)
         (events,), (took_us,) = np.diff(self.out(ends)), np.diff(ends)
-        return float(events) * 1e6 / float(took_us)
+        return float(events) * 1e6 / float(took_us) if took_us > 0 else 0.0
 
 
 class Tally(Sink):
@@ -87,19 +85,22 @@ class Tally(Sink):
     def __init__(self, directory: Path, workload: Workload[Any]) -> None:
         self._directory, self._group, self._yields = directory, workload.group, workload.yields
 
+    def _writer(self) -> SinkWriter:
+        return _TallyWriter(unique_log(str(self._directory), at_once=True), Growth(self._group))
+
     @property
     def kind(self) -> str:
         return "tally"
 
     def writer(self, schema: Schema, context: WriterContext) -> SinkWriter:
-        return _TallyWriter(unique_log(str(self._directory), at_once=True), Growth(self._group))
+        return self._writer()
 
     def stager(self, schema: Schema, operation: str) -> Stager:
         if self._group:
             # Only the worker sees all rows of a group.
             return super().stager(schema, operation)
         # Nothing is promised of these rows, so a slot may count them itself; it makes rows of them as any sink would.
-        writer = _TallyWriter(unique_log(str(self._directory), at_once=True), Growth(self._group))
+        writer = self._writer()
 
         def stage(batch: pa.RecordBatch) -> bytes:
             writer.write(schema.to_rows(batch))
@@ -130,11 +131,6 @@ class _TallyWriter(SinkWriter):
 
 def counted(outputs: Sequence[Output], columns: Sequence[str], workload: Workload[Any]) -> Counted:
     """Count the rows that another engine has logged, with values in the order of these columns."""
-
-    def get(*names: str) -> Callable[[Any], Any]:
-        return itemgetter(*(columns.index(name) for name in names))
-
-    growth, ordered = Growth(workload.group, get), groupby(outputs, key=lambda output: output.out_us)
-    return Counted.of(
-        ((at_us, growth.take([each.values for each in rows])) for at_us, rows in ordered), workload.yields
-    )
+    growth, ordered = Growth(workload.group, by_place(columns)), groupby(outputs, key=itemgetter(0))
+    results = ((at_us, growth.take([each.values for each in rows])) for at_us, rows in ordered)
+    return Counted.of(results, workload.yields)

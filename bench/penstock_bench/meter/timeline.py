@@ -7,7 +7,6 @@ at least n. That needs nothing of the engine but its rows and when they were sho
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
@@ -55,8 +54,7 @@ class Recovery(msgspec.Struct):
     """Highest latency of an event."""
 
 
-@dataclass(frozen=True)
-class Timeline:
+class Timeline(NamedTuple):
     """When each event was due and when it was seen, in the order in which they were due."""
 
     due_us: Times
@@ -65,14 +63,9 @@ class Timeline:
 
     @staticmethod
     def of(due_us: Mapping[Group, Times], shown: Iterable[Shown]) -> Timeline:
-        """Find out when each event was seen.
+        """Find out when each event was seen, from the scheduled times of each group's events, ascending, and the rows.
 
-        Parameters
-        ----------
-        due_us : mapping
-            Scheduled times of each group's events, ascending.
-        shown : iterable of Shown
-            The rows, in any order. Rows that come again after a failure show nothing new.
+        Rows may come in any order, and those that come again after a failure show nothing new.
         """
         rows: dict[Group, list[tuple[int, int]]] = {}
         for each in shown:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock.demo.series import Course, Scene
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(Struct, frozen=True):
     """A curve; ``key`` names the form or engine that gives it its colour."""
 
     label: str
@@ -33,8 +34,7 @@ class Line:
         return Line(label, key, [x for x, _ in known], [y for _, y in known], **style)
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """A line across a panel, with a word on it."""
 
     at: float
@@ -42,16 +42,14 @@ class Mark:
     horizontal: bool = False
 
 
-@dataclass(frozen=True)
-class Band:
+class Band(Struct, frozen=True):
     """A stretch of the x axis that is set apart."""
 
     low: float
     high: float
 
 
-@dataclass(frozen=True)
-class Lines:
+class Lines(Struct, frozen=True):
     """Curves on common axes."""
 
     title: str
@@ -66,8 +64,7 @@ class Lines:
     y_max: float | None = None
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(Struct, frozen=True):
     """A value with its spread; ``runs`` are the repetitions it is the median of."""
 
     label: str
@@ -78,8 +75,7 @@ class Bar:
     runs: int = 1
 
 
-@dataclass(frozen=True)
-class Bars:
+class Bars(Struct, frozen=True):
     """Values side by side, lying, each with its number."""
 
     title: str
@@ -88,39 +84,33 @@ class Bars:
     log: bool = False
 
 
-@dataclass(frozen=True)
-class Groups:
-    """Values by group and key: standing bars next to each other."""
+class Groups(Struct, frozen=True):
+    """Values by group and key: standing bars next to each other; by key a value for each group."""
 
     title: str
     y_label: str
     groups: Sequence[str]
     values: Mapping[str, Sequence[float | None]]
-    """By key: a value for each group."""
     log: bool = False
 
 
-@dataclass(frozen=True)
-class Stack:
-    """What a whole is made of, for several wholes."""
+class Stack(Struct, frozen=True):
+    """What a whole is made of, for several wholes; by key a value for each whole."""
 
     title: str
     x_label: str
     wholes: Sequence[str]
     parts: Mapping[str, Sequence[float]]
-    """By key: a value for each whole."""
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """A cell of a table of cases: what it says, and whether that is good; None: it does not count."""
 
     text: str
     good: bool | None
 
 
-@dataclass(frozen=True)
-class Cells:
+class Cells(Struct, frozen=True):
     """A table of cases."""
 
     title: str
@@ -131,8 +121,7 @@ class Cells:
     cells: Sequence[Sequence[Cell]]
 
 
-@dataclass(frozen=True)
-class Burst:
+class Burst(Struct, frozen=True):
     """Runs through a burst over time: rate, backlog, latency, forms."""
 
     scene: Scene
@@ -142,27 +131,22 @@ class Burst:
 Panel = Lines | Bars | Groups | Stack | Cells
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A figure: panels side by side, or a burst."""
+class Figure(Struct, frozen=True):
+    """A figure: panels side by side, or a burst; ``slug`` names its file, without the ending."""
 
     slug: str
-    """Name of its file, without the ending."""
     title: str
     caption: str
-    panels: Sequence[Panel] = field(default_factory=tuple)
+    panels: Sequence[Panel] = ()
     burst: Burst | None = None
     columns: int = 3
 
 
 def figure(slug: str, title: str, caption: str, panels: Iterable[Panel], columns: int = 3) -> list[Figure]:
     """Make a figure of the panels that show something; none if there is none."""
-    shown = [panel for panel in map(_known, panels) if panel is not None]
+    known = [
+        replace(panel, lines=[line for line in panel.lines if line.x]) if isinstance(panel, Lines) else panel
+        for panel in panels
+    ]
+    shown = [each for each in known if getattr(each, "lines", True) and getattr(each, "bars", True)]
     return [Figure(slug, title, caption, shown, columns=columns)] if shown else []
-
-
-def _known(panel: Panel) -> Panel | None:
-    if isinstance(panel, Lines):
-        lines = [line for line in panel.lines if line.x]
-        return replace(panel, lines=lines) if lines else None
-    return None if isinstance(panel, Bars) and not panel.bars else panel

@@ -15,7 +15,7 @@ from rich.table import Column, Table
 from penstock.dashboard.numbers import human
 from penstock_bench.meter.rows import Check, ResultRow
 from penstock_bench.meter.runner import Spread
-from penstock_bench.report.words import UNKNOWN, faults, figures, label
+from penstock_bench.report.words import UNKNOWN, faults, figures, grouped, label
 
 BAR_WIDTH = 30
 BAR_COLUMNS_MIN = 80
@@ -75,31 +75,31 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.2f}"
 
 
-_DETAILS = {"p99_ms": "p99", "rate_eps": "at", "made_eps": "made beforehand at"}
-_DETAIL_UNITS = {"p99_ms": "ms", "rate_eps": "events/s", "made_eps": "events/s"}
+_DETAILS = {"p99_ms": ("p99", "ms"), "rate_eps": ("at", "events/s"), "made_eps": ("made beforehand at", "events/s")}
 
 
 def check_line(check: Check) -> str:
     """Write a figure about the meter."""
-    details = [
-        f"{_DETAILS[name]} {number(value)} {_DETAIL_UNITS[name]}"
-        for name, value in check.detail.items()
-        if name in _DETAILS and isinstance(value, int | float)
-    ]
+    told = [f"{number(check.value)} {check.unit}"]
+    for name, value in check.detail.items():
+        if name in _DETAILS and isinstance(value, int | float):
+            told.append(f"{_DETAILS[name][0]} {number(value)} {_DETAILS[name][1]}")
     how = f"\n  {check.detail['how']}" if "how" in check.detail else ""
     missed = "" if check.met else f"; NOT {check.target}"
-    return f"{check.name}: {', '.join([f'{number(check.value)} {check.unit}', *details])}{missed}{how}"
+    return f"{check.name}: {', '.join(told)}{missed}{how}"
 
 
 def row_lines(row: ResultRow) -> list[str]:
     """Write a measurement: figures, exactness, processes, settings."""
     offered = "" if row.rate is None else f" at {row.rate:,.0f}/s"
+    growth = row.backlog_growth or 0.0
     lines = [
         f"{row.workload} on {row.engine}:{row.variant} {row.version}{offered}, {row.seconds:g} s: "
         f"p50 {number(row.p50_ms)} ms, p90 {number(row.p90_ms)}, p99 {number(row.p99_ms)}, "
         f"p99.9 {number(row.p999_ms)}, max {number(row.max_ms)}",
         f"  {number(row.throughput_eps)} events/s came through, {row.results:,} rows; "
-        f"{'sustained' if row.sustained else 'NOT sustained'}: {_backlog(row.backlog_growth or 0.0)}",
+        f"{'sustained' if row.sustained else 'NOT sustained'}: the backlog {'grew' if growth >= 0 else 'shrank'} by "
+        f"{abs(growth):.1%} of what was offered",
         f"  {exactness(row)}",
         f"  {number(row.cpu_cores)} cores, {row.memory_mb or 0.0:,.0f} MB in all: "
         + "; ".join(
@@ -118,10 +118,6 @@ def row_lines(row: ResultRow) -> list[str]:
     return lines
 
 
-def _backlog(growth: float) -> str:
-    return f"the backlog {'grew' if growth >= 0 else 'shrank'} by {abs(growth):.1%} of what was offered"
-
-
 def exactness(row: ResultRow) -> str:
     """Say whether the output was exact."""
     return f"NOT EXACT: {faults(row)}" if row.faults else "exact: nothing lost, duplicated, wrong or reordered"
@@ -135,10 +131,7 @@ def comparison_tables(rows: Iterable[ResultRow]) -> list[Table]:
 
     One below the other, because three figures beside each other would not fit into a terminal of 80 columns.
     """
-    by_rate: dict[float | None, dict[str, list[ResultRow]]] = {}
-    for row in rows:
-        by_rate.setdefault(row.rate, {}).setdefault(f"{row.engine}:{row.variant}", []).append(row)
-    return [_comparison(rate, by_engine) for rate, by_engine in by_rate.items()]
+    return [_comparison(rate, grouped(own, "engine", "variant")) for rate, own in grouped(rows, "rate").items()]
 
 
 def rows_table(rows: Iterable[ResultRow]) -> Table:
@@ -154,14 +147,14 @@ def rows_table(rows: Iterable[ResultRow]) -> Table:
     return table
 
 
-def _comparison(rate: float | None, by_engine: dict[str, list[ResultRow]]) -> Table:
-    runs = max(map(len, by_engine.values()))
-    spread_told = f", median of {runs} runs, least and largest below it" if runs > 1 else ""
+def _comparison(rate: float | None, by_engine: dict[tuple[str, str], list[ResultRow]]) -> Table:
+    most = max(map(len, by_engine.values()))
+    spread_told = f", median of {most} runs, least and largest below it" if most > 1 else ""
     table = Table(title=f"{number(rate)} events/s{spread_told}", title_justify="left", box=None, pad_edge=False)
     table.add_column("engine", no_wrap=True)
     for title in (*_BESIDE.values(), "kept up", "exact"):
         table.add_column(title, justify="right", vertical="top")
-    for engine, each in by_engine.items():
+    for engine, each in ((":".join(pair), runs) for pair, runs in by_engine.items()):
         cells = []
         for name in _BESIDE:
             spread = Spread.of(getattr(row, name) for row in each)

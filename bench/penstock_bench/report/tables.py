@@ -8,7 +8,7 @@ from html import escape
 from penstock_bench.meter.rows import Check, Claim, Header, ResultRow
 from penstock_bench.report.general import COMPONENTS
 from penstock_bench.report.losses import Loss
-from penstock_bench.report.words import UNKNOWN, figures, label, ms, number, spread
+from penstock_bench.report.words import UNKNOWN, figures, grouped, label, ms, number, spread
 
 
 def table(
@@ -27,17 +27,21 @@ def table(
 
 def measurements(rows: Sequence[ResultRow]) -> str:
     """Every measurement; repetitions as their median with the least and the largest."""
-    groups: dict[tuple[str, str, float | None, str], list[ResultRow]] = {}
-    for row in rows:
-        kind = "max" if row.sustained_eps or row.capacity_eps else ""
-        ours = f", {row.variant}" if row.engine == "penstock" and row.variant not in ("", row.form) else ""
-        groups.setdefault((row.workload, label(row) + ours, row.rate, kind), []).append(row)
+
+    def named(row: ResultRow) -> str:
+        ours = row.engine == "penstock" and row.variant not in ("", row.form)
+        return f"{label(row)}, {row.variant}" if ours else label(row)
+
     shown, lines = figures("rate", "throughput_eps"), []
-    heads = ["workload", "form or engine", "events/s", "runs", *shown.values(), "exact"]
-    for (workload, key, rate, _), runs in groups.items():
+    for (workload, key, rate, _), runs in grouped(rows, "workload", named, "rate", _is_maximum).items():
         told = [spread((getattr(row, name) for row in runs), ms if "_ms" in name else number) for name in shown]
         lines.append([escape(workload), escape(key), number(rate), str(len(runs)), *told, _exact(runs)])
+    heads = ["workload", "form or engine", "events/s", "runs", *shown.values(), "exact"]
     return table(heads, lines, words=2)
+
+
+def _is_maximum(row: ResultRow) -> bool:
+    return bool(row.sustained_eps or row.capacity_eps)
 
 
 def _exact(runs: Sequence[ResultRow]) -> str:
@@ -47,45 +51,44 @@ def _exact(runs: Sequence[ResultRow]) -> str:
     return f'<span class="bad">{bad:,} wrong</span>' if bad else '<span class="good">yes</span>'
 
 
+def items(words: Iterable[str]) -> str:
+    """Items of a list."""
+    return "".join(f"<li>{escape(each)}</li>" for each in words)
+
+
 def notes(rows: Sequence[ResultRow]) -> str:
     """What the rows' notes say, each once."""
-    found = dict.fromkeys(f"{row.workload}, {label(row)}: {row.note}" for row in rows if row.note)
-    return "".join(f"<li>{escape(each)}</li>" for each in found)
+    return items(dict.fromkeys(f"{row.workload}, {label(row)}: {row.note}" for row in rows if row.note))
 
 
 def engines(rows: Sequence[ResultRow]) -> dict[str, object]:
     """Versions of the engines, and every setting of theirs that is not their default."""
-    found: dict[str, object] = {}
-    for row in rows:
-        if row.version or (row.settings and row.engine != "penstock"):
-            told = ", ".join(f"{name} = {_value(value)}" for name, value in row.settings.items())
-            found[label(row)] = f"{row.version}; {told}".strip("; ")
-    return found
+    return {
+        label(row): f"{row.version}; {_value(row.settings)}".strip("; ")
+        for row in rows
+        if row.version or (row.settings and row.engine != "penstock")
+    }
 
 
 def components(rows: Sequence[ResultRow]) -> str:
     """The components of latency as the papers' tables show them."""
-    known = [row for row in rows if row.components_ms]
     lines = []
-    for row in known:
+    for row in (row for row in rows if row.components_ms):
         parts = [*(row.components_ms.get(each, 0.0) for each in COMPONENTS), sum(row.components_ms.values())]
         lines.append([escape(row.workload), escape(label(row)), number(row.rate), *map(ms, parts)])
     heads = ["workload", "form", "events/s", *(f"{each} ms" for each in (*COMPONENTS, "sum"))]
-    return table(heads, lines, words=2) if known else ""
+    return table(heads, lines, words=2) if lines else ""
 
 
 def checks(found: Sequence[Check]) -> str:
     """Figures with a target."""
     lines = []
     for each in found:
+        rate_eps = each.detail.get("rate_eps")
+        name = f"{each.name} at {number(rate_eps)} events/s" if isinstance(rate_eps, int | float) else each.name
         value = (ms if each.unit.startswith("ms") else number)(each.value)
-        lines.append([escape(_named(each)), value, escape(each.unit), escape(each.target), _met(each.met)])
+        lines.append([escape(name), value, escape(each.unit), escape(each.target), _met(each.met)])
     return table(["figure", "value", "unit", "target", "met"], lines, numbers=[1]) if found else ""
-
-
-def _named(check: Check) -> str:
-    rate_eps = check.detail.get("rate_eps")
-    return f"{check.name} at {number(rate_eps)} events/s" if isinstance(rate_eps, int | float) else check.name
 
 
 def _met(met: bool | None) -> str:
@@ -105,31 +108,20 @@ def losses(found: Sequence[Loss]) -> str:
             "<p>Nothing was found: no target was missed, and where the adaptive form was measured, no other form or "
             "engine was better by more than a tenth.</p>"
         )
-    by_place: dict[str, list[str]] = {}
-    for each in found:
-        by_place.setdefault(each.where, []).append(each.what)
-    parts = (
-        f"<h3>{escape(where)}</h3><ul>{''.join(f'<li>{escape(what)}</li>' for what in dict.fromkeys(told))}</ul>"
-        for where, told in by_place.items()
-    )
-    return "".join(parts)
+    by_place: dict[str, dict[str, None]] = {}
+    for where, what in found:
+        by_place.setdefault(where, {})[what] = None
+    return "".join(f"<h3>{escape(where)}</h3><ul>{items(told)}</ul>" for where, told in by_place.items())
 
 
 def header(found: Header, rows: Sequence[ResultRow] = ()) -> str:
     """Machine, versions and settings."""
-    facts: dict[str, object] = {
-        "machine": f"{found.machine}, {found.cores} cores, {found.memory_gb:g} GB",
-        "penstock": found.penstock,
-        "python": found.python,
-        "spark": found.spark,
-        "pyarrow": found.pyarrow,
-        "java": found.java,
-    }
+    facts = {"machine": f"{found.machine}, {found.cores} cores, {found.memory_gb:g} GB"}
+    facts |= {name: getattr(found, name) for name in ("penstock", "python", "spark", "pyarrow", "java")}
     # A setting may have the name of a program whose version is told too.
     told = [*facts.items(), *found.settings.items(), *engines(rows).items()]
-    return (
-        "<dl>" + "".join(f"<dt>{escape(name)}</dt><dd>{escape(_value(value))}</dd>" for name, value in told) + "</dl>"
-    )
+    terms = (f"<dt>{escape(name)}</dt><dd>{escape(_value(value))}</dd>" for name, value in told)
+    return f"<dl>{''.join(terms)}</dl>"
 
 
 def _value(value: object) -> str:

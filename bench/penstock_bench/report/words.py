@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from penstock.dashboard.numbers import human
 from penstock_bench.meter.rows import ResultRow
 from penstock_bench.meter.runner import Spread
 
+T = TypeVar("T")
 UNKNOWN = "–"
 FORMS = ("record", "adaptive", "batch")
 """In the order in which they are shown."""
@@ -53,11 +56,9 @@ def figures(*without: str) -> dict[str, str]:
 
 def spread(values: Iterable[float | None], write: Callable[[float | None], str] = number) -> str:
     """Write repetitions as their median, with the least and the largest."""
-    found = Spread.of(list(values))
-    if found is None:
-        return UNKNOWN
-    if found.low == found.high:
-        return write(found.median)
+    found = Spread.of(values)
+    if found is None or found.low == found.high:
+        return write(None if found is None else found.median)
     return f"{write(found.median)} [{write(found.low)} … {write(found.high)}]"
 
 
@@ -77,6 +78,21 @@ def in_order(labels: Iterable[str]) -> list[str]:
     """Put forms first, in their order, then engines by name; each once."""
     known = dict.fromkeys(labels)
     return [each for each in FORMS if each in known] + sorted(each for each in known if each not in FORMS)
+
+
+def grouped(rows: Iterable[T], *by: str | Callable[[T], Any]) -> dict[Any, list[T]]:
+    """Rows or other things by some of their fields, or by what these functions say of them; in their order."""
+    found: dict[Any, list[T]] = {}
+    keys: list[Callable[[T], Any]] = [attrgetter(each) if isinstance(each, str) else each for each in by]
+    for row in rows:
+        found.setdefault(keys[0](row) if len(keys) == 1 else tuple(key(row) for key in keys), []).append(row)
+    return found
+
+
+def by_label(rows: Iterable[ResultRow]) -> dict[str, list[ResultRow]]:
+    """Rows by their labels, forms first."""
+    found = grouped(rows, label)
+    return {key: found[key] for key in in_order(found)}
 
 
 def ratio(value: float | None, base: float | None) -> str:

@@ -16,28 +16,9 @@ from penstock_bench.studies.state import State
 from penstock_bench.studies.switch_point import SwitchPoint
 from penstock_bench.studies.throughput import LatencyTarget, Throughput
 
-STUDIES: dict[str, Study] = {
-    study.name: study
-    for study in (
-        Short(),
-        Rates(),
-        BurstStudy(),
-        Components(),
-        Operations(),
-        Throughput(),
-        SwitchPoint(),
-        GroupsStudy(),
-        LatencyTarget(),
-        Failure(),
-        Elasticity(),
-        Scale(),
-        State(),
-        Isolation(),
-        Dynamism(),
-        Alternatives(),
-        Replicas(),
-    )
-}
+_REPEATED = (Short, Rates, BurstStudy, Components, Operations, Throughput, SwitchPoint, GroupsStudy, LatencyTarget)
+_ASKED = (Failure, Elasticity, Scale, State, Isolation, Dynamism, Alternatives, Replicas)
+STUDIES: dict[str, Study] = {kind.name: kind() for kind in (*_REPEATED, *_ASKED)}
 """In the order in which the report shows them."""
 
 __all__ = ["STUDIES", "Study", "StudyOptions", "conduct"]

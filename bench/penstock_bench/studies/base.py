@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import sys
+import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, get_origin
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
+from penstock.demo.series import Sampler
 from penstock.errors import PenstockError
+from penstock.runtime.report import Report
+from penstock_bench.engines.program import Program
 from penstock_bench.meter.job import SETTLE_S, WARM_UP_S, carry, observe
 from penstock_bench.meter.rows import Check, Claim, ResultRow, Results, StudyNotes, make_header
 from penstock_bench.report.chart import Figure
-from penstock_bench.report.words import UNKNOWN, faults, label, ms, number
+from penstock_bench.report.words import faults, label, ms, number
+from penstock_bench.studies.findings import Findings, Table
 from penstock_bench.workloads import WORKLOADS, Workload
 
 PARALLELISM = 2
 QUICK_S = 1.5
 WARM_UP_SHORT_S = 2.0
-CARRY_S = 5.0
+SECONDS, CARRY_S = 6.0, 5.0
+"""Of a measurement at a rate, and of one under overload."""
 BEYOND = 1.25
 """Times the capacity of the record form: a rate that only the batch form carries."""
 OFFERED_EPS = {"yahoo": 4_000_000.0, "wordcount": 4_000_000.0, "grep": 12_000_000.0, "scoring": 12_000_000.0}
@@ -30,45 +38,29 @@ OFFERED_MOST_EPS = 6_000_000.0
 T = TypeVar("T")
 RECORD, BATCH, ADAPTIVE = "record", "batch", "adaptive"
 FORMS = (RECORD, ADAPTIVE, BATCH)
-
-
-Table = tuple[str, list[str], list[list[str]]]
-"""Title, heads and lines."""
-Column = tuple[str, Callable[[Any], str]]
-"""The head of a column, and what writes the cell of a line."""
+INSIDE = "         "
+"""Before what a measurement came to: as wide as its time."""
 
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """How a study is made.
-
-    Attributes
-    ----------
-    quick : bool
-        A trial of the study itself, in seconds; its figures mean nothing.
-    short : bool
-        Its part of `make bench`: a few of its measurements, for all its checks.
-    parallelism : int
-        Workers, and slots in batch form.
-    seconds : float or None
-        Length of each measurement; None for the study's own.
-    peer : bool
-        Measure Structured Streaming too, where the study has a place for it.
-    traces : Path or None
-        Directory of recorded loads; None for the usual places.
-    """
-
     quick: bool = False
+    """A trial of the study itself, in seconds; its figures mean nothing."""
     short: bool = False
+    """Its part of `make bench`: a few of its measurements, for all its checks."""
     parallelism: int = PARALLELISM
+    """Workers, and slots in batch form."""
     seconds: float | None = None
+    """Length of each measurement; None for the study's own."""
     peer: bool = False
+    """Measure Structured Streaming too, where the study has a place for it."""
     traces: Path | None = None
+    """Directory of recorded loads; None for the usual places."""
 
 
 @dataclass
 class Desk:
-    """Where a study puts down what it finds; each piece is kept at once."""
+    """Where a study measures, and puts down what it finds; each piece is kept at once."""
 
     options: StudyOptions
     results: Results
@@ -77,80 +69,106 @@ class Desk:
     _began_s: float = field(default_factory=time.monotonic)
 
     def tell(self, what: str) -> None:
-        """Say what is being measured now."""
         self.say(f"[{time.monotonic() - self._began_s:4.0f} s] {what}")
 
-    def add(self, row: ResultRow) -> ResultRow:
-        """Keep a measurement."""
+    def add(self, row: ResultRow, variant: str = "", **settings: object) -> ResultRow:
+        """Keep a measurement; a variant and settings tell it from others of its workload, form and rate."""
+        row.variant, row.settings = variant or row.variant, {**row.settings, **settings}
         self.results.rows.append(row)
-        self.say(f"         {summary(row)}")
+        self.say(INSIDE + summary(row))
         self.keep(self.results)
         return row
 
-    def check(self, check: Check) -> None:
-        """Keep a figure that has a target."""
-        self.results.checks.append(check)
-        self.say(f"         {_told(check)}")
-        self.keep(self.results)
+    def check(self, *checks: Check) -> None:
+        """Keep figures that have a target."""
+        for check in checks:
+            self.results.checks.append(check)
+            self.say(INSIDE + _told(check))
+            self.keep(self.results)
+
+    @property
+    def _data(self) -> dict[str, Any]:
+        assert self.results.study is not None
+        return self.results.study.data
 
     def put(self, name: str, value: object) -> None:
-        """Keep what fits neither."""
-        assert self.results.study is not None
-        self.results.study.data[name] = msgspec.to_builtins(value)
+        """Keep what is neither a row nor a check."""
+        self._data[name] = msgspec.to_builtins(value)
         self.keep(self.results)
 
-    def append(self, name: str, value: object) -> None:
-        """Keep one more of a list of what fits neither."""
-        self.put(name, [*self._data(name, list), value])
+    def append(self, name: str, value: object, told: str = "") -> None:
+        """Keep one more of a list, and say what it came to."""
+        self.put(name, [*self._data.get(name, []), value])
+        if told:
+            self.say(INSIDE + told)
 
     def put_in(self, name: str, key: str, value: object) -> None:
-        """Keep what fits neither under a key."""
-        self.put(name, {**self._data(name, dict), key: value})
-
-    def _data(self, name: str, kind: type[T]) -> T:
-        assert self.results.study is not None
-        return msgspec.convert(self.results.study.data.get(name, kind()), kind)
+        """Keep one more of a mapping."""
+        self.put(name, {**self._data.get(name, {}), key: value})
 
     def seconds(self, usual: float, quick: float = QUICK_S) -> float:
-        """How long a measurement lasts."""
         return quick if self.options.quick else self.options.seconds or usual
 
     def choose(self, full: T, short: T, quick: T) -> T:
         """What is measured, by how much of the study was asked for."""
         return quick if self.options.quick else short if self.options.short else full
 
+    @property
+    def warm_up_s(self) -> float:
+        """How long a job at a rate runs before it is measured."""
+        return self.choose(WARM_UP_S, WARM_UP_SHORT_S, QUICK_S)
+
     def observe(
-        self, name: str, rate: float, form: str, seconds: float, *, workers: int = 0, **options: Any
+        self, name: str, rate: float, form: str, seconds: float = SECONDS, *, workers: int = 0, **options: Any
     ) -> ResultRow:
         """Measure a workload of ours at a rate; whoever asks keeps the row."""
         workers = workers or self.options.parallelism
-        warm_up_s = self.choose(WARM_UP_S, WARM_UP_SHORT_S, QUICK_S)
-        seconds = self.seconds(seconds)
-        return observe(WORKLOADS[name], rate, seconds, workers, form, warm_up_s=warm_up_s, **options)[0]
+        options.setdefault("warm_up_s", self.warm_up_s)
+        return observe(WORKLOADS[name], rate, self.seconds(seconds), workers, form, **options)[0]
 
-    def every_form(self, name: str, rates: Iterable[float], seconds: float) -> None:
-        """Measure a workload of ours at each rate in each form, and keep the rows."""
-        for rate in rates:
-            for form in FORMS:
-                self.tell(f"{name} at {number(rate)}/s, {form}")
-                self.add(self.observe(name, rate, form, seconds))
-
-    def carry(
-        self, workload: Workload[Any] | str, form: str, seconds: float = CARRY_S, *, workers: int = 0, **options: Any
+    def at_rate(
+        self, name: str, rate: float, form: str, seconds: float = SECONDS, *, workers: int = 0, variant: str = ""
     ) -> ResultRow:
-        """Measure what gets through under overload; whoever asks keeps the row."""
-        workload = WORKLOADS[workload] if isinstance(workload, str) else workload
-        offered_eps = options.pop("offered_eps", OFFERED_EPS.get(workload.name, OFFERED_MOST_EPS))
-        options.setdefault("settle_s", SETTLE_S)
-        if self.options.quick:
-            options["settle_s"] = QUICK_S
-        workers = workers or self.options.parallelism
-        return carry(workload, offered_eps, self.seconds(seconds), workers, form, **options)
+        """Measure a workload of ours at a rate, and keep the row."""
+        self.tell(f"{name} at {number(rate)}/s, {form}{variant and f', {variant}'}")
+        settings = {"workers": workers} if workers else {}
+        return self.add(self.observe(name, rate, form, seconds, workers=workers), variant, **settings)
 
-    def record_eps(self, name: str) -> float:
-        """Measure what the record form carries, and keep it."""
-        self.tell(f"{name}: what the record form carries")
-        return self.add(self.carry(name, RECORD)).capacity_eps or 1.0
+    def grid(self, cases: Mapping[str, Mapping[float, Sequence[str]]]) -> None:
+        """Measure each workload at each of its rates in the forms that belong to it, and keep the rows."""
+        for name, forms_by_rate in cases.items():
+            for rate, forms in forms_by_rate.items():
+                for form in forms:
+                    self.at_rate(name, rate, form)
+
+    def through(self, workload: Workload[Any], load: Any, form: str, **options: Any) -> tuple[ResultRow, Report, Any]:
+        """Run through a load that changes, sampled some times a second; the whole run is measured."""
+        sampler: Any = Sampler(load)
+        parallelism, options = self.options.parallelism, {"warm_up_s": 0.0, "watchers": [sampler], **options}
+        return *observe(workload, load.schedule, load.seconds, parallelism, form, **options), sampler
+
+    def overload(
+        self,
+        workload: Workload[Any] | str,
+        form: str,
+        seconds: float = CARRY_S,
+        variant: str = "",
+        settings: Mapping[str, object] | None = None,
+        *,
+        workers: int = 0,
+        **options: Any,
+    ) -> ResultRow:
+        """Measure what gets through when more is offered than can be carried, and keep the row."""
+        workload = WORKLOADS[workload] if isinstance(workload, str) else workload
+        self.tell(f"{workload.name} under overload, {form}{variant and f', {variant}'}")
+        offered_eps = options.pop("offered_eps", OFFERED_EPS.get(workload.name, OFFERED_MOST_EPS))
+        options["settle_s"] = QUICK_S if self.options.quick else options.get("settle_s", SETTLE_S)
+        workers = workers or self.options.parallelism
+        row = carry(workload, offered_eps, self.seconds(seconds), workers, form, **options)
+        return self.add(row, variant, **settings or {})
+
+    def record_eps(self, workload: Workload[Any] | str, seconds: float = CARRY_S, **options: Any) -> float:
+        return self.overload(workload, RECORD, seconds, **options).capacity_eps or 1.0
 
     def beyond_record(self, name: str) -> float:
         """Return a rate that is too high for the record form."""
@@ -158,24 +176,12 @@ class Desk:
 
 
 class Study(ABC):
-    """A question put to the engine after a paper.
-
-    Attributes
-    ----------
-    name : str
-        Name on the command line.
-    title : str
-        What it is about.
-    after : str
-        The figures and tables of the papers that it repeats.
-    method : str
-        What is done, in two or three sentences.
-    """
+    """A question put to the engine after a paper. The docstring of a study is its method: what users read of it."""
 
     name: ClassVar[str]
     title: ClassVar[str]
     after: ClassVar[str]
-    method: ClassVar[str]
+    """The figures and tables of the papers that it repeats."""
     file: ClassVar[str] = ""
     """Name of its results, where that is not its own."""
     beside: ClassVar[int] = 0
@@ -183,16 +189,19 @@ class Study(ABC):
     settings: ClassVar[dict[str, object]] = {}
     """What the header of its results says beside the number of workers."""
 
+    @property
+    def method(self) -> str:
+        return " ".join((type(self).__doc__ or "").split())
+
     @abstractmethod
     def run(self, desk: Desk) -> None:
         """Measure; everything found goes to the desk at once."""
 
     @abstractmethod
-    def findings(self, results: Results) -> Iterator[Claim | Check]:
+    def findings(self, results: Results) -> Findings:
         """Hold what was found against the papers, and against targets; also of a part of the measurements. Pure."""
 
     def judge(self, results: Results) -> tuple[list[Claim], list[Check]]:
-        """The findings, apart."""
         found = list(self.findings(results))
         return [each for each in found if isinstance(each, Claim)], [each for each in found if isinstance(each, Check)]
 
@@ -223,14 +232,12 @@ def conduct(study: Study, options: StudyOptions, path: Path, say: Callable[[str]
     def keep(found: Results) -> None:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
 
-    complete = False
     try:
         study.run(Desk(options, results, keep, say))
-        complete = True
+        notes.complete = True
     except KeyboardInterrupt:
         say("interrupted: what was measured is kept")
     finally:
-        notes.complete = complete
         notes.claims, judged = study.judge(results)
         if options.quick:
             notes.claims = [msgspec.structs.replace(claim, holds=None) for claim in notes.claims]
@@ -238,7 +245,7 @@ def conduct(study: Study, options: StudyOptions, path: Path, say: Callable[[str]
         keep(results)
     for check in judged:
         say(_told(check))
-    return results, complete
+    return results, notes.complete
 
 
 def _told(check: Check) -> str:
@@ -247,7 +254,6 @@ def _told(check: Check) -> str:
 
 
 def summary(row: ResultRow) -> str:
-    """A measurement in a line."""
     rate = "" if row.rate is None else f" at {number(row.rate)}/s"
     parts = [f"{row.workload}, {label(row)}{rate}:"]
     if row.p50_ms is not None:
@@ -261,102 +267,17 @@ def summary(row: ResultRow) -> str:
     return " ".join(parts)
 
 
-def data_of(results: Results, name: str, kind: type[T]) -> T:
-    """Return what a study has put under a name, as the type that it is of; empty where there is nothing."""
-    assert results.study is not None
-    return msgspec.convert(results.study.data.get(name, {} if get_origin(kind) is dict else []), kind)
+@contextmanager
+def process(module: str, *arguments: object) -> Iterator[Program]:
+    """A module of the studies as a process of its own, which answers in messages."""
+    command = [sys.executable, "-m", f"penstock_bench.studies.{module}", *map(str, arguments)]
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory,
+        Program(module, command, Path(directory) / "log", messages=True) as program,
+    ):
+        yield program
 
 
 def two_digits(rate: float) -> float:
     """Round a rate that was worked out: more digits would say nothing."""
     return float(f"{rate:.2g}")
-
-
-def machine(results: Results) -> str:
-    """On what our figures were measured, in words."""
-    header = results.header
-    return f"one machine with {header.cores} cores and {header.memory_gb:g} GB"
-
-
-def rows_of(
-    results: Results,
-    workload: str | None = None,
-    form: str | None = None,
-    rate: float | None = None,
-    engine: str = "penstock",
-    *,
-    having: str = "p99_ms",
-    **settings: object,
-) -> list[ResultRow]:
-    """Return the rows of this description in which a figure is known; what is None may be anything."""
-    wanted = {"workload": workload, "form": form, "rate": rate, "engine": engine}
-    return [
-        row
-        for row in results.rows
-        if all(value in (None, getattr(row, name)) for name, value in wanted.items())
-        and settings.items() <= row.settings.items()
-        and getattr(row, having) is not None
-    ]
-
-
-def pick(results: Results, *description: Any, **more: Any) -> ResultRow | None:
-    """Return the last row of a description; see `rows_of`."""
-    found = rows_of(results, *description, **more)
-    return found[-1] if found else None
-
-
-def curve(rows: Iterable[ResultRow], setting: str, field: str) -> list[tuple[int, float]]:
-    """Put a figure of rows against a setting of theirs."""
-    return sorted((int(str(row.settings[setting])), float(getattr(row, field))) for row in rows)
-
-
-def table(title: str, items: Iterable[Any], *columns: Column) -> list[Table]:
-    """Make a table with a line for each item; none if there is none."""
-    lines = [[write(item) for _, write in columns] for item in items]
-    return [(title, [head for head, _ in columns], lines)] if lines else []
-
-
-def fields(write: Callable[[Any], str], place: int | None = None, /, **heads: str) -> list[Column]:
-    """Columns of fields by their names: of the items, or of what stands at a place in each; a dash where there is none.
-
-    A name may lead on to a field of a field: ``loss__normal_s``.
-    """
-
-    def column(name: str) -> Callable[[Any], str]:
-        def told(item: Any) -> str:
-            found = item if place is None else item[place]
-            for part in name.split("__"):
-                found = None if found is None else getattr(found, part)
-            return UNKNOWN if found is None else write(found)
-
-        return told
-
-    return [(head, column(name)) for name, head in heads.items()]
-
-
-def at_most(name: str, value: float, unit: str, most: float, detail: object = None, **more: Any) -> Check:
-    """Hold a figure against what it may be at the most; see `_held`."""
-    return _held(name, value, unit, "at most", most, value <= most, detail, **more)
-
-
-def at_least(name: str, value: float, unit: str, least: float, detail: object = None, **more: Any) -> Check:
-    """Hold a figure against what it has to be at the least; see `_held`."""
-    return _held(name, value, unit, "at least", least, value >= least, detail, **more)
-
-
-def _held(
-    name: str,
-    value: float,
-    unit: str,
-    words: str,
-    limit: float,
-    met: bool,
-    detail: object,
-    *,
-    digits: int = 3,
-    where: str = "",
-    also: bool = True,
-) -> Check:
-    """``where`` says for what the limit holds or what else is asked for; ``also``: whether that is met."""
-    target = f"{words} {f'{limit:,.0f}' if limit >= 1_000 else f'{limit:g}'}{where}"
-    return Check(name, round(value, digits), unit, target, met and also, msgspec.to_builtins(detail or {}))

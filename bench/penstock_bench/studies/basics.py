@@ -17,7 +17,8 @@ from penstock.runtime.clock import now_ns, now_us
 from penstock.runtime.job import plan_of
 from penstock_bench.meter.job import discard, running
 from penstock_bench.meter.rows import Check
-from penstock_bench.studies.base import RECORD, Desk, at_most
+from penstock_bench.studies.base import RECORD, Desk
+from penstock_bench.studies.findings import at_most
 from penstock_bench.workloads import WORKLOADS
 
 START_S_MAX = 10.0
@@ -63,20 +64,13 @@ def check_idle(parallelism: int) -> Check:
     return at_most("idle pipeline", cores, "cores", IDLE_CORES_MAX, detail, digits=4)
 
 
-class _Slow:
-    """A function that takes its time: the consumer that is ten times too slow."""
-
-    def __init__(self, record_us: float) -> None:
-        self._record_s = record_us / 1e6
-
-    def __call__(self, record: Any) -> tuple[int, str]:
-        time.sleep(self._record_s)
-        return record.number, record.text
-
-
 def check_slow_consumer(parallelism: int) -> Check:
     """Memory of the workers while events come ten times faster than a consumer behind a shuffle can take them."""
-    slow = _Slow(1e6 * parallelism / SLOW_EPS)
+
+    def slow(record: Any) -> tuple[int, str]:
+        time.sleep(parallelism / SLOW_EPS)
+        return record.number, record.text
+
     fields = {"number": ps.fields.sequence(), "text": ps.fields.text(200)}
     events = ps.stream("events", ps.generator(fields, rate=10 * SLOW_EPS, format="columns")).key_by("number")
     pipeline = events.map(slow, schema="number bigint, text string").to(ps.foreach(discard))

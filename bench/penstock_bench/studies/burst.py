@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
-from penstock.demo.series import Course, Sampler, Scene
-from penstock_bench.meter.job import observe
-from penstock_bench.meter.rows import Check, Claim, ResultRow, Results
+from penstock.demo.series import Course, Scene
+from penstock_bench.meter.rows import Check, Claim, Results
 from penstock_bench.report import general
 from penstock_bench.report.chart import Burst, Figure
 from penstock_bench.report.words import ms, number
-from penstock_bench.studies.base import (
-    ADAPTIVE,
-    BATCH,
-    FORMS,
-    RECORD,
-    Desk,
-    Study,
-    at_most,
-    data_of,
-    machine,
-    two_digits,
-)
+from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, two_digits
+from penstock_bench.studies.findings import Findings, at_most
 from penstock_bench.workloads import WORKLOADS
 
 BASE_EPS = 8_000.0
@@ -39,17 +27,23 @@ CALM_P99_MS, CALM_S_MAX = 10.0, 2.0
 """After the burst p99 is under this again, and within so long a time in adaptive form."""
 
 
+class Through(msgspec.Struct):
+    scene: Scene
+    courses: list[Course]
+
+    def of(self, form: str) -> Course | None:
+        return next((each for each in self.courses if each.forms == form), None)
+
+
 class BurstStudy(Study):
-    """See the module."""
+    """A model called per event; 8,000 events/s, then a burst of 1.5 times, in a second run 3 times what the record form
+    was measured to carry, then 8,000 again. All forms have the same events at the same times, and every output is
+    compared with the exact one. Two bursts in two runs, so that one's queue is not the other's.
+    """
 
     name = "burst"
     title = "Latency through a burst"
     after = "DO, figures 8 and 11"
-    method = (
-        "A model called per event; 8,000 events/s, then a burst of 1.5 times, in a second run 3 times what the record "
-        "form was measured to carry, then 8,000 again. All forms have the same events at the same times, and every "
-        "output is compared with the exact one. Two bursts in two runs, so that one's queue is not the other's."
-    )
 
     def run(self, desk: Desk) -> None:
         scenes = desk.choose([], [SHORT_SCENE], [QUICK_SCENE])
@@ -57,27 +51,31 @@ class BurstStudy(Study):
             carried_eps, burst_s = desk.record_eps(WORKLOAD), desk.seconds(BURST_S)
             peaks = [max(two_digits(factor * carried_eps), 2 * BASE_EPS) for factor in PEAKS]
             scenes = [Scene(BASE_EPS, peak, CALM_S, burst_s, REST_S) for peak in peaks]
-        kept: list[dict[str, Any]] = []
+        kept: list[Through] = []
         for scene in scenes:
-            courses: list[Course] = []
-            kept.append({"scene": scene, "courses": courses})
+            kept.append(Through(scene, []))
             for form in (ADAPTIVE, RECORD) if desk.options.short else FORMS:
-                desk.tell(f"{number(scene.base_eps)} to {number(scene.peak_eps)} events/s, {form}")
-                row, course = through_burst(scene, desk.options.parallelism, form)
-                courses.append(course)
+                heights = f"{scene.base_eps:,.0f} to {scene.peak_eps:,.0f}/s"
+                desk.tell(f"{heights}, {form}")
+                row, report, sampler = desk.through(WORKLOADS[WORKLOAD], scene, form)
+                row.rate, row.note = scene.peak_eps, f"burst {heights} for {scene.burst_s:g} s, the whole run"
+                found = sampler.figures(form, report)
+                found.lost, found.duplicated, found.reordered = row.lost or 0, row.duplicated or 0, row.reordered or 0
+                kept[-1].courses.append(Course(found, sampler.samples, report.switches))
                 desk.add(row)
                 desk.put("bursts", kept)
 
-    def findings(self, results: Results) -> Iterator[Claim | Check]:
+    def findings(self, results: Results) -> Findings:
         known = bursts(results)
-        for scene, courses in known:
+        for each in known:
+            scene = each.scene
             height = f" to {number(scene.peak_eps)}/s" if len(known) > 1 else ""
-            yield from _checks(f"{WORKLOAD}, burst{height}", scene, courses)
-            own = {course.forms: course.figures for course in courses}
-            if set(own) != set(FORMS):
+            yield from _checks(f"{WORKLOAD}, burst{height}", each)
+            course, slow, batches = (each.of(form) for form in (ADAPTIVE, RECORD, BATCH))
+            if not (course and slow and batches):
                 continue
-            adaptive, record, batch = own[ADAPTIVE], own[RECORD], own[BATCH]
-            first = next((s for c in courses if c.forms == ADAPTIVE for s in c.switches if s.at_s > 0), None)
+            adaptive, record, batch = course.figures, slow.figures, batches.figures
+            first = next((switch for switch in course.switches if switch.at_s > 0), None)
             when = f"switched {number(first.at_s - scene.calm_s)} s into the burst" if first else "did not switch"
             yield Claim(
                 f"DO, figure 11: a burst of {number(scene.peak_eps)} events/s",
@@ -86,16 +84,16 @@ class BurstStudy(Study):
                 f"p99 of the burst's events: adaptive {ms(adaptive.burst_p99_ms)} ms, record "
                 f"{ms(record.burst_p99_ms)} ms, batch {ms(batch.burst_p99_ms)} ms; adaptive {when}, its queue was gone "
                 f"{_after(adaptive.drained_s)}, that of records {_after(record.drained_s)}; while calm p99 "
-                f"{ms(adaptive.calm_p99_ms)} ms adaptive, {ms(batch.calm_p99_ms)} ms batch; {machine(results)}",
+                f"{ms(adaptive.calm_p99_ms)} ms adaptive, {ms(batch.calm_p99_ms)} ms batch; {results.machine}",
                 bool(first) and (adaptive.burst_p99_ms or 9e9) < (record.burst_p99_ms or 9e9),
             )
             wrong = adaptive.lost + adaptive.duplicated + adaptive.reordered + adaptive.wrong
-            carried = sum(s.carried_records for c in courses if c.forms == ADAPTIVE for s in c.switches)
             yield Claim(
                 "DO, figure 8: the dataset below both forms",
                 "a drawing: records are kept until they are confirmed, so that a switch loses nothing",
-                f"{adaptive.switches} switches, {carried:,} records carried over, longest pause "
-                f"{ms(adaptive.pause_ms_max)} ms; lost, duplicated, reordered or wrong: {wrong}",
+                f"{adaptive.switches} switches, {sum(switch.carried_records for switch in course.switches):,} records "
+                f"carried over, longest pause {ms(adaptive.pause_ms_max)} ms; lost, duplicated, reordered or wrong: "
+                f"{wrong}",
                 not wrong if adaptive.switches else None,
             )
             value = adaptive.burst_p99_ms if adaptive.burst_p99_ms is not None else adaptive.p99_ms
@@ -106,46 +104,34 @@ class BurstStudy(Study):
         return [*burst_figures(results, "burst"), *general.distributions(results.rows, "burst-distribution")]
 
 
-def _checks(burst: str, scene: Scene, courses: list[Course]) -> Iterator[Check]:
+def _checks(burst: str, found: Through) -> Iterator[Check]:
     """The worst moment of a burst, and how soon it is calm again; the targets are those of the adaptive form."""
-    for course in courses:
-        end_s, free = scene.burst_end_s, course.forms != ADAPTIVE
-        during = [each.p99_ms for each in course.samples if scene.calm_s <= each.at_s < end_s + 1]
-        after = [each for each in course.samples if each.at_s >= end_s]
-        hot = [i for i, each in enumerate(after) if each.p99_ms >= CALM_P99_MS]
-        calm = after[hot[-1] + 1 if hot else 0 :]
-        calm_s = calm[0].at_s - end_s if calm else -1.0
-        name, worst = f"{burst}, {course.forms}", max(during, default=0.0)
+    end_s = found.scene.burst_end_s
+    for course in found.courses:
+        name, free = f"{burst}, {course.forms}", course.forms != ADAPTIVE
+        during = (each.p99_ms for each in course.samples if found.scene.calm_s <= each.at_s < end_s + 1)
+        worst = max(during, default=0.0)
         target = f"under {BURST_P99_MS_MAX:,.0f} in adaptive form"
         met = free or worst < BURST_P99_MS_MAX
         yield Check(f"{name}: worst p99 of half a second", round(worst, 1), "ms", target, met)
+        after = [each for each in course.samples if each.at_s >= end_s]
+        hot = [i for i, each in enumerate(after, 1) if each.p99_ms >= CALM_P99_MS]
+        calm = after[hot[-1] if hot else 0 :]
+        calm_s = calm[0].at_s - end_s if calm else -1.0
         unit, target = "s after the burst (-1: not seen)", f"{CALM_S_MAX:g} in adaptive form"
         met = free or 0 <= calm_s <= CALM_S_MAX
         yield Check(f"{name}: p99 under {CALM_P99_MS:g} ms again", round(calm_s, 2), unit, target, met)
 
 
-def through_burst(scene: Scene, parallelism: int, forms: str) -> tuple[ResultRow, Course]:
-    """Run through a burst, sampled some times a second; every result is compared with the exact one."""
-    sampler, workload = Sampler(scene), WORKLOADS[WORKLOAD]
-    row, report = observe(
-        workload, scene.schedule, scene.seconds, parallelism, forms, warm_up_s=0.0, watchers=[sampler]
-    )
-    row.rate = scene.peak_eps
-    row.note = f"burst {scene.base_eps:,.0f} to {scene.peak_eps:,.0f}/s for {scene.burst_s:g} s, the whole run"
-    figures = sampler.figures(forms, report)
-    figures.lost, figures.duplicated, figures.reordered = row.lost or 0, row.duplicated or 0, row.reordered or 0
-    return row, Course(figures, sampler.samples, report.switches)
-
-
 def burst_figures(results: Results, slug: str) -> list[Figure]:
     """The runs over time, a figure for each burst."""
     found = []
-    for i, (scene, courses) in enumerate(bursts(results), 1):
+    for i, each in enumerate(bursts(results), 1):
         caption = (
-            f"{number(scene.base_eps)} events/s, {number(scene.peak_eps)} in the burst (shaded), grey: what was "
-            "offered. Backlog: due and not at the end yet. Dashed: switches of the adaptive run."
+            f"{number(each.scene.base_eps)} events/s, {number(each.scene.peak_eps)} in the burst (shaded), grey: what "
+            "was offered. Backlog: due and not at the end yet. Dashed: switches of the adaptive run."
         )
-        found.append(Figure(f"{slug}-{i}", f"Burst {i}", caption, burst=Burst(scene, courses)))
+        found.append(Figure(f"{slug}-{i}", f"Burst {i}", caption, burst=Burst(each.scene, each.courses)))
     return found
 
 
@@ -153,10 +139,5 @@ def _after(drained_s: float | None) -> str:
     return "not before the end" if drained_s is None else f"{number(drained_s)} s after the burst"
 
 
-def bursts(results: Results) -> list[tuple[Scene, list[Course]]]:
-    """The runs of a file, by scene."""
-    return [
-        (msgspec.convert(each["scene"], Scene), msgspec.convert(each["courses"], list[Course]))
-        for each in data_of(results, "bursts", list[dict[str, Any]])
-        if each.get("courses")
-    ]
+def bursts(results: Results) -> list[Through]:
+    return [each for each in results.data("bursts", list[Through]) if each.courses]

@@ -8,7 +8,6 @@ from rich.console import Console
 
 from penstock.errors import InvalidOption, nearest
 from penstock.runtime.spark import close_session, open_session
-from penstock_bench.meter.rows import Results
 from penstock_bench.report.draw import render
 from penstock_bench.report.presentation import rows_table
 from penstock_bench.studies import STUDIES
@@ -18,15 +17,15 @@ from penstock_bench.studies.replicas import Replicas
 from penstock_bench.studies.traces import find_traces
 
 PARALLELISM_MAX = 64
+MARKS = {True: "holds", False: "does NOT hold", None: "cannot be compared"}
 
 
 def check(names: list[str], options: StudyOptions) -> None:
     """Refuse what cannot be done, before anything is started."""
     for name in names:
         if name not in STUDIES:
-            raise InvalidOption(
-                option="STUDY", given=name, allowed=", ".join([*STUDIES, "all"]), hint=nearest(name, list(STUDIES))
-            )
+            allowed, hint = ", ".join([*STUDIES, "all"]), nearest(name, list(STUDIES))
+            raise InvalidOption(option="STUDY", given=name, allowed=allowed, hint=hint)
     if not 1 <= options.parallelism <= PARALLELISM_MAX:
         raise InvalidOption(option="--parallelism", given=options.parallelism, allowed=f"1 to {PARALLELISM_MAX}")
     if Dynamism.name in names or Replicas.name in names:
@@ -51,8 +50,9 @@ def run_study(name: str, options: StudyOptions, out: Path, console: Console) -> 
     say("")
     console.print(rows_table(results.rows))
     say("")
-    for line in _findings(results):
-        say(line)
+    assert results.study is not None
+    for claim in results.study.claims:
+        say(f"{claim.source}\n  claimed:  {claim.claimed}\n  measured: {claim.measured}\n  {MARKS[claim.holds]}")
     for figure in study.figures(results) if not study.file else ():
         png = out / "figures" / f"{figure.slug}.png"
         png.parent.mkdir(parents=True, exist_ok=True)
@@ -60,17 +60,3 @@ def run_study(name: str, options: StudyOptions, out: Path, console: Console) -> 
         say(f"figure: {png}")
     say(f"results: {path}")
     return complete
-
-
-def _findings(results: Results) -> list[str]:
-    marks = {True: "holds", False: "does NOT hold", None: "cannot be compared"}
-    assert results.study is not None
-    lines = []
-    for claim in results.study.claims:
-        lines += [
-            claim.source,
-            f"  claimed:  {claim.claimed}",
-            f"  measured: {claim.measured}",
-            f"  {marks[claim.holds]}",
-        ]
-    return lines

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import msgspec
 
 from penstock.control.changes import ChangeReport
-from penstock.demo.series import Sampler
-from penstock_bench.meter.job import observe
-from penstock_bench.meter.rows import Check, Claim, ResultRow, Results
-from penstock_bench.report.chart import Figure, Line, Lines
-from penstock_bench.report.words import ms, number
-from penstock_bench.studies.base import (
-    ADAPTIVE,
-    BATCH,
-    FORMS,
-    RECORD,
-    Desk,
-    Study,
-    Table,
-    data_of,
-    fields,
-    machine,
-    pick,
-    table,
-    two_digits,
-)
+from penstock_bench.meter.rows import Claim, Results
+from penstock_bench.report.chart import Figure, Line, Lines, figure
+from penstock_bench.report.words import grouped, ms, number
+from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, two_digits
+from penstock_bench.studies.findings import Findings, Paired, Table, curve, fields, paired, table
 from penstock_bench.studies.traces import SPEED, Stretch, find_traces
-from penstock_bench.workloads import WORKLOADS, Workload, replay
+from penstock_bench.workloads import WORKLOADS, replay
 
 WORKLOAD = "scoring"
 OPERATION = "score"
@@ -72,19 +56,21 @@ class Replay(msgspec.Struct):
     """Of every tenth of a second."""
     moments: list[Moment]
 
+    @property
+    def told(self) -> str:
+        return f"{self.origin}, from second {self.first_s:,} on, {self.speed:g} times faster"
+
 
 class Dynamism(Study):
-    """See the module."""
+    """A model called per event. Of each recorded load the part around its busiest time, 30 times faster than recorded
+    and scaled so that its busiest half second has 2 times the rate that the record form was measured to carry; in three
+    forms with the same events at the same times, every output compared with the exact one. The loads are those of the
+    directory that PENSTOCK_TRACES names; without any, one is made up.
+    """
 
     name = "dynamism"
     title = "Recorded loads, replayed"
     after = "Finch, section 5.2 (workload dynamism; named, not measured there)"
-    method = (
-        f"A model called per event. Of each recorded load the part around its busiest time, {SPEED:g} times faster "
-        f"than recorded and scaled so that its busiest half second has {PEAK:g} times the rate that the record form "
-        "was measured to carry; in three forms with the same events at the same times, every output compared with "
-        "the exact one. The loads are those of the directory that PENSTOCK_TRACES names; without any, one is made up."
-    )
 
     def run(self, desk: Desk) -> None:
         quick, workload = desk.options.quick, WORKLOADS[WORKLOAD]
@@ -96,30 +82,49 @@ class Dynamism(Study):
             exact = workload.expected(replay(workload.source(stretch.schedule, seconds=stretch.seconds), 0))
             for form in FORMS:
                 desk.tell(f"{each.name} ({each.origin}), {number(stretch.mean_eps)} events/s on average, {form}")
-                row, found = through(workload, stretch, exact, desk.options.parallelism, form)
+                row, report, sampler = desk.through(workload, stretch, form, exact=exact)
+                # Loads of the same height are no repetitions of each other: each is a workload of its own.
+                row.workload, row.rate = f"{WORKLOAD}-{each.name}", round(stretch.mean_eps, 1)
+                row.note = f"{each.origin}; the whole run, its mean rate; {len(report.switches)} switches"
+                moments = [Moment(s.at_s, s.handled_eps, s.backlog_records, s.p99_ms) for s in sampler.samples]
+                found = Replay(
+                    trace=each.name,
+                    origin=each.origin,
+                    form=form,
+                    first_s=stretch.first_s,
+                    speed=SPEED,
+                    peak_eps=round(max(stretch.rates_eps), 1),
+                    mean_eps=round(stretch.mean_eps, 1),
+                    backlog_max=max((moment.backlog for moment in moments), default=0),
+                    batch_share=round(batch_share(report.switches, OPERATION, report.seconds), 4),
+                    switches=len(report.switches),
+                    pause_ms_max=max((switch.pause_ms for switch in report.switches), default=0.0),
+                    carried_records=sum(switch.carried_records for switch in report.switches),
+                    offered_eps=offered(stretch),
+                    moments=moments,
+                )
                 desk.append("replays", found)
-                desk.add(row)
+                desk.add(row, trace=each.name, speed=SPEED)
 
-    def findings(self, results: Results) -> Iterator[Claim | Check]:
+    def findings(self, results: Results) -> Findings:
         by_trace = _by_trace(results)
-        for name, found in by_trace.items():
-            rows = {form: row for form in FORMS if (row := pick(results, form=form, trace=name)) is not None}
-            if set(found) != set(FORMS) or set(rows) != set(FORMS):
+        for name, replays in by_trace.items():
+            pairs = {pair.found.form: pair for pair in _pairs(results) if pair.found.trace == name}
+            if set(pairs) != set(FORMS):
                 continue
-            own = found[ADAPTIVE]
+            own = replays[ADAPTIVE]
             told = "; ".join(
                 f"{form} p50 {ms(row.p50_ms)}, p99 {ms(row.p99_ms)}, max {ms(row.max_ms)} ms, backlog up to "
-                f"{number(found[form].backlog_max)}, {number(row.cpu_cores)} cores"
-                for form, row in rows.items()
+                f"{number(replays[form].backlog_max)}, {number(row.cpu_cores)} cores"
+                for form, row in ((form, pairs[form].row) for form in FORMS)
             )
-            better = (rows[ADAPTIVE].p99_ms or 0.0) < (rows[RECORD].p99_ms or 0.0)
+            better = (pairs[ADAPTIVE].row.p99_ms or 0.0) < (pairs[RECORD].row.p99_ms or 0.0)
             yield Claim(
                 f"Finch, section 5.2: dynamism, {name}",
                 "no figures, a question: how well are spikes handled, and how does the system adapt? Taken as: a load "
                 "too high for records is followed with a lower p99 than in record form",
-                f"{own.origin}, from second {own.first_s:,} on, {own.speed:g} times faster, up to "
-                f"{number(own.peak_eps)}/s: {told}; switches of the adaptive form: {own.switches}; it was in batch "
-                f"form {own.batch_share:.0%} of the time; {machine(results)}",
+                f"{own.told}, up to {number(own.peak_eps)}/s: {told}; switches of the adaptive form: {own.switches}; "
+                f"it was in batch form {own.batch_share:.0%} of the time; {results.machine}",
                 better if own.switches else None,
             )
         known = [row for row in results.rows if row.lost is not None]
@@ -135,70 +140,41 @@ class Dynamism(Study):
             )
 
     def tables(self, results: Results) -> list[Table]:
-        replays = [each for own in _by_trace(results).values() for each in own.values()]
-        pairs = [(each, pick(results, form=each.form, trace=each.trace)) for each in replays]
         return table(
             "Loads and forms",
-            [(each, row) for each, row in pairs if row is not None],
-            ("load, form", lambda pair: f"{pair[0].trace}, {pair[0].form}"),
-            *fields(ms, 1, p50_ms="p50 ms", p99_ms="p99 ms", max_ms="max ms"),
-            *fields(number, 0, backlog_max="largest backlog"),
-            ("in batch form %", lambda pair: f"{100 * pair[0].batch_share:.0f}"),
-            ("switches", lambda pair: str(pair[0].switches)),
-            *fields(ms, 0, pause_ms_max="longest pause ms"),
-            *fields(number, 1, cpu_cores="cores"),
+            _pairs(results),
+            ("load, form", lambda pair: f"{pair.found.trace}, {pair.found.form}"),
+            *fields(ms, row__p50_ms="p50 ms", row__p99_ms="p99 ms", row__max_ms="max ms"),
+            *fields(number, found__backlog_max="largest backlog"),
+            *fields(lambda share: f"{100 * share:.0f}", found__batch_share="in batch form %"),
+            *fields(str, found__switches="switches"),
+            *fields(ms, found__pause_ms_max="longest pause ms"),
+            *fields(number, row__cpu_cores="cores"),
         )
 
     def figures(self, results: Results) -> list[Figure]:
         found = []
         for name, own in _by_trace(results).items():
+
+            def lines(field: str, own: dict[str, Replay] = own) -> list[Line]:
+                forms = [form for form in FORMS if form in own]
+                # Without a result there is no latency.
+                moments = {
+                    form: [each for each in own[form].moments if each.p99_ms or field != "p99_ms"] for form in forms
+                }
+                return [curve(form, form, moments[form], "at_s", field, markers=False) for form in forms]
+
             first = next(iter(own.values()))
+            x = [step * OFFERED_STEP_S for step in range(len(first.offered_eps))]
+            rate = Line("offered", "plain", x, first.offered_eps, markers=False, steps=True)
             panels = [
-                Lines("Rate", "seconds", "events/s", [_offered(first), *_lines(own, "handled_eps")]),
-                Lines("Backlog", "seconds", "events", _lines(own, "backlog")),
-                Lines("Latency, p99 of the last half second", "seconds", "ms", _lines(own, "p99_ms"), y_log=True),
+                Lines("Rate", "seconds", "events/s", [rate, *lines("handled_eps")]),
+                Lines("Backlog", "seconds", "events", lines("backlog")),
+                Lines("Latency, p99 of the last half second", "seconds", "ms", lines("p99_ms"), y_log=True),
             ]
-            caption = f"{first.origin}, from second {first.first_s:,} on, {first.speed:g} times faster. Grey: offered."
-            found.append(Figure(f"dynamism-{name}", f"Through the load '{name}'", caption, panels, columns=1))
+            caption = f"{first.told}. Grey: offered."
+            found += figure(f"dynamism-{name}", f"Through the load '{name}'", caption, panels, columns=1)
         return found
-
-
-def through(
-    workload: Workload[Any], stretch: Stretch, exact: Any, parallelism: int, form: str
-) -> tuple[ResultRow, Replay]:
-    """Run a workload through a stretch of a load in one form."""
-    sampler = Sampler(stretch)
-    row, report = observe(
-        workload,
-        stretch.schedule,
-        stretch.seconds,
-        parallelism,
-        form,
-        warm_up_s=0.0,
-        watchers=[sampler],
-        exact=exact,
-    )
-    # Loads of the same height are no repetitions of each other: each is a workload of its own.
-    row.workload, row.rate = f"{workload.name}-{stretch.trace.name}", round(stretch.mean_eps, 1)
-    row.settings = {"trace": stretch.trace.name, "speed": SPEED}
-    row.note = f"{stretch.trace.origin}; the whole run, its mean rate; {len(report.switches)} switches"
-    moments = [Moment(each.at_s, each.handled_eps, each.backlog_records, each.p99_ms) for each in sampler.samples]
-    return row, Replay(
-        trace=stretch.trace.name,
-        origin=stretch.trace.origin,
-        form=form,
-        first_s=stretch.first_s,
-        speed=SPEED,
-        peak_eps=round(max(stretch.rates_eps), 1),
-        mean_eps=round(stretch.mean_eps, 1),
-        backlog_max=max((each.backlog for each in moments), default=0),
-        batch_share=round(batch_share(report.switches, OPERATION, report.seconds), 4),
-        switches=len(report.switches),
-        pause_ms_max=max((each.pause_ms for each in report.switches), default=0.0),
-        carried_records=sum(each.carried_records for each in report.switches),
-        offered_eps=offered(stretch),
-        moments=moments,
-    )
 
 
 def batch_share(switches: Sequence[ChangeReport], operation: str, seconds: float) -> float:
@@ -222,23 +198,11 @@ def offered(stretch: Stretch) -> list[float]:
     return [round((after - before) / OFFERED_STEP_S, 1) for before, after in pairwise(due)]
 
 
-def _offered(found: Replay) -> Line:
-    x = [step * OFFERED_STEP_S for step in range(len(found.offered_eps))]
-    return Line("offered", "plain", x, found.offered_eps, markers=False, steps=True)
-
-
-def _lines(own: dict[str, Replay], name: str) -> list[Line]:
-    def point(each: Moment) -> tuple[float, float | None]:
-        value = float(getattr(each, name))
-        # Without a result there is no latency.
-        return each.at_s, value if value or name != "p99_ms" else None
-
-    lines = [Line.of(form, form, map(point, own[form].moments), markers=False) for form in FORMS if form in own]
-    return [line for line in lines if line.x]
-
-
 def _by_trace(results: Results) -> dict[str, dict[str, Replay]]:
-    found: dict[str, dict[str, Replay]] = {}
-    for each in data_of(results, "replays", list[Replay]):
-        found.setdefault(each.trace, {})[each.form] = each
-    return found
+    found = grouped(results.data("replays", list[Replay]), "trace")
+    return {trace: {each.form: each for each in own} for trace, own in found.items()}
+
+
+def _pairs(results: Results) -> list[Paired[Replay]]:
+    replays = (each for own in _by_trace(results).values() for each in own.values())
+    return paired(results, replays, "form", "trace")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -13,11 +13,12 @@ import msgspec
 from penstock.control.rescaling import MoveReport
 from penstock.errors import PenstockError
 from penstock_bench.engines.program import Program
-from penstock_bench.meter.rows import Check, Claim, Results
+from penstock_bench.meter.rows import Claim, Results
 from penstock_bench.meter.standalone import Standalone, standalone
-from penstock_bench.report.chart import Figure, Line, Lines, Mark, figure
+from penstock_bench.report.chart import Figure, Mark, figure
 from penstock_bench.report.words import ms
-from penstock_bench.studies.base import Desk, Study, Table, at_most, fields, machine, table
+from penstock_bench.studies.base import Desk, Study
+from penstock_bench.studies.findings import Findings, Table, at_most, fields, latency, table
 
 RATE_EPS = 5_000.0
 COLUMNS = 2
@@ -66,15 +67,11 @@ class Look(msgspec.Struct, kw_only=True):
 
 
 class Happened(msgspec.Struct):
-    """Something was done to the cluster or the job."""
-
     at_s: float
     what: str
 
 
 class End(msgspec.Struct):
-    """What the job says at its end."""
-
     moves: list[MoveReport]
     exact: bool
     events: int
@@ -89,17 +86,14 @@ class Course(msgspec.Struct):
 
 
 class Elasticity(Study):
-    """See the module."""
+    """The Yahoo pipeline at 5,000 events/s, with 2 instances of everything, on a standalone cluster whose machines have
+    a core each. The job begins on one. A second one joins, and the job is told to use two workers; after a while it is
+    told to use one again, and the machine is taken away. Latency is that of each half second.
+    """
 
     name = "elasticity"
     title = "An executor is added and removed under load"
     after = "Drizzle, section 3.3 (DZ-4)"
-    method = (
-        f"The Yahoo pipeline at {RATE_EPS:,.0f} events/s, with {COLUMNS} instances of everything, on a standalone "
-        "cluster whose machines have a core each. The job begins on one. A second one joins, and the job is told to "
-        "use two workers; after a while it is told to use one again, and the machine is taken away. Latency is that of "
-        "each half second."
-    )
 
     def run(self, desk: Desk) -> None:
         calm_s = desk.seconds(CALM_S, quick=3.0)
@@ -108,26 +102,29 @@ class Elasticity(Study):
             with standalone(Path(place) / "cluster") as cluster:
                 desk.put("course", _through(cluster, Path(place), calm_s, desk.tell))
 
-    def findings(self, results: Results) -> Iterator[Claim | Check]:
-        course = _course(results)
+    def findings(self, results: Results) -> Findings:
+        course = results.data("course", Course)
         if course.end is None or not course.end.moves:
             return
         pauses = [each.pause_ms for each in course.end.moves]
-        calm, moving = _calm(course), _moving(course)
+        looks, times = [each for each in course.looks if each.records], [each.at_s for each in course.happened]
+        begin_s = looks[0].at_s + 2.0 if looks else 0.0
+        moving = [each.p99_ms for each in looks if any(abs(each.at_s - at) <= 1.0 for at in times)]
+        calm = [each.p99_ms for each in looks if each.at_s > begin_s and all(abs(each.at_s - at) > 1.5 for at in times)]
         used = ", ".join(f"{each.what} at {each.at_s:.1f} s" for each in course.happened)
         yield Claim(
             "Drizzle, section 3.3: elasticity",
             "machines that join or leave are taken into account at the next group boundary; what runs is not stopped",
             f"{used}; {len(pauses)} instances moved, paused for {ms(min(pauses))} to {ms(max(pauses))} ms; p99 calm "
             f"{ms(max(calm, default=0.0))} ms at the most, while they moved {ms(max(moving, default=0.0))} ms; "
-            f"{machine(results)}",
+            f"{results.machine}",
             course.end.exact,
         )
         name, exact = "longest pause of an instance that moves to another executor", course.end.exact
         yield at_most(name, max(pauses), "ms", WAIT_MS_MAX, digits=1, where=", exact", also=exact)
 
     def tables(self, results: Results) -> list[Table]:
-        course = _course(results)
+        course = results.data("course", Course)
         return table(
             "Moves",
             course.end.moves if course.end is not None else (),
@@ -137,22 +134,12 @@ class Elasticity(Study):
         )
 
     def figures(self, results: Results) -> list[Figure]:
-        course = _course(results)
+        course = results.data("course", Course)
         looks = [each for each in course.looks if each.records]
-        lines = [
-            Line.of("p99", "out", [(each.at_s, max(each.p99_ms, 0.05)) for each in looks], markers=False),
-            Line.of("median", "record", [(each.at_s, max(each.p50_ms, 0.05)) for each in looks], markers=False),
-        ]
         marks = [Mark(each.at_s, each.what) for each in course.happened]
-        panel = Lines("Yahoo pipeline", "seconds", "latency, ms", lines, y_log=True, marks=marks)
+        panel = latency("Yahoo pipeline", looks, ("p99", "p99_ms"), marks)
         told = "Of each half second. Dashed: what was done to the cluster and to the job."
         return figure("elasticity", self.title, told, [panel], columns=1)
-
-
-def _course(results: Results) -> Course:
-    assert results.study is not None
-    found = results.study.data.get("course")
-    return msgspec.convert(found, Course) if found else Course()
 
 
 def _through(cluster: Standalone, place: Path, calm_s: float, tell: Callable[[str], None]) -> Course:
@@ -195,19 +182,3 @@ def _through(cluster: Standalone, place: Path, calm_s: float, tell: Callable[[st
         job.tell("drain")
         course.end = msgspec.convert(job.message("end", WAIT_S), End)
     return course
-
-
-def _moving(course: Course) -> list[float]:
-    """p99 of the half seconds in which something was done, and of those right after."""
-    times = [each.at_s for each in course.happened]
-    return [each.p99_ms for each in course.looks if each.records and any(abs(each.at_s - at) <= 1.0 for at in times)]
-
-
-def _calm(course: Course) -> list[float]:
-    times = [each.at_s for each in course.happened]
-    begin_s = next((each.at_s for each in course.looks if each.records), 0.0) + 2.0
-    return [
-        each.p99_ms
-        for each in course.looks
-        if each.records and each.at_s > begin_s and all(abs(each.at_s - at) > 1.5 for at in times)
-    ]

@@ -9,7 +9,6 @@ import itertools
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,28 +18,23 @@ import msgspec
 
 from penstock.connectors.base import Run
 from penstock.connectors.generator import Generator
-from penstock_bench.engines.program import Program
 from penstock_bench.meter.rows import Check
-from penstock_bench.studies.base import at_least
+from penstock_bench.studies.base import process
+from penstock_bench.studies.findings import at_least
 from penstock_bench.workloads.base import Workload
 
 WORKLOAD_FILE = Path("benchmarks/workloads/listing-4.1.json")
-BATCH_EPS_MIN = 2_000_000.0
-RECORD_EPS_MIN = 500_000.0
-SLICE_S = 0.4
-RUN_S_MAX = 120.0
+BATCH_EPS_MIN, RECORD_EPS_MIN = 2_000_000.0, 500_000.0
+SLICE_S, RUN_S_MAX = 0.4, 120.0
 ROUNDS = 3
 """The best of so many: whatever else the machine does makes a generator slower, nothing makes it faster."""
-BATCH_RECORDS = 20_000
-POLL_RECORDS = 4_096
+BATCH_RECORDS, POLL_RECORDS = 20_000, 4_096
 OFFERED_EPS = 100_000_000.0
 NOW_US = 60_000_000
 """Scheduled, as in a benchmark, and read a minute late: more is due than can be made, so that nothing is waited for."""
 
 
 class Speed(msgspec.Struct):
-    """What one source makes."""
-
     source: str
     batch_eps: float
     record_eps: float
@@ -49,9 +43,8 @@ class Speed(msgspec.Struct):
 
 
 class Speeds(msgspec.Struct):
-    """What the process measured; ``core`` is None where processes cannot be bound to one."""
-
     core: int | None
+    """None where processes cannot be bound to one."""
     speeds: list[Speed]
 
 
@@ -61,11 +54,7 @@ def check_generator(file: Path = WORKLOAD_FILE) -> list[Check]:
     Of two sources, that of the Yahoo benchmark and that of a workload file; the slower one counts. Takes about 8 s.
     """
     _sources(file)  # what is wrong with the file is told here
-    command = [sys.executable, "-m", "penstock_bench.studies.generator_speed", str(file)]
-    with (
-        tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory,
-        Program("generator", command, Path(directory) / "log", messages=True) as program,
-    ):
+    with process("generator_speed", file) as program:
         return judge(msgspec.convert(program.message("found", RUN_S_MAX), Speeds))
 
 
@@ -87,12 +76,10 @@ def judge(found: Speeds) -> list[Check]:
 
 def measure(name: str, source: Generator) -> Speed:
     """Read a source in both forms, in turns, as fast as it goes."""
-    made: dict[bool, float] = {True: 0.0, False: 0.0}
-    for _ in range(ROUNDS):
-        made[True] = max(made[True], _rate_eps(_batches(source)))
-        made[False] = max(made[False], _rate_eps(_polls(source)))
+    made = [(_rate_eps(_batches(source)), _rate_eps(_polls(source))) for _ in range(ROUNDS)]
     columns = source.reader(0, 1, 0).read(Run(0, POLL_RECORDS)).columns
-    return Speed(name, made[True], made[False], columns.nbytes / columns.num_rows)
+    batch_eps, record_eps = (max(each) for each in zip(*made, strict=True))
+    return Speed(name, batch_eps, record_eps, columns.nbytes / columns.num_rows)
 
 
 def _rate_eps(read: Callable[[], int]) -> float:
@@ -104,8 +91,7 @@ def _rate_eps(read: Callable[[], int]) -> float:
 
 
 def _batches(source: Generator) -> Callable[[], int]:
-    reader = source.reader(0, 1, 0)
-    firsts = itertools.count(0, BATCH_RECORDS)
+    reader, firsts = source.reader(0, 1, 0), itertools.count(0, BATCH_RECORDS)
     return lambda: reader.read(Run(next(firsts), BATCH_RECORDS)).columns.num_rows
 
 

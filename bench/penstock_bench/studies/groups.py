@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from statistics import fmean
+from typing import Any
 
 import msgspec
 
 import penstock as ps
 from penstock.control.groups import GroupFigures
 from penstock_bench.meter.job import Run, discard, running, waiting
-from penstock_bench.meter.rows import Check, Claim, Results
-from penstock_bench.report.chart import Figure, Line, Lines, Mark, figure
-from penstock_bench.report.words import ms, number, ratio
-from penstock_bench.studies.base import Desk, Study, at_most, data_of, machine
+from penstock_bench.meter.rows import Claim, Results
+from penstock_bench.report.chart import Figure, Lines, Mark, figure
+from penstock_bench.report.words import grouped, ms, number, ratio
+from penstock_bench.studies.base import Desk, Study
+from penstock_bench.studies.findings import Findings, at_most, curve
 from penstock_bench.workloads import WORKLOADS
 
 SIZES, SHORT_SIZES, QUICK_SIZES = (1, 2, 5, 10, 25, 50, 100), (1, 10, 100), (1, 10)
 SECONDS, SHORT_S, QUICK_S = 4.0, 3.0, 1.0
 TUNING_S, TUNING_SHORT_S, TUNING_QUICK_S = 25.0, 12.0, 3.0
-SHAPES = {"one stage": "grep", "with a shuffle": "yahoo"}
-INTERVALS = ("50ms", "100ms", "250ms")
-LIGHT_EPS, HEAVY_EPS = 20_000.0, 400_000.0
+ONE, SHUFFLE = "one stage", "with a shuffle"
+WORKLOAD = {ONE: "grep", SHUFFLE: "yahoo"}
+LOADS_EPS = {"light": 20_000.0, "heavy": 400_000.0}
 """Next to nothing to compute in a micro-batch, and so much that computing takes longer than scheduling."""
+SHAPES = {
+    (ONE, "light"): ("record", "4(a)", "195 ms in groups of 1, below 5 ms in groups of 100; 7 to 46x (128 machines)"),
+    (ONE, "heavy"): ("adaptive", "5(a)", "with 100x the data groups of 25 have most of the benefit"),
+    (SHUFFLE, "light"): ("batch", "5(b)", "2.7 to 5.5x in groups of 100 (128 machines)"),
+}
+"""What is measured: its colour, its figure in the paper, and what that says."""
+INTERVALS = {"50ms": "record", "100ms": "adaptive", "250ms": "batch"}
 TUNED_EPS = 200_000.0
-START_S_MAX = 30.0
-GROUPS_S_MAX = 20.0
-TICK_S = 0.01
-OVERHEAD_MAX = 0.10
-GAIN_MIN = 10.0
-"""What scheduling costs a micro-batch in the largest groups, against the smallest."""
+START_S_MAX, GROUPS_S_MAX, TICK_S = 30.0, 20.0, 0.01
+OVERHEAD_MAX, GAIN_MIN = 0.10, 10.0
+"""Share of scheduling at the tuned size; what it costs a micro-batch in the smallest groups, against the largest."""
 BATCHES_BEHIND_MAX = 3
 
 
@@ -59,50 +65,39 @@ class Tuned(msgspec.Struct):
 
 
 class GroupsStudy(Study):
-    """See the module."""
+    """The shortest micro-batches follow each other without a break in groups of 1 to 100, each group a Spark job: for
+    one stage, before a shuffle, and with twenty times the data. Then groups are tuned with micro-batches of 50, 100 and
+    250 ms; the sizes begin at 8 (the paper: at 2).
+    """
 
     name = "groups"
     title = "Group scheduling"
     after = "Drizzle, figures 4, 5 and 11"
-    method = (
-        "The shortest micro-batches follow each other without a break in groups of 1 to 100, each group a Spark job: "
-        "for one stage, before a shuffle, and with twenty times the data. Then groups are tuned with micro-batches "
-        "of 50, 100 and 250 ms; the sizes begin at 8 (the paper: at 2)."
-    )
 
     def run(self, desk: Desk) -> None:
         parallelism = desk.options.parallelism
-        loads = desk.choose({"light": LIGHT_EPS, "heavy": HEAVY_EPS}, {"light": LIGHT_EPS}, {"light": LIGHT_EPS})
-        for shape, name in list(SHAPES.items())[: desk.choose(None, None, 1)]:
-            for load, rate_eps in loads.items() if shape == "one stage" else [("light", LIGHT_EPS)]:
-                for size in desk.choose(SIZES, SHORT_SIZES, QUICK_SIZES):
-                    desk.tell(f"{shape}, {load}, groups of {size}")
-                    seconds = desk.seconds(desk.choose(SECONDS, SHORT_S, QUICK_S), QUICK_S)
-                    took_ms, groups, _ = micro_batches(name, rate_eps, size, "1ms", parallelism, seconds)
-                    if groups:
-                        overhead = sum(g.overhead for g in groups) / len(groups)
-                        scheduling_ms = sum(g.scheduling_ms for g in groups) / len(groups) / size
-                        figures = round(took_ms, 3), round(overhead, 4), round(scheduling_ms, 3)
-                        desk.append("points", Point(shape, load, size, *figures))
-        for interval in INTERVALS[: desk.choose(None, 1, 1)]:
+        light = [(ONE, "light"), (SHUFFLE, "light")]
+        for shape, load in desk.choose(list(SHAPES), light, light[:1]):
+            for size in desk.choose(SIZES, SHORT_SIZES, QUICK_SIZES):
+                desk.tell(f"{shape}, {load}, groups of {size}")
+                seconds = desk.seconds(desk.choose(SECONDS, SHORT_S, QUICK_S), QUICK_S)
+                found = micro_batches(WORKLOAD[shape], LOADS_EPS[load], size, "1ms", parallelism, seconds)
+                took_ms, groups, _ = found
+                if groups:
+                    overhead = round(fmean(each.overhead for each in groups), 4)
+                    scheduling_ms = round(fmean(each.scheduling_ms for each in groups) / size, 3)
+                    desk.append("points", Point(shape, load, size, round(took_ms, 3), overhead, scheduling_ms))
+        for interval in list(INTERVALS)[: desk.choose(None, 1, 1)]:
             desk.tell(f"tuning with micro-batches of {interval}")
             seconds = desk.choose(TUNING_S, TUNING_SHORT_S, TUNING_QUICK_S)
             _, groups, backlog = micro_batches("yahoo", TUNED_EPS, None, interval, parallelism, seconds)
             for i, each in enumerate(groups, 1):
                 desk.append("tuned", Tuned(interval, i, each.size, each.overhead, backlog))
 
-    def findings(self, results: Results) -> Iterator[Claim | Check]:
-        points, tuned = _found(results)
-        claimed = {
-            ("one stage", "light"): (
-                "4(a)",
-                "195 ms in groups of 1, below 5 ms in groups of 100; 7 to 46x (128 machines)",
-            ),
-            ("one stage", "heavy"): ("5(a)", "with 100x the data groups of 25 have most of the benefit"),
-            ("with a shuffle", "light"): ("5(b)", "2.7 to 5.5x in groups of 100 (128 machines)"),
-        }
-        for (shape, load), (number_of, told) in claimed.items():
-            own = {point.size: point for point in points if (point.shape, point.load) == (shape, load)}
+    def findings(self, results: Results) -> Findings:
+        points = grouped(results.data("points", list[Point]), "shape", "load")
+        for (shape, load), (_, number_of, told) in SHAPES.items():
+            own = {point.size: point for point in points.get((shape, load), [])}
             if len(own) < 2:
                 continue
             first, last = own[min(own)], own[max(own)]
@@ -112,90 +107,81 @@ class GroupsStudy(Study):
                 told,
                 f"scheduling by micro-batch {ms(first.scheduling_ms)} ms in groups of {first.size}{middle}, "
                 f"{ms(last.scheduling_ms)} ms in groups of {last.size}: "
-                f"{ratio(first.scheduling_ms, last.scheduling_ms)}; from one "
-                f"micro-batch to the next {ms(first.micro_batch_ms)} and {ms(last.micro_batch_ms)} ms; "
-                f"{machine(results)}",
+                f"{ratio(first.scheduling_ms, last.scheduling_ms)}; from one micro-batch to the next "
+                f"{ms(first.micro_batch_ms)} and {ms(last.micro_batch_ms)} ms; {results.machine}",
                 last.scheduling_ms < first.scheduling_ms and last.micro_batch_ms < first.micro_batch_ms,
             )
             if load == "light" and last.size == max(SIZES):
                 name, most_ms = f"scheduling per micro-batch, {shape}, groups of {last.size}", first.scheduling_ms
-                detail = {"by_group_size_ms": {str(size): point.scheduling_ms for size, point in own.items()}}
+                by_size = {"by_group_size_ms": {str(size): point.scheduling_ms for size, point in own.items()}}
                 where = f", a tenth of that of groups of {first.size}"
-                yield at_most(name, last.scheduling_ms, "ms", most_ms / GAIN_MIN, detail, where=where)
-        by_interval = {each.interval: [t for t in tuned if t.interval == each.interval] for each in tuned}
+                yield at_most(name, last.scheduling_ms, "ms", most_ms / GAIN_MIN, by_size, where=where)
+        by_interval = grouped(results.data("tuned", list[Tuned]), "interval")
         if by_interval:
+            sizes = "; ".join(
+                f"{interval}: {own[0].size} to {own[-1].size}, largest {max(each.size for each in own)}"
+                for interval, own in by_interval.items()
+            )
             yield Claim(
                 "Drizzle, figure 11: tuning",
                 "from 2 up to 64 and down to 49 with micro-batches of 100 ms, to 8 with 250 ms, for a scheduling "
                 "overhead of 5 to 10 %",
-                "sizes over the run: "
-                + "; ".join(
-                    f"{interval}: {own[0].size} to {own[-1].size}, largest {max(t.size for t in own)}"
-                    for interval, own in by_interval.items()
-                ),
+                f"sizes over the run: {sizes}",
                 None,
             )
         for interval, groups in by_interval.items():
             # The share of the groups at the tuned size, not the average that still remembers the first small ones.
-            overhead = sum(each.overhead for each in groups[-3:]) / len(groups[-3:])
-            name, trajectory = (
-                f"micro-batches of {interval}: scheduling overhead at the tuned size",
-                [{"size": each.size, "overhead": each.overhead} for each in groups],
-            )
-            yield at_most(name, overhead, "share of a group's time", OVERHEAD_MAX, {"trajectory": trajectory}, digits=4)
+            overhead = fmean(each.overhead for each in groups[-3:])
+            name = f"micro-batches of {interval}: scheduling overhead at the tuned size"
+            detail = {"trajectory": [{"size": each.size, "overhead": each.overhead} for each in groups]}
+            yield at_most(name, overhead, "share of a group's time", OVERHEAD_MAX, detail, digits=4)
             if groups[-1].backlog is not None:
                 name = f"micro-batches of {interval}: backlog at {number(TUNED_EPS)} events/s"
                 most = BATCHES_BEHIND_MAX * float(interval.removesuffix("ms")) / 1000 * TUNED_EPS
                 yield at_most(name, groups[-1].backlog, "events", most, where=f", {BATCHES_BEHIND_MAX} micro-batches")
 
     def figures(self, results: Results) -> list[Figure]:
-        points, tuned = _found(results)
-        styles = {
-            ("one stage", "light"): "record",
-            ("one stage", "heavy"): "adaptive",
-            ("with a shuffle", "light"): "batch",
-        }
-        ticks = list(dict.fromkeys(point.size for point in points))
+        points = grouped(results.data("points", list[Point]), "shape", "load")
+        tuned = grouped(results.data("tuned", list[Tuned]), "interval")
+        ticks = list(dict.fromkeys(point.size for own in points.values() for point in own))
 
-        def panel(title: str, unit: str, field: str, factor: float = 1.0, *, y_log: bool = True) -> Lines:
+        def by_size(title: str, unit: str, field: str, factor: float = 1.0, *, y_log: bool = True) -> Lines:
             lines = []
-            for (shape, load), key in styles.items():
-                own = [point for point in points if (point.shape, point.load) == (shape, load)]
+            for (shape, load), (key, _, _) in SHAPES.items():
                 label = shape if load == "light" else f"{shape}, 20x the data"
-                lines.append(Line.of(label, key, [(point.size, factor * getattr(point, field)) for point in own]))
+                lines.append(curve(label, key, points.get((shape, load), []), "size", field, factor))
             return Lines(title, "micro-batches in a group", unit, lines, True, y_log, x_ticks=ticks)
 
-        panels = [
-            panel("Scheduling by micro-batch", "ms", "scheduling_ms"),
-            panel("Time per micro-batch", "ms", "micro_batch_ms"),
-            panel("Share of scheduling", "% of a group's time", "overhead", 100, y_log=False),
+        def over_time(title: str, unit: str, field: str, factor: float = 1.0, **more: Any) -> Lines:
+            style = {"factor": factor, "markers": False, "steps": field == "size"}
+            lines = [
+                curve(f"micro-batches of {interval}", key, tuned.get(interval, []), "at", field, **style)
+                for interval, key in INTERVALS.items()
+            ]
+            return Lines(title, "groups", unit, lines, **more)
+
+        sizes = [
+            by_size("Scheduling by micro-batch", "ms", "scheduling_ms"),
+            by_size("Time per micro-batch", "ms", "micro_batch_ms"),
+            by_size("Share of scheduling", "% of a group's time", "overhead", 100, y_log=False),
         ]
         caption = (
             "One micro-batch after the other in each slot; a group is one Spark job. A micro-batch gathers for at "
             "least 20 ms, so that what each costs stays below a tenth: the time per micro-batch cannot be less."
         )
-        return [*figure("groups-sizes", "Micro-batches in groups", caption, panels), *_tuning(tuned)]
-
-
-def _tuning(tuned: list[Tuned]) -> list[Figure]:
-    sizes, overheads = [], []
-    for interval, key in zip(INTERVALS, ("record", "adaptive", "batch"), strict=True):
-        own, label = [each for each in tuned if each.interval == interval], f"micro-batches of {interval}"
-        sizes.append(Line.of(label, key, [(t.at, t.size) for t in own], markers=False, steps=True))
-        overheads.append(Line.of(label, key, [(t.at, 100 * t.overhead) for t in own], markers=False))
-    bounds = [Mark(5.0, "5 %", horizontal=True), Mark(10.0, "10 %", horizontal=True)]
-    panels = [
-        Lines("Size of the group", "groups", "micro-batches", sizes),
-        Lines("Share of scheduling", "groups", "% of a group's time", overheads, marks=bounds),
-    ]
-    caption = (
-        "Above 10 % the size is doubled, below 5 % one is taken off; the averaged share decides, shown is each group's."
-    )
-    return figure("groups-tuning", "Tuning the size of groups", caption, panels, columns=2)
-
-
-def _found(results: Results) -> tuple[list[Point], list[Tuned]]:
-    return data_of(results, "points", list[Point]), data_of(results, "tuned", list[Tuned])
+        bounds = [Mark(5.0, "5 %", horizontal=True), Mark(10.0, "10 %", horizontal=True)]
+        tuning = [
+            over_time("Size of the group", "micro-batches", "size"),
+            over_time("Share of scheduling", "% of a group's time", "overhead", 100, marks=bounds),
+        ]
+        told = (
+            "Above 10 % the size is doubled, below 5 % one is taken off; the averaged share decides, shown is each "
+            "group's."
+        )
+        return [
+            *figure("groups-sizes", "Micro-batches in groups", caption, sizes),
+            *figure("groups-tuning", "Tuning the size of groups", told, tuning, columns=2),
+        ]
 
 
 def micro_batches(

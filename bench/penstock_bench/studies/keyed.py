@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -28,8 +29,8 @@ from penstock_bench.meter.rows import ResultRow
 from penstock_bench.meter.stamped import Witness
 from penstock_bench.meter.timeline import NEVER_US, Shown, Timeline
 from penstock_bench.studies import kills
-from penstock_bench.workloads import Comparison, Workload, replay
-from penstock_bench.workloads.base import Row, compare_updates
+from penstock_bench.workloads import Workload, replay
+from penstock_bench.workloads.base import compare_updates
 
 FILL_EPS = 150_000.0
 SETTLE_S = 2.0
@@ -49,11 +50,8 @@ class Store(Enum):
     LOCAL = "a local directory"
     DURABLE = "a local directory, forced to disk"
 
-    @contextmanager
-    def options(self) -> Iterator[dict[str, Any]]:
-        """Options of `ps.start` for it."""
-        with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
-            yield {Store.OFF: {"epoch": "1h"}, Store.LOCAL: {}, Store.DURABLE: {"checkpoint": directory}}[self]
+    def options(self, directory: str) -> dict[str, Any]:
+        return {Store.OFF: {"epoch": "1h"}, Store.LOCAL: {}, Store.DURABLE: {"checkpoint": directory}}[self]
 
 
 def counting(keys: int, zipf: float | None = None) -> Workload[dict[int, int]]:
@@ -67,8 +65,7 @@ def counting(keys: int, zipf: float | None = None) -> Workload[dict[int, int]]:
         return counted.aggregate(count=ps.agg.count(), newest=ps.agg.max("number"), name="count")
 
     def expected(records: Iterable[Record]) -> dict[int, int]:
-        counts = np.bincount(_keys(records, keys)[1], minlength=keys)
-        return {int(key): int(counts[key]) for key in np.flatnonzero(counts)}
+        return dict(Counter(_keys(records, keys)[1].tolist()))
 
     return Workload(
         name="keyed-count",
@@ -77,18 +74,12 @@ def counting(keys: int, zipf: float | None = None) -> Workload[dict[int, int]]:
         format="columns",
         build=build,
         expected=expected,
-        compare=_compare,
+        compare=lambda exact, rows, _: compare_updates(exact, ((row["key"], row["count"]) for row in rows)),
         group=("key",),
     )
 
 
-def _compare(exact: dict[int, int], rows: Iterable[Row], partitions: int) -> Comparison:
-    del partitions
-    return compare_updates(exact, ((row["key"], row["count"]) for row in rows))
-
-
 def _keys(records: Iterable[Record], keys: int) -> tuple[Any, Any]:
-    """Numbers and keys of events."""
     both: Any = [(record.number, record.drawn) for record in records]
     numbers, drawn = np.array(both, dtype=np.int64).reshape(-1, 2).T
     return numbers, np.where(numbers < keys, numbers, drawn)
@@ -123,52 +114,34 @@ class _Ledger:
     """Takes down epochs and the sizes of their snapshots while a job runs; old files vanish."""
 
     directory: Path
-    first_epoch: int = 0
+    first_epoch: int
     _times_ms: dict[int, float] = field(default_factory=dict)
-    _sizes: dict[str, int] = field(default_factory=dict)
+    _sizes: dict[int, dict[str, int]] = field(default_factory=dict)
 
     def look(self, job: ps.Job) -> None:
         status = job.status()
-        if status.epoch:
+        if status.epoch > self.first_epoch:
             self._times_ms[status.epoch] = status.epoch_ms
         for path in self.directory.glob("u*-i*-e*"):
-            try:
-                if path.suffix != ".tmp":
-                    self._sizes[path.name] = path.stat().st_size
-            except FileNotFoundError:
-                continue
+            epoch = int(path.stem.split("-")[2][1:])
+            if path.suffix != ".tmp" and epoch > self.first_epoch:
+                with suppress(FileNotFoundError):
+                    self._sizes.setdefault(epoch, {})[path.name] = path.stat().st_size
 
     def epochs(self) -> Epochs | None:
-        times_ms = [took for epoch, took in self._times_ms.items() if epoch > self.first_epoch]
-        sizes: dict[int, int] = {}
-        for name, size in self._sizes.items():
-            epoch = int(name.split("-")[2][1:])
-            if epoch > self.first_epoch:
-                sizes[epoch] = sizes.get(epoch, 0) + size
+        times_ms, sizes = self._times_ms.values(), [sum(each.values()) for each in self._sizes.values()]
         if not times_ms or not sizes:
             return None
-        return Epochs(
-            round(statistics.median(times_ms), 2),
-            round(max(times_ms), 2),
-            round(statistics.median(sizes.values())),
-            max(sizes.values()),
-        )
+        most_ms, middle = round(max(times_ms), 2), round(statistics.median(sizes))
+        return Epochs(round(statistics.median(times_ms), 2), most_ms, middle, max(sizes))
 
 
-def hold(
-    keys: int,
-    rate_eps: float,
-    seconds: float,
-    workers: int,
-    *,
-    store: Store = Store.LOCAL,
-    kill: bool = False,
-    settle_s: float = SETTLE_S,
-) -> tuple[ResultRow, Held]:
+def hold(keys: int, rate_eps: float, seconds: float, workers: int, store: Store, kill: bool) -> tuple[ResultRow, Held]:
     """Fill a state, hold it at a calm rate and measure; then, if asked to, kill a worker. Every result is compared."""
     workload = counting(keys)
     source = workload.source(ps.rates.steps([(keys / FILL_EPS, FILL_EPS), (1, rate_eps)]))
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name, store.options() as options:
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
+        options = store.options(f"{name}/checkpoint")
         seen, out = Witness(Path(name) / "seen"), Path(name) / "out"
         counts = workload.build(ps.stream("events", source))
         # The witness knows columns of these names: the number of the event stands for a window, the key for a count.
@@ -176,10 +149,10 @@ def hold(
         pipelines = [shown.to(seen, name="seen"), counts.to(ps.files(out), name="out")]
         with running(*pipelines, parallelism=workers, forms="record", **options) as run:
             _wait_filled(run, keys, rate_eps)
-            run.warm_up(run.at_s + settle_s)
+            run.warm_up(run.at_s + SETTLE_S)
             ledger = _Ledger(Path(run.job.plan.options.checkpoint) / "snapshots", run.job.status().epoch)
-            began_us = now_us()
-            began_s, ended_s = run.at_s, run.at_s + seconds
+            began_us, began_s = now_us(), run.at_s
+            ended_s = began_s + seconds
             run.watch(ledger.look, until_s=ended_s)
             latency_us, cores, memory_mb = run.job.latency_us(), run.processes.cpu_cores, run.processes.memory_mb
             killed_us, restored_s = (now_us(), _restored(run)) if kill else (0, None)
@@ -194,7 +167,7 @@ def hold(
             start_us = began_us - round(kills.WARM_UP_S * 1e6)
             loss = kills.judge(timeline, [(killed_us, 1)], start_us, ended_us, workers).losses[0]
     row = row_of(workload.name, rate_eps, "record", run, report, found, latency_us=latency_us)
-    row.cpu_cores, row.pss_mb, row.warm_up_s = round(cores, 3), round(memory_mb, 1), settle_s
+    row.cpu_cores, row.pss_mb, row.warm_up_s = round(cores, 3), round(memory_mb, 1), SETTLE_S
     row.sustained = run.sustained(rate_eps, began_s, ended_s)
     row.settings, row.variant = {"keys": keys, "store": store.value}, variant(keys, store)
     row.note += f"; {store.value}" + ("; latency is that before a worker is struck" if kill else "")
@@ -214,7 +187,6 @@ def _restored(run: Run) -> float | None:
 
 
 def variant(keys: int, store: Store = Store.LOCAL) -> str:
-    """Name what was held."""
     return f"{keys:,} keys" + ("" if store is Store.LOCAL else f", {store.value}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,7 +29,6 @@ from penstock_bench.workloads import WORKLOADS, Comparison, Workload, replay, ya
 from penstock_bench.workloads.base import Row
 
 WARM_UP_S = 3.0
-CALM_S, EVERY_S = 6.0, 7.0
 MOMENT_US = 100_000
 BACK_US, BACK_STEP_US, BACK_SHARE = 200_000, 10_000, 0.9
 """Throughput is back when in so long a time this share of the usual results came."""
@@ -99,22 +98,24 @@ def _numbered(record: Any) -> tuple[int, int]:
     return record.number, 1
 
 
-def _each_event(source: Generator, start_us: int, shown: list[Shown]) -> Timeline:
-    """Every event has a row of its own; one that came again after a failure counts when it came first."""
+def _due_us(source: Generator, start_us: int) -> Times:
     assert source.schedule is not None
     assert source.total is not None
-    seen_us = np.full(source.total, NEVER_US, dtype=np.int64)
+    return start_us + source.schedule.times_us(0, source.total)
+
+
+def _each_event(source: Generator, start_us: int, shown: list[Shown]) -> Timeline:
+    """Every event has a row of its own; one that came again after a failure counts when it came first."""
+    due_us = _due_us(source, start_us)
+    seen_us = np.full(len(due_us), NEVER_US, dtype=np.int64)
     if shown:
         np.minimum.at(seen_us, [each.group[1] for each in shown], [each.at_us for each in shown])
-    return Timeline(start_us + source.schedule.times_us(0, source.total), seen_us)
+    return Timeline(due_us, seen_us)
 
 
 def views_due(source: Generator, start_us: int, *, keyed: bool) -> dict[tuple[str, int], Times]:
     """Scheduled times of the views of each campaign (or, without key, of all) and window, ascending."""
-    assert source.schedule is not None
-    assert source.total is not None
-    times_us = start_us + source.schedule.times_us(0, source.total)
-    return yahoo.due(replay(source, start_us), times_us, keyed=keyed)
+    return yahoo.due(replay(source, start_us), _due_us(source, start_us), keyed=keyed)
 
 
 _YAHOO = WORKLOADS["yahoo-updates"]
@@ -122,7 +123,7 @@ count_as_a_whole = partial(yahoo.build, emit="update", keyed=False)
 
 
 def _whole(records: Iterable[Record]) -> dict[tuple[str, int], int]:
-    counts: defaultdict[tuple[str, int], int] = defaultdict(int)
+    counts = Counter[tuple[str, int]]()
     for (_, start_us), count in _YAHOO.expected(records).items():
         counts["", start_us] += count
     return counts
@@ -132,35 +133,22 @@ def _compare_whole(exact: Any, rows: Iterable[Row], partitions: int) -> Comparis
     return _YAHOO.compare(exact, ({"campaign_id": "", **row} for row in rows), partitions)
 
 
+_AS_A_WHOLE = replace(_YAHOO, build=count_as_a_whole, expected=_whole, compare=_compare_whole)
+
+
 def _views(*, keyed: bool) -> Callable[[Generator, int, list[Shown]], Timeline]:
     return lambda source, start_us, shown: Timeline.of(views_due(source, start_us, keyed=keyed), shown)
 
 
-def _same(stream: ps.Stream) -> ps.Stream:
-    return stream
-
-
 SHAPES = {
     "stateless": Shape(WORKLOADS["identity"], lambda records: records.map(_numbered), None, _each_event),
-    "windowed": Shape(_YAHOO, _same, "campaign_id", _views(keyed=True)),
-    ASIDE: Shape(
-        replace(_YAHOO, build=count_as_a_whole, expected=_whole, compare=_compare_whole),
-        _same,
-        None,
-        _views(keyed=False),
-    ),
+    "windowed": Shape(_YAHOO, lambda counts: counts, "campaign_id", _views(keyed=True)),
+    ASIDE: Shape(_AS_A_WHOLE, lambda counts: counts, None, _views(keyed=False)),
 }
 
 
 def run_losses(
-    name: str,
-    rate_eps: float,
-    sizes: Sequence[int],
-    workers: int,
-    *,
-    calm_s: float = CALM_S,
-    every_s: float = EVERY_S,
-    aside: bool = False,
+    name: str, rate_eps: float, sizes: Sequence[int], workers: int, calm_s: float, every_s: float, aside: bool = False
 ) -> tuple[ResultRow, Outcome]:
     """Kill so many workers at once, one size after the other, while events come at a rate.
 
@@ -174,10 +162,10 @@ def run_losses(
     if aside:
         sources[ASIDE] = _YAHOO.source(ASIDE_EPS, seconds=seconds, partitions=1, seed=1)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as text:
-        directory, pipelines = Path(text), []
-        seen = {each: Witness(directory / f"seen-{each}", SHAPES[each].key) for each in sources}
+        directory, pipelines, seen = Path(text), [], dict[str, Witness]()
         for each, source in sources.items():
             stream = SHAPES[each].workload.build(ps.stream(each, source))
+            seen[each] = Witness(directory / f"seen-{each}", SHAPES[each].key)
             pipelines.append(SHAPES[each].build(stream).to(seen[each], name=f"{each}_seen"))
             pipelines.append(stream.to(ps.files(directory / each), name=f"{each}_out"))
         with running(*pipelines, parallelism=workers) as run:

@@ -22,6 +22,7 @@ from penstock_bench.engines.launch import Launch
 from penstock_bench.engines.program import Program
 from penstock_bench.engines.spark import Spark, launched
 from penstock_bench.engines.spark_session import executors, python_workers
+from penstock_bench.meter.engine import WARM_UP_S as WARM_UP_ENGINES_S
 from penstock_bench.meter.engine import Rate
 from penstock_bench.meter.processes import Processes
 from penstock_bench.meter.rows import Check, ResultRow
@@ -50,10 +51,8 @@ RUN_S_MAX = 600.0
 
 def latency_beside(desk: Desk, workload: str, rate: float, seconds: float) -> None:
     """Measure ours and theirs at a rate through the meter of the engines: fed alike, judged by what came out."""
-    options = RunOptions(parallelism=desk.options.parallelism)
-    if desk.options.short:
-        options = replace(options, warm_up_s=SHORT_WARM_UP_S)
-    run = new_run()
+    warm_up_s = SHORT_WARM_UP_S if desk.options.short else WARM_UP_ENGINES_S
+    options, run = RunOptions(warm_up_s=warm_up_s, parallelism=desk.options.parallelism), new_run()
     for engine in ENGINES:
         desk.tell(f"{workload} at {number(rate)}/s, {engine}, from outside")
         row, _ = measure(open_engine(engine), subject(workload), rate, desk.seconds(seconds), options, run)
@@ -126,20 +125,14 @@ EXECUTOR_SETTINGS = {"spark.executor.cores": "1", "spark.executor.memory": "1g",
 
 
 class Victim(Enum):
-    """What is killed."""
-
     EXECUTOR = "executor"
     PYTHON_WORKER = "python-worker"
 
-    @property
-    def kills_s(self) -> tuple[float, ...]:
-        """When, after the calm time; an executor takes long to replace."""
-        return (0.0,) if self is Victim.EXECUTOR else (0.0, 7.0)
 
-    @property
-    def seconds(self) -> float:
-        """How long is measured; events go on for a while after the last kill."""
-        return CALM_S + (20.0 if self is Victim.EXECUTOR else 14.0)
+KILLS_S = {Victim.EXECUTOR: (0.0,), Victim.PYTHON_WORKER: (0.0, 7.0)}
+"""After the calm time; an executor takes long to replace."""
+SECONDS = {Victim.EXECUTOR: CALM_S + 20.0, Victim.PYTHON_WORKER: CALM_S + 14.0}
+"""Events go on for a while after the last kill."""
 
 
 class Struck(Spark):
@@ -153,7 +146,7 @@ class Struck(Spark):
     def launch(self, subject: Subject, rate: Rate, seconds: float, options: RunOptions) -> Launch:
         settings = EXECUTOR_SETTINGS if self._victim is Victim.EXECUTOR else {}
         told = launched(self.variant, "", self._master, "as fast as possible", settings, closing=True)
-        return replace(told, blows=[(CALM_S + after_s, self._strike) for after_s in self._victim.kills_s])
+        return replace(told, blows=[(CALM_S + after_s, self._strike) for after_s in KILLS_S[self._victim]])
 
     def _strike(self) -> None:
         (executors if self._victim is Victim.EXECUTOR else python_workers)()[0].kill()
@@ -171,10 +164,10 @@ def lose(victim: Victim, rate_eps: float) -> tuple[ResultRow, Check]:
             cluster.add(WORKERS, "2g")
             master = cluster.master
         engine = Struck(victim, master)
-        row, found = measure(engine, subject("yahoo"), rate_eps, victim.seconds, options, new_run())
+        row, found = measure(engine, subject("yahoo"), rate_eps, SECONDS[victim], options, new_run())
     row.note = f"Structured Streaming, {len(engine.killed_us)} x {victim.value} killed; {row.note}".rstrip("; ")
     first_us = found.start_us + round(WARM_UP_S * 1e6)
-    end_us = first_us + round(victim.seconds * 1e6)
+    end_us = first_us + round(SECONDS[victim] * 1e6)
     outcome = judge(found.timeline, [(at_us, 1) for at_us in engine.killed_us], found.start_us, end_us, WORKERS)
     caught_up = [loss.caught_up_s for loss in outcome.losses]
     return row, Check(

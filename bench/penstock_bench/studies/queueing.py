@@ -6,7 +6,8 @@ Rows of the study that come from here say so.
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_left
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -37,50 +38,31 @@ class Grouping(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """One operation.
-
-    Attributes
-    ----------
-    shares : mapping of str to float
-        Which part of what each predecessor has finished comes here.
-    """
-
     name: str
     execution_s: float
     shares: Mapping[str, float] = field(default_factory=lambda: {INPUT: 1.0})
+    """Which part of what each predecessor has finished comes here."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """How a run is made.
-
-    Attributes
-    ----------
-    interval_s : float
-        td.
-    timeout_s, bound : float and int, optional
-        t_out and q_size; None: nothing is dropped.
-    down_s : float
-        How long everything stands still at each change, as where the topology is started again.
-    drops : bool
-        Whether what is queued is lost by that.
-    """
-
     interval_s: float = 1.0
+    """td."""
     replicas: int = 1
     least: int = 1
     most: int = 8
     grouping: Grouping = Grouping.LINE
     timeout_s: float | None = None
     bound: int | None = None
+    """t_out and q_size; None: nothing is dropped."""
     down_s: float = 0.0
+    """How long everything stands still at each change, as where the topology is started again."""
     drops: bool = False
+    """Whether what is queued is lost by that."""
 
 
 @dataclass
 class Outcome:
-    """What came of a run."""
-
     received: int = 0
     dropped: int = 0
     latencies_s: list[tuple[float, float]] = field(default_factory=list)
@@ -103,7 +85,6 @@ class Outcome:
 
     @property
     def mean_ms(self) -> float:
-        """Latency on average."""
         return 1000 * sum(latency for _, latency in self.latencies_s) / max(1, len(self.latencies_s))
 
     def saved(self, over: int) -> float:
@@ -120,12 +101,9 @@ class Outcome:
         """|in - out|/in, on average over intervals."""
         cells = max(1, round(self.seconds / self.interval_s))
         width = self.seconds / cells
-        came, went = [0] * (cells + 1), [0] * (cells + 1)
-        for at in self.arrivals_s:
-            came[min(cells, int(at / width))] += 1
-        for at, _ in self.latencies_s:
-            went[min(cells, int(at / width))] += 1
-        shares = [abs(one - two) / one for one, two in zip(came[:cells], went[:cells], strict=True) if one]
+        came = Counter(int(at / width) for at in self.arrivals_s)
+        went = Counter(int(at / width) for at, _ in self.latencies_s)
+        shares = [abs(came[cell] - went[cell]) / came[cell] for cell in range(cells) if came[cell]]
         return sum(shares) / max(1, len(shares))
 
     def over_s(self, target_ms: float) -> int:
@@ -138,8 +116,6 @@ Record = tuple[float, float]
 
 
 class _Replicas:
-    """One operation and its replicas."""
-
     def __init__(self, service: Service, setup: Setup, chance: Random) -> None:
         self.service = service
         self._setup = setup
@@ -152,27 +128,28 @@ class _Replicas:
         self._done_s = [0.0] * setup.replicas
         """Work that each replica with a queue of its own was given, and had done at the last look."""
         self._turn = 0
-        self.out: list[Record] = []
+        self._through: list[Record] = []
+        """Finished, some of them behind the end of the interval."""
+        self.inbox: list[Record] = []
         self.received: dict[str, float] = dict.fromkeys(service.shares, 0)
         self.dropped = self.finished = 0
-        self._late: list[Record] = []
-        """Finished behind the end of the interval."""
 
     @property
     def active(self) -> int:
         return len(self._free)
 
-    def take(self, records: Sequence[Record], end_s: float) -> None:
-        """Let records come, in their order, up to the end of an interval."""
-        place = self._in_line if self._setup.grouping is Grouping.LINE else self._to_a_queue
-        for each in records:
-            place(each)
-        if self._setup.grouping is Grouping.LINE:
+    def take(self, end_s: float) -> list[Record]:
+        """Work on what has come up to the end of an interval; returns what is finished by then."""
+        line = self._setup.grouping is Grouping.LINE
+        # From several predecessors: in the order of time.
+        for each in sorted(self.inbox) if len(self.service.shares) > 1 else self.inbox:
+            (self._in_line if line else self._to_a_queue)(each)
+        if line:
             self._work(end_s)
-        done = sorted(self._late + self.out)
-        self.out = [each for each in done if each[0] < end_s]
-        self._late = done[len(self.out) :]
-        self.finished = len(self.out)
+        through = sorted(self._through)
+        gone = [each for each in through if each[0] < end_s]
+        self.inbox, self._through, self.finished = [], through[len(gone) :], len(gone)
+        return gone
 
     def _in_line(self, record: Record) -> None:
         bound = self._setup.bound
@@ -184,7 +161,7 @@ class _Replicas:
         self._line.append(record)
 
     def _work(self, until_s: float) -> None:
-        line, free, out = self._line, self._free, self.out
+        line, free = self._line, self._free
         execution_s, timeout_s = self.service.execution_s, self._setup.timeout_s
         while line:
             came_s, due_s = line[0]
@@ -196,15 +173,14 @@ class _Replicas:
                 self.dropped += 1
                 continue
             heapreplace(free, begin_s + execution_s)
-            out.append((begin_s + execution_s, due_s))
+            self._through.append((begin_s + execution_s, due_s))
 
     def _to_a_queue(self, record: Record) -> None:
         came_s, due_s = record
-        execution_s, setup, free = self.service.execution_s, self._setup, self._free
+        execution_s, setup, free, used = self.service.execution_s, self._setup, self._free, self._used
         if setup.grouping is Grouping.SHUFFLE:
             chosen = self._chance.randrange(len(free))
         else:
-            used = self._used
             chosen = used.index(min(used))
             if used[chosen] >= 1.0:
                 self._turn = chosen = (self._turn + 1) % len(used)
@@ -218,7 +194,7 @@ class _Replicas:
         else:
             free[chosen] = begin_s + execution_s
             self._given_s[chosen] += execution_s
-            self.out.append((begin_s + execution_s, due_s))
+            self._through.append((begin_s + execution_s, due_s))
 
     def look(self, end_s: float) -> Operator:
         """What the monitor sees at the end of an interval."""
@@ -233,9 +209,10 @@ class _Replicas:
                 for now, before in zip(done_s, self._done_s, strict=True)
             ]
             self._done_s = done_s
+        received, self.received = self.received, dict.fromkeys(self.received, 0)
         return Operator(
             name=self.service.name,
-            received=dict(self.received),
+            received=received,
             processed=self.finished,
             queue=queue,
             execution_us=1e6 * self.service.execution_s,
@@ -253,17 +230,15 @@ class _Replicas:
                 heappush(self._free, now_s)
         else:
             more = max(0, wanted - self.active)
-            self._free = [*self._free[:wanted], *[now_s] * more]
-            self._used = [*self._used[:wanted], *[0.0] * more]
-            self._given_s = [*self._given_s[:wanted], *[0.0] * more]
-            self._done_s = [*self._done_s[:wanted], *[0.0] * more]
+            for each, value in ((self._free, now_s), (self._used, 0.0), (self._given_s, 0.0), (self._done_s, 0.0)):
+                each[wanted:] = [value] * more
 
     def stand_still(self, until_s: float, drops: bool) -> None:
         """Start again: nothing is done for a while."""
         if drops:
-            self.dropped += len(self._line) + len(self._late)
+            self.dropped += len(self._line) + len(self._through)
             self._line.clear()
-            self._late.clear()
+            self._through.clear()
             self._free = [until_s] * self.active
         else:
             self._free = [max(each, until_s) for each in self._free]
@@ -296,35 +271,28 @@ def simulate(
     """
     chance = Random(seed)
     stages = [_Replicas(each, setup, chance) for each in services]
-    behind: dict[str, list[tuple[int, float]]] = {}
-    for place, service in enumerate(services):
-        for origin, share in service.shares.items():
-            behind.setdefault(origin, []).append((place, share))
-    owed: dict[tuple[str, int], float] = {}
+    behind: dict[str, list[tuple[_Replicas, float]]] = {}
+    for stage in stages:
+        for origin, share in stage.service.shares.items():
+            behind.setdefault(origin, []).append((stage, share))
+    owed: dict[tuple[str, str], float] = {}
     outcome = Outcome(received=len(due_s), seconds=due_s[-1] if due_s else 0.0, arrivals_s=list(due_s))
     position, now_s = 0, 0.0
     while now_s < outcome.seconds + GRACE_S:
         end_s = now_s + setup.interval_s
-        first = position
-        while position < len(due_s) and due_s[position] < end_s:
-            position += 1
-        coming: list[list[Record]] = [[] for _ in stages]
-        for each in stages:
-            each.received = dict.fromkeys(each.received, 0)
-        _route(INPUT, [(at, at) for at in due_s[first:position]], behind, owed, coming, stages)
-        for place, stage in enumerate(stages):
-            # From several predecessors: in the order of time.
-            stage.take(sorted(coming[place]) if len(stage.service.shares) > 1 else coming[place], end_s)
-            gone = _route(stage.service.name, stage.out, behind, owed, coming, stages)
+        first, position = position, bisect_left(due_s, end_s, position)
+        _route(INPUT, [(at, at) for at in due_s[first:position]], behind[INPUT], owed)
+        for stage in stages:
+            name = stage.service.name
+            gone = _route(name, stage.take(end_s), behind.get(name, ()), owed)
             outcome.latencies_s += [(at, at - due) for at, due in gone]
-            stage.out = []
         active = sum(each.active for each in stages)
         outcome.replicas.append((now_s, active))
         if now_s < outcome.seconds:
             outcome.replica_s += active * min(setup.interval_s, outcome.seconds - now_s)
         now_s = end_s
+        looks = [each.look(now_s) for each in stages]
         if scaler is not None:
-            looks = [each.look(now_s) for each in stages]
             wanted = scaler(looks, 1e6 * setup.interval_s, float(position - first))
             changed = [each for each in stages if wanted[each.service.name] != each.active]
             for each in changed:
@@ -333,39 +301,29 @@ def simulate(
             if changed and setup.down_s:
                 for each in stages:
                     each.stand_still(now_s + setup.down_s, setup.drops)
-        elif setup.grouping is not Grouping.LINE:
-            for each in stages:
-                each.look(now_s)
     outcome.dropped = sum(each.dropped for each in stages)
     return outcome
 
 
 def _route(
-    origin: str,
-    records: Sequence[Record],
-    behind: Mapping[str, Sequence[tuple[int, float]]],
-    owed: dict[tuple[str, int], float],
-    coming: list[list[Record]],
-    stages: Sequence[_Replicas],
+    origin: str, records: list[Record], ways: Sequence[tuple[_Replicas, float]], owed: dict[tuple[str, str], float]
 ) -> list[Record]:
-    """Send records on; return those that end here."""
-    ways = behind.get(origin, ())
+    """Send records on to the operations behind one, by their shares in turn; return those that end here."""
     if not ways:
-        return list(records)
+        return records
     if len(ways) == 1 and ways[0][1] == 1.0:
-        place = ways[0][0]
-        coming[place] += records
-        stages[place].received[origin] += len(records)
+        ways[0][0].inbox += records
+        ways[0][0].received[origin] += len(records)
         return []
     ended = []
     for each in records:
-        for place, share in ways:
-            owed[origin, place] = owed.get((origin, place), 0.0) + share
-        place, most = max(((place, owed[origin, place]) for place, _ in ways), key=lambda way: way[1])
-        if most >= 0.5:
-            owed[origin, place] -= 1.0
-            coming[place].append(each)
-            stages[place].received[origin] += 1
+        for stage, share in ways:
+            owed[origin, stage.service.name] = owed.get((origin, stage.service.name), 0.0) + share
+        stage = max((stage for stage, _ in ways), key=lambda stage: owed[origin, stage.service.name])
+        if owed[origin, stage.service.name] >= 0.5:
+            owed[origin, stage.service.name] -= 1.0
+            stage.inbox.append(each)
+            stage.received[origin] += 1
         else:
             ended.append(each)
     return ended

@@ -19,7 +19,7 @@ from penstock.runtime.job import Job, plan_of
 from penstock_bench.meter.job import read_rows
 from penstock_bench.studies.queueing import GRACE_S, Outcome
 from penstock_bench.studies.replica_rows import ENGINE, LAWS, OVER, PEAK_WORK, Scene, scene_of
-from penstock_bench.studies.traces import Trace
+from penstock_bench.studies.traces import Stretch, Trace
 
 OPERATIONS = 4
 SERVICE_S = 0.025
@@ -34,31 +34,20 @@ WAIT_S = 120.0
 
 
 @dataclass(frozen=True)
-class Replayed:
-    """A load as it is replayed."""
-
-    trace: Trace
-    rates_eps: tuple[float, ...]
-    """Of each second of the recording."""
-    speed: float
+class Replayed(Stretch):
+    """A part of a load with a warm-up before it."""
 
     @staticmethod
-    def of(trace: Trace, seconds: int, speed: float) -> Replayed:
+    def of(trace: Trace, seconds: int) -> Replayed:
         """Scale the first part of a load so that its peak keeps the pool as busy as the model's."""
         rates = trace.rates_eps[:seconds]
         peak_eps = POOL * PEAK_WORK / OVER / (OPERATIONS * SERVICE_S)
-        return Replayed(trace, tuple(rate * peak_eps / max(rates) for rate in rates), speed)
-
-    @property
-    def seconds(self) -> float:
-        """How long it lasts when replayed."""
-        return len(self.rates_eps) / self.speed
+        return Replayed(trace, 0, tuple(rate * peak_eps / max(rates) for rate in rates))
 
     @property
     def schedule(self) -> RateSchedule:
         """When each record is due, the warm-up first."""
-        step_us = round(1e6 / self.speed)
-        segments = [Segment(step_us, max(0.1, rate)) for rate in self.rates_eps]
+        segments = [Segment(round(1e6 / self.speed), max(0.1, rate)) for rate in self.rates_eps]
         return RateSchedule((Segment(round(1e6 * WARM_UP_S), WARM_UP_EPS), *segments))
 
     @property
@@ -100,7 +89,6 @@ class Replay:
 
 
 def replay(run: Replay, load: Replayed, target_ms: float = 0.0) -> Scene:
-    """Run a job through a load."""
     with tempfile.TemporaryDirectory(prefix="penstock-replicas-") as directory:
         out = Path(directory)
         plan = plan_of(pipeline(load, out, run.replicas), name="replicas", parallelism=1, forms="record", **run.options)
@@ -109,9 +97,7 @@ def replay(run: Replay, load: Replayed, target_ms: float = 0.0) -> Scene:
         assert report is not None
         rows = read_rows(out)
     outcome = outcome_of(load, rows, report)
-    scene = scene_of(outcome, (run.table, run.name, load.trace.name, ENGINE), POOL, target_ms)
-    scene.course = [[at_s, float(count)] for at_s, count in outcome.replicas]
-    return scene
+    return scene_of(outcome, (run.table, run.name, load.trace.name, ENGINE), POOL, target_ms, drawn=True)
 
 
 def outcome_of(load: Replayed, rows: Sequence[dict[str, Any]], report: Any) -> Outcome:

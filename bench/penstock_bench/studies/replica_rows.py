@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -32,8 +33,14 @@ TD_S, T_OUT_S, Q_SIZE = 30.0, 30.0, 100_000
 RESTART_S = 10.0
 """How long a topology that is started again does nothing."""
 SAVED_MIN, P99_MAX = 0.56, 2.0
+COURSE_MAX = 500
+"""Points of a drawn run, about."""
 LAWS = "laws"
 OURS_NAME, FIXED = "Penstock", "r = 8"
+Place = tuple[str, str, str, str]
+"""Table, row, load, and whether it is the model or the engine."""
+Graph = Sequence[Mapping[str, float]]
+"""Of each operation: which part of what each predecessor has finished comes to it."""
 
 
 class Said(msgspec.Struct):
@@ -76,26 +83,25 @@ class Run:
 
     name: str
     setup: Setup
-    scaler: Callable[[], Scaler | None]
+    scaler: Callable[[], Scaler | None] = lambda: None
     paper: Said | None = None
     chain: bool = False
     """The operations are one chain, and a replica runs all of it, as Penstock's do."""
 
 
-def predictive(policy: Predictive) -> Scaler:
-    """A scaler of the law of PS-1."""
+def _follows(law: Predictive) -> Scaler:
     return lambda operators, td_us, incoming: {
-        name: need.replicas for name, need in policy.decide(operators, td_us, incoming).items()
+        name: need.replicas for name, need in law.decide(operators, td_us, incoming).items()
     }
 
 
 def _paper() -> Scaler:
-    return predictive(Predictive())
+    return _follows(Predictive())
 
 
 def ours() -> Scaler:
     """The law as the control loop has it."""
-    return predictive(Predictive(OURS, Forecast(), HOLD_LOOKS))
+    return _follows(Predictive(OURS, Forecast(), HOLD_LOOKS))
 
 
 def _ds2() -> Scaler:
@@ -103,102 +109,91 @@ def _ds2() -> Scaler:
 
 
 def _threshold() -> Scaler:
-    scaler = Threshold()
-    return lambda operators, td_us, _: scaler.decide(operators, td_us)
-
-
-def _none() -> None:
-    return None
+    law = Threshold()
+    return lambda operators, td_us, _: law.decide(operators, td_us)
 
 
 PSPS = Setup(interval_s=TD_S, timeout_s=T_OUT_S, bound=Q_SIZE, grouping=Grouping.BALANCED, most=2 * OVER)
 """The paper's chosen parameters. At t = 900 s it has more than r_over: its pools are larger than that."""
 STORM = Setup(grouping=Grouping.SHUFFLE)
-DABS = replace(PSPS, down_s=RESTART_S, drops=True)
 FAST = Setup(interval_s=1.0, most=OVER)
 _CHOSEN = Said(0.5617, 0.1831, 0.9987, 2098.91)
 
 
+def _psps(name: str, said: Said, **changes: object) -> Run:
+    return Run(name, replace(PSPS, **changes), _paper, said)  # type: ignore[arg-type]
+
+
+def _fixed(count: int, said: Said) -> Run:
+    return Run(f"r = {count}", replace(STORM, replicas=count), paper=said)
+
+
 def paper_tables() -> dict[str, list[Run]]:
     """The rows of tables IV to XII that use the Twitter load, and how each is made."""
-
-    def psps(name: str, said: Said, **changes: object) -> Run:
-        return Run(name, replace(PSPS, **changes), _paper, said)  # type: ignore[arg-type]
-
-    def fixed(count: int, said: Said) -> Run:
-        return Run(f"r = {count}", replace(STORM, replicas=count), _none, said)
-
     return {
         "IV": [
-            psps("td = 30 s", _CHOSEN),
-            psps("td = 60 s", Said(0.5390, 0.4332, 0.9979, 5271.01), interval_s=60.0),
-            psps("td = 120 s", Said(0.5219, 0.9221, 0.9976, 17068.33), interval_s=120.0),
-            psps("td = 180 s", Said(0.5563, 0.8028, 0.9992, 22364.86), interval_s=180.0),
+            _psps("td = 30 s", _CHOSEN),
+            _psps("td = 60 s", Said(0.5390, 0.4332, 0.9979, 5271.01), interval_s=60.0),
+            _psps("td = 120 s", Said(0.5219, 0.9221, 0.9976, 17068.33), interval_s=120.0),
+            _psps("td = 180 s", Said(0.5563, 0.8028, 0.9992, 22364.86), interval_s=180.0),
         ],
         "V": [
-            psps("t_out = 1 s", Said(0.6164, 0.1000, 0.9030, 369.35), timeout_s=1.0),
-            psps("t_out = 5 s", Said(0.5875, 0.1038, 0.9303, 946.69), timeout_s=5.0),
-            psps("t_out = 10 s", Said(0.5633, 0.1056, 0.9529, 1298.45), timeout_s=10.0),
-            psps("t_out = 30 s", _CHOSEN),
+            _psps("t_out = 1 s", Said(0.6164, 0.1000, 0.9030, 369.35), timeout_s=1.0),
+            _psps("t_out = 5 s", Said(0.5875, 0.1038, 0.9303, 946.69), timeout_s=5.0),
+            _psps("t_out = 10 s", Said(0.5633, 0.1056, 0.9529, 1298.45), timeout_s=10.0),
+            _psps("t_out = 30 s", _CHOSEN),
         ],
         "VI": [
-            psps("q_size = 100", Said(0.6719, 0.1919, 0.6835, 29.91), bound=100),
-            psps("q_size = 1,000", Said(0.6656, 0.1375, 0.6922, 311.93), bound=1_000),
-            psps("q_size = 10,000", Said(0.6602, 0.1687, 0.7249, 1394.56), bound=10_000),
-            psps("q_size = 100,000", _CHOSEN),
+            _psps("q_size = 100", Said(0.6719, 0.1919, 0.6835, 29.91), bound=100),
+            _psps("q_size = 1,000", Said(0.6656, 0.1375, 0.6922, 311.93), bound=1_000),
+            _psps("q_size = 10,000", Said(0.6602, 0.1687, 0.7249, 1394.56), bound=10_000),
+            _psps("q_size = 100,000", _CHOSEN),
         ],
         "VII": [
-            psps("shuffle", Said(0.5390, 0.4332, 0.9979, 5271.01), grouping=Grouping.SHUFFLE),
-            psps("load balancing", _CHOSEN),
+            _psps("shuffle", Said(0.5390, 0.4332, 0.9979, 5271.01), grouping=Grouping.SHUFFLE),
+            _psps("load balancing", _CHOSEN),
             Run("one line (Penstock's)", replace(PSPS, grouping=Grouping.LINE), _paper),
         ],
         "VIII": [
-            psps("PSPS", _CHOSEN),
-            fixed(1, Said(0.8750, 0.5153, 0.3319, 196962.95)),
-            fixed(4, Said(0.5, 0.8559, 0.9874, 269.75)),
-            fixed(8, Said(0.0, 0.0, 1.0, 153.51)),
+            _psps("PSPS", _CHOSEN),
+            _fixed(1, Said(0.8750, 0.5153, 0.3319, 196962.95)),
+            _fixed(4, Said(0.5, 0.8559, 0.9874, 269.75)),
+            _fixed(8, Said(0.0, 0.0, 1.0, 153.51)),
         ],
         "X": [
-            psps("PSPS", _CHOSEN),
-            Run("DABS (restarts)", DABS, _paper, Said(0.3962, 0.2849, 0.8283, 1391.28)),
+            _psps("PSPS", _CHOSEN),
+            _psps("DABS (restarts)", Said(0.3962, 0.2849, 0.8283, 1391.28), down_s=RESTART_S, drops=True),
         ],
     }
 
 
-def other_tables() -> dict[str, tuple[str, int, list[Run]]]:
-    """Tables of other loads and graphs: load, r_over, rows."""
+class Other(NamedTuple):
+    load: str
+    over: int
+    """Replicas of each operation of the over-provisioned configuration."""
+    rows: list[Run]
+    graph: Graph | None = None
+
+
+def other_tables() -> dict[str, Other]:
+    """Tables IX, XI and XII."""
+    wide = [_psps("PSPS", Said(0.745, 0.4, 0.9791, 2501.46)), _fixed(1, Said(0.875, 0.6706, 0.2822, 48379.95))]
+    graph = [_psps("PSPS", Said(0.745, 0.0911, 0.9970, 219.13), most=10), _fixed(5, Said(0.0, 0.0, 1.0, 31.99))]
+    narrow = [
+        _fixed(1, Said(0.6666, 0.4521, 0.9759, 476.12)),
+        _psps("PSPS", Said(0.0002, 0.5754, 0.9884, 555.95), most=3),
+    ]
     return {
-        "IX": (
-            "twitter-raw",
-            32,
-            [
-                Run("PSPS", PSPS, _paper, Said(0.745, 0.4, 0.9791, 2501.46)),
-                Run("r = 1", STORM, _none, Said(0.875, 0.6706, 0.2822, 48379.95)),
-            ],
-        ),
-        "XI": (
-            "twitter",
-            40,
-            [
-                Run("PSPS", replace(PSPS, most=10), _paper, Said(0.745, 0.0911, 0.9970, 219.13)),
-                Run("r = 5", replace(STORM, replicas=5), _none, Said(0.0, 0.0, 1.0, 31.99)),
-            ],
-        ),
-        "XII": (
-            "dns",
-            12,
-            [
-                Run("r = 1", replace(STORM, most=3), _none, Said(0.6666, 0.4521, 0.9759, 476.12)),
-                Run("PSPS", replace(PSPS, most=3), _paper, Said(0.0002, 0.5754, 0.9884, 555.95)),
-            ],
-        ),
+        "IX": Other("twitter-raw", 8, wide),
+        "XI": Other("twitter", 5, graph, COMPLEX),
+        "XII": Other("dns", 3, narrow),
     }
 
 
 def laws() -> list[Run]:
     """Laws beside each other on one load, each at an interval of a second; the paper's and DABS also at theirs."""
     return [
-        Run(FIXED, replace(FAST, replicas=OVER), _none),
+        Run(FIXED, replace(FAST, replicas=OVER)),
         Run(OURS_NAME, replace(FAST, most=4 * OVER), ours, chain=True),
         Run("Penstock's law, a pool for each operation", FAST, ours),
         Run("PS-1 as written, td = 1 s", FAST, _paper),
@@ -230,11 +225,7 @@ class Load:
 
 
 def load_of(
-    trace: Trace,
-    seconds: int,
-    over: int = OVER,
-    graph: Sequence[Mapping[str, float]] | None = None,
-    mean_eps: float = MEAN_EPS,
+    trace: Trace, seconds: int, over: int = OVER, graph: Graph | None = None, mean_eps: float = MEAN_EPS
 ) -> Load:
     """Thin a load out, and choose service times so that its peak keeps the over-provisioned replicas busy."""
     rates = busiest(trace.rates_eps, seconds)
@@ -253,21 +244,18 @@ def busiest(rates_eps: Sequence[float], seconds: int) -> list[float]:
     return list(rates_eps[first : first + rows])
 
 
-COMPLEX: tuple[Mapping[str, float], ...] = (
-    {INPUT: 1.0},
-    {"0": 1.0},
-    {"1": 0.6},
-    {"1": 0.4},
-    {"2": 0.5},
-    {"3": 1.0},
-    {"4": 1.0, "5": 1.0},
-    {"6": 1.0},
-)
+COMPLEX: Graph = ({INPUT: 1}, {"0": 1}, {"1": 0.6}, {"1": 0.4}, {"2": 0.5}, {"3": 1}, {"4": 1, "5": 1}, {"6": 1})
 """Eight operations for r_over = 40, with a split, a filter and a merge; the paper shows its graph only as a picture."""
 
 
-def scene_of(outcome: Outcome, place: tuple[str, str, str, str], over: int, target_ms: float) -> Scene:
+def scene_of(
+    outcome: Outcome, place: Place, over: int, target_ms: float = 0.0, paper: Said | None = None, drawn: bool = False
+) -> Scene:
     """Put a run into a row; ``over`` are the replicas of the over-provisioned configuration."""
+    course = []
+    if drawn:
+        step = max(1, len(outcome.replicas) // COURSE_MAX)
+        course = [[round(at, 2), float(count)] for at, count in outcome.replicas[::step] if at <= outcome.seconds]
     return Scene(
         *place,
         saved=round(outcome.saved(over), 4),
@@ -279,18 +267,14 @@ def scene_of(outcome: Outcome, place: tuple[str, str, str, str], over: int, targ
         replica_s=round(outcome.replica_s, 1),
         over_s=outcome.over_s(target_ms) if target_ms else 0,
         changes=outcome.changes,
+        paper=paper,
+        course=course,
     )
 
 
-def run_of(run: Run, load: Load, table: str, target_ms: float = 0.0, keep: bool = False) -> Scene:
-    """Simulate a row."""
+def run_of(run: Run, load: Load, table: str, target_ms: float = 0.0, drawn: bool = False) -> Scene:
     bound = None if run.setup.bound is None else max(1, round(run.setup.bound / load.thin))
     services = load.chain if run.chain else load.services
     outcome = simulate(services, load.due_s, replace(run.setup, bound=bound), run.scaler())
-    over = load.over * len(load.services)
-    scene = scene_of(outcome, (table, run.name, load.name, MODEL), over, target_ms)
-    scene.paper = run.paper
-    if keep:
-        step = max(1, len(outcome.replicas) // 500)
-        scene.course = [[round(at, 2), float(count)] for at, count in outcome.replicas[::step] if at <= outcome.seconds]
-    return scene
+    place = table, run.name, load.name, MODEL
+    return scene_of(outcome, place, load.over * len(load.services), target_ms, run.paper, drawn)

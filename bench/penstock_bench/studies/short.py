@@ -7,31 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from penstock_bench.engines.spark_session import SETTINGS
 from penstock_bench.meter.evaluate import SUSTAINED
 from penstock_bench.meter.job import TRIAL_S
-from penstock_bench.meter.rows import Check, Claim, Results
+from penstock_bench.meter.rows import Check, Results
 from penstock_bench.report.chart import Figure
 from penstock_bench.report.general import figures as general_figures
 from penstock_bench.studies import hand_overs
-from penstock_bench.studies.base import (
-    ADAPTIVE,
-    BATCH,
-    RECORD,
-    WARM_UP_SHORT_S,
-    Desk,
-    Study,
-    Table,
-    at_least,
-    at_most,
-    pick,
-    rows_of,
-)
+from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, WARM_UP_SHORT_S, Desk, Study
 from penstock_bench.studies.basics import check_cost, check_idle, check_overhead, check_slow_consumer, check_start
 from penstock_bench.studies.burst import BurstStudy, burst_figures
 from penstock_bench.studies.failure import Failure
+from penstock_bench.studies.findings import Findings, Table, at_least, at_most
 from penstock_bench.studies.generator_speed import check_generator
 from penstock_bench.studies.groups import GroupsStudy
 from penstock_bench.studies.peers import outside
@@ -43,15 +32,13 @@ BATCH_EPS_MIN = 1_500_000.0
 
 
 class Short(Study):
-    """See the module."""
+    """Start-up, idle cost, bounded memory and overhead; then a part of the studies of failures, rates, throughput,
+    bursts and groups, Structured Streaming beside them; a hundred hand-overs; what a durable checkpoint costs.
+    """
 
     name = "short"
     title = "The short set"
     after = "a part of the studies"
-    method = (
-        "Start-up, idle cost, bounded memory and overhead; then a part of the studies of failures, rates, throughput, "
-        "bursts and groups, Structured Streaming beside them; a hundred hand-overs; what a durable checkpoint costs."
-    )
     file = "latest"
     settings: ClassVar = {
         "warm_up_s": WARM_UP_SHORT_S,
@@ -64,8 +51,7 @@ class Short(Study):
     def run(self, desk: Desk) -> None:
         desk.options = replace(desk.options, short=True, peer=True)
         desk.tell("generator, start-up, overhead")
-        for check in (*check_generator(), check_start(), check_overhead()):
-            desk.check(check)
+        desk.check(*check_generator(), check_start(), check_overhead())
         desk.tell("idle, and behind a slow consumer")
         desk.check(check_idle(desk.options.parallelism))
         desk.check(check_slow_consumer(desk.options.parallelism))
@@ -75,7 +61,7 @@ class Short(Study):
         desk.tell("the cost of a checkpoint")
         desk.check(check_cost(desk))
 
-    def findings(self, results: Results) -> Iterator[Claim | Check]:
+    def findings(self, results: Results) -> Findings:
         for part in PARTS:
             yield from part.findings(results)
         yield from hand_overs.findings(results)
@@ -91,29 +77,31 @@ class Short(Study):
 def ratios(results: Results) -> Iterator[Check]:
     """Compare forms with each other, and with the peer, as far as the run has measured them."""
 
-    def best(field: str, workload: str, engine: str = "penstock", form: str | None = None) -> float | None:
-        return max(
-            (getattr(row, field) for row in rows_of(results, workload, form, None, engine, having=field)), default=None
-        )
+    def best(field: str, workload: str, form: str | None = None, engine: str = "penstock") -> float | None:
+        rows = results.rows_of(workload, form, None, engine, having=field)
+        return max((getattr(row, field) for row in rows), default=None)
 
-    batch = best("sustained_eps", "yahoo", form=BATCH)
-    if batch is not None:
-        yield at_least("yahoo: sustained in batch form", batch, "events/s", BATCH_EPS_MIN)
-    batch, theirs = best("capacity_eps", "yahoo", form=BATCH), best("capacity_eps", "yahoo", "spark")
-    yield from _ratio("yahoo: carried in batch form against Structured Streaming's best", batch, theirs, 4.0)
+    def found(field: str, workload: str, *description: Any) -> float | None:
+        row = results.pick(workload, *description)
+        return None if row is None else getattr(row, field)
+
+    sustained = best("sustained_eps", "yahoo", BATCH)
+    if sustained is not None:
+        yield at_least("yahoo: sustained in batch form", sustained, "events/s", BATCH_EPS_MIN)
+    ours, theirs = best("capacity_eps", "yahoo", BATCH), best("capacity_eps", "yahoo", engine="spark")
+    yield from _ratio("yahoo: carried in batch form against Structured Streaming's best", ours, theirs, 4.0)
     for name in ("wordcount", "grep"):
-        ours, theirs = (best("capacity_eps", name, engine) for engine in ("penstock", "spark"))
+        ours, theirs = best("capacity_eps", name), best("capacity_eps", name, engine="spark")
         yield from _ratio(f"{name}: carried in the better form against Structured Streaming", ours, theirs, 1.0)
-    carried = {form: best("capacity_eps", "scoring", form=form) for form in (RECORD, BATCH)}
-    yield from _ratio("scoring: carried in batch form against record form", carried[BATCH], carried[RECORD], 10.0)
+    batch, record = (best("capacity_eps", "scoring", form) for form in (BATCH, RECORD))
+    yield from _ratio("scoring: carried in batch form against record form", batch, record, 10.0)
     for rate in (4_000.0, 20_000.0):
-        rows = [pick(results, "yahoo", form, rate) for form in (RECORD, ADAPTIVE, BATCH)]
-        slow, adaptive, batch = (row.p99_ms if row else None for row in rows)
+        record, adaptive, batch = (found("p99_ms", "yahoo", form, rate) for form in FORMS)
         at = f"yahoo at {rate:,.0f}/s: p99 in"
-        yield from _ratio(f"{at} adaptive form against record form", adaptive, slow, most=1.1)
+        yield from _ratio(f"{at} adaptive form against record form", adaptive, record, most=1.1)
         yield from _ratio(f"{at} batch form against adaptive form", batch, adaptive, 5.0)
-    beside = pick(results, outside("yahoo"), BATCH, engine="spark"), pick(results, outside("yahoo"), ADAPTIVE)
-    theirs, ours = (row.p50_ms if row else None for row in beside)
+    theirs = found("p50_ms", outside("yahoo"), BATCH, None, "spark")
+    ours = found("p50_ms", outside("yahoo"), ADAPTIVE)
     yield from _ratio("yahoo at 4,000/s: p50 of Structured Streaming against adaptive form", theirs, ours, 5.0)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -13,22 +12,12 @@ import pyarrow as pa
 import penstock as ps
 from penstock_bench.foreign.programs.loads import spin, spins_per_second
 from penstock_bench.meter.job import Step, climb
-from penstock_bench.meter.rows import Check, Claim, Results
-from penstock_bench.report.chart import Band, Cell, Cells, Figure, Line, Lines, figure
+from penstock_bench.meter.rows import Claim, Results
+from penstock_bench.report.chart import Band, Cell, Cells, Figure, Lines, figure
 from penstock_bench.report.words import ms, number
 from penstock_bench.studies import hand_overs
-from penstock_bench.studies.base import (
-    ADAPTIVE,
-    BATCH,
-    FORMS,
-    RECORD,
-    Desk,
-    Study,
-    Table,
-    at_least,
-    data_of,
-    machine,
-)
+from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study
+from penstock_bench.studies.findings import Findings, Table, at_least, curve
 from penstock_bench.workloads import Workload
 from penstock_bench.workloads.numbered import compare, expected
 
@@ -61,7 +50,6 @@ class Case(msgspec.Struct):
 
     @property
     def right(self) -> bool:
-        """Whether the better form was chosen."""
         return self.chosen == self.better
 
     @property
@@ -97,27 +85,23 @@ def synthetic(cost_us: float) -> Workload[Any]:
 
 
 class SwitchPoint(Study):
-    """See the module."""
+    """An operation that computes for c microseconds per record, and c/20 in batch form. A job in each form climbs
+    through rates of 0.3 to 2.5 times what the record form was measured to carry, 4 s each. Better is the form in which
+    events had the lower mean latency in the second half of the step; chosen is the one that the adaptive job was in for
+    most of that time. Cells within 10 % of the crossover do not count. At last the front of the Yahoo pipeline is
+    switched 100 times, to batch form and back, at 20,000 events/s: how long nothing comes.
+    """
 
     name = "switch-point"
     title = "Is the switch point right, and how long is a switch?"
     after = "DO, section 4: the switch point"
-    method = (
-        "An operation that computes for c microseconds per record, and c/20 in batch form. A job in each form climbs "
-        "through rates of 0.3 to 2.5 times what the record form was measured to carry, 4 s each. Better is the form in "
-        "which events had the lower mean latency in the second half of the step; chosen is the one that the adaptive "
-        "job was in for most of that time. Cells within 10 % of the crossover do not count. At last the front of "
-        "the Yahoo pipeline is switched 100 times, to batch form and back, at 20,000 events/s: how long nothing comes."
-    )
 
     def run(self, desk: Desk) -> None:
         quick, parallelism = desk.options.quick, desk.options.parallelism
         step_s = desk.seconds(STEP_S, QUICK_STEP_S)
         for cost_us in COSTS_US[1:2] if quick else COSTS_US:
             workload, own = synthetic(cost_us), dict[str, list[Step]]()
-            desk.tell(f"{cost_us:g} µs: what the record form carries")
-            offered_eps = 3 * parallelism * 1e6 / cost_us
-            capacity_eps = desk.add(desk.carry(workload, RECORD, STEP_S, offered_eps=offered_eps)).capacity_eps or 1.0
+            capacity_eps = desk.record_eps(workload, STEP_S, offered_eps=3 * parallelism * 1e6 / cost_us)
             desk.put(f"capacity-{cost_us:g}", capacity_eps)
             rates = [load * capacity_eps for load in (QUICK_LOADS if quick else LOADS)]
             for form in FORMS:
@@ -126,20 +110,19 @@ class SwitchPoint(Study):
                 desk.put_in("steps", f"{cost_us:g}", own)
         hand_overs.measure(desk)
 
-    def findings(self, results: Results) -> Iterator[Claim | Check]:
+    def findings(self, results: Results) -> Findings:
         found = cases(results)
         counted = [case for case in found if not case.near]
         if counted:
             right = sum(case.right for case in counted)
-            share = right / len(counted)
+            share, near = right / len(counted), len(found) - len(counted)
+            missed = [case for case in counted if not case.right]
             wrong = [
                 f"{case.cost_us:g} µs at {case.load:g}: {case.chosen}, {case.better} better "
                 f"({ms(case.record_ms)} and {ms(case.batch_ms)} ms)"
-                for case in counted
-                if not case.right
+                for case in missed
             ]
-            harmless = sum(case.no_slower for case in counted if not case.right)
-            near = len(found) - len(counted)
+            harmless = sum(case.no_slower for case in missed)
             name, unit = "switch point: cells in which the adaptive job took the better form", "cells outside the band"
             detail = {"wrong": wrong, "near the crossover": near, "wrong but no slower": harmless}
             yield at_least(name, share, f"of {len(counted)} {unit}", RIGHT_MIN, detail, digits=4)
@@ -148,7 +131,7 @@ class SwitchPoint(Study):
                 "micro-batches are chosen when the queue is longer than L_switch, records otherwise; K = 0.2 is "
                 "empirical, and how often that is the better choice is not told",
                 f"the better form in {right} of {len(counted)} cells ({share:.0%}); {near} near the crossover are not "
-                f"counted; {machine(results)}"
+                f"counted; {results.machine}"
                 + (f". Wrong, {harmless} of them no slower than the better form: {'; '.join(wrong)}" if wrong else ""),
                 share >= RIGHT_MIN,
             )
@@ -183,16 +166,11 @@ class SwitchPoint(Study):
 
 
 def _cell(case: Case | None) -> Cell:
-    if case is None:
-        return Cell("", None)
-    return Cell(case.chosen, None if case.near else case.right)
+    return Cell("", None) if case is None else Cell(case.chosen, None if case.near else case.right)
 
 
 def _panel(own: list[Case]) -> Lines:
-    lines = [
-        Line.of(form, form, [(case.load, getattr(case, f"{form}_ms")) for case in own], dashed=form == ADAPTIVE)
-        for form in FORMS
-    ]
+    lines = [curve(form, form, own, "load", f"{form}_ms", dashed=form == ADAPTIVE) for form in FORMS]
     cross = crossover(own)
     bands = [Band(cross * (1 - BAND), cross * (1 + BAND))] if cross is not None else []
     ticks = [load for load in (0.3, 0.5, 0.7, 1.0, 1.5, 2.5) if load in {case.load for case in own}]
@@ -204,13 +182,11 @@ def _panel(own: list[Case]) -> Lines:
 
 def cases(results: Results) -> list[Case]:
     """Put the steps of all forms together, and mark those near the crossover."""
-    steps = data_of(results, "steps", dict[str, dict[str, list[Step]]])
-    assert results.study is not None
     found: list[Case] = []
-    for cost, own in steps.items():
+    for cost, own in results.data("steps", dict[str, dict[str, list[Step]]]).items():
         if not all(own.get(form) for form in FORMS):
             continue
-        capacity_eps = float(str(results.study.data[f"capacity-{cost}"]))
+        capacity_eps = results.data(f"capacity-{cost}", float)
         mine = []
         for record, batch, adaptive in zip(own[RECORD], own[BATCH], own[ADAPTIVE], strict=False):
             slow, fast = (each.mean_ms if each.mean_ms is not None else math.inf for each in (record, batch))

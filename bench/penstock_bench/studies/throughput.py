@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from penstock_bench.meter.job import Step, climb, sustain
-from penstock_bench.meter.rows import Check, Claim, Results
+from penstock_bench.meter.rows import Claim, Results
 from penstock_bench.meter.runner import Spread
 from penstock_bench.report import general
-from penstock_bench.report.chart import Figure, Groups, Line, Lines, Mark, Panel, figure
+from penstock_bench.report.chart import Figure, Groups, Lines, Mark, Panel, figure
 from penstock_bench.report.words import number, ratio
-from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study, at_least, data_of, machine, rows_of
+from penstock_bench.studies.base import ADAPTIVE, BATCH, FORMS, RECORD, Desk, Study
+from penstock_bench.studies.findings import Findings, at_least, curve
 from penstock_bench.studies.peers import carried_from_files
 from penstock_bench.workloads import WORKLOADS
 
 REPETITIONS = 3
-Cases = dict[str, tuple[str, ...]]
+CASES: dict[str, tuple[str, ...]] = {"yahoo": FORMS, "scoring": FORMS}
 """Forms by workload."""
-CASES: Cases = {"yahoo": FORMS, "scoring": FORMS}
-SHORT_CASES: Cases = {"yahoo": FORMS, "wordcount": (RECORD, BATCH), "grep": (RECORD, BATCH), "scoring": FORMS}
-QUICK_CASES: Cases = {"yahoo": FORMS}
+SHORT_CASES = {"yahoo": FORMS, "wordcount": (RECORD, BATCH), "grep": (RECORD, BATCH), "scoring": FORMS}
+QUICK_CASES = {"yahoo": CASES["yahoo"]}
 OVER_RECORD, OVER_BATCH = 2.1, 1.0
 SHARE_MIN = 0.95
+TARGETS_MS = (5.0, 25.0, 100.0, 250.0, 500.0, 1_000.0)
+RATES = (20e3, 50e3, 100e3, 200e3, 350e3, 500e3, 700e3, 1.0e6, 1.3e6, 1.7e6, 2.2e6, 2.8e6)
+QUICK_RATES = (5e3, 20e3)
+STEP_S, QUICK_STEP_S = 5.0, 1.6
+OVER_MAX = 2
+"""Steps over the last target after which higher ones are not tried."""
 
 
 class Throughput(Study):
-    """See the module."""
+    """The Yahoo pipeline and a model called per event (scoring). Each form in turn is offered more than it can carry,
+    three times, each time another one first; then the highest rate at which no backlog grows is searched for, from
+    there. With --peer, Structured Streaming reads the same events from files. What comes through is counted at the
+    sink, for all alike.
+    """
 
     name = "throughput"
     title = "Maximum throughput"
     after = "DO, figure 13"
-    method = (
-        "The Yahoo pipeline and a model called per event (scoring). Each form in turn is offered more than it can "
-        "carry, three times, each time another one first; then the highest rate at which no backlog grows is searched "
-        "for, from there. With --peer, Structured Streaming reads the same events from files. What comes through is "
-        "counted at the sink, for all alike."
-    )
 
     def run(self, desk: Desk) -> None:
         options = desk.options
@@ -43,34 +45,35 @@ class Throughput(Study):
             for repetition in range(desk.choose(REPETITIONS, 1, 1)):
                 shift = repetition % len(forms)
                 for form in forms[shift:] + forms[:shift]:
-                    desk.tell(f"{name} under overload, {form}, run {repetition + 1}")
-                    desk.add(desk.carry(name, form))
+                    desk.overload(name, form)
             for form in () if options.quick else forms:
                 desk.tell(f"{name}, {form}: the rate that is sustained")
                 carried = _carried(desk.results, name, form)
                 desk.add(sustain(WORKLOADS[name], carried.median if carried else 1e5, options.parallelism, form))
-        if options.peer:
-            for name in ("yahoo", "wordcount", "grep") if options.short else ("yahoo",):
-                desk.tell(f"{name}, Structured Streaming, from files")
-                carried_from_files(desk, name)
+        for name in desk.choose(("yahoo",), ("yahoo", "wordcount", "grep"), ("yahoo",)) if options.peer else ():
+            desk.tell(f"{name}, Structured Streaming, from files")
+            carried_from_files(desk, name)
 
-    def findings(self, results: Results) -> Iterator[Claim | Check]:
+    def findings(self, results: Results) -> Findings:
         for name in CASES:
-            record, adaptive, batch = (_carried(results, name, form) for form in (RECORD, ADAPTIVE, BATCH))
+            record, adaptive, batch = (_carried(results, name, form) for form in FORMS)
             if not (record and adaptive and batch):
                 continue
             yield Claim(
                 f"DO, figure 13: against record engines ({name})",
                 "2.1x Flink, 3.0x JStorm, 3.2x Storm on the Yahoo benchmark (6 machines)",
                 f"adaptive {number(adaptive.median)}/s, record {number(record.median)}/s: "
-                f"{ratio(adaptive.median, record.median)}; {machine(results)}",
+                f"{ratio(adaptive.median, record.median)}; {results.machine}",
                 adaptive.median >= OVER_RECORD * record.median,
             )
+            rows = results.rows_of(name, engine="spark", having="capacity_eps")
+            best = max((row.capacity_eps or 0.0 for row in rows), default=0.0)
+            beside = f"; {ratio(adaptive.median, best)} of Structured Streaming's best ({number(best)}/s)"
             yield Claim(
                 f"DO, figure 13: against micro-batches ({name})",
                 "1.14x Spark Streaming, because only the heavy operations run in batches",
                 f"adaptive {ratio(adaptive.median, batch.median)} of batch form ({number(batch.median)}/s)"
-                + _beside(results, name),
+                + (beside if best else ""),
                 adaptive.median >= OVER_BATCH * batch.median,
             )
             told = f"{name}: carried in adaptive form against batch form"
@@ -81,43 +84,25 @@ class Throughput(Study):
 
 
 def _carried(results: Results, workload: str, form: str) -> Spread | None:
-    return Spread.of(row.capacity_eps for row in rows_of(results, workload, form, having="capacity_eps"))
-
-
-def _beside(results: Results, workload: str) -> str:
-    ours = _carried(results, workload, ADAPTIVE)
-    rows = rows_of(results, workload, engine="spark", having="capacity_eps")
-    theirs = max((row.capacity_eps or 0.0 for row in rows), default=0.0)
-    if not ours or not theirs:
-        return ""
-    return f"; {ratio(ours.median, theirs)} of Structured Streaming's best ({number(theirs)}/s)"
-
-
-TARGETS_MS = (5.0, 25.0, 100.0, 250.0, 500.0, 1_000.0)
-RATES = (20e3, 50e3, 100e3, 200e3, 350e3, 500e3, 700e3, 1.0e6, 1.3e6, 1.7e6, 2.2e6, 2.8e6)
-QUICK_RATES = (5e3, 20e3)
-STEP_S, QUICK_STEP_S = 5.0, 1.6
-OVER_MAX = 2
-"""Steps over the last target after which higher ones are not tried."""
+    return Spread.of(row.capacity_eps for row in results.rows_of(workload, form, having="capacity_eps"))
 
 
 class LatencyTarget(Study):
-    """See the module."""
+    """The Yahoo pipeline, counted before the shuffle in every form (what figure 8 calls optimised). One job for each
+    form climbs through rates of 5 s each; what counts for a target is the highest rate up to which every p99, of the
+    second half of its step, was within it.
+    """
 
     name = "latency-target"
     title = "Throughput at a latency target"
     after = "Drizzle, figures 6(b) and 8(b)"
-    method = (
-        "The Yahoo pipeline, counted before the shuffle in every form (what figure 8 calls optimised). "
-        "One job for each form climbs through rates of 5 s each; what counts for a target is the highest rate up to "
-        "which every p99, of the second half of its step, was within it."
-    )
 
     def run(self, desk: Desk) -> None:
         rates = QUICK_RATES if desk.options.quick else RATES
 
         def enough(found: list[Step]) -> bool:
-            return len(found) >= OVER_MAX and all(_over(step) for step in found[-OVER_MAX:])
+            last = [step.p99_ms for step in found[-OVER_MAX:]]
+            return len(found) >= OVER_MAX and all(p99_ms is None or p99_ms > TARGETS_MS[-1] for p99_ms in last)
 
         for form in FORMS[:1] if desk.options.quick else FORMS:
             desk.tell(f"yahoo from {number(rates[0])} to {number(rates[-1])} events/s, {form}")
@@ -125,9 +110,9 @@ class LatencyTarget(Study):
             steps = climb(WORKLOADS["yahoo"], rates, step_s, desk.options.parallelism, form, enough=enough)
             desk.put_in("steps", form, steps)
 
-    def findings(self, results: Results) -> Iterator[Claim | Check]:
+    def findings(self, results: Results) -> Findings:
         steps = _steps(results)
-        if not all(steps.get(form) for form in FORMS):
+        if len(steps) < len(FORMS):
             return
         best = {form: {target: reached_eps(own, target) for target in TARGETS_MS} for form, own in steps.items()}
         told = "; ".join(
@@ -139,7 +124,7 @@ class LatencyTarget(Study):
             "Drizzle, figures 6(b), 8(b): low targets",
             "at 250 ms Drizzle and Flink reach 20M events/s while Spark cannot; at 100 ms, optimised, 35M "
             "(128 machines)",
-            f"events/s at p99 within {told}; {machine(results)}",
+            f"events/s at p99 within {told}; {results.machine}",
             best[ADAPTIVE][low] > 0 and best[BATCH][low] == 0,
         )
         yield Claim(
@@ -151,11 +136,10 @@ class LatencyTarget(Study):
         )
 
     def figures(self, results: Results) -> list[Figure]:
-        steps = {form: own for form in FORMS if (own := _steps(results).get(form))}
-        lines = []
+        steps, lines = _steps(results), []
         for form, own in steps.items():
             hollow = [not step.kept_up for step in own if step.p99_ms is not None]
-            lines.append(Line.of(form, form, [(step.rate, step.p99_ms) for step in own], hollow=hollow))
+            lines.append(curve(form, form, own, "rate", "p99_ms", hollow=hollow))
         values = {form: [reached_eps(own, target) or None for target in TARGETS_MS] for form, own in steps.items()}
         marks = [Mark(target, f"{target:g} ms", horizontal=True) for target in (25.0, 100.0, 1_000.0)]
         panels: list[Panel] = [
@@ -165,11 +149,7 @@ class LatencyTarget(Study):
         caption = (
             "Yahoo pipeline. Left: hollow where the backlog grew. Right: no bar where no rate was within the target."
         )
-        return figure("latency-target", "Throughput at a latency target", caption, panels if steps else [], columns=2)
-
-
-def _over(step: Step) -> bool:
-    return step.p99_ms is None or step.p99_ms > TARGETS_MS[-1]
+        return figure("latency-target", self.title, caption, panels if steps else [], columns=2)
 
 
 def reached_eps(steps: list[Step], target_ms: float) -> float:
@@ -183,4 +163,5 @@ def reached_eps(steps: list[Step], target_ms: float) -> float:
 
 
 def _steps(results: Results) -> dict[str, list[Step]]:
-    return data_of(results, "steps", dict[str, list[Step]])
+    steps = results.data("steps", dict[str, list[Step]])
+    return {form: steps[form] for form in FORMS if steps.get(form)}

@@ -55,28 +55,24 @@ class Stretch:
     first_s: int
     """Second of the record that it begins with."""
     rates_eps: tuple[float, ...]
+    speed: float = SPEED
 
     @property
     def seconds(self) -> float:
-        """How long it lasts when replayed."""
-        return len(self.rates_eps) / SPEED
+        return len(self.rates_eps) / self.speed
 
     @property
     def schedule(self) -> RateSchedule:
-        """When each event is due."""
-        step_us = round(1e6 / SPEED)
-        segments = [Segment(step_us, rate) for rate in self.rates_eps]
+        segments = [Segment(round(1e6 / self.speed), rate) for rate in self.rates_eps]
         # A schedule must not end in silence: what comes after the stretch is not read.
         return RateSchedule((*segments, Segment(1_000_000, 1.0)))
 
     def rate_eps(self, at_s: float) -> float:
-        """The rate at which events are due at a moment."""
-        place = int(at_s * SPEED)
+        place = int(at_s * self.speed)
         return self.rates_eps[place] if 0 <= place < len(self.rates_eps) else 0.0
 
     @property
     def mean_eps(self) -> float:
-        """Rate on average."""
         return sum(self.rates_eps) / len(self.rates_eps)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timedelta
+from operator import add, eq
 from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
 import numpy as np
@@ -20,8 +21,7 @@ from penstock.durations import parse_us
 from penstock.errors import InvalidOption
 from penstock.types import Record
 
-REPLAY_RECORDS = 16_384
-"""Records made again at a time when the input is replayed for the expected result."""
+REPLAY_RECORDS = 16_384  # records made again at a time when the input is replayed for the expected result
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
 
 Numbers = npt.NDArray[np.int64]
@@ -36,109 +36,53 @@ K = TypeVar("K", bound=Hashable)
 class Comparison:
     """How an output differs from the exact result.
 
-    Attributes
-    ----------
-    lost : int
-        Input records that should have had an effect and had none.
-    duplicated : int
-        Effects of input records beyond their first. Where the output is a count, a loss and a duplicate in the
-        same group cancel each other: the count is all that an output of counts can tell.
-    wrong : int
-        Output rows that no input record explains.
-    reordered : int
-        Output rows that came after one that they should have come before.
+    Where it is a count, a loss and a duplicate in the same group cancel each other: the count is all that it can tell.
     """
 
-    lost: int = 0
-    duplicated: int = 0
-    wrong: int = 0
-    reordered: int = 0
+    lost: int = 0  # input records that should have had an effect and had none
+    duplicated: int = 0  # effects of input records beyond their first
+    wrong: int = 0  # output rows that no input record explains
+    reordered: int = 0  # output rows that came after one that they should have come before
 
     def __add__(self, other: Comparison) -> Comparison:
-        pairs = zip(astuple(self), astuple(other), strict=True)
-        return Comparison(*(mine + theirs for mine, theirs in pairs))
+        return Comparison(*map(add, astuple(self), astuple(other)))
 
     @property
     def exact(self) -> bool:
-        """Whether there is no difference."""
-        return not (self.lost or self.duplicated or self.wrong or self.reordered)
+        return not any(astuple(self))
 
 
 class Input(TypedDict, total=False):
-    """How much input there is.
-
-    ``total`` is the number of records after which it ends, ``seconds``, instead, ends it with those that the rate makes
-    due in this time; neither: no end. ``partitions`` is the job's parallelism where not given; ``seed`` is that of all
-    that is random.
-    """
+    """How much input there is; with neither a total nor seconds it has no end."""
 
     total: int | None
-    seconds: float | None
-    partitions: int | None
+    seconds: float | None  # with the records that the rate makes due in this time
+    partitions: int | None  # the job's parallelism where not given
     seed: int
 
 
 @dataclass(frozen=True)
 class Workload(Generic[E]):
-    """A pipeline to measure, with the means to check what came out.
-
-    Attributes
-    ----------
-    name : str
-        Name in results and on the command line.
-    title : str
-        One line on what it does.
-    fields : mapping or field
-        What the generator draws.
-    format : str
-        How the generator presents it: json, columns or text.
-    build : callable
-        From the source's stream to the stream that goes into the sink.
-    expected : callable
-        The exact result for given input records, computed without Penstock's operators.
-    compare : callable
-        Compares the exact result with the rows of the output, of a source with so many partitions.
-    yields : float
-        Results of an event, on average: what its rows, or its counts, add up to.
-    group : tuple of str
-        Columns that name the group of a row that holds a running ``count``; empty where each row is one result.
-    columns : tuple of str
-        Columns of a row that leaves an engine: the group and the count, or the number of the record and more.
-    line : callable
-        The line that another engine reads for a record, without its end; None where no other engine has a program.
-    program : callable
-        What the programs of other engines are told.
-    due : callable
-        Scheduled times, ascending, of the records that count in each group; None where each row is one result.
-    not_in_sql : str or None
-        Why it cannot be written in SQL.
-    """
+    """A pipeline to measure, with the means to check what came out."""
 
     name: str
     title: str
-    fields: Mapping[str, object] | FieldSpec
+    fields: Mapping[str, object] | FieldSpec  # what the generator draws
     format: str
-    build: Callable[[ps.Stream], ps.Stream]
-    expected: Callable[[Iterable[Record]], E]
-    compare: Callable[[E, Iterable[Row], int], Comparison]
-    yields: float = 1.0
-    group: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
-    line: Callable[[Record], bytes] | None = None
-    program: Callable[[], dict[str, Any]] = dict
+    build: Callable[[ps.Stream], ps.Stream]  # from the source's stream to the stream that goes into the sink
+    expected: Callable[[Iterable[Record]], E]  # computes the exact result without Penstock's operators
+    compare: Callable[[E, Iterable[Row], int], Comparison]  # with the output of a source with so many partitions
+    yields: float = 1.0  # results of an event, on average: what its rows, or its counts, add up to
+    group: tuple[str, ...] = ()  # columns that name the group of a running count; empty where each row is one result
+    columns: tuple[str, ...] = ()  # of a row that leaves an engine: group and count, or the record's number and more
+    line: Callable[[Record], bytes] | None = None  # what another engine reads; None where none has a program
+    program: Callable[[], dict[str, Any]] = dict  # what the programs of other engines are told
     due: Callable[[Iterable[Record], Numbers], dict[tuple[Any, ...], Numbers]] | None = None
-    not_in_sql: str | None = None
+    """Scheduled times, ascending, of the records that count in each group; None where each row is one result."""
+    not_in_sql: str | None = None  # why it cannot be written in SQL
 
     def source(self, rate: Rate, **input: Unpack[Input]) -> Generator:
-        """Build the input; equal arguments give equal records, so a result can be checked after the run.
-
-        Parameters
-        ----------
-        rate : float, RateSchedule or None
-            Records per second over all partitions; None for as fast as they are read.
-        **input
-            How much of it; see `Input`.
-        """
+        """Build the input; equal arguments give equal records, so a result can be checked after the run."""
         total, seconds = input.get("total"), input.get("seconds")
         if seconds is not None:
             total = due_in(rate, seconds, total)
@@ -159,16 +103,9 @@ def due_in(rate: Rate, seconds: float, total: int | None) -> int:
 
 
 def replay(source: Generator, start_us: int, read: Sequence[int] | None = None) -> Iterator[Record]:
-    """Make the input of a run again.
+    """Make the input of a run again, whose schedule began at ``start_us``.
 
-    Parameters
-    ----------
-    source : Generator
-        The run's source.
-    start_us : int
-        When its schedule began.
-    read : sequence of int, optional
-        How many records each partition had read when the run was stopped; all of a source that ends if not given.
+    ``read`` is how many records each partition had read when the run was stopped; by default all of a source that ends.
     """
     if read is None:
         if source.total is None:
@@ -183,7 +120,6 @@ def replay(source: Generator, start_us: int, read: Sequence[int] | None = None) 
 
 
 def compare_counts(expected: Mapping[K, int], got: Mapping[K, int]) -> Comparison:
-    """Compare the number of input records in each group."""
     return Comparison(
         lost=sum(max(count - got.get(group, 0), 0) for group, count in expected.items()),
         duplicated=sum(max(got.get(group, 0) - count, 0) for group, count in expected.items()),
@@ -208,7 +144,7 @@ def compare_rows(
     expected: Mapping[int, E],
     got: Iterable[tuple[int, E]],
     partitions: int,
-    same: Callable[[E, E], bool] = lambda left, right: left == right,
+    same: Callable[[E, E], bool] = eq,
 ) -> Comparison:
     """Compare rows that carry the number of their input record; records of one partition keep their order."""
     seen: Counter[int] = Counter()
@@ -224,16 +160,11 @@ def compare_rows(
             reordered += 1
         else:
             newest[partition] = number
-    return Comparison(
-        lost=len(expected) - len(seen),
-        duplicated=seen.total() - len(seen),
-        wrong=wrong,
-        reordered=reordered,
-    )
+    return Comparison(len(expected) - len(seen), seen.total() - len(seen), wrong, reordered)
 
 
 def by_number(
-    column: str | None, same: Callable[[Any, Any], bool] = lambda left, right: left == right
+    column: str | None, same: Callable[[Any, Any], bool] = eq
 ) -> Callable[[Mapping[int, Any], Iterable[Row], int], Comparison]:
     """Compare a column of rows by the number of their input record; without a column the number is all there is."""
 

@@ -19,22 +19,18 @@ from penstock.operators import Function
 from penstock.types import Record
 from penstock_bench.workloads.base import Workload, by_number
 
-ADDRESS = "PENSTOCK_REDIS"
-"""The environment variable that names the server, as host:port."""
+ADDRESS = "PENSTOCK_REDIS"  # the environment variable that names the server, as host:port
 USERS = 10_000
-UNKNOWN_EVERY = 10
-"""Every so manieth user is not in the table; its events come out with null."""
+UNKNOWN_EVERY = 10  # every so manieth user is not in the table; its events come out with null
 KEY = b"user:%d"
-MGET_KEYS = 1_000
-"""Keys of one command: Redis serves nobody else while it answers one."""
+MGET_KEYS = 1_000  # keys of one command: Redis serves nobody else while it answers one
 
 _random = Random(11)
 _COUNTRIES, _STATES = ("at", "br", "ca", "de", "in", "jp", "ke", "us"), ("new", "paying", "gone")
 SEGMENT_OF_USER = {
     user: f"{_random.choice(_COUNTRIES)}-{_random.choice(_STATES)}" for user in range(USERS) if user % UNKNOWN_EVERY
 }
-TABLE = {KEY % user: segment.encode() for user, segment in SEGMENT_OF_USER.items()}
-"""What is in Redis before a run."""
+TABLE = {KEY % user: segment.encode() for user, segment in SEGMENT_OF_USER.items()}  # what is in Redis before a run
 
 
 class RedisNotRunning(PenstockError):
@@ -50,7 +46,6 @@ class RedisNotRunning(PenstockError):
 
 
 def address() -> str:
-    """Where the server of this run is."""
     found = os.environ.get(ADDRESS)
     if not found:
         raise RedisNotRunning
@@ -92,7 +87,6 @@ def enrich(where: str) -> Function:
 
 
 def expected(records: Iterable[Record]) -> dict[int, str | None]:
-    """Look the events up in the table itself."""
     return {record.number: SEGMENT_OF_USER.get(record.user) for record in records}
 
 

@@ -18,7 +18,6 @@ _features = attrgetter("number", *FEATURE_NAMES)
 
 
 def expected(records: Iterable[Record]) -> dict[int, float]:
-    """Score the events without the operation."""
     scores: dict[int, float] = {}
     records = iter(records)
     while events := list(islice(records, REPLAY_RECORDS)):

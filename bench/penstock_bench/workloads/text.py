@@ -17,19 +17,12 @@ from penstock_bench.workloads.base import Comparison, Numbers, Row, Workload, by
 
 _SYLLABLES = ("ba", "de", "fi", "go", "ku", "la", "me", "no", "ru", "ti")
 
-VOCABULARY = ["".join(syllables) for syllables in product(_SYLLABLES, repeat=3)]
-"""A thousand words of six letters."""
+VOCABULARY = ["".join(syllables) for syllables in product(_SYLLABLES, repeat=3)]  # a thousand words of six letters
 SENTENCE_WORDS = 10
 NEEDLE = "penstock"
 
 
-def _grep(lines: ps.Stream) -> ps.Stream:
-    # Anchored, so that both Python's and Arrow's engine decide in one pass over the line.
-    return lines.filter(ps.col("line").rlike(f"^(.* )?{NEEDLE}( .*)?$"))
-
-
 def matches(records: Iterable[Record]) -> dict[int, str]:
-    """Find the matching lines by their number."""
     return {record.number: record.line for record in records if NEEDLE in record.line.split(" ")}
 
 
@@ -42,7 +35,8 @@ GREP = Workload(
         "line": ps.fields.words([NEEDLE, *VOCABULARY[1:]], SENTENCE_WORDS),
     },
     format="columns",
-    build=_grep,
+    # Anchored, so that both Python's and Arrow's engine decide in one pass over the line.
+    build=lambda lines: lines.filter(ps.col("line").rlike(f"^(.* )?{NEEDLE}( .*)?$")),
     expected=matches,
     compare=by_number("line"),
     yields=1 - (1 - 1 / len(VOCABULARY)) ** SENTENCE_WORDS,
@@ -54,7 +48,6 @@ GREP = Workload(
 
 @ps.op(schema="word string not null")
 def words(sentence: Any) -> list[str]:
-    """Cut a sentence into words."""
     parts: list[str] = sentence.value.split(" ")
     return parts
 
@@ -65,16 +58,8 @@ def _words_batch(sentences: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pc.list_flatten(parts)], names=["word"])
 
 
-def _count(sentences: ps.Stream) -> ps.Stream:
-    return sentences.flat_map(words).key_by("word").count()
-
-
 def counts_of(records: Iterable[Record]) -> dict[str, int]:
-    """Count the words."""
-    counts: Counter[str] = Counter()
-    for record in records:
-        counts.update(record.value.split(" "))
-    return dict(counts)
+    return dict(Counter(word for record in records for word in record.value.split(" ")))
 
 
 def due(records: Iterable[Record], times_us: Numbers) -> dict[tuple[Any, ...], Numbers]:
@@ -86,9 +71,8 @@ def due(records: Iterable[Record], times_us: Numbers) -> dict[tuple[Any, ...], N
     return {(word,): np.array(times, np.int64) for word, times in found.items()}
 
 
-def _compare(exact: dict[str, int], rows: Iterable[Row], partitions: int) -> Comparison:
+def _compare(exact: dict[str, int], rows: Iterable[Row], _: int) -> Comparison:
     """Compare the last count of each word; what is lost or duplicated is counted in words, ten to a record."""
-    del partitions
     return compare_updates(exact, ((row["word"], row["count"]) for row in rows))
 
 
@@ -97,7 +81,7 @@ WORDCOUNT = Workload(
     title="running count of each word in sentences of 10 words",
     fields=ps.fields.words(VOCABULARY, SENTENCE_WORDS, zipf=1.0),
     format="text",
-    build=_count,
+    build=lambda sentences: sentences.flat_map(words).key_by("word").count(),
     expected=counts_of,
     compare=_compare,
     yields=SENTENCE_WORDS,

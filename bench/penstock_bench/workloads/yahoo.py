@@ -34,8 +34,7 @@ ADS_PER_CAMPAIGN = 10
 WINDOW_MS = 10_000
 EVENT_TYPES = ("view", "click", "purchase")
 
-Windows = dict[tuple[str, int], int]
-"""Views by campaign and start of the window in microseconds."""
+Windows = dict[tuple[str, int], int]  # views by campaign and start of the window in microseconds
 
 
 def _ids(kind: str, count: int) -> list[str]:
@@ -71,7 +70,6 @@ def build(events: ps.Stream, emit: str, *, keyed: bool = True) -> ps.Stream:
 
 
 def parsed(text: bytes) -> pa.Table:
-    """Read lines of JSON with Arrow."""
     columns = pa.schema([("ad_id", pa.string()), ("event_type", pa.string()), ("event_time", pa.int64())])
     options = pa.json.ParseOptions(explicit_schema=columns, unexpected_field_behavior="ignore")
     return pa.json.read_json(pa.BufferReader(text), parse_options=options)
@@ -93,7 +91,6 @@ def views(records: Iterable[Record]) -> Iterator[tuple[int, Numbers, list[str], 
 
 
 def expected(records: Iterable[Record]) -> Windows:
-    """Count the views of each campaign and window."""
     counts: Counter[tuple[str, int]] = Counter()
     for _, _, ads, starts_us in views(records):
         counts.update(zip(map(CAMPAIGN_OF_AD.__getitem__, ads), starts_us.tolist(), strict=True))
@@ -126,9 +123,8 @@ def _split(rows: Iterable[Row]) -> tuple[list[tuple[tuple[str, int], int]], int]
     return windows, wrong
 
 
-def compare_closed(exact: Windows, rows: Iterable[Row], partitions: int) -> Comparison:
+def compare_closed(exact: Windows, rows: Iterable[Row], _: int) -> Comparison:
     """Compare rows of closed windows: one each, in order for each campaign."""
-    del partitions
     windows, wrong = _split(rows)
     got: Counter[tuple[str, int]] = Counter()
     newest_us: dict[str, int] = {}
@@ -142,9 +138,8 @@ def compare_closed(exact: Windows, rows: Iterable[Row], partitions: int) -> Comp
     return replace(found, wrong=found.wrong + wrong, reordered=reordered)
 
 
-def compare_changed(exact: Windows, rows: Iterable[Row], partitions: int) -> Comparison:
+def compare_changed(exact: Windows, rows: Iterable[Row], _: int) -> Comparison:
     """Compare rows of changed windows, of which the last holds the result."""
-    del partitions
     windows, wrong = _split(rows)
     found = compare_updates(exact, windows)
     return replace(found, wrong=found.wrong + wrong)

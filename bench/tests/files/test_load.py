@@ -12,7 +12,7 @@ import yaml
 from penstock_bench.files import Description, WorkloadRefused, describe, load
 from penstock_bench.files.layout import Place
 from penstock_bench.files.program import specification
-from penstock_bench.foreign.programs.stages import Step
+from penstock_bench.foreign.programs.stages import Window
 
 ROOT = Path(__file__).parents[3]
 COMMONS = "org.apache.commons.math3.distribution"
@@ -103,8 +103,8 @@ def test_files_of_the_original_tool_are_read(tmp_path: Path) -> None:
     assert second.rate_eps == pytest.approx(100, rel=0.02)
     assert workload.layout.inputs["merged"] == (Place("split1", 0), Place("source2"))
     assert workload.layout.inputs["window1"] == (Place("split1", 1),)
-    assert workload.layout.window("window1").size_us == 500_000
-    assert workload.layout.ttl_us("sink1") == 60_000_000
+    assert workload.layout.timing["window1"].size_us == 500_000
+    assert workload.layout.timing["sink1"].ttl_us == 60_000_000
 
 
 def test_outputs_of_a_split_have_names_of_their_own_if_none_are_given(tmp_path: Path) -> None:
@@ -183,13 +183,13 @@ def test_the_probability_of_a_filter_is_that_of_dropping(tmp_path: Path) -> None
 def test_windows(tmp_path: Path, params: dict[str, Any], starts: list[int]) -> None:
     window = {"operator": "window", "input": "s1", "params": params}
     (step,) = specification(loaded(tmp_path, transformations={"t1": window}))["steps"]
-    assert sorted(each // 1_000_000 for each in Step(step).starts_us(9_000_000)) == starts
+    assert sorted(each // 1_000_000 for each in Window(step).starts_us(9_000_000)) == starts
 
 
 def test_sessions_are_told_by_their_gap_and_foreseen_by_their_rates(tmp_path: Path) -> None:
     window = {"operator": "window", "input": "s1", "params": {"type": "session", "duration": "30ms"}}
     workload = loaded(tmp_path, transformations={"t1": window})
-    timing = workload.layout.window("t1")
+    timing = workload.layout.timing["t1"]
     assert (timing.is_session, timing.size_us) == (True, 30_000)
     came_eps, made_eps = workload.layout.rates_eps["t1"]
     assert 0 < made_eps < came_eps
@@ -201,7 +201,7 @@ def test_sessions_are_told_by_their_gap_and_foreseen_by_their_rates(tmp_path: Pa
 @pytest.mark.parametrize("operator", ["tumbling_window", "sliding_window"])
 def test_window_operators_of_either_name(tmp_path: Path, operator: str) -> None:
     window = {"operator": operator, "input": "s1", "params": {"duration": "2s"}}
-    timing = loaded(tmp_path, transformations={"t1": window}).layout.window("t1")
+    timing = loaded(tmp_path, transformations={"t1": window}).layout.timing["t1"]
     assert timing.slide_us == (2_000_000 if operator == "tumbling_window" else 1_000_000)
 
 

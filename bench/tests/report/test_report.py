@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
+import matplotlib as mpl
 import msgspec
+import numpy as np
 import pytest
 
 from penstock.errors import InvalidOption
 from penstock.metrics import Histogram
+from penstock_bench.engines.registry import engine_class, engine_names
+from penstock_bench.kafka.engines import ENGINES
 from penstock_bench.meter.rows import Check, Header, ResultRow, Results, cdf_of, mean_ms_of
 from penstock_bench.page import NothingToReport, load, write
 from penstock_bench.report import draw, general, tables
 from penstock_bench.report.chart import Bar, Bars, Figure, Line, Lines, Stack
 from penstock_bench.report.losses import losses
-from penstock_bench.report.theme import colour, css_variables
-from penstock_bench.report.words import in_order, label, ms, number, spread
+from penstock_bench.report.theme import RC, Looks, css_variables
+from penstock_bench.report.words import FORMS, in_order, label, ms, number, spread
 
 ROOT = Path(__file__).parents[3]
 HEADER = Header(
@@ -66,11 +71,45 @@ def test_labels_and_their_order() -> None:
     assert in_order(["spark:sql", "batch", "record", "batch"]) == ["record", "batch", "spark:sql"]
 
 
-def test_a_form_and_an_engine_have_one_colour_each() -> None:
-    assert colour("spark:sql") == colour("spark:python")
-    assert len({colour(key) for key in ("record", "batch", "adaptive", "spark", "flink", "bytewax")}) == 6
-    assert colour("someone's") == colour("someone's")
-    assert colour("record") in css_variables()
+def seen_as(colour: str, matrix: list[list[float]]) -> np.ndarray:
+    """The colour in CIE Lab, as seen through a matrix of Machado, Oliveira and Fernandes (2009)."""
+    srgb = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.clip(np.array(matrix) @ np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4), 0, 1)
+    to_xyz = [[0.4339, 0.3762, 0.1899], [0.2126, 0.7152, 0.0722], [0.0178, 0.1095, 0.8729]]
+    f = np.cbrt(np.array(to_xyz) @ linear + 1e-9)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+SEEN = {
+    "usual": [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+    "deuteranopia": [[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]],
+    "protanopia": [[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]],
+}
+
+
+@pytest.mark.parametrize("seen", SEEN.values(), ids=SEEN)
+def test_every_engine_has_a_colour_and_a_marker_of_its_own_also_for_the_colour_blind(seen: list[list[float]]) -> None:
+    looks, names = Looks(), ["record", "batch", *dict.fromkeys([*engine_names(), *ENGINES])]
+    assert len({looks[name].marker for name in names}) == len(names)
+    for one, other in itertools.combinations(names, 2):
+        apart = np.linalg.norm(seen_as(looks[one].colour, seen) - seen_as(looks[other].colour, seen))
+        assert apart > 9, f"{one} and {other}: {apart:.1f}"  # a difference of 2.3 is just noticed
+
+
+def test_variants_have_the_colour_of_their_engine_and_differ_by_their_dashes() -> None:
+    looks = Looks()
+    for name, engine in [*((name, engine_class(name)) for name in engine_names()), *ENGINES.items()]:
+        found = [looks[f"{name}:{variant}"] for variant in engine.variants if variant not in FORMS]
+        assert len(set(found)) == len(found)
+        assert {each.colour for each in found} <= {looks[name].colour}
+
+
+def test_a_name_looks_the_same_in_every_figure_and_strangers_are_told_apart() -> None:
+    strangers = [f"stranger {i}" for i in range(7)]
+    looks = Looks()
+    assert len({looks[name] for name in [*strangers, "adaptive", "spark"]}) == 9
+    assert all(Looks()[name] == Looks()[name] for name in [*strangers, "flink:sql"])
+    assert all(look.colour in css_variables() for look in looks.values())
 
 
 def test_latency_over_rate_takes_the_median_and_the_range_of_repetitions() -> None:
@@ -223,6 +262,17 @@ def test_panels_with_words_of_their_own_have_legends_of_their_own() -> None:
     shared = draw._draw(Figure("shared", "Shared", "", [panel("record", "batch"), panel("record")]))
     assert len(shared.legends) == 1
     assert not any(axes.get_legend() for axes in shared.axes)
+
+
+def test_a_legend_of_many_engines_is_not_wider_than_its_figure() -> None:
+    names = [f"{name}:{next(iter(engine.variants))}" for name, engine in ENGINES.items()]
+    lines = [Line(name, name, [1.0, 2.0], [1.0, 2.0]) for name in names]
+    with mpl.rc_context(RC):
+        drawn = draw._draw(Figure("many", "Many", "", [Lines(each, "x", "y", lines) for each in ("p50", "p99")]))
+        drawn.draw_without_rendering()
+    (legend,) = drawn.legends
+    assert len(legend.get_texts()) == len(names)
+    assert legend.get_window_extent().x1 <= drawn.bbox.x1
 
 
 def at(workload: str, form: str, rate: float) -> ResultRow:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -59,6 +60,26 @@ def test_a_study_that_was_interrupted_half_way_is_judged_and_drawn(name: str, ma
             results.study.data[key] = dict(list(value.items())[:1])
     STUDIES[name].judge(results)
     STUDIES[name].figures(results)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_method_of_a_study_is_told_in_one_paragraph(name: str) -> None:
+    method = STUDIES[name].method
+    assert method.endswith(".")
+    assert " ".join(method.split()) == method
+    assert len(method) > 100
+
+
+def test_latency_that_is_normal_at_once_after_a_kill_meets_its_target(made: Made) -> None:
+    results = made("failure")
+    assert results.study is not None
+    outcomes = msgspec.convert(results.study.data["outcomes"], dict[str, Outcome])
+    name = "windowed: latency normal again, slowest of 3 kills"
+    for normal_s, value in ((0.0, 1.2), (None, -1.0)):
+        outcomes["windowed"].losses[0].normal_s = normal_s
+        results.study.data["outcomes"] = msgspec.to_builtins(outcomes)
+        found = checks_of(results)[name]
+        assert (found.value, found.met) == (value, normal_s is not None)
 
 
 def test_a_batch_form_that_is_hardly_slower_refutes_the_speedup_at_low_rates(made: Made) -> None:
@@ -334,12 +355,14 @@ def test_what_the_stamps_of_an_exchange_say() -> None:
         at_s=0.05, operations=["score"], to="two", pause_ms=1.0, total_ms=0.0, carried_records=0, reason="", inputs={}
     )
     rows = [row(0, 10), row(2, 20), row(4, 30), row(3, 60), row(1, 70), row(1, 80)]
-    scene = scene_of("same speed", 100.0, rows, [switch], [3, 3], 0)
+    report = SimpleNamespace(switches=[switch], offsets={"events": [3, 3]}, began_us=0)
+    scene = scene_of("same speed", 100.0, rows, report)
     assert (scene.missing, scene.duplicated, scene.reordered) == (1, 1, 2)
     assert scene.gap_ms == [30.0]
     assert scene.dip_percent == [0.0]
     counted = [{**row(n, n), "key": 1, "n": n + 1 + (n > 1)} for n in range(3)]
-    assert scene_of("100K keys", 100.0, counted, [], [3], 0).reordered == 1
+    report = SimpleNamespace(switches=[], offsets={"events": [3]}, began_us=0)
+    assert scene_of("100K keys", 100.0, counted, report).reordered == 1
 
 
 def test_what_workers_and_shuffles_cost_is_held_against_targets(made: Made) -> None:

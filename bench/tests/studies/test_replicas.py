@@ -213,7 +213,7 @@ def test_rows_stand_beside_those_of_the_paper_and_say_where_they_are_from(made: 
 
 def test_latencies_of_a_job_are_found_from_its_stamps() -> None:
     """Two records a second after the warm-up, each 0.3 s under way; one is missing."""
-    load = Replayed(Trace("t", "made", (2.0,) * 4), (2.0,) * 4, 1.0)
+    load = Replayed(Trace("t", "made", (2.0,) * 4), 0, (2.0,) * 4, 1.0)
     due = [int(each) for each in load.schedule.times_us(0, load.total)]
     rows = [{"number": n, "at_us": 7 + at + 300_000} for n, at in enumerate(due)][:-1]
     moments = [ElasticMoment(WARM_UP_S + at, 2.0, 2.0, 2.0, 0.0, POOL // 2, 300.0) for at in (1.0, 2.0, 3.0)]

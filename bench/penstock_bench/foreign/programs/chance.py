@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-PRIME = (1 << 31) - 1
-"""Ids and draws are whole numbers from 0 up to, not including, this one."""
+PRIME = (1 << 31) - 1  # ids and draws are whole numbers from 0 up to, not including, this one
 X = TypeVar("X")
 
 

@@ -38,7 +38,6 @@ class FlinkFile(Dialect):
         )
 
     def result(self, sinks: list[tuple[str, str]]) -> str:
-        """The query of all results."""
         return " UNION ALL ".join(f"SELECT '{sink}', k, v, t, id, {_NOW} FROM {view}" for sink, view in sinks)
 
 
@@ -75,31 +74,18 @@ def views(spec: dict[str, Any], unit: int = 1) -> str:
 
 def statements(spec: dict[str, Any]) -> tuple[str, str]:
     """Return the columns of the output and the query."""
-    name = spec["workload"]
-    if name == "yahoo":
-        return (
-            "campaign STRING, start_ms BIGINT, n BIGINT, out_at STRING",
-            f"""
-            {views(spec)}
-            SELECT campaign_id, window_start, n, {_NOW} FROM (
-                SELECT campaign_id, window_start, COUNT(*) AS n FROM joined GROUP BY campaign_id, window_start
-            )""",
-        )
-    if name == "wordcount":
-        return (
-            "word STRING, n BIGINT, out_at STRING",
-            f"""
-            SELECT word, n, {_NOW} FROM (
-                SELECT word, COUNT(*) AS n
-                FROM lines CROSS JOIN UNNEST(SPLIT(line, ' ')) AS w(word) GROUP BY word
-            )""",
-        )
-    return (
-        "number BIGINT, line STRING, out_at STRING",
-        f"""
-        SELECT CAST(SPLIT_INDEX(line, '\t', 0) AS BIGINT), SPLIT_INDEX(line, '\t', 1), {_NOW}
-        FROM lines WHERE REGEXP(SPLIT_INDEX(line, '\t', 1), '(^| ){spec["needle"]}( |$)')""",
-    )
+    if spec["workload"] == "yahoo":
+        counts = "SELECT campaign_id, window_start, COUNT(*) AS n FROM joined GROUP BY campaign_id, window_start"
+        select = f"{views(spec)} SELECT campaign_id, window_start, n, {_NOW} FROM ({counts})"
+        return "campaign STRING, start_ms BIGINT, n BIGINT, out_at STRING", select
+    if spec["workload"] == "wordcount":
+        words = "lines CROSS JOIN UNNEST(SPLIT(line, ' ')) AS w(word)"
+        select = f"SELECT word, n, {_NOW} FROM (SELECT word, COUNT(*) AS n FROM {words} GROUP BY word)"
+        return "word STRING, n BIGINT, out_at STRING", select
+    number, line = (f"SPLIT_INDEX(line, '\t', {i})" for i in range(2))
+    found = f"REGEXP({line}, '(^| ){spec['needle']}( |$)')"
+    select = f"SELECT CAST({number} AS BIGINT), {line}, {_NOW} FROM lines WHERE {found}"
+    return "number BIGINT, line STRING, out_at STRING", select
 
 
 def configured(environment: Any, spec: dict[str, Any]) -> Any:

@@ -13,8 +13,7 @@ from .loads import Burner
 from .messages import Emit, Message
 from .stages import Keys
 
-Place = tuple[str, int]
-"""An output of a source or a step."""
+Place = tuple[str, int]  # an output of a source or a step
 STATEFUL = ("window", "session", "join")
 
 
@@ -39,7 +38,6 @@ class Routes:
         self._sources = [self.emit((name, 0)) for name in spec["sources"]]
 
     def put(self, message: Message) -> None:
-        """Take a message of a source; its id tells which."""
         self._sources[message.id % len(self._sources)](message)
 
     def emit(self, place: Place) -> Emit:
@@ -96,7 +94,6 @@ def _resized(message: Message, ratio: float) -> Message:
 
 
 def stateful(spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the steps that keep state, none before one that it reads from."""
     return [step for step in spec["steps"] if step["do"] in STATEFUL]
 
 
@@ -125,7 +122,6 @@ class Graph:
             self._stages[step["name"]] = Keys(step, self._routes.emit((step["name"], 0)))
 
     def put(self, message: Message) -> None:
-        """Take a message of a source."""
         self.advance(message.time_us)
         self._routes.put(message)
 

@@ -28,5 +28,4 @@ class Lines:
         return lines
 
     def close(self) -> None:
-        """Close the connection."""
         self._socket.close()

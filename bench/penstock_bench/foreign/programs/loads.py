@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from dataclasses import astuple, dataclass
 from functools import cache
 
-DISK_SYNC_BYTES = 4 << 20
-"""After so much the file is forced onto the disk."""
+DISK_SYNC_BYTES = 4 << 20  # after so much the file is forced onto the disk
 _CALIBRATION_SPINS = 50_000
 _CALIBRATIONS = 7
 
@@ -25,59 +25,48 @@ def spins_per_second() -> float:
 
 
 def spin(rounds: int) -> None:
-    """Keep the processor busy."""
     for _ in range(rounds):
         pass
 
 
+@dataclass(eq=False)
 class Burner:
-    """The cost of a step, for every message; what it needs is made with the first one.
+    """The cost of a step, for every message; what it needs is made with the first one."""
 
-    Parameters
-    ----------
-    message_s : float
-        Seconds of one core.
-    held_bytes, copied_bytes : int
-        Memory that is held, and how much of it is copied; 0 for none.
-    file_bytes, written_bytes : int
-        Size of the file that it goes round in, and how much is written and read again; 0 for none.
-    """
+    message_s: float  # seconds of one core
+    held_bytes: int  # memory that is held
+    copied_bytes: int  # how much of it is copied
+    file_bytes: int  # size of the file that it goes round in
+    written_bytes: int  # how much is written there and read again
 
-    def __init__(
-        self, message_s: float, held_bytes: int, copied_bytes: int, file_bytes: int, written_bytes: int
-    ) -> None:
-        self._costs = message_s, held_bytes, copied_bytes, file_bytes, written_bytes
-        self._message_s = message_s
-        self._held_bytes, self._copied_bytes = held_bytes, copied_bytes
-        self._file_bytes, self._written_bytes = file_bytes, written_bytes
+    def __post_init__(self) -> None:
         self._open = False
 
     def __reduce__(self) -> tuple[type[Burner], tuple[float, ...]]:
         # What is held belongs to a process.
-        return type(self), self._costs
+        return type(self), astuple(self)
 
     def _begin(self) -> None:
         self._open = True
-        self._spins = round(self._message_s * spins_per_second()) if self._message_s else 0
-        self.held = bytearray(self._held_bytes)
+        self._spins = round(self.message_s * spins_per_second()) if self.message_s else 0
+        self.held = bytearray(self.held_bytes)
         self._held_at = self._file_at = self._unsynced_bytes = 0
-        if self._written_bytes:
+        if self.written_bytes:
             self.file = tempfile.TemporaryFile(prefix="penstock-load-", buffering=0)  # noqa: SIM115 (held until the end)
-            self._piece = os.urandom(self._written_bytes)
+            self._piece = os.urandom(self.written_bytes)
 
     def burn(self, messages: int = 1) -> None:
-        """Do the work of so many messages."""
         if not self._open:
             self._begin()
         spin(self._spins * messages)
-        for _ in range(messages if self._copied_bytes else 0):
+        for _ in range(messages if self.copied_bytes else 0):
             self._copy()
-        for _ in range(messages if self._written_bytes else 0):
+        for _ in range(messages if self.written_bytes else 0):
             self._write()
 
     def _copy(self) -> None:
         """Go through the memory piece by piece, so that it is not the cache that answers."""
-        size = self._copied_bytes
+        size = self.copied_bytes
         if self._held_at + 2 * size > len(self.held):
             self._held_at = 0
         at = self._held_at
@@ -85,10 +74,10 @@ class Burner:
         self._held_at += size
 
     def _write(self) -> None:
-        descriptor, size = self.file.fileno(), self._written_bytes
+        descriptor, size = self.file.fileno(), self.written_bytes
         os.pwrite(descriptor, self._piece, self._file_at)
         os.pread(descriptor, size, self._file_at)
-        self._file_at = (self._file_at + size) % self._file_bytes
+        self._file_at = (self._file_at + size) % self.file_bytes
         self._unsynced_bytes += size
         if self._unsynced_bytes >= DISK_SYNC_BYTES:
             os.fdatasync(descriptor)

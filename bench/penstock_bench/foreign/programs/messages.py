@@ -14,26 +14,21 @@ class Message(NamedTuple):
     value: str
     time_us: int
     id: int
-    origin: int = -1
-    """The id of the generated message that it came from, for who needs to know."""
+    origin: int = -1  # the id of the generated message that it came from, for who needs to know
 
 
 Emit = Callable[[Message], None]
-END_US = 1 << 62
-"""After every message."""
+END_US = 1 << 62  # after every message
 
 
 def parse(line: bytes) -> Message:
-    """Read a message from its line."""
     id_, time_us, key, value = line.decode().split("\t", 3)
     return Message(key, value, int(time_us), int(id_))
 
 
 def line_time_us(line: bytes) -> int:
-    """Read only the time of a message from its line."""
     return int(line.split(b"\t", 2)[1])
 
 
 def row(sink: str, message: Message) -> bytes:
-    """Write a result."""
     return json.dumps([sink, message.key, message.value, message.time_us, message.id]).encode()

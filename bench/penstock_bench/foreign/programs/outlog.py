@@ -18,7 +18,6 @@ class OutLog:
         self._write = self._file.write
 
     def row(self, row: bytes) -> None:
-        """Take a row that leaves now."""
         self._write(b"%d\t%b\n" % (time.time_ns() // 1000, row))
 
     def rows(self, rows: list[bytes], at_us: int | None = None) -> None:
@@ -27,11 +26,9 @@ class OutLog:
         self._write(b"".join([at + row + b"\n" for row in rows]))
 
     def flush(self) -> None:
-        """Bring everything to the file."""
         self._file.flush()
 
     def close(self) -> None:
-        """Write what is left."""
         self._file.close()
 
 

@@ -18,10 +18,10 @@ except ImportError:
     from json import loads
 
 WINDOW_MS = 10_000
+Rows = Callable[[bytes], Iterable[bytes]]
 
 
 def specification() -> dict[str, Any]:
-    """What this program is told."""
     told: dict[str, Any] = json.loads(Path(os.environ["PENSTOCK_SPEC"]).read_text())
     return told
 
@@ -38,7 +38,7 @@ class Counting:
 class Stateless:
     """A query that turns a line into rows; one that keeps state in itself has more rows at the end."""
 
-    rows: Callable[[bytes], Iterable[bytes]]
+    rows: Rows
     end: Callable[[], Iterable[bytes]] = tuple
 
 
@@ -46,28 +46,26 @@ Query = Counting | Stateless
 
 
 def counting(spec: dict[str, Any]) -> Counting:
-    """Return the query of a specification that counts."""
     wanted = query(spec)
     assert isinstance(wanted, Counting)
     return wanted
 
 
 def query(spec: dict[str, Any]) -> Query:
-    """Return the query of a specification."""
-    name = spec["workload"]
-    if name == "yahoo":
-        return Counting(_views(spec["ads"]), _window_row)
-    if name == "wordcount":
-        return Counting(_words, _word_row)
-    if name == "grep":
-        return Stateless(_matches(spec["needle"]))
-    if name == "scoring":
-        return Stateless(_scores(spec["hidden"], spec["output"], spec["scale"]))
-    if name == "lookup":
-        return Stateless(_lookups(spec["redis"]))
-    if name == "file":
-        return _graph(spec)
-    raise ValueError(f"there is no query for workload {name!r}")
+    match spec:
+        case {"workload": "yahoo", "ads": ads}:
+            return Counting(_views(ads), _window_row)
+        case {"workload": "wordcount"}:
+            return Counting(lambda line: line.decode().split(" "), lambda word, n: b'["%b",%d]' % (word.encode(), n))
+        case {"workload": "grep", "needle": needle}:
+            return Stateless(_matches(needle))
+        case {"workload": "scoring", "hidden": hidden, "output": output, "scale": scale}:
+            return Stateless(_scores(hidden, output, scale))
+        case {"workload": "lookup", "redis": address}:
+            return Stateless(_lookups(address))
+        case {"workload": "file"}:
+            return _graph(spec)
+    raise ValueError(f"there is no query for workload {spec['workload']!r}")
 
 
 def _graph(spec: dict[str, Any]) -> Stateless:
@@ -103,15 +101,7 @@ def _window_row(key: str, count: int) -> bytes:
     return b'["%b",%b000,%d]' % (campaign.encode(), start_ms.encode(), count)
 
 
-def _words(line: bytes) -> Iterable[str]:
-    return line.decode().split(" ")
-
-
-def _word_row(key: str, count: int) -> bytes:
-    return b'["%b",%d]' % (key.encode(), count)
-
-
-def _matches(needle: str) -> Callable[[bytes], Iterable[bytes]]:
+def _matches(needle: str) -> Rows:
     word = needle.encode()
 
     def rows(line: bytes) -> Iterable[bytes]:
@@ -124,9 +114,7 @@ def _matches(needle: str) -> Callable[[bytes], Iterable[bytes]]:
     return rows
 
 
-def _scores(
-    hidden_weights: list[list[int]], output_weights: list[int], scale: int
-) -> Callable[[bytes], Iterable[bytes]]:
+def _scores(hidden_weights: list[list[int]], output_weights: list[int], scale: int) -> Rows:
     """Score the features of a line with a network of one hidden layer; weights are in units of 1 / ``scale``."""
     import numpy as np
 
@@ -141,7 +129,7 @@ def _scores(
     return rows
 
 
-def _lookups(address: str) -> Callable[[bytes], Iterable[bytes]]:
+def _lookups(address: str) -> Rows:
     """Ask Redis for the segment of a line's user, with a round trip for each."""
     import redis
 

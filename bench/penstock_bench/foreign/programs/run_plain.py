@@ -28,7 +28,6 @@ def answers(spec: dict[str, Any]) -> tuple[Callable[[bytes], Iterable[tuple[str,
 
 
 def over_socket(spec: dict[str, Any]) -> None:
-    """Run until the input ends."""
     rows_of, end = answers(spec)
     log, lines = OutLog(spec["out"], "plain"), Lines(spec["port"], blocking=True)
     while (batch := lines.read()) is not None:
@@ -41,7 +40,6 @@ def over_socket(spec: dict[str, Any]) -> None:
 
 
 def over_kafka(spec: dict[str, Any]) -> None:
-    """Run until it is ended."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     rows_of, _ = answers(spec)

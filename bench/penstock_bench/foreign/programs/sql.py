@@ -43,7 +43,6 @@ class Dialect(ABC):
         return views, [(sink, names[node, output]) for sink, (node, output) in self.spec["sinks"].items()]
 
     def mine(self, source: int) -> str:
-        """Which lines are messages of a source."""
         return f"MOD(id, {len(self.spec['sources'])}) = {source}"
 
     @abstractmethod
@@ -59,21 +58,17 @@ class Dialect(ABC):
         """The columns k, n, least (id), start_us and rt of every window."""
 
     def draw(self, step: dict[str, Any]) -> str:
-        """What is drawn for a message."""
         a, b, c = step["draw"]
         return modulo(f"{modulo(f'{a} * id + {b}')} * id + {c}")
 
     def relabel(self, numbers: list[int]) -> str:
-        """The id of a copy."""
         return modulo(f"{numbers[0]} * id + {numbers[1]}")
 
     def resized(self, ratio: float) -> str:
-        """The value in another size."""
         size = f"CAST(FLOOR(CHAR_LENGTH(v) * CAST({ratio} AS DOUBLE)) AS INT)"
         return "v" if ratio == 1 else f"SUBSTRING(REPEAT(v, {ceil(ratio)}) FROM 1 FOR {size})"
 
     def copy(self, step: dict[str, Any], numbers: list[int], read: str) -> str:
-        """A copy of every message."""
         return f"SELECT k, {self.resized(step['ratio'])} AS v, t, {self.relabel(numbers)} AS id, rt FROM {read}"
 
     def _queries(self, step: dict[str, Any], read: list[str]) -> list[str]:

@@ -18,38 +18,7 @@ from .messages import Emit, Message
 
 LEFT, RIGHT = 0, 1
 MS_US = 1_000
-Timer = Callable[[int], None]
-"""Takes a millisecond since the epoch."""
-
-
-class Step:
-    """The numbers of a step with state, and the messages that it makes."""
-
-    def __init__(self, step: dict[str, Any]) -> None:
-        self._numbers: list[int] = step["combine"]
-        self.ttl_us: int = step.get("ttl_us", 0)
-        self.size_us: int = step.get("size_us", 0)
-        self.slide_us: int = step.get("slide_us", 0)
-        self.gap_us: int = step.get("gap_us", 0)
-
-    def starts_us(self, time_us: int) -> range:
-        """Starts of the windows that a time is in."""
-        return range(time_us - time_us % self.slide_us, time_us - self.size_us, -self.slide_us)
-
-    def count(self, key: str, start_us: int, count: int, least_id: int) -> Message:
-        """Make the result of a window."""
-        id_ = combine(self._numbers, least_id, start_us // self.slide_us)
-        return Message(key, str(count), start_us + self.size_us - 1, id_)
-
-    def session(self, key: str, start_us: int, last_us: int, count: int, least_id: int) -> Message:
-        """Make the result of a session."""
-        return Message(key, str(count), last_us + self.gap_us, combine(self._numbers, least_id, start_us))
-
-    def pair(self, side: int, message: Message, other: Message) -> Message:
-        """Make the pair of a message that came on ``side`` and one of the other side."""
-        left, right = (message, other) if side == LEFT else (other, message)
-        id_ = combine(self._numbers, left.id, right.id)
-        return Message(left.key, left.value + right.value, max(left.time_us, right.time_us), id_)
+Timer = Callable[[int], None]  # takes a millisecond since the epoch
 
 
 class Stage(ABC):
@@ -57,8 +26,12 @@ class Stage(ABC):
 
     maps: ClassVar[int]
 
-    def __init__(self, step: Step) -> None:
-        self._step = step
+    def __init__(self, step: dict[str, Any]) -> None:
+        self.numbers: list[int] = step["combine"]
+        self.ttl_us: int = step.get("ttl_us", 0)
+        self.size_us: int = step.get("size_us", 0)
+        self.slide_us: int = step.get("slide_us", 0)
+        self.gap_us: int = step.get("gap_us", 0)
 
     @abstractmethod
     def put(self, state: Sequence[Any], side: int, message: Message, timer: Timer) -> Iterable[Message]:
@@ -68,37 +41,38 @@ class Stage(ABC):
     def reach(self, state: Sequence[Any], key: str, time_ms: int, timer: Timer) -> Iterable[Message]:
         """A millisecond that was asked for is over."""
 
-
-def stage_of(step: dict[str, Any]) -> Stage:
-    """Return the stage of a step."""
-    numbers = Step(step)
-    if step["do"] == "window":
-        return _Window(numbers)
-    if step["do"] == "session":
-        return _Session(numbers)
-    return _JoinOnce(numbers) if step["match"] == "once" else _JoinAll(numbers)
+    def pair(self, side: int, message: Message, other: Message) -> Message:
+        """Join a message that came on ``side`` and one of the other side."""
+        left, right = (message, other) if side == LEFT else (other, message)
+        id_ = combine(self.numbers, left.id, right.id)
+        return Message(left.key, left.value + right.value, max(left.time_us, right.time_us), id_)
 
 
-class _Window(Stage):
+class Window(Stage):
     """Number and least id of each window that is open, by its start; counted out just before its end."""
 
     maps = 1
 
     def put(self, state: Sequence[Any], side: int, message: Message, timer: Timer) -> Iterable[Message]:
-        for start_us in self._step.starts_us(message.time_us):
+        for start_us in self.starts_us(message.time_us):
             found = state[0].get(start_us)
             if found is None:
-                timer(-(-(start_us + self._step.size_us) // MS_US) - 1)
+                timer(-(-(start_us + self.size_us) // MS_US) - 1)
             count, least_id = found or (0, message.id)
             state[0].put(start_us, (count + 1, min(least_id, message.id)))
         return ()
 
     def reach(self, state: Sequence[Any], key: str, time_ms: int, timer: Timer) -> Iterable[Message]:
-        ended_us = (time_ms + 1) * MS_US - self._step.size_us
+        ended_us = (time_ms + 1) * MS_US - self.size_us
         for start_us in sorted(start for start in state[0].keys() if start <= ended_us):  # noqa: SIM118 (no dict)
-            counted = state[0].get(start_us)
+            count, least_id = state[0].get(start_us)
             state[0].remove(start_us)
-            yield self._step.count(key, start_us, *counted)
+            id_ = combine(self.numbers, least_id, start_us // self.slide_us)
+            yield Message(key, str(count), start_us + self.size_us - 1, id_)
+
+    def starts_us(self, time_us: int) -> range:
+        """Starts of the windows that a time is in."""
+        return range(time_us - time_us % self.slide_us, time_us - self.size_us, -self.slide_us)
 
 
 class _Session(Stage):
@@ -107,7 +81,7 @@ class _Session(Stage):
     maps = 1
 
     def put(self, state: Sequence[Any], side: int, message: Message, timer: Timer) -> Iterable[Message]:
-        gap_us, open_ = self._step.gap_us, state[0]
+        gap_us, open_ = self.gap_us, state[0]
         start_us = last_us = message.time_us
         count, least_id = 1, message.id
         touched = [
@@ -123,11 +97,11 @@ class _Session(Stage):
         return ()
 
     def reach(self, state: Sequence[Any], key: str, time_ms: int, timer: Timer) -> Iterable[Message]:
-        over_us = (time_ms + 1) * MS_US - self._step.gap_us
+        over_us = (time_ms + 1) * MS_US - self.gap_us
         found = [(start, tuple(state[0].get(start))) for start in list(state[0].keys())]
-        for start_us, held in sorted(each for each in found if each[1][0] < over_us):
+        for start_us, (last_us, count, least_id) in sorted(each for each in found if each[1][0] < over_us):
             state[0].remove(start_us)
-            yield self._step.session(key, start_us, *held)
+            yield Message(key, str(count), last_us + self.gap_us, combine(self.numbers, least_id, start_us))
 
 
 class _JoinAll(Stage):
@@ -136,16 +110,16 @@ class _JoinAll(Stage):
     maps = 2
 
     def put(self, state: Sequence[Any], side: int, message: Message, timer: Timer) -> Iterable[Message]:
-        until_ms = (message.time_us + self._step.ttl_us) // MS_US
+        until_ms = (message.time_us + self.ttl_us) // MS_US
         found = state[side].get(until_ms)
         if found is None:
             timer(until_ms)
         state[side].put(until_ms, [*(found or ()), tuple(message)])
         return [
-            self._step.pair(side, message, other)
+            self.pair(side, message, other)
             for messages in state[1 - side].values()
             for other in (Message(*each) for each in messages)
-            if abs(other.time_us - message.time_us) <= self._step.ttl_us
+            if abs(other.time_us - message.time_us) <= self.ttl_us
         ]
 
     def reach(self, state: Sequence[Any], key: str, time_ms: int, timer: Timer) -> Iterable[Message]:
@@ -162,8 +136,7 @@ class _JoinOnce(Stage):
     """
 
     maps = 2
-    _ENDS = -1
-    """Where the numbers of the first that waits and of the next one stand."""
+    _ENDS = -1  # where the numbers of the first that waits and of the next one stand
 
     def put(self, state: Sequence[Any], side: int, message: Message, timer: Timer) -> Iterable[Message]:
         time_ms = message.time_us // MS_US
@@ -180,18 +153,18 @@ class _JoinOnce(Stage):
             early.remove(time_ms)
         for time_us, side, value, id_ in turn:
             message = Message(key, value, time_us, id_)
-            self._drop(waiting, time_us - self._step.ttl_us)
+            self._drop(waiting, time_us - self.ttl_us)
             first, end = waiting.get(self._ENDS) or (0, 0)
             if first < end and waiting.get(first)[0] != side:
                 other = Message(*waiting.get(first)[1])
                 self._pop(waiting)
-                yield self._step.pair(side, message, other)
+                yield self.pair(side, message, other)
             else:
                 waiting.put(end, (side, tuple(message)))
                 waiting.put(self._ENDS, (first, end + 1))
                 # By then its time to live is over: a key of which nothing comes any more leaves nothing behind.
-                timer((time_us + self._step.ttl_us) // MS_US + 1)
-        self._drop(waiting, time_ms * MS_US - self._step.ttl_us)
+                timer((time_us + self.ttl_us) // MS_US + 1)
+        self._drop(waiting, time_ms * MS_US - self.ttl_us)
 
     def _drop(self, waiting: Any, oldest_us: int) -> None:
         """Nobody waits any longer who came before this time."""
@@ -207,13 +180,20 @@ class _JoinOnce(Stage):
             waiting.put(self._ENDS, (first + 1, end))
 
 
+def stage_of(step: dict[str, Any]) -> Stage:
+    if step["do"] == "window":
+        return Window(step)
+    if step["do"] == "session":
+        return _Session(step)
+    return _JoinOnce(step) if step["match"] == "once" else _JoinAll(step)
+
+
 class Held(dict[int, Any]):
     """A map in memory, with the words of Flink's."""
 
     put = dict.__setitem__
 
     def remove(self, key: int) -> None:
-        """Forget a key, if it is there."""
         self.pop(key, None)
 
 
@@ -226,7 +206,6 @@ class Keys:
         self._timers: list[tuple[int, str]] = []
 
     def put(self, side: int, message: Message) -> None:
-        """Take a message of an input."""
         state = self._keys.get(message.key)
         if state is None:
             state = self._keys[message.key] = [Held() for _ in range(self._stage.maps)]
