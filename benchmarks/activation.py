@@ -17,10 +17,11 @@ from typing import Any
 import psutil
 
 import penstock as ps
+from asking import numbers
 from keeping import keep, spread
 from penstock.control.replicas import ReplicasView
 from penstock_bench.meter.processes import memory_mb
-from penstock_bench.studies.base import at_most
+from penstock_bench.studies.findings import at_most
 
 POOL = 3
 RATE = 500
@@ -96,8 +97,7 @@ def _cpu_s(processes: list[psutil.Process]) -> list[float]:
 
 def main() -> None:
     """Measure, print, keep."""
-    given = [float(each) for each in sys.argv[1:]]
-    times, seconds = (*given, *(50, 20.0)[len(given) :])
+    times, seconds = numbers(__doc__, times=50, seconds=20.0)
     source = ps.generator({"n": ps.fields.sequence()}, rate=RATE, format="columns", partitions=1)
     worked = ps.stream("in", source).map(work, schema="n bigint, sum bigint", name="work", replicas=(1, POOL))
     out = ps.memory()

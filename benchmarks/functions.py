@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from asking import parser
 from penstock import functions as F
 from penstock.expr import Column
 from penstock.operators import Errors, Project
@@ -102,6 +103,9 @@ def _by_hand(make: Callable[[Any], Any], output: Callable[..., Any], rows: list[
 
 def main() -> None:
     """Measure, print a table, and write the figures as JSON where a path is given."""
+    asked = parser(__doc__)
+    asked.add_argument("json", nargs="?", type=Path, metavar="PATH", help="where the figures are written as JSON")
+    path = asked.parse_args().json
     rows = records()
     batch = SCHEMA.to_batch(rows)
     figures = {}
@@ -116,8 +120,8 @@ def main() -> None:
         figures[name] = {"record_ns": record, "loop_ns": hand, "batch_ns": whole, "arrow_ns": arrow}
         twin = f"{whole:8.1f} {arrow:8.1f} {whole / arrow:6.2f}" if arrow else f"{whole:8.1f}"
         sys.stdout.write(f"{name:12} {record:8.1f} {hand:8.1f} {record / hand:6.2f}   {twin}\n")
-    if len(sys.argv) > 1:
-        with Path(sys.argv[1]).open("w") as file:
+    if path is not None:
+        with path.open("w") as file:
             json.dump(figures, file, indent=1)
 
 

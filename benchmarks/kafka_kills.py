@@ -371,6 +371,10 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--drive"]:
         drive(*sys.argv[2:])
     else:
-        told = [each for each in sys.argv[1:] if each.startswith("--seed=")]
-        number = [each for each in sys.argv[1:] if each.isdigit()]
-        sys.exit(not main(int(number[0]) if number else KILLS, int(told[0][7:]) if told else 1))
+        from asking import parser  # it is beside the script, which tests load from elsewhere
+
+        asked = parser(__doc__)
+        asked.add_argument("kills", nargs="?", type=int, default=KILLS, help=f"kills of workers, usually {KILLS}")
+        asked.add_argument("--seed", type=int, default=1, help="of what is killed, and when; usually 1")
+        given = asked.parse_args()
+        sys.exit(not main(given.kills, given.seed))

@@ -13,6 +13,7 @@ import sys
 from time import monotonic
 
 import penstock as ps
+from asking import words
 from penstock.runtime.report import Report
 
 KEYS = 1_000_000
@@ -108,8 +109,7 @@ def _nothing(_row: object) -> None:
 
 def main() -> None:
     """Measure, and print a line for each."""
-    chosen = [each for each in sys.argv[1:] if not each.isdigit()] or [*pipelines(), "carried", *CLOSING]
-    seconds = next((int(each) for each in sys.argv[1:] if each.isdigit()), 30)
+    chosen, seconds = words(__doc__, [*pipelines(), "carried", *CLOSING], 30)
     for name in chosen:
         if name == "carried":
             carried(seconds)

@@ -14,6 +14,7 @@ from time import monotonic, perf_counter
 from typing import Any
 
 import penstock as ps
+from asking import words
 from penstock_bench.engines.redis_server import serving
 from penstock_bench.workloads.lookup import ADDRESS, SEGMENT_OF_USER, TABLE, USERS, client, enrich
 
@@ -101,8 +102,7 @@ def _out(job: ps.Job) -> int:
 
 def main() -> None:
     """Measure, and print a line for each."""
-    chosen = [each for each in sys.argv[1:] if not each.isdigit()] or [*LATENCIES, *THROUGHPUTS]
-    seconds = next((int(each) for each in sys.argv[1:] if each.isdigit()), 15)
+    chosen, seconds = words(__doc__, [*LATENCIES, *THROUGHPUTS], 15)
     with serving(TABLE):
         where = os.environ[ADDRESS]
         for user, segment in SEGMENT_OF_USER.items():

@@ -22,11 +22,12 @@ from time import monotonic
 from typing import Any
 
 import penstock as ps
+from asking import numbers
 from keeping import keep
 from penstock.control.rescaling import MoveReport
 from penstock.demo.chaos import quantile
 from penstock.operators.keys import owner
-from penstock_bench.studies.base import at_most
+from penstock_bench.studies.findings import at_most
 
 KEYS = 1_800_000
 TEXT = "x" * 40
@@ -133,8 +134,7 @@ def summed_up(values: list[float]) -> dict[str, float]:
 
 def main() -> None:
     """Move, print what it cost, keep it."""
-    given = [int(each) for each in sys.argv[1:]]
-    moves, rate, keys = (*given, *(20, 20_000, KEYS)[len(given) :])
+    moves, rate, keys = map(int, numbers(__doc__, moves=20, rate=20_000, keys=KEYS))
     options: dict[str, Any] = {"parallelism": COLUMNS, "workers": 1, "forms": "record", "name": "bench-moves"}
     with tempfile.TemporaryDirectory(prefix="penstock-moves-") as place:
         directory = Path(place)

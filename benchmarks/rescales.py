@@ -15,12 +15,13 @@ from time import monotonic
 
 import msgspec
 
+from asking import numbers
 from keeping import keep, spread
 from penstock.demo.chaos import Campaign, Killer, at_least
 from penstock.demo.oracle import judge, pipeline
 from penstock.demo.soak import WORKERS, Rescales, Scaler
 from penstock.runtime.job import Job, plan_of
-from penstock_bench.studies.base import at_most
+from penstock_bench.studies.findings import at_most
 
 PARALLELISM = 3
 LOOK_S = 0.05
@@ -35,8 +36,7 @@ def is_over(campaign: Campaign, rescales: Rescales) -> bool:
 
 def main() -> None:
     """Rescale, judge, keep."""
-    given = [float(each) for each in sys.argv[1:]]
-    wanted, rate, kill_s, scale_s = (*given, *(50, 2_000, 8.0, 2.0)[len(given) :])
+    wanted, rate, kill_s, scale_s = numbers(__doc__, rescales=50, rate=2_000.0, kill_every=8.0, scale_every=2.0)
     seed = secrets.randbits(32)
     sys.stdout.write(f"seed {seed}\n")
     with tempfile.TemporaryDirectory(prefix="penstock-rescales-") as place:

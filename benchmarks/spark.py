@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Any
 
 import penstock as ps
+from asking import words
 
 RATE = 20_000
 CUSTOMERS = 10_000
@@ -142,9 +143,9 @@ def _tell(line: str) -> None:
 
 def main() -> None:
     """Measure what was asked for."""
-    chosen = [each for each in sys.argv[1:] if each in ("transform", "start", "backfill")] or ["start", "transform"]
-    seconds = next((int(each) for each in sys.argv[1:] if each.isdigit()), 30)
-    spark = None if "own" in sys.argv else session()
+    chosen, seconds = words(__doc__, ["transform", "start", "backfill", "own"], 30, usual=["start", "transform"])
+    spark = None if "own" in chosen else session()
+    chosen = [each for each in chosen if each != "own"] or ["start", "transform"]
     if spark is not None:
         spark.range(1).collect()
     if "start" in chosen:
