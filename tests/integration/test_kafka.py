@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -14,8 +15,11 @@ from random import Random
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 import penstock as ps
+from penstock.connectors.kafka.access import Access, Troubles
 from penstock.runtime.job import Job
 from services.kafka import Pair
 
@@ -115,6 +119,25 @@ def test_kills_a_restart_of_the_broker_and_a_second_run_leave_the_output_exact(
     assert sum(kafka_server.committed(f"g-{course.source}", course.source).values()) == course.written
 
 
+def test_a_node_that_is_gone_is_not_connected_to_all_the_time(eventually: Eventually, kafka_server: Any) -> None:
+    """Clients that did so took the processor from those who would elect another leader."""
+    with closing(Pair()) as pair:
+        topic = pair.topic("t", 2)
+        eventually(lambda: set(pair.leaders(topic)) == {1, 2})
+        admin = Access.of(pair.servers, None).admin(Troubles())
+        wanted = {TopicPartition(topic, each): OffsetSpec.latest() for each in range(2)}
+
+        def is_answered() -> bool:
+            asked = admin.list_offsets(wanted, request_timeout=5).values()
+            return all(each.exception() is None for each in asked)
+
+        eventually(is_answered)
+        pair.second.stop()
+        before_s = time.process_time()
+        eventually(is_answered)  # by the one that leads then, two seconds later
+        assert time.process_time() - before_s < 0.5  # a try costs 50 µs of this process's time
+
+
 def test_other_leaders_under_load_leave_the_output_exact(
     tmp_path: Path, eventually: Eventually, kafka_server: Any
 ) -> None:
@@ -123,21 +146,26 @@ def test_other_leaders_under_load_leave_the_output_exact(
         course = Course(pair, tmp_path / "checkpoint")
         topics = [course.source, course.target]
         with course.start() as job:
+
+            def visible() -> int:
+                assert job.wait("1ms") is None  # says why, if the job has failed
+                return pair.visible(course.target)
+
             with course.writing():
-                eventually(lambda: pair.visible(course.target))
+                eventually(visible)
                 topics += ["penstock-epochs", "__transaction_state"]
                 before = {each: pair.leaders(each) for each in topics}
                 assert all({1, 2} == set(before[each]) for each in topics[:3])
                 pair.second.stop()
                 eventually(lambda: all(set(pair.leaders(each)) == {1} for each in topics))
-                seen = pair.visible(course.target)
-                eventually(lambda: pair.visible(course.target) > seen + 8)
+                seen = visible()
+                eventually(lambda: visible() > seen + 8)
                 pair.second.start()
                 eventually(lambda: all(pair.in_sync(each) == {1, 2} for each in topics))
                 pair.lead_as_preferred()
                 eventually(lambda: {each: pair.leaders(each) for each in topics} == before)
-                again = pair.visible(course.target)
-                eventually(lambda: pair.visible(course.target) > again + 8)
+                again = visible()
+                eventually(lambda: visible() > again + 8)
             eventually(lambda: course.arrived == course.written)
             job.drain()
             report = job.wait()

@@ -24,7 +24,8 @@ VERSION = "4.1.0"
 USER, PASSWORD = "tester", "a-test-password"
 """Who may log in at `KafkaBroker.secured_servers`."""
 _JARS = Path(__file__).with_name("kafka_jars.txt")
-_QUIET: dict[str, Any] = {"log_level": 0, "error_cb": lambda _: None}
+_ASKING: dict[str, Any] = {"log_level": 0, "error_cb": lambda _: None, "enable.sparse.connections": False}
+"""Of clients that ask: they say nothing, and do not try all the time to reach a node that is gone."""
 _CLUSTER = "cGVuc3RvY2stdGVzdC0xMg"
 
 
@@ -171,7 +172,7 @@ class KafkaBroker(Server):
             if probe.connect_ex((host, int(port))):
                 return False
         try:
-            found = AdminClient({"bootstrap.servers": self.servers, **_QUIET}).list_topics(timeout=2)
+            found = AdminClient({"bootstrap.servers": self.servers, **_ASKING}).list_topics(timeout=2)
         except KafkaException:
             return False
         return bool(found.brokers)
@@ -181,4 +182,4 @@ class KafkaBroker(Server):
         """Makes topics, and asks about them."""
         from confluent_kafka.admin import AdminClient
 
-        return AdminClient({"bootstrap.servers": self.servers, **_QUIET})
+        return AdminClient({"bootstrap.servers": self.servers, **_ASKING})

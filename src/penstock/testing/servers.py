@@ -7,10 +7,12 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from errno import EADDRINUSE
 from pathlib import Path
 from typing import Self
 
@@ -34,14 +36,29 @@ class ServerFailed(PenstockError):
         super().__init__(f"{name} did not start.", hint=f"The end of its log:\n{log[-LOG_CHARS:]}")
 
 
+_claims: dict[int, socket.socket] = {}
+"""Ports that were found here, each with what tells other processes so."""
+
+
 def free_ports(count: int, host: str = HOST) -> list[int]:
-    """Find different ports that nobody listens on."""
-    found: dict[int, None] = {}
+    """Find different ports that nobody listens on, and that nobody else finds here while this process lives."""
+    found: list[int] = []
     while len(found) < count:
         port = secrets.choice(PORTS)
         with suppress(OSError), socket.create_server((host, port)):
-            found[port] = None
-    return list(found)
+            _claim(port)
+            found.append(port)
+    return found
+
+
+def _claim(port: int) -> None:
+    """Have a port, though nobody listens on it yet; OSError: somebody has it."""
+    if port in _claims:
+        raise OSError(EADDRINUSE, "claimed")
+    claim = socket.socket(socket.AF_UNIX)
+    if sys.platform == "linux":
+        claim.bind(f"\0penstock-port-{port}")  # a name without a file, gone with the process
+    _claims[port] = claim
 
 
 def free_port(host: str = HOST) -> int:

@@ -36,6 +36,9 @@ _OWN = {
 }
 _AT_ONCE = {"socket.nagle.disable": True}
 """Without it a small request waits in the system until the one before it is acknowledged, for up to 40 ms."""
+_ALL_CONNECTED = {"enable.sparse.connections": False}
+"""A client that connects only when it must forgets to wait between two tries while a question is open for a broker that
+is gone: 30,000 connections a second, which take the processor from those who would elect another leader."""
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?):[0-9]{1,5}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 Made = TypeVar("Made")
@@ -94,7 +97,7 @@ class Access:
 
     def admin(self, troubles: Troubles) -> AdminClient:
         """Asks about topics."""
-        made: AdminClient = self._client("AdminClient", troubles, {})
+        made: AdminClient = self._client("AdminClient", troubles, _ALL_CONNECTED)
         return made
 
     def _client(self, kind: str, troubles: Troubles, settings: dict[str, Any]) -> Any:
