@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from pytest import MonkeyPatch, mark
+import pytest
 
 from penstock.testing import servers
 
@@ -21,8 +21,8 @@ def test_ports_are_found_once() -> None:
     assert len({servers.free_port() for _ in range(20)} | set(servers.free_ports(20))) == 40
 
 
-@mark.skipif(sys.platform != "linux", reason="only Linux has names for it")
-def test_a_port_that_another_process_has_found_is_left_to_it(monkeypatch: MonkeyPatch) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has names for it")
+def test_a_port_that_another_process_has_found_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     command = [sys.executable, "-c", FINDS_ONE]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
